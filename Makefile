@@ -1,0 +1,59 @@
+# `make` lists the targets. The environment lives in .venv and is set up by whichever target needs it first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# More than four workers gain little: each compiles its own JAX programs, and XLA runs threads of its own.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow check bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+
+demo: $(STAMP) ## run the demonstration
+	@$(BIN)/jointmdp demo
+
+test: $(STAMP) ## run the everyday tests
+	$(PYTEST)
+
+slow: $(STAMP) ## run the slow tests
+	$(PYTEST) -m slow
+
+check: $(STAMP) ## check formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(STAMP) ## run the benchmarks
+	$(BIN)/python -m benchmarks
+
+# Versions already in the lock stay unless pyproject.toml forbids them; `make lock LOCKFLAGS=--upgrade` moves them all.
+# One version of each package serves every Python (fewest), so that results do not depend on the interpreter.
+# Nothing that names an index is written, so that the lock installs from any mirror.
+lock: $(BIN)/uv ## pin all dependencies in requirements.lock
+	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
+		--all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
+		--output-file requirements.lock pyproject.toml
+
+# Not the stamp: the lock must be renewable after an edit of pyproject.toml without installing the old one again.
+$(BIN)/uv:
+	@$(MAKE) --no-print-directory $(STAMP)
+
+clean: ## remove the environment, caches and build outputs; keep results/
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last and removed first: without it the environment may be half-made, and pip takes a package
+# whose files were cut short for an installed one, so the environment is then built anew.
+$(STAMP): pyproject.toml requirements.lock
+	$(if $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")' 2>/dev/null),,\
+		$(error jointmdp needs Python 3.11 or newer, and `$(PYTHON)` is not; name one, as in `make PYTHON=python3.12`))
+	@echo "Setting up $(VENV) from requirements.lock; from nothing this takes about a minute."
+	@if [ -f $@ ] && $(BIN)/python -c '' 2>/dev/null; then rm $@; else $(PYTHON) -m venv --clear $(VENV); fi
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

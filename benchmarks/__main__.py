@@ -1,0 +1,20 @@
+"""Run the benchmarks named on the command line, or all of them."""
+
+import sys
+
+from benchmarks import solve, sweep
+
+ALL = {"sweep": sweep.main, "solve": solve.main}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(ALL)
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        sys.exit(f"unknown benchmark {unknown[0]!r}; there are {', '.join(ALL)}")
+    for name in names:
+        ALL[name]()
+
+
+if __name__ == "__main__":
+    main()

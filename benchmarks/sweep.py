@@ -1,0 +1,54 @@
+"""One sweep of the centred recursion on states, against the straightforward one on coordinates and a memory copy.
+
+The straightforward sweep is the paper's T₂ with SciPy: the policy's kernel on X = S·A coordinates as a sparse matrix,
+applied from both sides to the dense |X|² array of second moments. Only those two products are timed; everything else
+that T₂ asks for would come on top. Ours is timed as the solver runs it, several sweeps to a call. The copy is into new
+memory, as one step of an iteration makes it.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+import jointmdp as jm
+from benchmarks.timing import medians
+from jointmdp import bellman, kernels, pairs
+from jointmdp.linear import solve_single_branch
+
+
+def coordinate_kernel(model: jm.JointMDP, policy: np.ndarray) -> sp.csr_array:
+    """P((s',a')|(s,a)), ``[S·A, S·A]`` sparse."""
+    S, A = policy.shape
+    rows, columns = np.nonzero(policy)
+    choose = sp.csr_array((policy[rows, columns], (rows, rows * A + columns)), shape=(S, S * A))
+    return (model.marginal_mdp().kernel @ choose).tocsr()
+
+
+def main() -> None:
+    print("\nOne sweep (aims: at 50×50 at least 50 times faster than SciPy on X², at most 10 copies of the |S|² array)")
+    print(f"{'model':<22}{'ours':>10}{'SciPy X²':>12}{'copy |S|²':>12}{'SciPy/ours':>13}{'ours/copy':>12}")
+    for size in (30, 50):
+        model, policy = jm.windy_gridworld(size)
+        for sharing in ("state", "time"):
+            measure(model.with_sharing(sharing), policy, f"{size}×{size} {sharing}", with_scipy=sharing == "state")
+
+
+def measure(model: jm.JointMDP, policy: np.ndarray, name: str, with_scipy: bool) -> None:
+    with kernels.float64():
+        branch = solve_single_branch(model, policy)
+        tables, kernel = kernels.tables(model, policy, branch.shift), kernels.pair_kernel(model, policy)
+        v = bellman.state_mean(tables, jnp.asarray(branch.mean))
+        added = bellman.source(tables, kernel, v, jnp.asarray(branch.variance))
+        C = jnp.asarray(np.random.default_rng(0).normal(size=(model.num_states,) * 2))
+        host = np.asarray(C).copy()
+        found = medians(9, ours=lambda: pairs.sweeps(kernel, added, tables.discount, C, pairs.CHUNK), copy=host.copy)
+    found["ours"] /= pairs.CHUNK
+    line = f"{name:<22}{found['ours'] * 1e3:>8.1f}ms"
+    if with_scipy:
+        P = coordinate_kernel(model, policy)
+        M = np.random.default_rng(0).normal(size=P.shape)
+        slow = medians(1, scipy=lambda: P @ (P @ M).T)["scipy"]
+        line += f"{slow * 1e3:>10.0f}ms{found['copy'] * 1e3:>10.1f}ms{slow / found['ours']:>12.0f}×"
+    else:
+        line += f"{'':>12}{found['copy'] * 1e3:>10.1f}ms{'':>13}"
+    print(line + f"{found['ours'] / found['copy']:>11.1f}×", flush=True)

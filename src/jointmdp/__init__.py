@@ -1,0 +1,69 @@
+"""What would the other actions have brought, under the same luck?
+
+``solution = jointmdp.evaluate(model, policy)`` gives the joint moments of the returns of all actions;
+``solution.gap(state, action, other)`` compares two of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jointmdp.bounds import cantelli as cantelli
+    from jointmdp.certificates import Certificate as Certificate
+    from jointmdp.couplings import from_gymnasium as from_gymnasium
+    from jointmdp.couplings import from_mdp as from_mdp
+    from jointmdp.couplings import from_noise as from_noise
+    from jointmdp.couplings import from_sampler as from_sampler
+    from jointmdp.envs.tabular import coupled_reward_chain as coupled_reward_chain
+    from jointmdp.envs.tabular import inventory as inventory
+    from jointmdp.envs.tabular import windy_gridworld as windy_gridworld
+    from jointmdp.errors import ConvergenceError as ConvergenceError
+    from jointmdp.errors import ConvergenceWarning as ConvergenceWarning
+    from jointmdp.errors import ModelError as ModelError
+    from jointmdp.errors import Status as Status
+    from jointmdp.exact import Iterate as Iterate
+    from jointmdp.exact import Solve as Solve
+    from jointmdp.exact import evaluate as evaluate
+    from jointmdp.gaps import Gap as Gap
+    from jointmdp.intervals import Interval as Interval
+    from jointmdp.model import JointMDP as JointMDP
+    from jointmdp.montecarlo import GapSample as GapSample
+    from jointmdp.montecarlo import ReturnSample as ReturnSample
+    from jointmdp.montecarlo import simulate_gap as simulate_gap
+    from jointmdp.montecarlo import simulate_returns as simulate_returns
+    from jointmdp.policies import uniform_policy as uniform_policy
+    from jointmdp.solution import Solution as Solution
+
+# Where each public name lives. Names load on first use, so that `jointmdp --help` does not wait for JAX.
+_HOMES = {
+    "bounds": "cantelli",
+    "certificates": "Certificate",
+    "couplings": "from_gymnasium from_mdp from_noise from_sampler",
+    "envs.tabular": "coupled_reward_chain inventory windy_gridworld",
+    "errors": "ConvergenceError ConvergenceWarning ModelError Status",
+    "exact": "Iterate Solve evaluate",
+    "gaps": "Gap",
+    "intervals": "Interval",
+    "model": "JointMDP",
+    "montecarlo": "GapSample ReturnSample simulate_gap simulate_returns",
+    "policies": "uniform_policy",
+    "solution": "Solution",
+}
+_MODULE_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__version__ = "0.1.0"
+__all__ = ["__version__", *_MODULE_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'jointmdp' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"jointmdp.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

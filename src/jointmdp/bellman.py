@@ -1,0 +1,309 @@
+"""The equations. Everything else in the library solves, samples, projects or certifies them.
+
+Notation, for a fixed policy π: scenario ``w`` of state ``s`` has probability ``p(w|s)`` and gives every action its
+reward ``R(s,w,a)`` and successor ``S'(s,w,a)``; ``x = (s,a)`` is a coordinate, ``Z(x)`` its return.
+
+    m(s,a) = E Z(s,a)            v(s) = Σ_a π(a|s) m(s,a)         b(s,w,a) = R(s,w,a) + γ v(S'(s,w,a))
+    C(x,y) = Cov(Z(x), Z(y))     C(s,t) = ΣΣ π(a|s) π(b|t) C((s,a),(t,b))      B(s) = Var Z(s,A), A ~ π(·|s)
+
+Two diagonals live on states and must not be mixed up: ``C(s,s)`` belongs to *two* branches in ``s`` that draw their
+actions independently (and are one branch from then on if the draws coincide), ``B(s)`` to *one* branch.
+
+**Who shares the luck** enters through one object, the common luck ``g`` of two branches in *distinct* states: nothing
+(``sharing="state"``: one value of ``g``) or the scenario (``"time"``: ``g = w``). Given ``g``, the branches move
+independently, each by the policy's kernel ``P_g``. Two branches in the *same* state always share the scenario, except
+under ``"none"``, where distinct coordinates are independent for ever and ``C`` vanishes off its one-branch diagonal.
+
+The functions are pure; shapes stand in the signatures, and the tests execute them. ``T`` is the
+number of states where a function may be asked about some states only. Call them in float64.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int
+
+# Rows with more entries than this are summed by a loop instead of one fused expression, to bound compile time.
+UNROLL = 32
+
+
+class Tables(NamedTuple):
+    """A model and a policy, as the equations read them."""
+
+    probabilities: Float[Array, "S W"]
+    rewards: Float[Array, "S W A"]
+    successors: Int[Array, "S W A"]
+    policy: Float[Array, "S A"]
+    discount: Float[Array, ""]
+
+
+class PairKernel(NamedTuple):
+    """How two branches move on: what a sweep over pairs of states needs of a model, a policy and a sharing.
+
+    ``columns is None`` means that ``weights`` holds dense matrices ``[G, S, S]``.
+    """
+
+    chances: Float[
+        Array, " G"
+    ]  # law of the luck common to branches in distinct states; G = 0 when nothing is shared ever
+    weights: Float[Array, "G S K"]  # nonzero entries of the policy's kernels P_g
+    columns: Int[Array, "G S K"] | None  # where they stand
+    probabilities: Float[Array, "S W"]
+    support: Int[Array, "S W M"]  # successors of the actions the policy may take
+    choice: Float[Array, "S M"]  # their probabilities
+
+
+class Source(NamedTuple):
+    """What one step adds to the covariance of two branches, given the means."""
+
+    luck: Float[Array, "G S"]  # centred policy mean of b given the common luck
+    same: Float[Array, " S"]  # everything on the diagonal that does not involve C
+
+
+# -- one branch ------------------------------------------------------------------------------------------------
+
+
+def state_mean(tables: Tables, m: Float[Array, "S A"]) -> Float[Array, " S"]:
+    """v(s) = Σ_a π(a|s) m(s,a)."""
+    return jnp.sum(tables.policy * m, axis=1)
+
+
+def outcome(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S W A"]:
+    """b(s,w,a) = R(s,w,a) + γ v(S'(s,w,a))."""
+    return tables.rewards + tables.discount * v[tables.successors]
+
+
+def expect(tables: Tables, values: Float[Array, "S W A"]) -> Float[Array, "S A"]:
+    """Σ_w p(w|s) f(s,w,a)."""
+    return jnp.einsum("sw,swa->sa", tables.probabilities, values)
+
+
+def mean(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S A"]:
+    """m(s,a) = Σ_w p(w|s) b(s,w,a)."""
+    return expect(tables, outcome(tables, v))
+
+
+def centred_outcome(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S W A"]:
+    """b(s,w,a) − Σ_w p(w|s) b(s,w,a)."""
+    b = outcome(tables, v)
+    return b - expect(tables, b)[:, None, :]
+
+
+def action_variance(tables: Tables, m: Float[Array, "S A"]) -> Float[Array, " S"]:
+    """u(s) = Var_{A~π} m(s,A)."""
+    v = state_mean(tables, m)
+    return jnp.sum(tables.policy * (m - v[:, None]) ** 2, axis=1)
+
+
+def variance(tables: Tables, v: Float[Array, " T"], B: Float[Array, " T"]) -> Float[Array, "S A"]:
+    """C(x,x) = Var_w b(s,w,a) + γ² Σ_w p(w|s) B(S'): scenario, next action and all that follows."""
+    x = centred_outcome(tables, v)
+    return expect(tables, x**2 + tables.discount**2 * B[tables.successors])
+
+
+def branch_variance(tables: Tables, m: Float[Array, "S A"], B: Float[Array, " S"]) -> Float[Array, " S"]:
+    """B(s) = u(s) + Σ_a π(a|s) C((s,a),(s,a))."""
+    v = state_mean(tables, m)
+    return action_variance(tables, m) + state_mean(tables, variance(tables, v, B))
+
+
+# -- two branches in the same state ----------------------------------------------------------------------------
+
+
+def same_state(
+    tables: Tables, v: Float[Array, " T"], C: Float[Array, "_ _"], B: Float[Array, " T"], is_shared: bool
+) -> Float[Array, "S A A"]:
+    """Covariance of all actions of each state.
+
+    For a ≠ b:  C = Cov_w(b_a, b_b) + γ² Σ_w p(w|s) C(S'_a, S'_b);  on the diagonal, `variance`.
+    """
+    num_actions = tables.rewards.shape[2]
+    diagonal = variance(tables, v, B)[:, :, None] * jnp.eye(num_actions)
+    if not is_shared or num_actions == 1:
+        return diagonal
+    x = centred_outcome(tables, v)
+    n = tables.successors
+    one_step = jnp.einsum("sw,swa,swb->sab", tables.probabilities, x, x)
+    later = jnp.einsum("sw,swab->sab", tables.probabilities, C[n[:, :, :, None], n[:, :, None, :]])
+    return jnp.where(jnp.eye(num_actions, dtype=bool), diagonal, one_step + tables.discount**2 * later)
+
+
+def distinct_states(
+    tables: Tables,
+    v: Float[Array, " S"],
+    C: Float[Array, "S S"],
+    x: tuple[int | Array, int | Array],
+    y: tuple[int | Array, int | Array],
+    sharing: Literal["state", "time"],
+) -> Float[Array, ""]:
+    """C(x,y) for coordinates in distinct states: independent scenarios, or one scenario that drives both."""
+    (s, a), (t, b) = x, y
+    p, n = tables.probabilities, tables.successors
+    if sharing == "state":
+        return tables.discount**2 * (p[s] @ C[n[s, :, a]][:, n[t, :, b]] @ p[t])
+    luck = centred_outcome(tables, v)
+    return jnp.sum(p[s] * (luck[s, :, a] * luck[t, :, b] + tables.discount**2 * C[n[s, :, a], n[t, :, b]]))
+
+
+# -- two branches anywhere -------------------------------------------------------------------------------------
+
+
+def source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"], B: Float[Array, " S"]) -> Source:
+    """What one step adds. On the diagonal: Var_w Σ_a π b_a + γ² Σ_w p(w|s) Σ_a π(a|s)² B(S'_a)."""
+    x = jnp.einsum("sa,swa->sw", tables.policy, centred_outcome(tables, v))
+    ties = expect(tables, B[tables.successors])
+    same = jnp.sum(tables.probabilities * x**2, axis=1)
+    same = same + tables.discount**2 * jnp.sum(tables.policy**2 * ties, axis=1)
+    groups = kernel.chances.shape[0]
+    luck = x.T if groups > 1 else jnp.zeros((groups, x.shape[0]))
+    return Source(luck, same)
+
+
+def sweep(kernel: PairKernel, added: Source, discount: Float[Array, ""], C: Float[Array, "S S"]) -> Float[Array, "S S"]:
+    """One application of the centred recursion on pairs of states.
+
+    For s ≠ t:  C(s,t) = Cov_g(b̄_g(s), b̄_g(t)) + γ² Σ_g p(g) (P_g C P_gᵀ)(s,t), where b̄_g is the policy's mean of b
+    given the common luck g.  For s = t:  C(s,s) = Var_w b̄ + γ² E_w[Σ_{a≠b} π_a π_b C(S'_a,S'_b) + Σ_a π_a² B(S'_a)].
+    """
+    groups = kernel.chances.shape[0]
+    if groups == 0:
+        return jnp.zeros_like(C)
+    cross = discount**2 * propagate(kernel, C)
+    if groups > 1:
+        cross = cross + (added.luck * kernel.chances[:, None]).T @ added.luck
+    here = jnp.arange(C.shape[0])
+    return cross.at[here, here].set(added.same + discount**2 * met(kernel, C))
+
+
+def propagate(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, "S S"]:
+    """Σ_g p(g) P_g C P_gᵀ."""
+
+    def both_sides(weights: Array, columns: Array | None) -> Array:
+        if columns is None:
+            return weights @ C @ weights.T
+        # Without the barrier XLA fuses the two gathers and computes the first one again for every entry of the second.
+        half = jax.lax.optimization_barrier(_take_left(weights, columns, C))  # type: ignore[no-untyped-call]
+        return _take_right(weights, columns, half)
+
+    if kernel.chances.shape[0] == 1:
+        return both_sides(kernel.weights[0], None if kernel.columns is None else kernel.columns[0])
+
+    def add(total: Array, group: tuple[Array, Array, Array | None]) -> tuple[Array, None]:
+        chance, weights, columns = group
+        return total + chance * both_sides(weights, columns), None
+
+    total, _ = jax.lax.scan(add, jnp.zeros_like(C), (kernel.chances, kernel.weights, kernel.columns))
+    return total
+
+
+def _take_left(weights: Float[Array, "S K"], columns: Int[Array, "S K"], C: Float[Array, "S S"]) -> Float[Array, "S S"]:
+    """P C for rows of at most K entries; whole rows are gathered, so memory is read in order."""
+
+    def term(k: int | Array) -> Array:
+        return weights[:, k, None] * C[columns[:, k]]
+
+    return _sum_terms(term, weights.shape[1])
+
+
+def _take_right(
+    weights: Float[Array, "S K"], columns: Int[Array, "S K"], C: Float[Array, "S S"]
+) -> Float[Array, "S S"]:
+    """C Pᵀ."""
+
+    def term(k: int | Array) -> Array:
+        return weights[:, k] * C[:, columns[:, k]]
+
+    return _sum_terms(term, weights.shape[1])
+
+
+def _sum_terms(term: Callable[[int | Array], Array], count: int) -> Float[Array, "S S"]:
+    first = term(0)
+    if count <= UNROLL:
+        for k in range(1, count):
+            first = first + term(k)
+        return first
+    return jax.lax.fori_loop(1, count, lambda k, total: total + term(k), first)
+
+
+def met(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, " S"]:
+    """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) C(S'_a, S'_b): two branches in s that draw different actions."""
+    n = kernel.support
+    count = n.shape[2]
+    if count == 1:
+        return jnp.zeros(n.shape[0])
+    pairs = kernel.choice[:, :, None] * kernel.choice[:, None, :] * (1 - jnp.eye(count))
+    return jnp.einsum("sw,sab,swab->s", kernel.probabilities, pairs, C[n[:, :, :, None], n[:, :, None, :]])
+
+
+# -- the paper's operator on coordinates -----------------------------------------------------------------------
+
+
+class Moments(NamedTuple):
+    """A candidate moment collection M = (M_μ, M_Σ) of the paper: raw moments on coordinates."""
+
+    mean: Float[Array, "S A"]
+    second: Float[Array, "S A S A"]
+
+
+def moment_backup(tables: Tables, M: Moments, sharing: Literal["state", "time", "none"]) -> Moments:
+    """T₂M, on every coordinate pair.
+
+    (T₂M)_Σ(x,y) = E[R R̃ + γ R M_μ(Ỹ') + γ R̃ M_μ(X') + γ² M_Σ(X',Y')], where the expectation is over one shared
+    scenario (same state, or ``sharing="time"``) or two independent ones (distinct states), and over independent next
+    actions; on the diagonal x = y there is one scenario and one next action. Under ``"none"`` entries of distinct
+    coordinates are products, (T₂M)_μ(x) (T₂M)_μ(y).
+    """
+    p, R, n, policy, g = tables
+    S, _, A = R.shape
+    v = state_mean(tables, M.mean)
+    D = jnp.einsum("sa,sasa->s", policy, M.second)
+    mu = mean(tables, v)
+    diagonal = expect(tables, R**2 + 2 * g * R * v[n] + g**2 * D[n])
+    if sharing == "none":
+        second = mu[:, :, None, None] * mu[None, None, :, :]
+    else:
+        V = jnp.einsum("sa,satb,tb->st", policy, M.second, policy)
+        here = jnp.arange(S)
+        shared = _raw(R[:, :, :, None], R[:, :, None, :], v[n][:, :, :, None], v[n][:, :, None, :], g)
+        shared = shared + g**2 * V[n[:, :, :, None], n[:, :, None, :]]
+        blocks = jnp.einsum("sw,swab->sab", p, shared)
+        if sharing == "time":
+            second = _raw_time(tables, v, V)
+        else:
+            kernel = jnp.zeros((S, A, S)).at[here[:, None, None], jnp.arange(A)[None, None, :], n].add(p[:, :, None])
+            r, w = expect(tables, R), kernel @ v
+            second = _raw(r[:, :, None, None], r[None, None], w[:, :, None, None], w[None, None], g)
+            second = second + g**2 * jnp.einsum("saj,jk,tbk->satb", kernel, V, kernel, optimize="optimal")
+        second = second.at[here, :, here, :].set(blocks)
+    rows = jnp.arange(S)[:, None], jnp.arange(A)[None, :]
+    return Moments(mu, second.at[*rows, *rows].set(diagonal))
+
+
+def _raw_time(tables: Tables, v: Float[Array, " S"], V: Float[Array, "S S"]) -> Float[Array, "S A S A"]:
+    """The cross part of T₂ when one scenario drives both branches."""
+    _, R, n, _, g = tables
+    S, _, A = R.shape
+
+    def add(total: Array, scenario: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        chance, r, to = scenario
+        r, to = r.ravel(), to.ravel()
+        later = v[to]
+        value = _raw(r[:, None], r[None, :], later[:, None], later[None, :], g) + g**2 * V[to][:, to]
+        return total + chance * value, None
+
+    rows = (tables.probabilities[0], jnp.moveaxis(R, 1, 0), jnp.moveaxis(n, 1, 0))
+    total, _ = jax.lax.scan(add, jnp.zeros((S * A, S * A)), rows)
+    return total.reshape(S, A, S, A)
+
+
+def _raw(r: Array, r2: Array, later: Array, later2: Array, g: Array) -> Array:
+    """R R̃ + γ R M_μ(Ỹ') + γ R̃ M_μ(X')."""
+    return r * r2 + g * (r * later2 + r2 * later)
+
+
+def moment_norm(M: Moments, scale: float) -> Float[Array, ""]:
+    """‖M‖_λ = max(‖M_μ‖∞, ‖M_Σ‖∞ / λ)."""
+    return jnp.maximum(jnp.max(jnp.abs(M.mean)), jnp.max(jnp.abs(M.second)) / scale)

@@ -1,0 +1,1 @@
+"""Environments: ready-made tabular models, and joint models as Gymnasium environments."""

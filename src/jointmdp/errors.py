@@ -1,0 +1,29 @@
+"""What goes wrong, as types: one error for bad input, one for a solve that did not reach its tolerance."""
+
+import enum
+
+
+class ModelError(ValueError):
+    """A model, policy, state, action or setting that does not make sense; the message names the place."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A method stopped before its tolerance was met; the solution's status says why."""
+
+
+class ConvergenceError(RuntimeError):
+    """Raised instead of the warning when a method is asked to (``throw=True``)."""
+
+
+class Status(enum.Enum):
+    """How a solve ended; the value is the sentence a person reads."""
+
+    CONVERGED = "the certified error is within the tolerance"
+    STEP_LIMIT = "stopped at the step limit before the certified error met the tolerance"
+    STAGNATED = "the residual is at the rounding floor of float64 and the tolerance lies below it"
+    COMPLETED = "every requested step was taken"
+
+    @property
+    def is_success(self) -> bool:
+        """Whether what was asked for was reached."""
+        return self in (Status.CONVERGED, Status.COMPLETED)

@@ -1,0 +1,340 @@
+"""Recursive-pair simulation: the judge of everything that is computed.
+
+Branches start in one state with different actions. At every step branches that share their luck (same state, or
+always under ``sharing="time"``) see the same scenario; each branch draws its next action by itself; branches whose
+state and action coincide are one branch from then on (never under ``"none"``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from jointmdp import checks, estimates, kernels
+from jointmdp.checks import Floats, Sharing
+from jointmdp.errors import ModelError
+from jointmdp.intervals import Interval
+from jointmdp.model import ActionLike, JointMDP, StateLike
+from jointmdp.policies import as_policy
+from jointmdp.progress import Meter
+from jointmdp.sampling import cumulative, invert
+
+CHUNK = 64  # steps between two looks at the tail
+TAIL_FRACTION = 0.01  # the tail left out is at most this fraction of the smallest standard error
+LEAST_TAIL = 1e-10  # and never needs to be smaller than this fraction of the largest return
+
+
+class _World(NamedTuple):
+    """What a step reads."""
+
+    scenario_ends: Array  # [S, W]
+    action_ends: Array  # [S, A]
+    rewards: Array  # [S, W, A]
+    successors: Array  # [S, W, A]
+    discount: Array
+
+
+class _Branches(NamedTuple):
+    """Where N simulations of m branches stand."""
+
+    state: Array  # [N, m]
+    action: Array  # [N, m]
+    leader: Array  # [N, m] the first branch that this one is one with
+    total: Array  # [N] return of branch 0
+    lead: Array  # [N, m] return minus that of branch 0: exactly 0 where nothing ever differed
+    step: Array  # []
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnSample:
+    """Joint samples of the returns of several actions in one state."""
+
+    actions: tuple[str, ...]
+    returns: Floats = field(repr=False)  # [N, m]
+    truncation_bound: float
+    """Every return is within this of its untruncated value."""
+    steps: int
+    seed: int
+    leads: Floats = field(repr=False)  # [N, m] returns minus those of the first action
+
+    @property
+    def mean(self) -> Floats:
+        """Sample means, ``[m]``."""
+        return self.returns.mean(axis=0)
+
+    @property
+    def covariance(self) -> Floats:
+        """Sample covariance, ``[m, m]``."""
+        return np.atleast_2d(np.cov(self.returns, rowvar=False))
+
+    def gap(self, i: int, j: int) -> GapSample:
+        """The samples of the gap between the i-th and the j-th of the simulated actions."""
+        gaps = self.leads[:, i] - self.leads[:, j]
+        return GapSample(self.actions[i], self.actions[j], gaps, 2 * self.truncation_bound, self.steps, self.seed)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per unordered pair of simulated actions: means and variances with 95 % intervals."""
+        pairs = itertools.combinations(range(len(self.actions)), 2)
+        return [
+            {
+                "action": gap.action,
+                "other": gap.other,
+                "mean": gap.mean,
+                "mean_interval": gap.mean_interval,
+                "variance": gap.variance,
+                "variance_interval": gap.variance_interval,
+                "superiority": gap.superiority,
+                "tie": gap.tie,
+            }
+            for gap in (self.gap(i, j) for i, j in pairs)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class GapSample:
+    """Samples of ``Z(state, action) − Z(state, other)``."""
+
+    action: str
+    other: str
+    gaps: Floats = field(repr=False)  # [N]
+    truncation_bound: float
+    """Every sample is within this of its untruncated value; intervals are widened by it."""
+    steps: int
+    seed: int
+    method: str = field(default=estimates.METHOD, repr=False)
+
+    @property
+    def mean(self) -> float:
+        """Sample mean."""
+        return float(self.gaps.mean())
+
+    @property
+    def variance(self) -> float:
+        """Unbiased sample variance."""
+        return float(self.gaps.var(ddof=1))
+
+    @property
+    def std(self) -> float:
+        """Sample standard deviation."""
+        return math.sqrt(self.variance)
+
+    @property
+    def mean_standard_error(self) -> float:
+        """Standard error of `mean`."""
+        return self.std / math.sqrt(len(self.gaps))
+
+    @property
+    def variance_standard_error(self) -> float:
+        """Standard error of `variance`, from the fourth central moment."""
+        n = len(self.gaps)
+        squares = (self.gaps - self.gaps.mean()) ** 2
+        return float(math.sqrt(max(squares.var() + 2 * squares.mean() ** 2 / (n - 1), 0.0) / n))
+
+    @property
+    def mean_interval(self) -> Interval:
+        """95 % confidence interval of the mean."""
+        found = estimates.mean_interval(self.gaps)
+        return Interval(found.lower - self.truncation_bound, found.upper + self.truncation_bound)
+
+    @property
+    def variance_interval(self) -> Interval:
+        """95 % confidence interval of the variance."""
+        found = estimates.variance_interval(self.gaps)
+        # A shift of every sample by at most t moves a standard deviation by at most t.
+        low, high = (math.sqrt(end) for end in found)
+        bound = self.truncation_bound
+        return Interval(max(0.0, low - bound) ** 2, (high + bound) ** 2)
+
+    @property
+    def superiority(self) -> float:
+        """Fraction of samples above 0."""
+        return float(np.mean(self.gaps > 0))
+
+    @property
+    def tie(self) -> float:
+        """Fraction of samples that are exactly 0."""
+        return float(np.mean(self.gaps == 0))
+
+
+def simulate_gap(
+    model: JointMDP,
+    policy: ArrayLike,
+    state: StateLike,
+    action: ActionLike,
+    other: ActionLike,
+    *,
+    num_samples: int = 10_000,
+    seed: int = 0,
+    horizon: int | None = None,
+) -> GapSample:
+    """Independent samples of the gap between two actions; stops early once every pair has merged."""
+    run = _simulate(model, policy, state, (action, other), num_samples, seed, horizon, until_merged=True)
+    return run.gap(0, 1)
+
+
+def simulate_returns(
+    model: JointMDP,
+    policy: ArrayLike,
+    state: StateLike,
+    actions: Sequence[ActionLike] | None = None,
+    *,
+    num_samples: int = 10_000,
+    seed: int = 0,
+    horizon: int | None = None,
+) -> ReturnSample:
+    """Joint samples of the returns of several actions (by default all available ones): every pair at once."""
+    if actions is None:
+        s = model.state_index(state)
+        actions = [int(a) for a in np.flatnonzero(model.available[s])]
+    return _simulate(model, policy, state, actions, num_samples, seed, horizon, until_merged=False)
+
+
+def _simulate(
+    model: JointMDP,
+    policy: ArrayLike,
+    state: StateLike,
+    actions: Sequence[ActionLike],
+    num_samples: int,
+    seed: int,
+    horizon: int | None,
+    until_merged: bool,
+) -> ReturnSample:
+    chosen = as_policy(model, policy)
+    s = model.state_index(state)
+    first = [model.action_index(action, s) for action in actions]
+    if not first:
+        raise ModelError("no actions to simulate")
+    num_samples = checks.as_count("num_samples", num_samples, least=2)
+    seed = checks.as_count("seed", seed, least=0, most=2**63 - 1)
+    limit = None if horizon is None else checks.as_count("horizon", horizon)
+    if limit is None and model.discount >= 1:
+        raise ModelError("discount is 1: simulating an endless future needs a discount below 1, or a horizon")
+    with kernels.float64(), Meter("simulating pairs") as meter:
+        world = _World(
+            jnp.asarray(cumulative(model.probabilities)),
+            jnp.asarray(cumulative(chosen)),
+            jnp.asarray(model.rewards),
+            jnp.asarray(model.successors.astype(np.int32)),
+            jnp.asarray(model.discount),
+        )
+        branches = _start(s, first, num_samples)
+        noise_key, policy_key = jax.random.split(jax.random.key(seed))
+        largest = _tail(model, 0)
+        while True:
+            done = int(branches.step)
+            count = CHUNK if limit is None else min(CHUNK, limit - done)
+            branches, is_merged = _advance(world, branches, noise_key, policy_key, count, model.sharing, until_merged)
+            done += count
+            if (until_merged and bool(is_merged)) or done == limit:
+                tail = 0.0
+                break
+            if limit is None:
+                tail = _tail(model, done)
+                error = _least_error(branches, until_merged)
+                meter.update(0.0, f"step {done}")
+                if tail <= max(TAIL_FRACTION * error, LEAST_TAIL * largest):
+                    break
+        lead = np.asarray(branches.lead)
+        total = np.asarray(branches.total)
+    return ReturnSample(
+        tuple(model.action_label(a) for a in first),
+        total[:, None] + lead,
+        tail,
+        int(branches.step),
+        seed,
+        lead,
+    )
+
+
+def _tail(model: JointMDP, step: int) -> float:
+    """The largest return that can still come after `step` steps."""
+    if model.discount >= 1:
+        return math.inf if model.reward_bound > 0 else 0.0
+    return model.discount**step * model.reward_bound / (1 - model.discount)
+
+
+def _least_error(branches: _Branches, only_gaps: bool) -> float:
+    """The smallest standard error among the quantities of interest that vary at all."""
+    deviations = np.std(np.asarray(branches.lead), axis=0)
+    if not only_gaps:
+        deviations = np.append(deviations, np.std(np.asarray(branches.total)))
+    deviations = deviations[deviations > 0]
+    return float(deviations.min()) / math.sqrt(len(branches.total)) if len(deviations) else 0.0
+
+
+def _start(state: int, actions: Sequence[int], num_samples: int) -> _Branches:
+    leader = [actions.index(action) for action in actions]
+    shape = (num_samples, len(actions))
+    return _Branches(
+        jnp.full(shape, state, dtype=jnp.int32),
+        jnp.broadcast_to(jnp.asarray(actions, dtype=jnp.int32), shape),
+        jnp.broadcast_to(jnp.asarray(leader, dtype=jnp.int32), shape),
+        jnp.zeros(num_samples),
+        jnp.zeros(shape),
+        jnp.asarray(0),
+    )
+
+
+@partial(jax.jit, static_argnames=("sharing", "until_merged"))
+def _advance(
+    world: _World,
+    branches: _Branches,
+    noise_key: Array,
+    policy_key: Array,
+    count: int,
+    sharing: Sharing,
+    until_merged: bool,
+) -> tuple[_Branches, Array]:
+    """Up to `count` more steps, fewer when all branches have merged and only their gaps matter."""
+    end = branches.step + count
+
+    def goes_on(b: _Branches) -> Array:
+        is_open = jnp.any(b.leader > 0) if until_merged else jnp.asarray(True)
+        return (b.step < end) & is_open
+
+    def step(b: _Branches) -> _Branches:
+        return _step(world, b, noise_key, policy_key, sharing)
+
+    after = jax.lax.while_loop(goes_on, step, branches)
+    return after, jnp.all(after.leader == 0)
+
+
+def _step(
+    world: _World, b: _Branches, noise_key: Array, policy_key: Array, sharing: Literal["state", "time", "none"]
+) -> _Branches:
+    noise = jax.random.uniform(jax.random.fold_in(noise_key, b.step), b.state.shape, dtype=jnp.float64)
+    choice = jax.random.uniform(jax.random.fold_in(policy_key, b.step), b.state.shape, dtype=jnp.float64)
+    if sharing == "time":
+        noise = jnp.broadcast_to(noise[:, :1], noise.shape)
+    else:
+        owner = b.leader if sharing == "none" else _first_equal(b.state)
+        noise = jnp.take_along_axis(noise, owner, axis=1)
+    scenario = invert(world.scenario_ends, b.state, noise)
+    reward = world.rewards[b.state, scenario, b.action]
+    state = world.successors[b.state, scenario, b.action]
+    action = invert(world.action_ends, state, jnp.take_along_axis(choice, b.leader, axis=1))
+    leader = b.leader if sharing == "none" else _first_equal(state * world.action_ends.shape[1] + action)
+    weight = world.discount ** b.step.astype(jnp.float64)
+    return _Branches(
+        state,
+        action,
+        leader,
+        b.total + weight * reward[:, 0],
+        b.lead + weight * (reward - reward[:, :1]),
+        b.step + 1,
+    )
+
+
+def _first_equal(values: Array) -> Array:
+    """For each branch, the first branch with the same value, ``[N, m]``."""
+    return jnp.argmax(values[:, :, None] == values[:, None, :], axis=2).astype(jnp.int32)

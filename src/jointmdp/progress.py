@@ -1,0 +1,48 @@
+"""A progress bar that appears only when a person is watching and the work is slow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PATIENCE = 2.0  # seconds of silence before the bar appears
+
+
+class Meter:
+    """``with Meter("solving") as meter: meter.update(0.3, "error 1e-5")``; costs nothing when nobody watches."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.started = time.monotonic()
+        self.is_watched = sys.stderr.isatty()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def update(self, fraction: float, text: str = "") -> None:
+        """Report the fraction done so far and what it means."""
+        if not self.is_watched or time.monotonic() - self.started < PATIENCE:
+            return
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+            self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self.title, total=1.0, text="")
+        assert self._task is not None
+        self._bar.update(self._task, completed=min(max(fraction, 0.0), 1.0), text=text)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

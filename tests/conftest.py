@@ -1,0 +1,14 @@
+"""Settings shared by all tests, made before anything imports JAX or the equations."""
+
+import os
+from pathlib import Path
+
+from jaxtyping import install_import_hook
+
+# Compilation is most of the time of these tests; workers and later runs share what one of them has compiled.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+# Shapes in signatures are executed: a wrong one raises at the call, naming the argument.
+install_import_hook("jointmdp.bellman", "beartype.beartype")

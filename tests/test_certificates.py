@@ -1,0 +1,223 @@
+"""Certificates are never violated, and are not vacuous: every claim against rational arithmetic."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import oracle
+import pytest
+from zoo import SHARINGS, build, cases
+
+import jointmdp as jm
+from jointmdp.certificates import norm_weight
+from jointmdp.solution import Solution
+
+QUIET = pytest.mark.filterwarnings("ignore::jointmdp.ConvergenceWarning")
+
+
+class Judged(NamedTuple):
+    """True errors of a solution, as exact as floats can hold them (rounded up)."""
+
+    mean: float
+    second: float
+    covariance: float
+
+
+def judge(solution: Solution, exact: oracle.ExactMoments) -> Judged:
+    second = exact.second
+    blocks = np.stack([second[s, :, s, :] for s in range(len(second))])
+    return Judged(
+        oracle.max_abs_error(solution.mean, exact.mean),
+        oracle.max_abs_error(solution.second_moment, blocks),
+        oracle.max_abs_error(solution.covariance, exact.covariance_blocks()),
+    )
+
+
+def assert_sound(solution: Solution, exact: oracle.ExactMoments) -> Judged:
+    true, claimed = judge(solution, exact), solution.certificate
+    assert true.mean <= claimed.mean_error
+    assert true.second <= claimed.second_moment_error
+    assert true.covariance <= claimed.covariance_error
+    # Each coordinate's own share, across states too.
+    shares, model = claimed.covariance_shares, solution.model
+    for s, a in np.argwhere(model.available):
+        for t, b in np.argwhere(model.available):
+            truth = exact.covariance(s, a, t, b)
+            found = oracle.rational(solution.covariance_between(s, a, t, b))
+            assert abs(float(found - truth)) <= (shares[s, a] + shares[t, b]) * (1 + 1e-12)
+    for s in range(model.num_states):
+        a, *others = np.flatnonzero(model.available[s])
+        for b in others[:1]:
+            gap = solution.gap(s, a, b)
+            variance = exact.covariance(s, a, s, a) + exact.covariance(s, b, s, b) - 2 * exact.covariance(s, a, s, b)
+            assert abs(float(oracle.rational(gap.variance) - variance)) <= gap.variance_error
+            mean = exact.mean[s, a] - exact.mean[s, b]
+            assert abs(float(oracle.rational(gap.mean) - mean)) <= gap.mean_error
+    return true
+
+
+def methods(rng: np.random.Generator, discount: float) -> Iterator[jm.Iterate | jm.Solve]:
+    """The default, an early stop, a late one, and iteration far past stagnation."""
+    yield jm.Solve()
+    yield jm.Iterate(tolerance=None, max_steps=int(rng.integers(0, 40)))
+    yield jm.Iterate(tolerance=None, max_steps=int(40 / (1 - discount) if discount < 0.95 else rng.integers(40, 400)))
+
+
+def check_random_models(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    for case in cases(seed, count, shapes=((2, 2, 2), (3, 3, 3)), discounts=(0.1, 0.5, 0.9, 0.99, 0.999)):
+        exact = oracle.exact_moments(*case)
+        model = build(case)
+        for method in methods(rng, case.discount):
+            assert_sound(jm.evaluate(model, case.policy, method), exact)
+
+
+@QUIET
+@pytest.mark.parametrize("seed", range(10))
+def test_never_violated(seed: int) -> None:
+    """100 random models × three stopping points in the everyday tests."""
+    check_random_models(seed, 10)
+
+
+@QUIET
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 125))
+def test_never_violated_many(seed: int) -> None:
+    """1,000 more."""
+    check_random_models(seed, 40)
+
+
+@QUIET
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_never_violated_on_awkward_scales(sharing: str) -> None:
+    """Rewards that are tiny, huge, mixed, or large and nearly equal."""
+    rng = np.random.default_rng(4)
+    for case in cases(4, 4, shapes=((3, 3, 3),), sharings=(sharing,)):
+        for change in (
+            lambda R: R * 1e-8,
+            lambda R: R * 1e8,
+            lambda R: R * 10.0 ** rng.integers(-6, 7, R.shape),
+            lambda R: 1e6 + R,
+        ):
+            odd = case._replace(rewards=np.asarray(change(case.rewards), dtype=np.float64))
+            assert_sound(jm.evaluate(build(odd), odd.policy), oracle.exact_moments(*odd))
+
+
+def test_stagnated_iteration_has_zero_residual_and_a_positive_bound() -> None:
+    """Where float iteration stands still its residual is exactly zero; only the rounding term keeps the claim true."""
+    stagnated = violated_without = 0
+    for case in cases(21, 12, shapes=((2, 2, 2), (3, 3, 3)), discounts=(0.5, 0.9)):
+        solution = jm.evaluate(build(case), case.policy, jm.Iterate(tolerance=None, max_steps=900))
+        true = assert_sound(solution, oracle.exact_moments(*case))
+        if solution.history[-1] == 0:
+            stagnated += 1
+            violated_without += max(true.mean, true.second) > 0
+    assert stagnated >= 3
+    assert violated_without >= 1
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_horizon_certificate(sharing: str) -> None:
+    """Rounding over T sweeps, against T exact backups from zero."""
+    for seed in range(4):
+        case = oracle.random_model(np.random.default_rng(seed), 2, 2, 2, discount=0.9, sharing=sharing)
+        solution = jm.evaluate(build(case), case.policy, horizon=3)
+        law = oracle.finite_horizon_law(*case[:6], (0, 0), (0, 1), 3)
+        first, other = (sum(p * z[i] for z, p in law.items()) for i in (0, 1))
+        covariance = sum(p * z * y for (z, y), p in law.items()) - first * other
+        assert abs(float(oracle.rational(float(solution.mean[0, 0])) - oracle.rational(first))) <= (
+            solution.certificate.mean_error
+        )
+        off = oracle.rational(float(solution.covariance[0, 0, 1])) - oracle.rational(covariance)
+        assert abs(float(off)) <= solution.certificate.covariance_error
+
+
+@QUIET
+def test_true_residual_is_within_the_theorems_factor() -> None:
+    """With the residual on all of X², bound/error ≤ (1+γ)/(1−γ) in ‖·‖_λ as long as rounding is negligible."""
+    checked = 0
+    for case in cases(31, 30, shapes=((3, 3, 3),), discounts=(0.5, 0.9, 0.99), sharings=("state", "time")):
+        model, g = build(case), case.discount
+        if not model.available.all():
+            continue  # the exact residual runs over unavailable coordinates too
+        solution = jm.evaluate(model, case.policy, jm.Iterate(tolerance=None, max_steps=10))
+        exact = oracle.exact_moments(*case)
+        weight = norm_weight(model.reward_bound, g)
+        second = oracle.max_abs_error(solution.moments._second, exact.second)
+        error = max(oracle.max_abs_error(solution.mean, exact.mean), second / weight)
+        if error < 1e-9:
+            continue
+        assert solution.certificate.residual / (1 - g) <= (1 + g) / (1 - g) * error * (1 + 1e-6)
+        checked += 1
+    assert checked >= 10
+
+
+def test_state_level_bound_is_not_vacuous() -> None:
+    """Certified over true covariance error of solutions stopped early: median and worst; the median must not grow."""
+    factors = []
+    for case in cases(41, 60, shapes=((3, 3, 3),), discounts=(0.5, 0.9, 0.99), sharings=("state", "time")):
+        with pytest.warns(jm.ConvergenceWarning):
+            solution = jm.evaluate(build(case), case.policy, jm.Solve(max_sweeps=1, relative_tolerance=1e-14))
+        true = judge(solution, oracle.exact_moments(*case)).covariance
+        if true > 1e-10:
+            factors.append(solution.certificate.covariance_error / true)
+    print(f"state-level bound over true error: median {np.median(factors):.1f}, worst {max(factors):.0f}")
+    assert len(factors) >= 20
+    assert np.median(factors) < 25
+
+
+def test_local_bounds_stay_small_near_discount_one() -> None:
+    """An absorbing goal adds no error: the certificate of the gridworld hardly depends on the discount."""
+    errors = []
+    for discount in (0.9, 0.99, 0.999, 0.9999):
+        solution = jm.evaluate(*jm.windy_gridworld(5, discount=discount))
+        errors.append(solution.certificate.covariance_error / np.max(solution.variance))
+    assert max(errors) < 1e-9
+
+
+def test_rows_that_almost_sum_to_one() -> None:
+    """A policy row over many actions may be off by many roundings; the bound counts those that matter."""
+    actions = 1000
+    successors = np.zeros((2, 1, actions), dtype=int)
+    successors[:, :, 1] = 1
+    rewards = np.zeros((2, 1, actions))
+    rewards[0] = 1.0
+    policy = np.zeros((2, actions))
+    policy[:, 0], policy[:, 1] = 0.5, 0.5 + actions * 2**-52 * 0.9
+    for discount in (0.5, 0.99):
+        model = jm.JointMDP(np.ones((2, 1)), rewards, successors, discount)
+        solution = jm.evaluate(model, policy)
+        exact = oracle.exact_moments(np.ones((2, 1)), rewards[:, :, :2], successors[:, :, :2], discount, policy[:, :2])
+        assert oracle.max_abs_error(solution.mean[:, :2], exact.mean) <= solution.certificate.mean_error
+        found = solution.covariance_of(range(2), [0, 1])
+        assert oracle.max_abs_error(found, exact.covariance_blocks()) <= solution.certificate.covariance_error
+
+
+def test_common_scenarios_are_one_law() -> None:
+    """Rows that differ by rounding become the first one, for means and pairs alike."""
+    rows = np.array([[0.5, 0.5], [0.5 + 4e-13, 0.5 - 4e-13]])
+    model = jm.JointMDP(rows, [[[1.0, 2], [3, 5]]] * 2, [[[0, 1], [1, 0]]] * 2, 0.9, "time")
+    assert np.array_equal(model.probabilities, [[0.5, 0.5]] * 2)
+
+
+@QUIET
+def test_impossible_rewards_do_not_matter() -> None:
+    """A reward of 1e12 in a scenario of probability 0 changes neither answer nor certificate."""
+    case = oracle.random_model(np.random.default_rng(2), 2, 2, 2, discount=0.9)
+    chances = np.concatenate([case.probabilities, np.zeros((2, 1))], axis=1)
+    decoy = np.concatenate([case.rewards, np.full((2, 1, 2), 1e12)], axis=1)
+    successors = np.concatenate([case.successors, np.zeros((2, 1, 2), dtype=int)], axis=1)
+    model, plain = jm.JointMDP(chances, decoy, successors, 0.9), build(case)
+    for arguments in ({}, {"method": jm.Iterate()}, {"horizon": 5}):
+        found, reference = (jm.evaluate(m, case.policy, **arguments) for m in (model, plain))
+        np.testing.assert_allclose(found.covariance, reference.covariance, rtol=1e-12)
+        assert found.certificate.covariance_error <= 10 * reference.certificate.covariance_error
+
+
+def test_several_classes_near_discount_one() -> None:
+    """Two absorbing classes with different values: one offset centres only one, and errors stay local all the same."""
+    rewards = np.array([[[1.0, 1.0]], [[3.0, 3.0]], [[0.0, 0.5]]])
+    successors = np.array([[[0, 0]], [[1, 1]], [[0, 1]]])
+    for policy in (np.full((3, 2), 0.5), np.array([0, 1, 1])):
+        solution = jm.evaluate(jm.JointMDP(np.ones((3, 1)), rewards, successors, 0.999), policy)
+        assert solution.status.is_success

@@ -1,0 +1,48 @@
+"""Compilation is what eats time on small models: new numbers in the same shapes must not compile anything."""
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import oracle
+import pytest
+from zoo import build
+
+import jointmdp as jm
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    events: list[str] = []
+
+    def listen(event: str, duration: float, **_: object) -> None:
+        if event == COMPILED:
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def work(seed: int, sharing: str) -> None:
+    case = oracle.random_model(np.random.default_rng(seed), 4, 3, 3, discount=0.5 + seed / 100, sharing=sharing)
+    case = case._replace(policy=np.full((4, 3), 1 / 3))
+    model = build(case)
+    solution = jm.evaluate(model, case.policy)
+    solution.gap(0, 0, 1)
+    solution.covariance_between(0, 1, 2, 0)
+    jm.evaluate(model, case.policy, jm.Iterate(tolerance=None, max_steps=3))
+    jm.evaluate(model, case.policy, horizon=3)
+    jm.simulate_gap(model, case.policy, 0, 0, 1, num_samples=100, seed=seed)
+
+
+@pytest.mark.parametrize("sharing", ["state", "time", "none"])
+def test_new_numbers_compile_nothing(sharing: str, compilations: list[str]) -> None:
+    work(0, sharing)
+    first = len(compilations)
+    assert first > 0  # the listener hears
+    for seed in range(1, 5):
+        work(seed, sharing)
+    assert len(compilations) == first

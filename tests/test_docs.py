@@ -1,0 +1,180 @@
+"""Docs that cannot rot: their code runs, prints what they say it prints, and their links lead somewhere."""
+
+import ast
+import contextlib
+import inspect
+import io
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+import jointmdp as jm
+from jointmdp.cli import main
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int  # of its first line in the page
+
+
+def blocks(text: str) -> list[Block]:
+    return [Block(found[1], found[2], text.count("\n", 0, found.start(2)) + 1) for found in FENCE.finditer(text)]
+
+
+def run(page: str, text: str) -> None:
+    """Run the Python blocks of a page in one namespace; a text block right after one is what it prints."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    found = blocks(text)
+    for i, block in enumerate(found):
+        if block.language != "python":
+            continue
+        # Empty lines in front make a traceback point into the page.
+        code = compile("\n" * (block.line - 1) + block.text, page, "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, namespace)
+        after = found[i + 1] if i + 1 < len(found) else None
+        if after is not None and after.language == "text":
+            assert printed.getvalue() == after.text, f"{page}, line {block.line} prints something else"
+        else:
+            assert not printed.getvalue(), f"{page}, line {block.line} prints something that the page does not show"
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
+
+
+def broken_links(folder: Path, text: str) -> list[str]:
+    """Relative links to files that do not exist."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", without_code(text))
+    files = [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:", target)]
+    return [file for file in files if file and not (folder / file).exists()]
+
+
+def undocumented(name: str, thing: object) -> list[str]:
+    """What is public in a function or class and says nothing about itself."""
+    missing = [] if is_documented(name, thing) else [name]
+    if inspect.isclass(thing):
+        for member, value in vars(thing).items():
+            is_code = inspect.isfunction(value) or hasattr(value, "__get__")  # methods, properties, class methods
+            if is_code and not member.startswith("_") and not is_field(thing, member):
+                missing += [] if is_documented(member, getattr(value, "__func__", value)) else [f"{name}.{member}"]
+    return missing
+
+
+def is_field(owner: type, member: str) -> bool:
+    """Whether a member only holds data, such as the accessors of a named tuple."""
+    return member in getattr(owner, "_fields", ())
+
+
+def is_documented(name: str, thing: object) -> bool:
+    # Dataclasses and named tuples that say nothing get their signature as docstring, and subclasses their parent's.
+    text = getattr(thing, "__doc__", None) or ""
+    return bool(text.strip()) and not text.startswith(f"{name}(")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_runs_and_prints_what_the_page_shows(page: Path) -> None:
+    run(page.name, page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page.parent, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_are_named_exist(page: Path) -> None:
+    for file, test in re.findall(r"`(tests/\w+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
+        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{page.name} names {file}::{test}"
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text] == []
+
+
+def test_first_commands_are_targets_of_the_makefile() -> None:
+    first = blocks(PAGES[0].read_text(encoding="utf-8"))[0]
+    assert first.language == "sh"
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    commands = [line.split() for line in first.text.splitlines()]
+    assert commands
+    for command in commands:
+        assert command[0] == "make"
+        assert set(command[1:]) <= set(targets)
+
+
+def test_the_readme_shows_the_demonstration() -> None:
+    table = blocks(PAGES[0].read_text(encoding="utf-8"))[1]
+    assert table.language == "text"
+    assert table.text in CliRunner().invoke(main, ["demo"]).output
+
+
+def test_public_names_are_documented() -> None:
+    missing = [place for name in jm.__all__ if name != "__version__" for place in undocumented(name, getattr(jm, name))]
+    assert missing == []
+
+
+def test_the_two_lists_of_public_names_agree() -> None:
+    """Type checkers read the imports, Python reads the map; a name must live at the same place in both."""
+    tree = ast.parse((ROOT / "src/jointmdp/__init__.py").read_text(encoding="utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    assert ast.unparse(guarded.test) == "TYPE_CHECKING"
+    imported = {
+        (node.module, alias.name, alias.asname)
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported == {(f"jointmdp.{home}", name, name) for name, home in jm._MODULE_OF.items()}
+    listed = [name for names in jm._HOMES.values() for name in names.split()]
+    assert sorted(set(listed)) == sorted(listed)
+    assert set(jm.__all__) == {"__version__", *listed}
+
+
+# -- the guards themselves -------------------------------------------------------------------------------------
+
+
+def test_wrong_output_is_noticed() -> None:
+    run("page", "```python\nx = 1\nprint(x)\n```\n\n```text\n1\n```\n")
+    with pytest.raises(AssertionError, match="line 2 prints something else"):
+        run("page", "```python\nprint(1)\n```\n\n```text\n2\n```\n")
+    with pytest.raises(AssertionError, match="does not show"):
+        run("page", "```python\nprint(1)\n```\n")
+    with pytest.raises(NameError):
+        run("page", "```python\nprint(y)\n```\n")
+
+
+def test_broken_links_are_noticed() -> None:
+    text = "[good](README.md#top), [bad](docs/missing.md), [elsewhere](https://example.org), `[code](no.md)`"
+    assert broken_links(ROOT, text) == ["docs/missing.md"]
+
+
+def test_missing_docstrings_are_noticed() -> None:
+    class Silent(NamedTuple):
+        x: int
+
+        def method(self) -> None: ...
+
+        @property
+        def doubled(self) -> int:
+            return 2 * self.x
+
+        @classmethod
+        def make(cls) -> None: ...
+
+        def told(self) -> None:
+            """Says so."""
+
+    assert undocumented("Silent", Silent) == ["Silent", "Silent.method", "Silent.doubled", "Silent.make"]

@@ -1,0 +1,243 @@
+"""The exact methods against brute force, against each other and against closed forms."""
+
+import numpy as np
+import oracle
+import pytest
+from zoo import SHARINGS, build, cases
+
+import jointmdp as jm
+from jointmdp.errors import Status
+
+
+def brute_force(case: oracle.RandomModel) -> tuple[np.ndarray, np.ndarray]:
+    """T₂ enumerated on coordinate pairs in plain NumPy and iterated until γᵏ is far below the tolerance."""
+    exists = case.available
+    mean = np.where(exists, 0.0, np.nan)
+    second = np.where(exists[:, :, None, None] & exists[None, None], 0.0, np.nan)
+    steps = int(np.log(1e-13) / np.log(case.discount)) + 2
+    for _ in range(steps):
+        mean, second = oracle.backup(*case[:6], mean, second, available=exists)
+    return mean, second
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_solve_agrees_with_enumeration(seed: int) -> None:
+    """Small models of every kind against the enumeration of T₂ on X², 1e-9 relative."""
+    for case in cases(seed, 3, shapes=((3, 3, 3),), discounts=(0.1, 0.5, 0.8)):
+        mean, second = brute_force(case)
+        solution = jm.evaluate(build(case), case.policy)
+        np.testing.assert_allclose(solution.mean, mean, rtol=1e-9, atol=1e-9 * np.nanmax(np.abs(mean)))
+        blocks = np.stack([second[s, :, s, :] for s in range(len(mean))])
+        scale = np.nanmax(np.abs(second))
+        np.testing.assert_allclose(solution.second_moment, blocks, rtol=1e-9, atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_coordinate_pair_agrees_with_rational_arithmetic(seed: int) -> None:
+    """All of X², cross-state pairs included, γ up to 0.99, to 1e-9 of the largest moment."""
+    for case in cases(1000 + seed, 2, shapes=((2, 2, 2), (3, 3, 3))):
+        exact = oracle.exact_moments(*case)
+        mean, second = exact.mean_float(), exact.second_float()
+        solution = jm.evaluate(build(case), case.policy)
+        assert solution.status is Status.CONVERGED
+        scale = np.nanmax(np.abs(second)) + 1e-300
+        for s, a, t, b in np.argwhere(np.isfinite(second)):
+            found = solution.covariance_between(s, a, t, b) + solution.mean[s, a] * solution.mean[t, b]
+            assert abs(found - second[s, a, t, b]) <= 1e-9 * scale
+        np.testing.assert_allclose(solution.mean, mean, rtol=0, atol=1e-9 * np.nanmax(np.abs(mean)) + 1e-300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_larger_models_agree_with_rational_arithmetic(sharing: str) -> None:
+    """The largest shape that brute force reaches: S = 6, W = 4, A = 4."""
+    for case in cases(77, 8, shapes=((6, 4, 4),), sharings=(sharing,)):
+        exact = oracle.exact_moments(*case)
+        solution = jm.evaluate(build(case), case.policy)
+        scale = np.nanmax(np.abs(exact.covariance_blocks_float()))
+        assert oracle.max_abs_error(solution.covariance, exact.covariance_blocks()) <= 1e-9 * scale
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_iterate_and_solve_agree_within_their_certificates(sharing: str) -> None:
+    for case in cases(5, 6, sharings=(sharing,)):
+        model = build(case)
+        solve = jm.evaluate(model, case.policy)
+        iterate = jm.evaluate(model, case.policy, jm.Iterate(tolerance=1e-6))
+        assert iterate.status is Status.CONVERGED
+        both = solve.certificate.covariance_error + iterate.certificate.covariance_error
+        assert np.nanmax(np.abs(solve.covariance - iterate.covariance)) <= both
+        assert np.array_equal(np.isnan(solve.covariance), np.isnan(iterate.covariance))
+
+
+@pytest.mark.parametrize("is_accelerated", [True, False])
+@pytest.mark.parametrize("sharing", ["state", "time"])
+def test_acceleration_changes_nothing_but_time(sharing: str, is_accelerated: bool) -> None:
+    """A slowly mixing ring, where plain sweeps need thousands of steps and acceleration is taken."""
+    size, rng = 40, np.random.default_rng(3)
+    here = np.arange(size)
+    successors = np.stack([np.stack([(here + 1) % size, here], 1), np.stack([(here - 1) % size, here], 1)], 1)
+    model = jm.JointMDP(np.full((size, 2), 0.5), rng.normal(size=(size, 2, 2)), successors, 0.999, sharing)
+    solution = jm.evaluate(model, np.full((size, 2), 0.5), jm.Solve(is_accelerated=is_accelerated))
+    reference = jm.evaluate(model, np.full((size, 2), 0.5), jm.Solve(is_accelerated=False))
+    assert solution.status is Status.CONVERGED
+    limit = solution.certificate.covariance_error + reference.certificate.covariance_error
+    assert np.max(np.abs(solution.covariance - reference.covariance)) <= limit
+    if is_accelerated and sharing == "state":
+        assert solution.steps < reference.steps / 2
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("discount", [0.7, 1.0])
+def test_horizon_equals_the_enumerated_law(sharing: str, discount: float) -> None:
+    """Moments of the first T steps against the exact joint law of the two returns."""
+    for seed in range(3):
+        case = oracle.random_model(np.random.default_rng(seed), 2, 2, 2, discount=0.5, sharing=sharing)
+        case = case._replace(discount=discount)
+        for horizon in (1, 2, 3):
+            solution = jm.evaluate(build(case), case.policy, horizon=horizon)
+            for (s, a), (t, b) in (((0, 0), (0, 1)), ((0, 1), (1, 1)), ((1, 0), (1, 0))):
+                law = oracle.finite_horizon_law(*case[:6], (s, a), (t, b), horizon)
+                first = float(sum(p * z for (z, _), p in law.items()))
+                other = float(sum(p * z for (_, z), p in law.items()))
+                second = float(sum(p * z * y for (z, y), p in law.items()))
+                assert solution.mean[s, a] == pytest.approx(first, abs=1e-12)
+                found = solution.covariance_between(s, a, t, b)
+                assert abs(found - (second - first * other)) <= solution.certificate.covariance_error + 1e-15
+
+
+def test_long_horizon_approaches_the_endless_future() -> None:
+    model, policy = jm.inventory()
+    endless = jm.evaluate(model, policy)
+    long = jm.evaluate(model, policy, horizon=800)
+    # What lies beyond T is worth at most γᵀ·R_max/(1−γ), and twice that times a return in second moments.
+    tail = model.discount**800 * model.reward_bound / (1 - model.discount)
+    assert np.nanmax(np.abs(endless.mean - long.mean)) <= tail + 1e-9
+    np.testing.assert_allclose(long.covariance, endless.covariance, rtol=1e-9, atol=1e-7)
+
+
+def test_chain_closed_form_uniform_and_deterministic() -> None:
+    """Var Z(s₀,a) = Σ_{t<24} γ^{2t}; branches take the same action half of the time after the first step."""
+    g, t = 0.99, np.arange(24)
+    variance = np.sum(g ** (2 * t))
+    # Two branches of a uniform policy share reward ±1 at step t ≥ 1 and sign with probability 1 − 2^{−t}·… once tied.
+    uniform = np.sum(g ** (2 * t) * (1 - 2 * 0.5**t))
+    for deterministic, covariance in ((False, uniform), (True, variance - 2)):
+        solution = jm.evaluate(*jm.coupled_reward_chain(25, deterministic=deterministic))
+        assert solution.covariance[0, 0, 0] == pytest.approx(variance, abs=1e-10)
+        assert solution.covariance[0, 1, 1] == pytest.approx(variance, abs=1e-10)
+        assert solution.covariance[0, 0, 1] == pytest.approx(covariance, abs=1e-10)
+        assert solution.correlation[0, 0, 1] == pytest.approx(0.8960 if deterministic else 0.7961, abs=5e-5)
+        assert np.isnan(solution.correlation[24]).all()
+    assert variance == pytest.approx(19.2317, abs=5e-5)
+
+
+def test_variances_keep_nine_digits_near_discount_one() -> None:
+    for seed in range(4):
+        case = oracle.random_model(np.random.default_rng(seed), 3, 3, 3, discount=0.999)
+        case = case._replace(rewards=case.rewards + 5.0)  # large, nearly equal values: where cancellation bites
+        exact = oracle.exact_moments(*case)
+        solution = jm.evaluate(build(case), case.policy)
+        blocks = exact.covariance_blocks_float()
+        np.testing.assert_allclose(np.diagonal(solution.covariance, 0, 1, 2), np.diagonal(blocks, 0, 1, 2), rtol=1e-9)
+
+
+def test_wrong_tie_rule_is_told_apart() -> None:
+    """Independent next actions on the diagonal would make the chain's correlation −1; ours must not be that."""
+    solution = jm.evaluate(*jm.coupled_reward_chain(25))
+    assert solution.correlation[0, 0, 1] > 0.5
+
+
+def test_zero_rewards() -> None:
+    model, policy = jm.windy_gridworld(3)
+    silent = jm.JointMDP(model.probabilities, np.zeros_like(model.rewards), model.successors, 0.99)
+    for method in (jm.Solve(), jm.Iterate()):
+        solution = jm.evaluate(silent, policy, method)
+        assert solution.status is Status.CONVERGED
+        assert not solution.mean.any()
+        assert not solution.covariance.any()
+        assert solution.certificate.covariance_error <= 1e-12
+        assert solution.gap(0, 0, 1).inferiority_bound == 1.0
+
+
+def test_step_limits_are_visible() -> None:
+    model, policy = jm.windy_gridworld(3)
+    with pytest.warns(jm.ConvergenceWarning, match="step limit"):
+        solution = jm.evaluate(model, policy, jm.Iterate(max_steps=3))
+    assert solution.status is Status.STEP_LIMIT
+    assert "step limit" in repr(solution)
+    assert len(solution.history) == 4
+    with pytest.raises(jm.ConvergenceError, match="step limit"):
+        jm.evaluate(model, policy, jm.Iterate(max_steps=3, throw=True))
+    ring = jm.JointMDP(
+        np.full((3, 2), 0.5), [[[0.0, 1], [2, 0]]] * 3, [[[1, 2], [2, 1]], [[2, 0], [0, 2]], [[0, 1], [1, 0]]], 0.9
+    )
+    with pytest.warns(jm.ConvergenceWarning, match="step limit"):
+        limited = jm.evaluate(ring, jm.uniform_policy(ring), jm.Solve(max_sweeps=2))
+    assert limited.status is Status.STEP_LIMIT
+    free = jm.evaluate(model, policy, jm.Iterate(tolerance=None, max_steps=5))
+    assert free.status is Status.COMPLETED
+    assert free.steps == 5
+
+
+def test_iterate_says_when_rounding_stands_in_the_way() -> None:
+    case = oracle.random_model(np.random.default_rng(0), 2, 2, 2, discount=0.9)
+    with pytest.warns(jm.ConvergenceWarning, match="rounding"):
+        solution = jm.evaluate(build(case), case.policy, jm.Iterate(tolerance=1e-18))
+    assert solution.status is Status.STAGNATED
+
+
+def test_iterate_starts_anywhere() -> None:
+    case = oracle.random_model(np.random.default_rng(1), 3, 3, 3, discount=0.8)
+    model, rng = build(case), np.random.default_rng(2)
+    start = (rng.normal(size=(3, 3)) * 10, rng.normal(size=(3, 3, 3, 3)) * 100)
+    found = jm.evaluate(model, case.policy, jm.Iterate(start=start))
+    reference = jm.evaluate(model, case.policy)
+    assert np.max(np.abs(found.mean - reference.mean)) <= 1e-8
+    assert np.max(np.abs(found.second_moment - reference.second_moment)) <= 2e-8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"order": 3}, "order"),
+        ({"horizon": 0}, "horizon is 0"),
+        ({"horizon": 2.5}, "whole number"),
+        ({"horizon": 3, "method": jm.Solve()}, "leave method=None"),
+        ({"method": "solve"}, "method must be"),
+        ({"method": jm.Solve(relative_tolerance=0)}, "relative_tolerance"),
+        ({"method": jm.Iterate(tolerance=-1)}, "tolerance"),
+        ({"method": jm.Iterate(start=(np.zeros((2, 2)), np.zeros((2, 2, 2, 2))))}, "start means"),
+    ],
+)
+def test_bad_requests(arguments: dict, message: str) -> None:
+    model, policy = jm.windy_gridworld(3)
+    with pytest.raises(jm.ModelError, match=message):
+        jm.evaluate(model, policy, **arguments)
+
+
+def test_discount_one_needs_a_horizon() -> None:
+    model, policy = jm.windy_gridworld(3, discount=1.0)
+    with pytest.raises(jm.ModelError, match="horizon"):
+        jm.evaluate(model, policy)
+    with pytest.raises(jm.ModelError, match="horizon"):
+        jm.simulate_gap(model, policy, 0, 0, 1)
+    assert jm.evaluate(model, policy, horizon=4).mean[8, 0] == 4.0
+
+
+def test_iterate_refuses_what_does_not_fit() -> None:
+    model, policy = jm.windy_gridworld(70)
+    with pytest.raises(jm.ModelError, match="GiB"):
+        jm.evaluate(model, policy, jm.Iterate())
+
+
+def test_user_settings_are_left_alone() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    model, policy = jm.windy_gridworld(3)
+    solution = jm.evaluate(model, policy)
+    jm.simulate_gap(model, policy, 0, 0, 1, num_samples=10)
+    assert solution.covariance.dtype == np.float64
+    assert jax.config.jax_enable_x64 is False
+    assert jnp.ones(2).dtype == jnp.float32

@@ -4,19 +4,25 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import jointmdp as jm
 from jointmdp.cli import main
+from jointmdp.envs.registry import MODELS
 
 
-def test_demo_prints_a_table_and_an_answer() -> None:
-    result = CliRunner().invoke(main, ["demo"])
+def test_demo_prints_a_table_and_an_answer(tmp_path) -> None:
+    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0
     assert "How much to order today?" in result.output
     assert "Order 4." in result.output
     assert "certified" in result.output
+    assert (tmp_path / "how-much-to-order.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_demo_as_json() -> None:
@@ -54,3 +60,209 @@ def test_progress_shows_only_to_people(monkeypatch: pytest.MonkeyPatch, capsys: 
     with progress.Meter("solving") as meter:
         meter.update(0.5, "half way")
     assert "half way" in capsys.readouterr().err
+
+
+# -- list ------------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_every_model_with_its_settings() -> None:
+    result = CliRunner().invoke(main, ["list"])
+    assert result.exit_code == 0
+    for name, entry in MODELS.items():
+        assert f"{name}: {entry.description}" in result.output
+    assert "base_stock=none" in result.output
+    found = json.loads(CliRunner().invoke(main, ["list", "--json"]).output)
+    assert [model["name"] for model in found["models"]] == list(MODELS)
+    assert found["models"][2]["settings"]["base_stock"] is None
+
+
+# -- evaluate --------------------------------------------------------------------------------------------------
+
+MACHINE = "machine-replacement"  # nine states; one array shape, compiled once
+
+
+def evaluate(*arguments: str) -> dict[str, Any]:
+    """The JSON object of ``jointmdp evaluate``; NaN and Infinity, which JSON does not know, are refused."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"not JSON: {word}")
+
+    result = CliRunner().invoke(main, ["evaluate", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout, parse_constant=refuse)
+
+
+def test_evaluate_prints_a_table_and_its_certificate() -> None:
+    result = CliRunner().invoke(main, ["evaluate", MACHINE, "--state", "wear 1", "--state", "8"])
+    assert result.exit_code == 0
+    assert "In wear 1, each action against keep:" in result.output
+    assert "In broken, each action against replace:" in result.output
+    assert "keep *" in result.output
+    assert "Shown:" not in result.output
+    assert "the certified error is within the tolerance (mean ±" in " ".join(result.output.split())
+
+
+def test_evaluate_shows_the_first_state_and_says_so() -> None:
+    result = CliRunner().invoke(main, ["evaluate", MACHINE])
+    assert "Shown: wear 0, the first state; others by --state." in result.output
+    assert "In wear 0" in result.output
+    assert "In wear 1" not in result.output
+
+
+def test_evaluate_as_json_is_what_the_library_says() -> None:
+    found = evaluate(MACHINE, "--state", "1", "--state", "wear 1")
+    model, policy = jm.machine_replacement()
+    solution = jm.evaluate(model, policy)
+    assert (found["sharing"], found["discount"], found["horizon"], found["is_success"]) == ("time", 0.95, None, True)
+    (state,) = found["states"]  # asked for twice, shown once
+    assert (state["state"], state["index"], state["baseline"]) == ("wear 1", 1, "keep")
+    assert [row["action"] for row in state["actions"]] == ["keep", "repair", "replace"]
+    assert state["actions"][0]["gap"] is None
+    for a in (1, 2):
+        row, gap = state["actions"][a], solution.gap(1, a, 0)
+        assert row["mean"] == pytest.approx(solution.mean[1, a], rel=1e-12)
+        assert row["std"] == pytest.approx(solution.variance[1, a] ** 0.5, rel=1e-12)
+        assert (row["gap"]["mean"], row["gap"]["std"]) == (gap.mean, gap.std)
+        assert row["gap"]["independent_std"] == pytest.approx(gap.independent_variance**0.5, rel=1e-12)
+        assert gap.mean < 0  # so the bound is the other action's
+        assert row["gap"]["inferiority_bound"] == 1
+        assert row["gap"]["reversal_bound"] == solution.gap(1, 0, a).inferiority_bound < 1
+        assert row["gap"]["replications_paired"] == gap.replications_to_select(0.95).paired
+        assert row["gap"]["replications_unpaired"] == gap.replications_to_select(0.95).unpaired
+    assert found["certificate"]["mean_error"] == solution.certificate.mean_error
+
+
+def test_infinite_numbers_are_null_and_never() -> None:
+    gap = evaluate("shared-successors")["states"][0]["actions"][1]["gap"]
+    assert gap["replications_paired"] is None
+    assert "never" in CliRunner().invoke(main, ["evaluate", "shared-successors"]).output
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "uniform",
+        "0,0,1,1,0,0,2,0,2",
+        "keep,keep,repair,repair,keep,keep,replace,keep,replace",
+        "a.npy",
+        "b.npy",
+        "a.csv",
+        "b.csv",
+    ],
+)
+def test_policies(kind: str, tmp_path: Path) -> None:
+    model, _ = jm.machine_replacement()
+    actions = [0, 0, 1, 1, 0, 0, 2, 0, 2]
+    rows = np.eye(3)[actions]
+    np.save(tmp_path / "a.npy", actions)
+    np.save(tmp_path / "b.npy", rows)
+    (tmp_path / "a.csv").write_text("keep\n0\nrepair\nrepair\nkeep\nkeep\nreplace\nkeep\n2\n")
+    (tmp_path / "b.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
+    policy = kind if "." not in kind else str(tmp_path / kind)
+    found = evaluate(MACHINE, "--policy", policy, "--state", "2")
+    wanted = jm.uniform_policy(model) if kind == "uniform" else rows
+    expected = jm.evaluate(model, wanted).mean[2]
+    assert [row["mean"] for row in found["states"][0]["actions"]] == pytest.approx(expected, rel=1e-12)
+    assert [row["probability"] for row in found["states"][0]["actions"]] == wanted[2].tolist()
+
+
+def test_sharing_discount_and_horizon() -> None:
+    none = evaluate(MACHINE, "--sharing", "none")["states"][0]["actions"][1]["gap"]
+    assert none["std"] == pytest.approx(none["independent_std"], rel=1e-9)
+    found = evaluate(MACHINE, "--discount", "1", "--horizon", "1")
+    assert (found["horizon"], found["discount"], found["status"]) == (1, 1, "completed")
+    model, _ = jm.machine_replacement()
+    assert found["states"][0]["actions"][0]["mean"] == pytest.approx(model.marginal_mdp().rewards[0, 0], rel=1e-12)
+
+
+def test_models_and_solutions_from_files(tmp_path: Path) -> None:
+    files = pytest.importorskip("jointmdp.files")
+    model, policy = jm.machine_replacement()
+    files.save(model, str(tmp_path / "model.npz"))
+    files.save(jm.evaluate(model, policy), str(tmp_path / "solution.npz"))
+    plain = evaluate(str(tmp_path / "model.npz"))
+    assert plain["remarks"][0] == "Policy: uniform, as the file holds none."
+    assert plain["states"] == evaluate(MACHINE, "--policy", "uniform")["states"]
+    solved = str(tmp_path / "solution.npz")
+    assert evaluate(solved, "--state", "wear 2")["states"] == evaluate(MACHINE, "--state", "wear 2")["states"]
+    result = CliRunner().invoke(main, ["evaluate", solved, "--sharing", "none", "--horizon", "3"])
+    assert result.exit_code == 1
+    assert "holds a solution, which is evaluated already; --sharing, --horizon would need a model" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "'nowhere' is neither a built-in model nor a file; built in: windy-gridworld"),
+        (["inventory:stock=3"], "inventory has no setting 'stock'"),
+        (["inventory:max_stock=0"], "max_stock is 0; it must be at least 1"),
+        ([MACHINE, "--state", "99"], "unknown state 99"),
+        ([MACHINE, "--state", "-1"], "unknown state -1"),
+        ([MACHINE, "--state", "new"], "unknown state 'new'; known: 'wear 0'"),
+        ([MACHINE, "--policy", "greedy"], "policy 'greedy' is not default, uniform"),
+        ([MACHINE, "--policy", "0,1"], "the policy has shape (2,), expected [S] = (9,)"),
+        ([MACHINE, "--policy", "0,0,0,0,0,0,0,0,0"], "keep is not available in broken"),
+        ([MACHINE, "--policy", "keep,sell,keep"], "unknown action 'sell'"),
+        ([MACHINE, "--policy", "missing.npy"], "missing.npy: No such file or directory"),
+        ([MACHINE, "--policy", "missing.csv"], "missing.csv: No such file or directory"),
+        ([MACHINE, "--policy", "text.npy"], "text.npy is not an array that can be read"),
+        ([MACHINE, "--policy", "bytes.csv"], "bytes.csv is not a table that can be read"),
+        ([MACHINE, "--policy", "uneven.csv"], "uneven.csv must hold rows of equal length"),
+        ([MACHINE, "--policy", "words.csv"], "words.csv must hold numbers, [S, A] probabilities"),
+        ([MACHINE, "--horizon", "0"], "horizon is 0"),
+        ([MACHINE, "--discount", "1"], "returns over an endless future need a discount below 1, or a horizon"),
+        (["text.npy"], "text.npy"),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.npy").write_text("not an array")
+    Path("bytes.csv").write_bytes(b"\xff\xfe\x00")
+    Path("uneven.csv").write_text("1,0,0\n1,0\n")
+    Path("words.csv").write_text("a,b,c\n1,0,0\n")
+    result = CliRunner().invoke(main, ["evaluate", *arguments])
+    assert result.exit_code == 1
+    assert message in result.output
+    assert result.output.startswith("Error: ")
+    assert result.output.count("\n") == 1
+
+
+def test_a_missed_tolerance_is_a_warning_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jointmdp import exact
+
+    def loose(model: jm.JointMDP, policy: Any, horizon: int | None = None) -> jm.Solution:
+        return jm.evaluate(model, policy, jm.Iterate(max_steps=3))
+
+    monkeypatch.setattr(exact, "evaluate", loose)
+    result = CliRunner().invoke(main, ["evaluate", MACHINE, "--json"])
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Warning: stopped at the step limit")
+    assert result.stderr.count("\n") == 1
+    assert json.loads(result.stdout)["is_success"] is False
+
+
+def test_list_does_not_load_jax() -> None:
+    code = (
+        "import sys; from jointmdp.cli import main; main(['list'], standalone_mode=False); print('jax' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "False" in done.stdout.splitlines()[-1]
+
+
+def test_reproduce_prints_and_writes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jointmdp.experiments import correlations, tabular
+
+    monkeypatch.setattr(tabular, "results", lambda announce: iter([correlations.run_chain()]))
+    out = str(tmp_path / "figures")
+    result = CliRunner().invoke(main, ["reproduce", "tabular", "--out", out])
+    assert result.exit_code == 0, result.output
+    assert "+0.796" in result.output
+    assert (tmp_path / "figures" / "README.md").exists()
+    found = json.loads(CliRunner().invoke(main, ["reproduce", "tabular", "--out", out, "--json"]).stdout)
+    assert found["figures"][0]["name"] == "crc-correlation"
+    (tmp_path / "file").write_text("")
+    refused = CliRunner().invoke(main, ["reproduce", "tabular", "--out", str(tmp_path / "file" / "x")])
+    assert refused.exit_code == 1
+    assert "cannot make the folder" in refused.output

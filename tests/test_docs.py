@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import io
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,10 +116,37 @@ def test_first_commands_are_targets_of_the_makefile() -> None:
         assert set(command[1:]) <= set(targets)
 
 
-def test_the_readme_shows_the_demonstration() -> None:
+def test_the_readme_shows_the_demonstration(tmp_path: Path) -> None:
     table = blocks(PAGES[0].read_text(encoding="utf-8"))[1]
     assert table.language == "text"
-    assert table.text in CliRunner().invoke(main, ["demo"]).output
+    assert table.text in CliRunner().invoke(main, ["demo", "--out", str(tmp_path)]).output
+
+
+def readme_commands() -> list[list[str]]:
+    found = [block.text for block in blocks(PAGES[0].read_text(encoding="utf-8")) if block.language == "sh"]
+    return [shlex.split(line)[1:] for text in found for line in text.splitlines() if line.startswith("jointmdp ")]
+
+
+@pytest.mark.parametrize("arguments", [c for c in readme_commands() if c[0] != "reproduce"], ids=" ".join)
+def test_commands_of_the_readme(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert len(result.output) > 200
+
+
+@pytest.mark.slow
+def test_reproduce_as_the_readme_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ["reproduce", "tabular"] in readme_commands()
+    result = CliRunner().invoke(main, ["reproduce", "tabular"])
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "results" / "tabular"
+    names = {path.stem for path in folder.glob("*.png")}
+    assert len(names) == 7
+    for name in names:
+        assert (folder / f"{name}.csv").stat().st_size > 0
+        assert f"{name}.png" in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_public_names_are_documented() -> None:

@@ -76,6 +76,19 @@ def test_all_actions_at_once_agree_with_exact_covariances(sharing: str) -> None:
     assert sample.table()[0]["mean_interval"].width > 0
 
 
+def test_all_gaps_at_once() -> None:
+    """One joint simulation gives every pair; each agrees with its exact moments."""
+    model, policy = jm.inventory()
+    solution = jm.evaluate(model, policy)
+    found = jm.simulate_gaps(model, policy, "stock 4", [1, 4, 6], num_samples=SAMPLES, seed=2)
+    assert set(found) == {(1, 4), (1, 6), (4, 6)}
+    for (a, b), sample in found.items():
+        gap = solution.gap(4, a, b)
+        assert abs(sample.mean - gap.mean) <= LIMIT * gap.std / np.sqrt(SAMPLES)
+        assert abs(sample.variance - gap.variance) <= LIMIT * sample.variance_standard_error
+    assert len(jm.simulate_gaps(model, policy, 4, num_samples=10)) == 28
+
+
 def test_wrong_rules_are_caught() -> None:
     """The chain: sharing luck or merging wrongly changes the variance by far more than the test's limit."""
     model, policy = jm.coupled_reward_chain(25)

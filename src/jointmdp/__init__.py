@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from jointmdp.couplings import from_mdp as from_mdp
     from jointmdp.couplings import from_noise as from_noise
     from jointmdp.couplings import from_sampler as from_sampler
+    from jointmdp.envs.examples import anticorrelated_rewards as anticorrelated_rewards
+    from jointmdp.envs.examples import machine_replacement as machine_replacement
+    from jointmdp.envs.examples import shared_successors as shared_successors
     from jointmdp.envs.tabular import coupled_reward_chain as coupled_reward_chain
     from jointmdp.envs.tabular import inventory as inventory
     from jointmdp.envs.tabular import windy_gridworld as windy_gridworld
@@ -26,12 +29,15 @@ if TYPE_CHECKING:
     from jointmdp.exact import Iterate as Iterate
     from jointmdp.exact import Solve as Solve
     from jointmdp.exact import evaluate as evaluate
+    from jointmdp.files import load as load
+    from jointmdp.files import save as save
     from jointmdp.gaps import Gap as Gap
     from jointmdp.intervals import Interval as Interval
     from jointmdp.model import JointMDP as JointMDP
     from jointmdp.montecarlo import GapSample as GapSample
     from jointmdp.montecarlo import ReturnSample as ReturnSample
     from jointmdp.montecarlo import simulate_gap as simulate_gap
+    from jointmdp.montecarlo import simulate_gaps as simulate_gaps
     from jointmdp.montecarlo import simulate_returns as simulate_returns
     from jointmdp.policies import uniform_policy as uniform_policy
     from jointmdp.solution import Solution as Solution
@@ -41,13 +47,15 @@ _HOMES = {
     "bounds": "cantelli",
     "certificates": "Certificate",
     "couplings": "from_gymnasium from_mdp from_noise from_sampler",
+    "envs.examples": "anticorrelated_rewards machine_replacement shared_successors",
     "envs.tabular": "coupled_reward_chain inventory windy_gridworld",
     "errors": "ConvergenceError ConvergenceWarning ModelError Status",
     "exact": "Iterate Solve evaluate",
+    "files": "load save",
     "gaps": "Gap",
     "intervals": "Interval",
     "model": "JointMDP",
-    "montecarlo": "GapSample ReturnSample simulate_gap simulate_returns",
+    "montecarlo": "GapSample ReturnSample simulate_gap simulate_gaps simulate_returns",
     "policies": "uniform_policy",
     "solution": "Solution",
 }

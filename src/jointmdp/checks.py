@@ -25,7 +25,7 @@ def as_floats(name: str, values: ArrayLike, shape_words: str, ndim: int) -> Floa
             raise TypeError(f"it holds {raw.dtype} entries")
         if np.iscomplexobj(raw):
             raise TypeError("it holds complex numbers")
-        array = np.array(raw, dtype=np.float64)
+        array = np.array(raw, dtype=np.float64, order="C")  # one layout, so that sums round alike wherever it came from
     except (TypeError, ValueError) as error:
         raise ModelError(f"{name} must be a numeric array of shape {shape_words}: {error}") from None
     if array.ndim != ndim:

@@ -1,8 +1,43 @@
 """The command line. Heavy imports wait until a command needs them, so that ``--help`` answers at once."""
 
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from jointmdp import __version__
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from jointmdp.model import JointMDP
+    from jointmdp.solution import Solution
+
+
+def _in_one_line(command: Callable[..., None]) -> Callable[..., None]:
+    """Bad input and missing files are one line and exit code 1, not a traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **options: Any) -> None:
+        from jointmdp.errors import ModelError
+
+        try:
+            command(*args, **options)
+        except ModelError as error:
+            raise click.ClickException(" ".join(str(error).split())) from None
+        except OSError as error:
+            raise click.ClickException(
+                f"{error.filename}: {error.strerror}" if error.filename else f"{error}"
+            ) from None
+
+    return wrapped
 
 
 @click.group()
@@ -13,20 +48,210 @@ def main() -> None:
 
 @main.command()
 @click.option("--stock", default=4, show_default=True, help="Units on the shelf this morning.")
-@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
-def demo(stock: int, as_json: bool) -> None:
+@click.option("--out", default="results/demo", show_default=True, type=click.Path(path_type=Path), help="For figures.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON, and draw nothing.")
+@_in_one_line
+def demo(stock: int, out: Path, as_json: bool) -> None:
     """How much to order today: one decision of an inventory, compared under three kinds of luck."""
-    from jointmdp.demo import compare_orders, print_comparison, to_json
-    from jointmdp.errors import ModelError
+    from jointmdp.demo import compare_orders, print_comparison, save_figure, to_json
 
-    try:
-        comparison = compare_orders(stock)
-    except ModelError as error:
-        raise click.ClickException(str(error)) from None
+    comparison = compare_orders(stock)
     if as_json:
         click.echo(to_json(comparison))
     else:
         print_comparison(comparison)
+        click.echo(save_figure(comparison, out))
+
+
+@main.group()
+def reproduce() -> None:
+    """The paper's experiments: figures, the numbers behind them, and what is seen."""
+
+
+@reproduce.command("tabular")
+@click.option("--out", default="results/tabular", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@_in_one_line
+def reproduce_tabular(out: Path, as_json: bool) -> None:
+    """Every tabular figure of the paper, under all three kinds of sharing: about a minute.
+
+    \b
+    Examples:
+      jointmdp reproduce tabular
+      jointmdp reproduce tabular --out figures --json
+    """
+    from jointmdp.experiments.tabular import reproduce as run
+
+    done = run(out, lambda words: click.echo(f"{words} …", err=True))
+    if as_json:
+        rows = [{"name": r.name, "title": r.title, "text": r.text, "rows": len(r.rows)} for r in done]
+        click.echo(json.dumps({"folder": str(out), "figures": rows}, indent=2, ensure_ascii=False))
+    else:
+        for result in done:
+            click.echo(f"\n{result.title}\n\n{result.text}")
+        click.echo(f"\nFigures, numbers and one page with all of it: {out / 'README.md'}")
+
+
+@main.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print names, descriptions and settings as JSON.")
+def list_models(as_json: bool) -> None:
+    """The built-in models and their settings."""
+    from jointmdp.envs.registry import MODELS
+
+    models = [
+        {"name": name, "description": entry.description, "settings": entry.settings} for name, entry in MODELS.items()
+    ]
+    if as_json:
+        click.echo(json.dumps({"models": models}, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        from jointmdp.report.tables import print_models
+
+        print_models(models)
+
+
+@main.command()
+@click.argument("model")
+@click.option(
+    "--policy",
+    help="default (the model's own), uniform, a .npy or .csv file, or one action per state: 0,1,1. "
+    "Files hold [S, A] probabilities or [S] actions. A model from a file has no policy of its own: uniform.",
+)
+@click.option("--state", "states", multiple=True, help="Name or index of a state to show; may be repeated. [the first]")
+@click.option("--sharing", type=click.Choice(["state", "time", "none"]), help="Who shares the luck. [as in the model]")
+@click.option("--discount", type=float, help="Another discount; the policy stays. [as in the model]")
+@click.option("--horizon", type=int, help="The first T steps only; the discount may then be 1. [an endless future]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
+@_in_one_line
+def evaluate(
+    model: str,
+    policy: str | None,
+    states: tuple[str, ...],
+    sharing: str | None,
+    discount: float | None,
+    horizon: int | None,
+    as_json: bool,
+) -> None:
+    """What each action brings in a state, and how sure one can be of the differences.
+
+    MODEL is a built-in model with optional settings (see: jointmdp list), or a file that jointmdp.files.save has
+    written: a model, or a solution, which is shown as it is.
+
+    \b
+    Examples:
+      jointmdp evaluate inventory --state "stock 4"
+      jointmdp evaluate inventory:max_stock=10,sharing=state --state 0 --state 5
+      jointmdp evaluate windy-gridworld:size=3 --policy uniform --sharing time
+      jointmdp evaluate shared-successors:flipped=true --policy a1,a2 --json
+      jointmdp evaluate coupled-reward-chain --discount 1 --horizon 10
+      jointmdp evaluate mine.npz --policy policy.csv
+    """
+    changes = {"policy": policy, "sharing": sharing, "discount": discount, "horizon": horizon}
+    solution, remarks, notes = _evaluated(model, {key: value for key, value in changes.items() if value is not None})
+    chosen = list(dict.fromkeys(_state(solution.model, text) for text in states)) or [0]
+    if not states and solution.model.num_states > 1:
+        first = solution.model.state_label(0)
+        remarks = [*remarks, f"Shown: {first}, the first state; others by --state."]
+    for note in notes:
+        click.echo(f"Warning: {note}", err=True)
+    from jointmdp.report import tables
+
+    if as_json:
+        click.echo(tables.solution_json(solution, chosen, model=model, policy=policy or "default", remarks=remarks))
+    else:
+        tables.print_solution(solution, chosen, remarks)
+
+
+def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str], list[str]]:
+    """The solution that the arguments ask for, remarks on how it came about, and warnings."""
+    from jointmdp.envs import registry
+    from jointmdp.errors import ConvergenceWarning, ModelError
+    from jointmdp.exact import evaluate
+    from jointmdp.model import JointMDP
+    from jointmdp.policies import uniform_policy
+
+    default: ArrayLike | None
+    if text.partition(":")[0] in registry.MODELS:
+        name, settings = registry.parse(text)
+        model, default = registry.make(name, **settings)
+    elif Path(text).is_file():
+        from jointmdp.files import load
+
+        found = load(text)
+        if not isinstance(found, JointMDP):
+            if changes:
+                given = ", ".join(f"--{key}" for key in changes)
+                raise ModelError(f"{text} holds a solution, which is evaluated already; {given} would need a model")
+            return found, ["Policy: the one in the file."], []
+        model, default = found, None
+    else:
+        names = ", ".join(registry.MODELS)
+        raise ModelError(f"{text!r} is neither a built-in model nor a file; built in: {names}")
+    if "sharing" in changes:
+        model = model.with_sharing(changes["sharing"])
+    if "discount" in changes:
+        model = model.with_discount(changes["discount"])
+    wanted = changes.get("policy", "default")
+    if wanted == "uniform" or (wanted == "default" and default is None):
+        policy: ArrayLike = uniform_policy(model)
+        remark = "Policy: uniform." if wanted == "uniform" else "Policy: uniform, as the file holds none."
+    elif wanted == "default":
+        assert default is not None
+        policy, remark = default, "Policy: the model's own."
+    else:
+        policy, remark = _policy(model, wanted), f"Policy: {wanted}."
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        solution = evaluate(model, policy, horizon=changes.get("horizon"))
+    return solution, [remark], [str(note.message) for note in caught]
+
+
+def _policy(model: JointMDP, text: str) -> ArrayLike:
+    """A policy from a file or from one action per state, by index or name."""
+    import numpy as np
+
+    from jointmdp.errors import ModelError
+
+    if text.endswith(".npy"):
+        try:
+            array: ArrayLike = np.load(text, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ModelError(f"{text} is not an array that can be read: {error}") from None
+        return array
+    if text.endswith(".csv"):
+        try:
+            with open(text, newline="", encoding="utf-8") as file:
+                rows = [[entry.strip() for entry in row] for row in csv.reader(file) if row]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ModelError(f"{text} is not a table that can be read: {error}") from None
+        if not rows or len({len(row) for row in rows}) > 1:
+            raise ModelError(f"{text} must hold rows of equal length: [S, A] probabilities, or one action per state")
+        if len(rows[0]) > 1 and (len(rows) > 1 or model.num_states == 1):
+            return _numbers(text, rows)
+        entries = [entry for row in rows for entry in row]
+    else:
+        entries = [entry.strip() for entry in text.split(",")]
+        if len(entries) == 1 and model.num_states > 1:
+            raise ModelError(f"policy {text!r} is not default, uniform, a .npy or .csv file or one action per state")
+    return [_index(model.action_names, entry, model.action_index) for entry in entries]
+
+
+def _numbers(text: str, rows: list[list[str]]) -> list[list[float]]:
+    from jointmdp.errors import ModelError
+
+    try:
+        return [[float(entry) for entry in row] for row in rows]
+    except ValueError as error:
+        raise ModelError(f"{text} must hold numbers, [S, A] probabilities: {error}") from None
+
+
+def _state(model: JointMDP, text: str) -> int:
+    return _index(model.state_names, text, model.state_index)
+
+
+def _index(names: tuple[str, ...] | None, text: str, index: Callable[[int | str], int]) -> int:
+    """A name, or else a number; a state called "3" is meant before the state with that index."""
+    is_number = text not in (names or ()) and text.removeprefix("-").isdecimal()
+    return index(int(text) if is_number else text)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -13,6 +15,10 @@ from rich.table import Table
 import jointmdp as jm
 from jointmdp.checks import Sharing
 from jointmdp.gaps import Gap
+from jointmdp.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 REGIMES: tuple[Sharing, ...] = ("none", "state", "time")
 CONFIDENCE = 0.95
@@ -56,6 +62,7 @@ def print_comparison(comparison: Comparison) -> None:
     table.add_column("brings\nmore", justify="right")
     for words in ("own\nluck", "same\nstate", "same\ndemand"):
         table.add_column(f"± {words}", justify="right")
+    table.add_column("Cantelli\nbound", justify="right")
     for words in ("own", "state", "demand"):
         table.add_column(f"runs,\n{words}", justify="right")
     for other, by in comparison.gaps.items():
@@ -63,14 +70,16 @@ def print_comparison(comparison: Comparison) -> None:
             other,
             f"{by['time'].mean:.2f}",
             *(f"{by[sharing].std:.2f}" for sharing in REGIMES),
+            f"{by['time'].inferiority_bound:.2f}",
             *(_count(_runs(by[sharing])) for sharing in REGIMES),
         )
     console.print(table)
     console.print(
         "\n± is the standard deviation of the difference in discounted profit: when every future has luck of its own, "
         "when two futures share their luck while in the same state, and when the same demand comes to all on the same "
-        f"day. Runs are pairs of simulated futures until the better order has the higher average with {CONFIDENCE:.0%} "
-        "probability."
+        "day. Cantelli's bound is what mean and variance (same demand) guarantee: the probability that "
+        f"{comparison.chosen} does not bring more is at most that. Runs are pairs of simulated futures until the "
+        f"better order has the higher average with {CONFIDENCE:.0%} probability."
     )
     nearest, by = min(comparison.gaps.items(), key=lambda item: abs(item[1]["time"].mean))
     gap, certificate = by["time"], comparison.certificate
@@ -85,6 +94,39 @@ def print_comparison(comparison: Comparison) -> None:
         "\nNext: your own model. [bold]jointmdp.JointMDP(probabilities, rewards, successors, discount)[/bold] takes "
         "the tables, [bold]jointmdp.evaluate(model, policy).gap(state, action, other)[/bold] compares two actions.\n"
     )
+
+
+def save_figure(comparison: Comparison, folder: Path) -> str:
+    """Draw the comparison into `folder`; says in one line where, or what is missing."""
+    try:
+        with style.context():
+            figure = draw(comparison)
+    except ImportError as error:
+        return f"No figure: {error}"
+    return f"Figure: {style.save(figure, folder / 'how-much-to-order.png')}"
+
+
+def draw(comparison: Comparison) -> Figure:
+    """Two panels: the spread of each gap, and the runs it takes to see it, by who shares the luck."""
+    fig, (left, right) = style.figure(columns=2, rows=1, width=4.6, height=3.4)
+    orders = list(comparison.gaps)
+    words = {"none": "luck of their own", "state": "luck shared in the same state", "time": "same demand every day"}
+    for i, sharing in enumerate(REGIMES):
+        place = np.arange(len(orders)) + 0.25 * (i - 1)
+        gaps = [comparison.gaps[order][sharing] for order in orders]
+        look = {"color": style.PALETTE[i], "marker": style.MARKERS[i], "linestyle": "none"}
+        deviations = [gap.std for gap in gaps]
+        left.errorbar(place, [gap.mean for gap in gaps], yerr=deviations, label=words[sharing], capsize=2, **look)
+        right.plot(place, [_runs(gap) for gap in gaps], **look)
+    left.axhline(0, color=style.GREY, linewidth=1)
+    left.set_ylabel(f"profit of {comparison.chosen} less that of the other\n(mean ± one standard deviation)")
+    right.set_yscale("log")
+    right.set_ylabel("simulated pairs to tell the two apart")
+    for ax in (left, right):
+        ax.set_xticks(range(len(orders)), [order.removeprefix("order ") for order in orders])
+        ax.set_xlabel("units ordered instead")
+    fig.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    return fig
 
 
 def _runs(gap: Gap) -> float:

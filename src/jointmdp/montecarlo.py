@@ -182,6 +182,28 @@ def simulate_gap(
     return run.gap(0, 1)
 
 
+def simulate_gaps(
+    model: JointMDP,
+    policy: ArrayLike,
+    state: StateLike,
+    actions: Sequence[ActionLike] | None = None,
+    *,
+    num_samples: int = 10_000,
+    seed: int = 0,
+    horizon: int | None = None,
+) -> dict[tuple[int, int], GapSample]:
+    """Samples of the gaps of all pairs of actions of a state, from one joint simulation; keys are action indices."""
+    s = model.state_index(state)
+    chosen = _available(model, s) if actions is None else [model.action_index(action, s) for action in actions]
+    run = _simulate(model, policy, state, chosen, num_samples, seed, horizon, until_merged=True)
+    pairs = itertools.combinations(range(len(chosen)), 2)
+    return {(chosen[i], chosen[j]): run.gap(i, j) for i, j in pairs}
+
+
+def _available(model: JointMDP, state: int) -> list[int]:
+    return [int(action) for action in np.flatnonzero(model.available[state])]
+
+
 def simulate_returns(
     model: JointMDP,
     policy: ArrayLike,
@@ -194,8 +216,7 @@ def simulate_returns(
 ) -> ReturnSample:
     """Joint samples of the returns of several actions (by default all available ones): every pair at once."""
     if actions is None:
-        s = model.state_index(state)
-        actions = [int(a) for a in np.flatnonzero(model.available[s])]
+        actions = _available(model, model.state_index(state))
     return _simulate(model, policy, state, actions, num_samples, seed, horizon, until_merged=False)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jointmdp import bellman, kernels
@@ -55,6 +56,29 @@ class StateMoments:
         self._B = B  # [S]
         self.mean: Floats = np.asarray(bellman.mean(tables, self._v)) + offset
 
+    def parts(self) -> dict[str, Floats]:
+        """What a file keeps beside the mean; `restored` reads it back."""
+        held = {
+            "shifted_rewards": self._tables.rewards,  # [S, W, A]
+            "state_mean": self._v,  # [S]
+            "state_covariance": self._C,  # [S, S]
+            "branch_variance": self._B,  # [S]
+        }
+        return {name: np.asarray(array) for name, array in held.items()}
+
+    @classmethod
+    def restored(cls, model: JointMDP, policy: Floats, parts: Mapping[str, Floats]) -> StateMoments:
+        """The moments whose ``parts`` and ``mean`` are given: nothing is computed again, so every bit is the same."""
+        found = cls.__new__(cls)
+        with kernels.float64():
+            found._sharing = model.sharing
+            found._tables = kernels.tables(model, policy)._replace(rewards=jnp.asarray(parts["shifted_rewards"]))
+            found._v = jnp.asarray(parts["state_mean"])
+            found._C = jnp.asarray(parts["state_covariance"])
+            found._B = jnp.asarray(parts["branch_variance"])
+        found.mean = parts["mean"]
+        return found
+
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
         """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
         rows, columns = np.asarray(states), np.asarray(actions)
@@ -85,6 +109,10 @@ class PairMoments:
     def __init__(self, mean: Floats, second: Floats) -> None:
         self.mean = mean  # [S, A]
         self._second = second  # [S, A, S, A]
+
+    def parts(self) -> dict[str, Floats]:
+        """What a file keeps beside the mean."""
+        return {"second_moment": self._second}
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
         """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""

@@ -1,0 +1,271 @@
+"""Sealed archives: named arrays and a page of JSON in one file that is either whole or refused.
+
+The file is a plain zip of ``.npy`` members, so ``numpy.load`` opens it where this library is not installed:
+
+    jointmdp.json        strict JSON in UTF-8: what the file holds, and the dtype and shape of every array
+    NAME.npy, …          one a array, in the order of the JSON: stored uncompressed, little-endian, C order
+    central directory
+    comment              ``jointmdp sha256 `` and 64 hexadecimal digits, the last bytes of the file
+
+The digits are the SHA-256 of every byte in front of them, headers and directory included. They are checked before
+anything is parsed. Behind them nothing is trusted either: whoever edits a file can renew its digest, so sizes are
+compared with what the file really holds before memory is asked for, and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import stat
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jointmdp.errors import ModelError
+
+PAGE = "jointmdp.json"
+SEAL = b"jointmdp sha256 "
+DIGITS = 64
+START = b"PK\x03\x04"  # a zip's first member; its name begins at byte 30
+DTYPES = ("<f8", "<i8", "|b1")
+CHUNK = 2**22  # bytes moved at a time
+
+Path = str | os.PathLike[str]
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, page: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write `page` and `arrays` to `path`, which holds its old content or the new one at every moment."""
+    described = {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()}
+    try:
+        text = json.dumps({**page, "arrays": described}, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise ModelError(
+            f"a name holds {error.object[error.start]!r}, half of a character; it cannot be saved"
+        ) from None
+    target = named(path)
+    try:
+        _replace(os.path.realpath(target), lambda file: _fill(file, text, arrays))
+    except FileNotFoundError:
+        raise ModelError(f"cannot write {target!r}: its directory does not exist") from None
+    except IsADirectoryError:
+        raise ModelError(f"cannot write {target!r}: it is a directory") from None
+    except (OSError, ValueError) as error:  # ValueError: the path holds a null character
+        raise ModelError(f"cannot write {target!r}: {_cause(error)}") from error
+
+
+def _replace(target: str, fill: Callable[[IO[bytes]], None]) -> None:
+    """Let `fill` write a temporary file beside `target`, then rename it; on any error nothing of it is left."""
+    with contextlib.suppress(FileNotFoundError):
+        _check_regular(target)
+        if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError("it is write-protected")  # a rename would not ask
+    folder = os.path.dirname(target)
+    temporary = os.path.join(folder, f".jointmdp-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "x+b") as file:
+            # A file that exists keeps its permissions; a new one gets those that the umask grants.
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the rename last through a power cut, where directories can be opened at all."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fill(file: IO[bytes], text: bytes, arrays: Mapping[str, NDArray[Any]]) -> None:
+    # No member carries a date, so that equal things make equal files.
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.comment = SEAL + b"0" * DIGITS
+        with archive.open(zipfile.ZipInfo(PAGE), "w", force_zip64=True) as member:
+            member.write(text)
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                member.write(_npy_header(array.dtype.str, array.shape))
+                for piece in _pieces(array):
+                    member.write(piece)
+    end = file.seek(-DIGITS, os.SEEK_END)
+    digits = _digest(file, end)
+    file.seek(end)
+    file.write(digits)
+
+
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """The head of an ``.npy`` file, version 1.0, padded to a multiple of 64 bytes as the format asks."""
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}"
+    text += " " * (-(len(text) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+
+
+def _pieces(array: NDArray[Any]) -> Iterator[memoryview]:
+    """The bytes of a C-ordered array, a chunk at a time; writable where the array is."""
+    flat = array.reshape(-1).view(np.uint8)
+    for i in range(0, flat.size, CHUNK):
+        yield flat[i : i + CHUNK].data
+
+
+def _digest(file: IO[bytes], length: int) -> bytes:
+    """The digits that seal the first `length` bytes."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while length > 0:
+        piece = file.read(min(length, CHUNK))
+        if not piece:
+            raise EOFError("the file shrinks while it is read")
+        digest.update(piece)
+        length -= len(piece)
+    return digest.hexdigest().encode()
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The page and the arrays of a sealed archive; booleans come as bytes, for the caller to check."""
+    source = named(path)
+    try:
+        _check_regular(source)
+        with open(source, "rb") as file:
+            size = _check_seal(file)
+            with zipfile.ZipFile(file) as archive:
+                return _parse(archive, size)
+    except ModelError as error:
+        raise ModelError(f"cannot load {source!r}: {error}") from None
+    except FileNotFoundError:
+        raise ModelError(f"cannot load {source!r}: there is no such file") from None
+    except IsADirectoryError:
+        raise ModelError(f"cannot load {source!r}: it is a directory") from None
+    except MemoryError:
+        raise ModelError(f"cannot load {source!r}: it does not fit in memory") from None
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise ModelError(f"cannot load {source!r}: {_cause(error)}") from error
+        # A forged archive trips the zip and JSON readers in more ways than they promise, EINVAL for a seek to a
+        # place before the file's beginning among them.
+        raise ModelError(f"cannot load {source!r}: it is damaged ({_cause(error)})") from error
+
+
+def _check_regular(path: str) -> None:
+    """Raise for directories, pipes and devices: opening some of them would wait for ever."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError
+    if not stat.S_ISREG(mode):
+        raise OSError("it is not a regular file")
+
+
+def _check_seal(file: IO[bytes]) -> int:
+    """The size of the file, once its digest is found right."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    head = file.read(30 + len(PAGE))
+    file.seek(max(0, size - len(SEAL) - DIGITS))
+    tail = file.read()
+    starts_well = head.startswith(START) and head.endswith(PAGE.encode())
+    if not tail.startswith(SEAL):
+        if starts_well:
+            raise ModelError("it is truncated, or something was written behind its end")
+        raise ModelError("it is not a jointmdp file" if size else "it is empty")
+    if tail[len(SEAL) :] != _digest(file, size - DIGITS):
+        raise ModelError("it is damaged: the checksum does not match")
+    return size
+
+
+def _parse(archive: zipfile.ZipFile, size: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    members = archive.infolist()
+    for member in members:
+        if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+            raise ModelError(f"its member {member.filename!r} is compressed, and members must be stored as they are")
+    if sum(member.file_size for member in members) > size:
+        raise ModelError("it is damaged: its members claim more bytes than the file has")
+    if not members or members[0].filename != PAGE:
+        raise ModelError(f"it is not a jointmdp file: it does not begin with {PAGE}")
+    page = json.loads(archive.read(members[0]).decode(), object_pairs_hook=_no_twins, parse_constant=_no_constants)
+    if not isinstance(page, dict) or page.get("format") != "jointmdp":
+        raise ModelError(f"it is not a jointmdp file: {PAGE} does not say so")
+    if page.get("version") != 1 or isinstance(page["version"], bool):
+        raise ModelError(
+            f"its format is version {page.get('version')!r} and this library reads version 1; "
+            "a newer jointmdp may have written it"
+        )
+    described = page.pop("arrays")
+    if [member.filename for member in members[1:]] != [f"{name}.npy" for name in described]:
+        raise ModelError(f"it is damaged: {PAGE} lists other arrays than the file holds")
+    arrays = {}
+    for member, (name, form) in zip(members[1:], described.items(), strict=True):
+        arrays[name] = _read_array(archive, member, form)
+    return page, arrays
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, form: dict[str, Any]) -> NDArray[Any]:
+    dtype, shape = form["dtype"], form["shape"]
+    wrong = ModelError(f"it is damaged: {member.filename} is not the array that {PAGE} describes")
+    if dtype not in DTYPES or len(shape) > 8 or any(type(n) is not int or not 0 <= n < 2**63 for n in shape):
+        raise wrong
+    header = _npy_header(dtype, tuple(shape))
+    if member.file_size != len(header) + math.prod(shape) * np.dtype(dtype).itemsize:
+        raise wrong
+    with archive.open(member) as source:
+        if source.read(len(header)) != header:
+            raise wrong
+        array = np.empty(shape, np.uint8 if dtype == "|b1" else dtype)
+        for piece in _pieces(array):
+            piece[:] = source.read(len(piece))
+        source.read(1)  # an empty array is compared with its checksum here, any other with its last byte
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ModelError(f"it is damaged: {PAGE} holds a key twice")
+    return found
+
+
+def _no_constants(word: str) -> None:
+    raise ModelError(f"it is damaged: {PAGE} holds {word}, which is not JSON")
+
+
+# -- words -----------------------------------------------------------------------------------------------------
+
+
+def named(path: Path) -> str:
+    """The path as a string."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise ModelError(f"path must be a string or a path, not {path!r}") from None
+
+
+def _cause(error: Exception) -> str:
+    """What happened, on one line of moderate length."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return re.sub(r"\s+", " ", words)[:120] or type(error).__name__

@@ -1,0 +1,95 @@
+"""The built-in models by name, for the command line and for anything that goes over all of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from jointmdp.checks import Floats
+from jointmdp.envs.examples import anticorrelated_rewards, machine_replacement, shared_successors
+from jointmdp.envs.tabular import coupled_reward_chain, inventory, windy_gridworld
+from jointmdp.errors import ModelError
+from jointmdp.model import JointMDP
+
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class Entry(NamedTuple):
+    """A built-in model: the function that makes it and its policy, and what it is in one line."""
+
+    function: Callable[..., tuple[JointMDP, Floats]]
+    description: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The function's settings with their defaults."""
+        return {name: p.default for name, p in inspect.signature(self.function).parameters.items()}
+
+
+MODELS: dict[str, Entry] = {
+    "windy-gridworld": Entry(windy_gridworld, "A grid in which one gust blows every branch to the left."),
+    "coupled-reward-chain": Entry(coupled_reward_chain, "A chain whose coin pays one action and charges the other."),
+    "inventory": Entry(inventory, "How much to order, under the same demand."),
+    "machine-replacement": Entry(machine_replacement, "Keep, repair or replace, under the same shocks."),
+    "anticorrelated-rewards": Entry(anticorrelated_rewards, "The paper's Example 1: rewards U and 1 − U."),
+    "shared-successors": Entry(shared_successors, "The paper's Example 2: next states U and U, or U and 1 − U."),
+}
+
+
+def make(name: str, **settings: Any) -> tuple[JointMDP, Floats]:
+    """The built-in model `name` and its policy; ``make("inventory", max_stock=10)``."""
+    entry = _entry(name)
+    _check_known(name, entry, settings)
+    return entry.function(**settings)
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and settings of ``"inventory:max_stock=10,sharing=state"``, each value of the type its function wants."""
+    name, colon, rest = text.partition(":")
+    entry = _entry(name)
+    hints = get_type_hints(entry.function)
+    settings: dict[str, Any] = {}
+    for part in rest.split(",") if colon else []:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise ModelError(f"{part!r} in {text!r} is not a setting; write {name}:setting=value,setting=value")
+        _check_known(name, entry, {key: value})
+        if key in settings:
+            raise ModelError(f"{key} is set twice in {text!r}")
+        settings[key] = _converted(f"{key} of {name}", value, hints[key])
+    return name, settings
+
+
+def _entry(name: str) -> Entry:
+    if name not in MODELS:
+        raise ModelError(f"unknown model {name!r}; built in: {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+def _check_known(name: str, entry: Entry, settings: dict[str, Any]) -> None:
+    unknown = [key for key in settings if key not in entry.settings]
+    if unknown:
+        raise ModelError(f"{name} has no setting {unknown[0]!r}; its settings: {', '.join(entry.settings)}")
+
+
+def _converted(what: str, text: str, wanted: Any) -> Any:
+    """`text` as a value of the annotated type: int, float, bool, a choice, or one of these or None."""
+    if get_origin(wanted) is Literal:
+        if text not in get_args(wanted):
+            raise ModelError(f"{what} is {text!r}; it must be one of {', '.join(get_args(wanted))}")
+        return text
+    kinds = get_args(wanted) or (wanted,)
+    if NoneType in kinds and text.lower() == "none":
+        return None
+    if bool in kinds:
+        if text.lower() not in WORDS:
+            raise ModelError(f"{what} is {text!r}; it must be true or false")
+        return WORDS[text.lower()]
+    kind: Any = int if int in kinds else float
+    try:
+        return kind(text)
+    except ValueError:
+        words = "a whole number" if kind is int else "a number"
+        raise ModelError(f"{what} is {text!r}; it must be {words}") from None

@@ -1,0 +1,95 @@
+"""How fast the paper's iteration converges: ‖M_k − T₂M_k‖_λ over k, against the line γᵏ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import jointmdp as jm
+from jointmdp.checks import Floats, Sharing
+from jointmdp.experiments.result import SHARINGS, WORDS, Result
+from jointmdp.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS = 250
+GRID, CHAIN = "5×5 windy gridworld", "25-state coupled-reward chain"
+
+
+def models() -> dict[str, tuple[jm.JointMDP, Floats]]:
+    """The two models of the paper's figure, in our settings."""
+    return {GRID: jm.windy_gridworld(5), CHAIN: jm.coupled_reward_chain(25)}
+
+
+def run() -> Result:
+    """250 steps from zero on both models and all kinds of sharing."""
+    histories = {
+        (name, sharing): jm.evaluate(
+            model.with_sharing(sharing), policy, jm.Iterate(tolerance=None, max_steps=STEPS)
+        ).history
+        for name, (model, policy) in models().items()
+        for sharing in SHARINGS
+    }
+    rows = [
+        {"model": name, "sharing": sharing, "step": step, "residual": float(value)}
+        for (name, sharing), history in histories.items()
+        for step, value in enumerate(history)
+    ]
+    return Result(
+        "residuals",
+        "Residual of the paper's iteration",
+        _words(histories),
+        rows,
+        lambda: _draw(histories),
+    )
+
+
+def _words(histories: dict[tuple[str, Sharing], Floats]) -> str:
+    grid, chain = histories[GRID, "state"], histories[CHAIN, "state"]
+    exact = [jm.evaluate(model, policy) for model, policy in models().values()]
+    model = models()[GRID][0]
+    errors = ", ".join(f"{solution.certificate.covariance_error:.0e}" for solution in exact)
+    rate = (grid[STEPS] / grid[STEPS // 2]) ** (1 / (STEPS - STEPS // 2))
+    # The residual shrinks by γ a step, so the steps to a certified error follow from the last residual seen.
+    weight = 2 * model.reward_bound / (1 - model.discount)
+    needed = STEPS + int(np.ceil(np.log(1e-8 * (1 - model.discount) / (grid[STEPS] * weight)) / np.log(model.discount)))
+    return (
+        f"On the gridworld the residual falls by a factor of {rate:.4f} a step, the discount itself: the goal pays 1 "
+        f"for ever, and the sum of that series is what the iteration waits for. After {STEPS} steps it stands at "
+        f"{grid[STEPS]:.1e}; a second moment certified to 1e-8 would take about {needed:,} steps. On the chain every "
+        f"return is over after 24 steps, and the residual is exactly {chain[30]:.0f} from then on.\n\n"
+        "Who shares the luck changes the covariances, not the rate: the curves of the three kinds of sharing lie on or "
+        "near each other, because the mean's residual leads.\n\n"
+        "The default method does not iterate the mean at all. It solves for it, and reaches a certified covariance "
+        f"error of {errors} on the two models at once."
+    )
+
+
+def _draw(histories: dict[tuple[str, Sharing], Floats]) -> Figure:
+    fig, axes = style.figure(columns=2, rows=1, width=4.6, height=3.2)
+    for ax, (name, (model, _)) in zip(np.ravel(axes), models().items(), strict=True):
+        start = histories[name, "state"][0]
+        line = start * model.discount ** np.arange(STEPS + 1)
+        ax.semilogy(line, color=style.GREY, linewidth=1, label="first residual × discountᵏ")
+        for i, sharing in enumerate(SHARINGS):
+            history = histories[name, sharing]
+            shown = np.where(history > 0, history, np.nan)
+            # The curves may coincide: the first is drawn widest, so that all of them show.
+            ax.semilogy(
+                shown, color=style.PALETTE[i], linestyle=style.LINES[i], label=WORDS[sharing], linewidth=4 - 1.2 * i
+            )
+        ax.set_title(name)
+        ax.set_xlabel("step k")
+        ax.set_ylabel("Bellman residual")
+        if history[-1] == 0:
+            last = int(np.flatnonzero(history)[-1])
+            ax.annotate(
+                f"exactly zero from step {last + 1} on",
+                xy=(last, history[last]),
+                xytext=(last + 30, history[last] * 0.95),
+                arrowprops={"arrowstyle": "->", "color": style.GREY},
+            )
+    np.ravel(axes)[0].legend(loc="lower left", frameon=False)
+    return fig

@@ -1,0 +1,1 @@
+"""For people: pictures and tables. Needs matplotlib for pictures (the extra ``plots``)."""

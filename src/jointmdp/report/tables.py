@@ -1,0 +1,176 @@
+"""The tables of the command line: what each action brings in a state, for people and as strict JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from jointmdp.gaps import Gap
+    from jointmdp.solution import Solution
+
+SELECTION = 0.95  # probability with which the planned replications find the better action
+
+
+def action_rows(solution: Solution, state: int) -> dict[str, Any]:
+    """Every available action of a state: its return, and its gap over the policy's most likely action."""
+    model = solution.model
+    actions = [int(a) for a in np.flatnonzero(model.available[state])]
+    baseline = max(actions, key=lambda a: solution.policy[state, a])
+    variances = np.diagonal(solution.covariance_of([state], actions)[0])
+    rows = []
+    for a, variance in zip(actions, variances, strict=True):
+        rows.append(
+            {
+                "action": model.action_label(a),
+                "index": a,
+                "probability": float(solution.policy[state, a]),
+                "mean": float(solution.mean[state, a]),
+                "std": math.sqrt(max(0.0, float(variance))),
+                "gap": None if a == baseline else gap_row(solution.gap(state, a, baseline)),
+            }
+        )
+    return {
+        "state": model.state_label(state),
+        "index": state,
+        "baseline": model.action_label(baseline),
+        "actions": rows,
+    }
+
+
+def gap_row(gap: Gap) -> dict[str, Any]:
+    """The numbers of one gap."""
+    runs, superiority = gap.replications_to_select(SELECTION), gap.superiority()
+    return {
+        "over": gap.other,
+        "mean": gap.mean,
+        "std": gap.std,
+        "independent_std": math.sqrt(gap.independent_variance),
+        "mean_error": gap.mean_error,
+        "variance_error": gap.variance_error,
+        "inferiority_bound": gap.inferiority_bound,
+        "superiority": {"lower": superiority.lower, "upper": superiority.upper},
+        # Cantelli's bound for whichever action has the higher mean: P(the other one does at least as well).
+        "reversal_bound": gap.inferiority_bound if gap.mean >= 0 else superiority.upper,
+        "replications_paired": runs.paired,
+        "replications_unpaired": runs.unpaired,
+    }
+
+
+def solution_json(solution: Solution, states: Sequence[int], **more: Any) -> str:
+    """One strict JSON object; what is infinite or not a number is null."""
+    certificate = solution.certificate
+    found = {
+        **more,
+        "sharing": solution.model.sharing,
+        "discount": solution.model.discount,
+        "horizon": solution.horizon,
+        "method": solution.method,
+        "status": solution.status.name.lower(),
+        "is_success": solution.status.is_success,
+        "certificate": {
+            "residual": certificate.residual,
+            "mean_error": certificate.mean_error,
+            "covariance_error": certificate.covariance_error,
+            "second_moment_error": certificate.second_moment_error,
+        },
+        "selection_probability": SELECTION,
+        "states": [action_rows(solution, state) for state in states],
+    }
+    return json.dumps(_strict(found), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _strict(thing: Any) -> Any:
+    if isinstance(thing, dict):
+        return {key: _strict(value) for key, value in thing.items()}
+    if isinstance(thing, list):
+        return [_strict(value) for value in thing]
+    return None if isinstance(thing, float) and not math.isfinite(thing) else thing
+
+
+def print_solution(solution: Solution, states: Sequence[int], remarks: Sequence[str]) -> None:
+    """A table for each state, what its columns mean, and how true it is."""
+    console = Console(highlight=False, markup=False)
+    model = solution.model
+    over = f"the first {solution.horizon} steps" if solution.horizon is not None else "an endless future"
+    sizes = f"{model.num_states} states, {model.num_scenarios} scenarios, {model.num_actions} actions"
+    console.print(f'{sizes}; discount {model.discount:g}, sharing "{model.sharing}", {over}')
+    for remark in remarks:
+        console.print(remark)
+    for state in states:
+        found = action_rows(solution, state)
+        console.print(f"\nIn {found['state']}, each action against {found['baseline']}:\n", style="bold")
+        console.print(_table(found["actions"]))
+    console.print(
+        "\nmean ± std: the return of the action. more: what it brings more than the policy's most likely action, whose "
+        "row is marked *; ±: the standard deviation of that difference, with the luck shared as the model says and if "
+        "the two were independent. reversed: Cantelli's bound on the probability that the action with the lower mean "
+        "does at least as well. runs: pairs of simulated futures until the better action has the higher average with "
+        f"{SELECTION:.0%} probability."
+    )
+    console.print(f"\nComputed, not simulated: {solution.status.value} ({solution.certificate}).")
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("action", overflow="fold")
+    titles = ["mean", "± std", "more", "± shared", "± indep.", "reversed", "runs,\nshared", "runs,\nindep."]
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    gaps = [row["gap"] for row in rows]
+    columns = [
+        _aligned([row["mean"] for row in rows]),
+        _aligned([row["std"] for row in rows]),
+        *(_aligned([gap and gap[key] for gap in gaps]) for key in ("mean", "std", "independent_std")),
+        ["" if gap is None else _bound(gap["reversal_bound"]) for gap in gaps],
+        *(
+            ["" if gap is None else _count(gap[f"replications_{key}"]) for gap in gaps]
+            for key in ("paired", "unpaired")
+        ),
+    ]
+    for i, row in enumerate(rows):
+        mark = " *" if row["gap"] is None else ""
+        table.add_row(row["action"] + mark, *(column[i] for column in columns))
+    return table
+
+
+def _aligned(values: Sequence[float | None]) -> list[str]:
+    """Numbers of one column with one count of decimals: four figures of the largest, and no fewer than two decimals."""
+    size = max((abs(value) for value in values if value is not None), default=0.0)
+    if size != 0 and not 1e-3 <= size < 1e7:
+        return ["" if value is None else f"{value:.2e}" for value in values]
+    decimals = max(2, 3 - math.floor(math.log10(size))) if size else 2
+    # Adding 0 turns a rounded −0.00 into 0.00.
+    return ["" if value is None else f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in values]
+
+
+def _bound(value: float) -> str:
+    return "< 0.001" if 0 < value < 0.001 else f"{value:.3f}"
+
+
+def _count(runs: float) -> str:
+    if math.isinf(runs):
+        return "never"
+    return f"{runs:,.0f}" if runs < 1e9 else f"{runs:.1e}"
+
+
+def print_models(models: Sequence[dict[str, Any]]) -> None:
+    """The built-in models with their settings."""
+    console = Console(highlight=False, markup=False)
+    for model in models:
+        console.print(model["name"], style="bold", end="")
+        console.print(f": {model['description']}")
+        settings = ", ".join(f"{key}={_plain(value)}" for key, value in model["settings"].items())
+        console.print(Padding(settings, (0, 0, 0, 4), expand=False))
+    console.print("\nFor instance:  jointmdp evaluate inventory:max_stock=10,sharing=state --state 4")
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool | None) else f"{value}"

@@ -1,0 +1,107 @@
+"""The paper's experiments: what the figures claim, and that every file is written."""
+
+import csv
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jointmdp.checks import Sharing
+from jointmdp.errors import ModelError
+from jointmdp.experiments import correlations, diagrams, residuals, tabular, validation
+from jointmdp.experiments.result import Result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["state", "time", "none"])
+def test_gap_validation_is_calibrated(sharing: Sharing) -> None:
+    """z-scores over all states and alternatives look standard normal.
+
+    Each pair has a seed of its own. Kolmogorov–Smirnov of the means at 1e-4; of the variances, whose standard error is
+    estimated from a skewed sample, mean within 4 standard errors and spread within 0.7..1.4 (chi-square: below 1e-4).
+    """
+    pairs = [pair for pair in validation.simulate(sharing) if pair.has_luck]
+    means = np.array([pair.mean_score for pair in pairs])
+    variances = np.array([pair.variance_score for pair in pairs])
+    assert len(pairs) >= 60
+    assert stats.kstest(means, "norm").pvalue > 1e-4
+    assert abs(variances.mean()) <= 4 / np.sqrt(len(pairs))
+    assert 0.7 <= variances.std() <= 1.4
+    # The test could fail: means that are off by most of a standard error are rejected.
+    assert stats.kstest(means + 0.8, "norm").pvalue < 1e-4
+
+
+def test_gaps_without_luck_agree_exactly() -> None:
+    for pair in validation.simulate("time", num_samples=20, size=3):
+        if not pair.has_luck:
+            assert np.allclose(pair.sample.gaps, pair.gap.mean, atol=pair.gap.mean_error + 1e-12)
+
+
+def test_residuals_fall_as_the_theorem_says() -> None:
+    result = residuals.run()
+    grid = np.array([r["residual"] for r in result.rows if r["model"] == residuals.GRID and r["sharing"] == "state"])
+    assert len(grid) == residuals.STEPS + 1
+    assert np.all(grid[1:] <= 0.99 * grid[:-1] * (1 + 1e-12))
+    chain = [r["residual"] for r in result.rows if r["model"] == residuals.CHAIN and r["sharing"] == "state"]
+    assert chain[30] == 0
+    assert "0.9900" in result.text
+
+
+def test_chain_correlations() -> None:
+    result = correlations.run_chain()
+    found = {(r["policy"], r["sharing"]): r["correlation"] for r in result.rows if r["action"] != r["other"]}
+    assert found["uniform", "state"] == pytest.approx(0.796, abs=5e-4)
+    assert found["one action", "state"] == pytest.approx(0.896, abs=5e-4)
+    assert found["uniform", "none"] == 0
+    assert "+0.796" in result.text
+
+
+def test_tightness_never_exceeds_the_bound() -> None:
+    """P̂(G ≤ 0) stays below Cantelli's bound up to five standard errors of a frequency."""
+    pairs: dict[Sharing, list[validation.Pair]] = {
+        sharing: validation.simulate(sharing, num_samples=400, size=3) for sharing in ("state", "time", "none")
+    }
+    for sharing in pairs:
+        for pair in pairs[sharing]:
+            frequency = np.mean(pair.sample.gaps <= 0)
+            assert frequency <= pair.gap.inferiority_bound + 5 * np.sqrt(0.25 / 400)
+    for result in (validation.run(pairs), validation.run_tightness(pairs)):
+        assert result.rows
+        assert "luck of their own" in result.text
+
+
+def test_diagrams(tmp_path) -> None:
+    result = diagrams.run()
+    assert {row["policy"] for row in result.rows} == {"R", "U"}
+    result.save(tmp_path)
+    assert (tmp_path / "models.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_files_are_written(tmp_path) -> None:
+    result = correlations.run_gridworld("state")
+    result.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {f"wgw-correlation.{end}" for end in ("png", "csv", "md")}
+    assert (tmp_path / "wgw-correlation.png").read_bytes().startswith(b"\x89PNG")
+    with open(tmp_path / "wgw-correlation.csv", newline="", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 9 * 16
+
+
+def test_a_folder_that_cannot_be_made(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="cannot make the folder"):
+        tabular.reproduce(tmp_path / "file" / "below")
+
+
+def test_reproduce_writes_one_page(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def some(announce):  # the real list takes a minute; its members are tested above
+        announce("chain")
+        yield correlations.run_chain()
+
+    monkeypatch.setattr(tabular, "results", some)
+    heard: list[str] = []
+    done = tabular.reproduce(tmp_path / "out", heard.append)
+    assert heard == ["chain"]
+    assert isinstance(done[0], Result)
+    page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "crc-correlation.png" in page
+    assert "+0.796" in page

@@ -101,12 +101,7 @@ def as_successors(values: ArrayLike, num_states: int) -> Ints:
 
 def as_discount(value: Any) -> float:
     """A discount in (0, 1]; 1 is for evaluation over a horizon only, which `evaluate` enforces."""
-    try:
-        if isinstance(value, str | bool | np.bool_):
-            raise TypeError
-        discount = float(value)
-    except (TypeError, ValueError):
-        raise ModelError(f"discount must be a number in (0, 1), not {value!r}") from None
+    discount = as_number("discount", value)
     if not 0 < discount <= 1:
         raise ModelError(f"discount is {discount:g}, outside (0, 1); 1 is allowed for finite horizons only")
     return discount
@@ -187,12 +182,19 @@ def as_count(name: str, value: Any, least: int = 1, most: int | None = None) -> 
     return count
 
 
+def as_number(name: str, value: Any) -> float:
+    """A number; NaN and infinities are left to the caller."""
+    try:
+        if isinstance(value, str | bool | np.bool_):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):
+        raise ModelError(f"{name} must be a number, not {value!r}") from None
+
+
 def as_fraction(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ModelError(f"{name} must be a number between 0 and 1, not {value!r}") from None
+    number = as_number(name, value)
     if not 0 < number < 1:
         raise ModelError(f"{name} is {number:g}; it must lie strictly between 0 and 1")
     return number
@@ -200,10 +202,23 @@ def as_fraction(name: str, value: Any) -> float:
 
 def as_positive(name: str, value: Any) -> float:
     """A finite number above 0."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ModelError(f"{name} must be a positive number, not {value!r}") from None
+    number = as_number(name, value)
     if not 0 < number < float("inf"):
         raise ModelError(f"{name} is {number:g}; it must be positive and finite")
+    return number
+
+
+def as_amount(name: str, value: Any) -> float:
+    """A finite number that is not negative."""
+    number = as_number(name, value)
+    if not 0 <= number < float("inf"):
+        raise ModelError(f"{name} is {number:g}; it must be finite and not negative")
+    return number
+
+
+def as_probability(name: str, value: Any) -> float:
+    """A number from 0 to 1."""
+    number = as_amount(name, value)
+    if number > 1:
+        raise ModelError(f"{name} is {number:g}; a probability lies between 0 and 1")
     return number

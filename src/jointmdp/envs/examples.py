@@ -12,7 +12,6 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from jointmdp import checks
 from jointmdp.checks import Floats, Sharing
-from jointmdp.envs.tabular import _as_amount, _as_probability
 from jointmdp.errors import ModelError
 from jointmdp.model import JointMDP
 from jointmdp.policies import deterministic_policy, uniform_policy
@@ -127,7 +126,7 @@ def machine_replacement(
     """
     top = checks.as_count("max_wear", max_wear)
     most = checks.as_count("shocks", shocks)
-    chances = _binomial(most, _as_probability("shock_probability", shock_probability))
+    chances = _binomial(most, checks.as_probability("shock_probability", shock_probability))
     given = {
         "income": income,
         "wear_cost": wear_cost,
@@ -135,7 +134,7 @@ def machine_replacement(
         "repair_cost": repair_cost,
         "replace_cost": replace_cost,
     }
-    gain, per_level, failure, *costs = (_as_amount(name, value) for name, value in given.items())
+    gain, per_level, failure, *costs = (checks.as_amount(name, value) for name, value in given.items())
     levels = checks.as_count("repair_levels", repair_levels)
     from_repair = checks.as_count("repair_at", repair_at, 0)
     from_replace = checks.as_count("replace_at", replace_at, 0)

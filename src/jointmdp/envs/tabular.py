@@ -7,7 +7,6 @@ everyday case of common random numbers: order quantities compared under the same
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, pdtrc, xlogy
@@ -34,7 +33,7 @@ def windy_gridworld(
     other steps pay 0. The policy goes right, and in the last column up.
     """
     k = checks.as_count("size", size, 2)
-    gust = _as_probability("gust_probability", gust_probability)
+    gust = checks.as_probability("gust_probability", gust_probability)
     goal = k * k - 1
     y, x = np.divmod(np.arange(k * k), k)
     moved_x = np.clip(x[:, None] + np.array([0, 1, 0, -1]), 0, k - 1)  # [S, A] for U, R, D, L
@@ -137,7 +136,7 @@ def inventory(
         "shortage_cost": shortage_cost,
         "order_cost": order_cost,
     }
-    p, c, h, b, k = (_as_amount(name, value) for name, value in given.items())
+    p, c, h, b, k = (checks.as_amount(name, value) for name, value in given.items())
     chances = _poisson(checks.as_positive("demand_mean", demand_mean))
     gamma = checks.as_discount(discount)
     if base_stock is None:
@@ -177,20 +176,3 @@ def _poisson(mean: float) -> Floats:
     chances: Floats = np.exp(xlogy(values, mean) - mean - gammaln(values + 1))[: last + 1]
     chances[last] = pdtrc(last - 1, mean) if last > 0 else 1.0
     return chances / chances.sum()
-
-
-def _as_probability(name: str, value: Any) -> float:
-    number = _as_amount(name, value)
-    if number > 1:
-        raise ModelError(f"{name} is {number:g}; a probability lies between 0 and 1")
-    return number
-
-
-def _as_amount(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ModelError(f"{name} must be a number, not {value!r}") from None
-    if not 0 <= number < math.inf:
-        raise ModelError(f"{name} is {number:g}; it must be finite and not negative")
-    return number

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import jointmdp as jm
 from jointmdp.couplings import from_gymnasium, from_mdp, from_noise, from_sampler
 from jointmdp.envs.tabular import coupled_reward_chain, inventory, windy_gridworld
 from jointmdp.errors import ModelError
@@ -141,12 +142,12 @@ BAD_POLICIES: dict[str, tuple[Any, list[str]]] = {
     "negative action": ([0, -1, 0], ["in b is -1", "0..1"]),
     "fractional action": ([0, 0.5, 0], ["in b is 0.5", "[S, A] array"]),
     "unknown action name": (["walk", "fly", "walk"], ["fly", "'walk'", "'jump'"]),
-    "too few states": ([0, 0], ["policy", "(2,)"]),
+    "too few states": ([0, 0], ["policy", "2 actions for 3 states"]),
     "axes swapped": (np.full((2, 3), 0.5), ["policy", "(2, 3)", "another order"]),
     "three axes": (np.zeros((3, 2, 1)), ["policy", "3 axes"]),
     "one number": (0, ["policy", "0 axes"]),
     "ragged": ([[1], [1, 0], [1, 0]], ["policy", "[S, A]"]),
-    "nothing": (None, ["policy", "object"]),
+    "nothing": (None, ["policy", "None"]),
 }
 
 
@@ -362,3 +363,31 @@ def test_errors_of_user_functions_stay_attached() -> None:
 def test_a_model_error_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="discount is 3"):
         JointMDP(**parts(discount=3))
+
+
+@pytest.mark.parametrize("policy", [{"stay": 1}, "uniform", lambda s: 0])
+def test_things_that_are_no_policy(policy: object) -> None:
+    model, _ = jm.windy_gridworld(3)
+    with pytest.raises(ModelError, match="uniform_policy"):
+        jm.evaluate(model, policy)
+
+
+def test_a_policy_of_the_wrong_length_says_so_in_words() -> None:
+    model, _ = jm.windy_gridworld(3)
+    with pytest.raises(ModelError, match="2 actions for 9 states"):
+        jm.evaluate(model, [0, 1])
+
+
+def test_swapped_axes_are_guessed() -> None:
+    with pytest.raises(ModelError, match="last two axes swapped"):
+        JointMDP(np.full((4, 6), 1 / 6), np.zeros((4, 2, 6)), np.zeros((4, 2, 6)), 0.9)
+    with pytest.raises(ModelError, match=r"looks like \[A, S, S\]"):
+        jm.from_mdp(np.full((2, 4, 4), 0.25), np.zeros((4, 2)), 0.9)
+
+
+def test_near_names_are_suggested() -> None:
+    model, _ = jm.inventory()
+    with pytest.raises(ModelError, match="did you mean 'stock 4'"):
+        model.state_index("Stock 4")
+    with pytest.raises(ModelError, match="and 13 more"):
+        model.state_index("zzz")

@@ -200,7 +200,7 @@ def test_models_and_solutions_from_files(tmp_path: Path) -> None:
         ([MACHINE, "--state", "-1"], "unknown state -1"),
         ([MACHINE, "--state", "new"], "unknown state 'new'; known: 'wear 0'"),
         ([MACHINE, "--policy", "greedy"], "policy 'greedy' is not default, uniform"),
-        ([MACHINE, "--policy", "0,1"], "the policy has shape (2,), expected [S] = (9,)"),
+        ([MACHINE, "--policy", "0,1"], "the policy has 2 actions for 9 states"),
         ([MACHINE, "--policy", "0,0,0,0,0,0,0,0,0"], "keep is not available in broken"),
         ([MACHINE, "--policy", "keep,sell,keep"], "unknown action 'sell'"),
         ([MACHINE, "--policy", "missing.npy"], "missing.npy: No such file or directory"),
@@ -266,3 +266,15 @@ def test_reproduce_prints_and_writes(tmp_path, monkeypatch: pytest.MonkeyPatch) 
     refused = CliRunner().invoke(main, ["reproduce", "tabular", "--out", str(tmp_path / "file" / "x")])
     assert refused.exit_code == 1
     assert "cannot make the folder" in refused.output
+
+
+def test_demo_with_nothing_to_compare() -> None:
+    result = CliRunner().invoke(main, ["demo", "--stock", "20"])
+    assert result.exit_code == 1
+    assert "only order" in result.output
+
+
+def test_large_numbers_keep_their_labels() -> None:
+    result = CliRunner().invoke(main, ["evaluate", "inventory:price=1000", "--state", "4"])
+    assert "order 7 *" in result.output
+    assert "normal approximation" in result.output

@@ -241,3 +241,20 @@ def test_user_settings_are_left_alone() -> None:
     assert solution.covariance.dtype == np.float64
     assert jax.config.jax_enable_x64 is False
     assert jnp.ones(2).dtype == jnp.float32
+
+
+def test_a_policy_without_luck_of_its_own() -> None:
+    """ "Always replace" has no variance; the gap of "keep" over it has, and sets the scale of the tolerance."""
+    chances = [[0.8, 0.2]] * 4
+    rewards = [[[10 - 2 * s, 4], [7 - 2 * s, 4]] for s in range(4)]
+    successors = [[[s, 0], [min(s + 1, 3), 0]] for s in range(4)]
+    model = jm.JointMDP(chances, rewards, successors, 0.9, "time", action_names=["keep", "replace"])
+    solution = jm.evaluate(model, ["replace"] * 4, jm.Solve(throw=True))
+    gap = solution.gap(1, "keep", "replace")
+    assert gap.mean == pytest.approx(3.4)
+    assert gap.std == pytest.approx(1.2)  # 3·√(0.8·0.2); the successors of "keep" return at once
+
+
+def test_model_and_policy_in_one_argument() -> None:
+    with pytest.raises(jm.ModelError, match=r"evaluate\(\*jointmdp.inventory"):
+        jm.evaluate(jm.inventory(), 0)

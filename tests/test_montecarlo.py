@@ -118,6 +118,11 @@ def test_deterministic_model_has_exact_gaps() -> None:
     assert sample.variance == 0
 
 
+def test_a_sample_prints_what_it_found() -> None:
+    model, policy = jm.windy_gridworld(3)
+    assert "from 50 pairs, mean in [" in repr(jm.simulate_gap(model, policy, 0, 1, 0, num_samples=50))
+
+
 def test_reproducible_by_seed() -> None:
     model, policy = jm.windy_gridworld(3)
     first, same, other = (

@@ -1,5 +1,6 @@
 """Checks of what the user hands in: each raises a `ModelError` that names the place and guesses the cause."""
 
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, cast, get_args
 
@@ -154,7 +155,10 @@ def as_index(kind: str, value: Any, names: tuple[str, ...] | None, count: int) -
     if isinstance(value, str):
         if names is not None and value in names:
             return names.index(value)
-        known = f"known: {', '.join(map(repr, (names or ())[:8]))}" if names else f"the {kind}s have no names"
+        known = f"the {kind}s have no names; give an index"
+        if names:
+            close = difflib.get_close_matches(value, names, n=3, cutoff=0.5)
+            known = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {_some(names)}"
         raise ModelError(f"unknown {kind} {value!r}; {known}")
     try:
         index = int(value)
@@ -165,6 +169,12 @@ def as_index(kind: str, value: Any, names: tuple[str, ...] | None, count: int) -
     if not 0 <= index < count:
         raise ModelError(f"unknown {kind} {index}; there are {count} {kind}s, 0..{count - 1}")
     return index
+
+
+def _some(names: tuple[str, ...]) -> str:
+    """The first few names, and how many more there are."""
+    shown = ", ".join(map(repr, names[:8]))
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
 
 
 def as_count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:

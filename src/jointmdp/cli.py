@@ -133,7 +133,7 @@ def evaluate(
 ) -> None:
     """What each action brings in a state, and how sure one can be of the differences.
 
-    MODEL is a built-in model with optional settings (see: jointmdp list), or a file that jointmdp.files.save has
+    MODEL is a built-in model with optional settings (see: jointmdp list), or a file that jointmdp.save has
     written: a model, or a solution, which is shown as it is.
 
     \b

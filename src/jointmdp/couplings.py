@@ -58,6 +58,11 @@ def from_mdp(
     num_states, num_actions = kernel.shape[:2]
     if not num_states or not num_actions:
         raise ModelError("transitions are empty; the model needs at least one state and one action")
+    if kernel.shape[1] == kernel.shape[2] != kernel.shape[0]:
+        raise ModelError(
+            f"transitions has shape {kernel.shape}, which looks like [A, S, S]; give [S, A, S], for example by "
+            "transitions.transpose(1, 0, 2)"
+        )
     checks.check_shape("transitions", kernel, (num_states, num_actions, num_states), "[S, A, S]")
     try:
         axes = 3 if np.ndim(rewards) == 3 else 2

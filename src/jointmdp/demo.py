@@ -42,6 +42,8 @@ def compare_orders(stock: int = 4) -> Comparison:
     solutions = {sharing: jm.evaluate(model.with_sharing(sharing), policy) for sharing in REGIMES}
     best = int(np.argmax(policy[s]))
     others = [int(a) for a in np.flatnonzero(model.available[s]) if a != best]
+    if not others:
+        raise jm.ModelError(f"{model.action_label(best)} is the only order that fits with {stock} units in stock")
     gaps = {
         model.action_label(other): {sharing: solutions[sharing].gap(s, best, other) for sharing in REGIMES}
         for other in others
@@ -78,8 +80,9 @@ def print_comparison(comparison: Comparison) -> None:
         "\n± is the standard deviation of the difference in discounted profit: when every future has luck of its own, "
         "when two futures share their luck while in the same state, and when the same demand comes to all on the same "
         "day. Cantelli's bound is what mean and variance (same demand) guarantee: the probability that "
-        f"{comparison.chosen} does not bring more is at most that. Runs are pairs of simulated futures until the "
-        f"better order has the higher average with {CONFIDENCE:.0%} probability."
+        f"{comparison.chosen} does not bring more is at most that; near 1 it says nothing. Runs are about how many "
+        "pairs of simulated futures it takes until the better order has the higher average with "
+        f"{CONFIDENCE:.0%} probability (normal approximation)."
     )
     nearest, by = min(comparison.gaps.items(), key=lambda item: abs(item[1]["time"].mean))
     gap, certificate = by["time"], comparison.certificate
@@ -87,8 +90,8 @@ def print_comparison(comparison: Comparison) -> None:
     console.print(
         f"\n[bold]{better.capitalize()}.[/bold] Its closest rival, {other}, brings {abs(gap.mean):.2f} less on "
         f"average. With the same demand for both, {_count(_runs(gap))} simulated pairs tell the two apart; with luck "
-        f"of their own it takes {_count(_runs(by['none']))}. These numbers are computed, not simulated: means are "
-        f"certified to ± {certificate.mean_error:.0e} and variances to ± {certificate.covariance_error:.0e}."
+        f"of their own it takes {_count(_runs(by['none']))}. Means and variances are computed, not simulated, and "
+        f"certified to ± {certificate.mean_error:.0e} and ± {certificate.covariance_error:.0e}."
     )
     console.print(
         "\nNext: your own model. [bold]jointmdp.JointMDP(probabilities, rewards, successors, discount)[/bold] takes "

@@ -81,7 +81,7 @@ def evaluate(
 
     Args:
         model: the joint MDP; its ``sharing`` says which branches share their luck.
-        policy: action probabilities ``[S, A]`` or one action per state ``[S]``.
+        policy: action probabilities ``[S, A]``, or one action per state ``[S]``, by index or name.
         method: `Solve()` by default, or `Iterate()`.
         order: highest moment; 2.
         horizon: evaluate the first `horizon` steps only, exactly; the discount may then be 1.
@@ -89,6 +89,11 @@ def evaluate(
     Returns:
         A `Solution` that carries its certificate and status.
     """
+    if not isinstance(model, JointMDP):
+        raise ModelError(
+            f"the model must be a JointMDP, not {type(model).__name__}; built-in models come with a policy, as in "
+            "evaluate(*jointmdp.inventory())"
+        )
     chosen = as_policy(model, policy)
     if order != 2:
         raise ModelError(f"order is {order!r}; this version evaluates moments of order 2")
@@ -139,7 +144,7 @@ def _solve(model: JointMDP, policy: Floats, method: Solve) -> Solution:
     kernel = kernels.pair_kernel(model, policy)
     m, B = jnp.asarray(branch.mean), jnp.asarray(branch.variance)
     errors = StateErrors(model, policy, branch)
-    largest = float(branch.variance.max())
+    largest = errors.largest_variance
     target = max(RESIDUAL_SHARE * tolerance * largest * (1 - model.discount**2), FLOOR_SHARE * errors.floor)
     C, sweeps = _no_pairs(), 0
     if model.sharing != "none":

@@ -86,18 +86,24 @@ class JointMDP:
     ) -> None:
         chances = checks.as_floats("probabilities", probabilities, "[S, W]", 2)
         table = checks.as_floats("rewards", rewards, "[S, W, A]", 3)
+        targets = checks.as_floats("successors", successors, "[S, W, A]", 3)
         num_states, num_scenarios = chances.shape
         num_actions = table.shape[2]
         for word, count in (("state", num_states), ("scenario", num_scenarios), ("action", num_actions)):
             if count == 0:
                 raise ModelError(f"the model has no {word}s; it needs at least one {word}")
         shape = (num_states, num_scenarios, num_actions)
+        is_swapped = table.shape[:1] + table.shape[2:] == (num_states, num_scenarios) != table.shape[:2]
+        if is_swapped and targets.shape == table.shape:
+            raise ModelError(
+                f"rewards has shape {table.shape} where probabilities has {chances.shape}; rewards are [S, W, A], "
+                "scenarios before actions: are the last two axes swapped?"
+            )
         checks.check_shape("rewards", table, shape, "[S, W, A]")
         exists = checks.as_available(available, num_states, num_actions)
         missing = np.broadcast_to(~exists[:, None, :], shape)
         table[missing] = 0.0
         checks.check_finite("reward", table, "state", "scenario", "action")
-        targets = checks.as_floats("successors", successors, "[S, W, A]", 3)
         checks.check_shape("successors", targets, shape, "[S, W, A]")
         targets[missing] = np.broadcast_to(np.arange(num_states)[:, None, None], shape)[missing]
 
@@ -122,7 +128,7 @@ class JointMDP:
                 'sharing="time" needs scenario probabilities that do not depend on the state, but scenario '
                 f"{scenario} has probability {self.probabilities[0, scenario]:.6g} in state 0 and "
                 f"{self.probabilities[state, scenario]:.6g} in state {state}; put all states on one scenario grid "
-                "(jointmdp.from_mdp and from_gymnasium do that)"
+                "(jointmdp.from_noise, from_mdp and from_gymnasium do that)"
             )
         # One law for all: rows that differ by rounding would be one law to means and another to pairs.
         self.probabilities = np.broadcast_to(self.probabilities[0], self.probabilities.shape)
@@ -175,7 +181,8 @@ class JointMDP:
 
     def __repr__(self) -> str:
         return (
-            f"JointMDP({self.num_states} states, {self.num_scenarios} scenarios, {self.num_actions} actions, "
+            f"JointMDP({_counted(self.num_states, 'state')}, {_counted(self.num_scenarios, 'scenario')}, "
+            f"{_counted(self.num_actions, 'action')}, "
             f'discount {self.discount:g}, sharing="{self.sharing}")'
         )
 
@@ -282,3 +289,7 @@ class JointMDP:
         from jointmdp.envs.joint_env import JointEnv
 
         return JointEnv(self, start=start, max_steps=max_steps)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

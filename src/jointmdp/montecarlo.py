@@ -113,6 +113,12 @@ class GapSample:
     seed: int
     method: str = field(default=estimates.METHOD, repr=False)
 
+    def __repr__(self) -> str:
+        return (
+            f"GapSample({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from {len(self.gaps):,} pairs, "
+            f"mean in {self.mean_interval})"
+        )
+
     @property
     def mean(self) -> float:
         """Sample mean."""

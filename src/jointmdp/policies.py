@@ -13,12 +13,17 @@ def as_policy(model: JointMDP, policy: ArrayLike) -> Floats:
     """A checked ``[S, A]`` policy from probabilities ``[S, A]`` or from one action per state ``[S]``."""
     try:
         raw = np.asarray(policy)
-        if raw.dtype.kind in "OUS" and raw.ndim == 1:
+        if raw.dtype.kind in "OUS" and raw.ndim == 1 and all(isinstance(action, str | int) for action in raw.tolist()):
             return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(raw)])
     except ModelError:
         raise
     except ValueError as error:
         raise ModelError(f"the policy must be an [S, A] or [S] array: {error}") from None
+    if raw.dtype.kind in "OUS":
+        raise ModelError(
+            f"the policy is {policy!r}; give an [S, A] array of probabilities or one action per state, by index or "
+            "name (jointmdp.uniform_policy(model) makes the uniform one)"
+        )
     if raw.ndim == 1:
         return deterministic_policy(model, policy)
     rows = checks.as_floats("the policy", policy, "[S, A] or [S]", 2)
@@ -36,7 +41,7 @@ def as_policy(model: JointMDP, policy: ArrayLike) -> Floats:
 
 def _named(model: JointMDP, state: int, action: object) -> int:
     try:
-        return model.action_index(str(action))
+        return model.action_index(str(action) if isinstance(action, str) else action)  # type: ignore[arg-type]
     except ModelError as error:
         raise ModelError(f"the policy's action in {model.state_label(state)}: {error}") from None
 
@@ -46,7 +51,8 @@ def deterministic_policy(model: JointMDP, actions: ArrayLike) -> Floats:
     if np.asarray(actions).dtype == bool:
         raise ModelError("the policy holds booleans; give one action per state, or an [S, A] array of probabilities")
     chosen = checks.as_floats("the policy", actions, "[S, A] or [S]", 1)
-    checks.check_shape("the policy", chosen, (model.num_states,), "[S]")
+    if len(chosen) != model.num_states:
+        raise ModelError(f"the policy has {len(chosen)} actions for {model.num_states} states; give one for each state")
     for state, action in enumerate(chosen):
         if not (action == np.floor(action) and 0 <= action < model.num_actions):
             raise ModelError(

@@ -94,6 +94,8 @@ class StateErrors:
         self.r_next_branch = float(np.max(np.abs(after + next_choice - B)))
         self.branch = np.abs(after - B) + by_mean_branch + self.relative * (choice**2 + self.kernel @ B)  # [S]
         self.step_mean = float(np.max(np.abs(average(self.mean) - v)))
+        variances = spread + g**2 * expect(B[n])
+        self.largest_variance = float(max(np.max(variances, where=model.available, initial=0.0), B.max()))
         self.B = B
         self.expect = expect
         self.average = average

@@ -95,12 +95,21 @@ def _strict(thing: Any) -> Any:
     return None if isinstance(thing, float) and not math.isfinite(thing) else thing
 
 
+def _console() -> Console:
+    """As wide as the terminal; where nobody watches, wide enough that no column is cut."""
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=max(console.width, 120))
+
+
 def print_solution(solution: Solution, states: Sequence[int], remarks: Sequence[str]) -> None:
     """A table for each state, what its columns mean, and how true it is."""
-    console = Console(highlight=False, markup=False)
+    console = _console()
     model = solution.model
     over = f"the first {solution.horizon} steps" if solution.horizon is not None else "an endless future"
-    sizes = f"{model.num_states} states, {model.num_scenarios} scenarios, {model.num_actions} actions"
+    sizes = ", ".join(
+        f"{count} {word}{'' if count == 1 else 's'}"
+        for count, word in zip(model.rewards.shape, ("state", "scenario", "action"), strict=True)
+    )
     console.print(f'{sizes}; discount {model.discount:g}, sharing "{model.sharing}", {over}')
     for remark in remarks:
         console.print(remark)
@@ -112,15 +121,15 @@ def print_solution(solution: Solution, states: Sequence[int], remarks: Sequence[
         "\nmean ± std: the return of the action. more: what it brings more than the policy's most likely action, whose "
         "row is marked *; ±: the standard deviation of that difference, with the luck shared as the model says and if "
         "the two were independent. reversed: Cantelli's bound on the probability that the action with the lower mean "
-        "does at least as well. runs: pairs of simulated futures until the better action has the higher average with "
-        f"{SELECTION:.0%} probability."
+        "does at least as well: a guarantee, not an estimate. runs: about how many pairs of simulated futures it takes "
+        f"until the better action has the higher average with {SELECTION:.0%} probability (normal approximation)."
     )
     console.print(f"\nComputed, not simulated: {solution.status.value} ({solution.certificate}).")
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("action", overflow="fold")
+    table.add_column("action", no_wrap=True)
     titles = ["mean", "± std", "more", "± shared", "± indep.", "reversed", "runs,\nshared", "runs,\nindep."]
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
@@ -142,11 +151,12 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
-    """Numbers of one column with one count of decimals: four figures of the largest, and no fewer than two decimals."""
+    """Numbers of one column with one count of decimals: four figures of the largest, two decimals below a thousand."""
     size = max((abs(value) for value in values if value is not None), default=0.0)
     if size != 0 and not 1e-3 <= size < 1e7:
         return ["" if value is None else f"{value:.2e}" for value in values]
-    decimals = max(2, 3 - math.floor(math.log10(size))) if size else 2
+    least = 2 if size < 1000 else 0
+    decimals = max(least, 3 - math.floor(math.log10(size))) if size else 2
     # Adding 0 turns a rounded −0.00 into 0.00.
     return ["" if value is None else f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in values]
 

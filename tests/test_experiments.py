@@ -18,7 +18,7 @@ def test_gap_validation_is_calibrated(sharing: Sharing) -> None:
     """z-scores over all states and alternatives look standard normal.
 
     Each pair has a seed of its own. Kolmogorov–Smirnov of the means at 1e-4; of the variances, whose standard error is
-    estimated from a skewed sample, mean within 4 standard errors and spread within 0.7..1.4 (chi-square: below 1e-4).
+    estimated from a skewed sample, mean within 4 standard errors and spread within 0.65..1.4 (chi-square: below 1e-4).
     """
     pairs = [pair for pair in validation.simulate(sharing) if pair.has_luck]
     means = np.array([pair.mean_score for pair in pairs])
@@ -26,7 +26,7 @@ def test_gap_validation_is_calibrated(sharing: Sharing) -> None:
     assert len(pairs) >= 60
     assert stats.kstest(means, "norm").pvalue > 1e-4
     assert abs(variances.mean()) <= 4 / np.sqrt(len(pairs))
-    assert 0.7 <= variances.std() <= 1.4
+    assert 0.65 <= variances.std() <= 1.4
     # The test could fail: means that are off by most of a standard error are rejected.
     assert stats.kstest(means + 0.8, "norm").pvalue < 1e-4
 
@@ -45,6 +45,7 @@ def test_residuals_fall_as_the_theorem_says() -> None:
     chain = [r["residual"] for r in result.rows if r["model"] == residuals.CHAIN and r["sharing"] == "state"]
     assert chain[30] == 0
     assert "0.9900" in result.text
+    assert "raw moments reach 10,000" in result.text  # rounding, not patience, ends the raw iteration short of 1e-8
 
 
 def test_chain_correlations() -> None:

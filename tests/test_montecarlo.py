@@ -71,7 +71,10 @@ def test_all_actions_at_once_agree_with_exact_covariances(sharing: str) -> None:
         assert abs(sample.mean[i] - solution.mean[1, i]) <= LIMIT * error + sample.truncation_bound
         for j in range(3):
             error = np.std(centred[:, i] * centred[:, j]) / np.sqrt(SAMPLES)
-            assert abs(sample.covariance[i, j] - solution.covariance[1, i, j]) <= LIMIT * error + 1e-3
+            # Returns off by at most t move a covariance by at most t(σ_i + σ_j) + t².
+            t = sample.truncation_bound
+            room = t * (centred[:, i].std() + centred[:, j].std()) + t**2 + 1e-12
+            assert abs(sample.covariance[i, j] - solution.covariance[1, i, j]) <= LIMIT * error + room
     assert len(sample.table()) == 3
     assert sample.table()[0]["mean_interval"].width > 0
 

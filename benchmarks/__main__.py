@@ -2,9 +2,9 @@
 
 import sys
 
-from benchmarks import solve, sweep
+from benchmarks import laws, moments, solve, sweep
 
-ALL = {"sweep": sweep.main, "solve": solve.main}
+ALL = {"sweep": sweep.main, "solve": solve.main, "moments": moments.main, "laws": laws.main}
 
 
 def main() -> None:

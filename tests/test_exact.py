@@ -206,7 +206,7 @@ def test_iterate_starts_anywhere() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"order": 3}, "order"),
+        ({"order": 1}, "order is 1"),
         ({"horizon": 0}, "horizon is 0"),
         ({"horizon": 2.5}, "whole number"),
         ({"horizon": 3, "method": jm.Solve()}, "leave method=None"),

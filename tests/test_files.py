@@ -25,7 +25,7 @@ from zoo import SHARINGS, build, cases
 import jointmdp as jm
 from jointmdp import archives, files
 from jointmdp.files import load, save
-from jointmdp.solution import PairMoments, StateMoments
+from jointmdp.moments.held import PairMoments, StateMoments
 
 NAMES = ["plain", "größer", "状態", "🎲 dice", 'quote" \\ and\nnewline', "\u0000", "e\u0301", "\u202e"]
 GROWTH = 2**30  # bytes by which a mutated file may make the process grow
@@ -185,6 +185,8 @@ def solutions(seed: int, count: int, **kinds: Any) -> Iterator[jm.Solution]:
         yield jm.evaluate(model, case.policy)
         yield jm.evaluate(model, case.policy, jm.Iterate(tolerance=1e-4))
         yield jm.evaluate(model.with_discount(1.0), case.policy, horizon=3)
+        yield jm.evaluate(model, case.policy, order=4)
+        yield jm.evaluate(model.with_discount(1.0), case.policy, horizon=3, order=3)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def solutions(seed: int, count: int, **kinds: Any) -> Iterator[jm.Solution]:
 )
 def test_solutions_come_back_bit_for_bit(tmp_path: Path, seed: int, count: int, kinds: dict[str, Any]) -> None:
     path = tmp_path / "solution"
-    seen = set()
+    seen, seen_orders = set(), set()
     for solution in solutions(seed, count, **kinds):
         save(solution, path)
         found = load(path)
@@ -203,6 +205,9 @@ def test_solutions_come_back_bit_for_bit(tmp_path: Path, seed: int, count: int, 
         for name in ("mean", "covariance", "second_moment", "correlation"):
             assert bits(getattr(found, name)) == bits(getattr(solution, name))
         assert repr(found) == repr(solution)
+        assert found.order == solution.order
+        seen_orders.add(found.order)
+        assert bits(found.moment(found.order - 1, 1)) == bits(solution.moment(solution.order - 1, 1))
         places = np.argwhere(solution.model.available)
         for s, a in places:
             for t, b in places:
@@ -214,6 +219,17 @@ def test_solutions_come_back_bit_for_bit(tmp_path: Path, seed: int, count: int, 
         assert again.read_bytes() == path.read_bytes()
     assert {sharing for _, sharing, _ in seen} == set(SHARINGS)
     assert {method for method, _, _ in seen} == {"Solve", "Iterate", "horizon"}
+    assert seen_orders == {2, 3, 4}
+
+
+def test_higher_moments_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
+    solution = jm.evaluate(small_model(), [[0.5, 0.5], [1.0, 0.0]], order=4)
+    save(solution, tmp_path / "s")
+    data = (tmp_path / "s").read_bytes()
+    assert outcome(tmp_path / "s", data) == key(solution)
+    for order in (2, 3, 5):
+        assert outcome(tmp_path / "s", with_page(data, order=order)) is None
+    assert outcome(tmp_path / "s", with_page(data, moments="pair")) is None
 
 
 def test_unmet_tolerances_and_infinite_bounds_come_back(tmp_path: Path) -> None:
@@ -396,6 +412,10 @@ def test_a_page_that_makes_no_sense_is_refused(saved: Path, changes: dict[str, o
         {"status": "FINE"},
         {"status": None},
         {"method": 3},
+        {"order": 1},
+        {"order": 3},
+        {"order": "2"},
+        {"order": ...},
         {"steps": -1},
         {"steps": "3"},
         {"steps": True},

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jointmdp.bounds import MomentBounds as MomentBounds
     from jointmdp.bounds import cantelli as cantelli
     from jointmdp.certificates import Certificate as Certificate
     from jointmdp.couplings import from_gymnasium as from_gymnasium
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from jointmdp.files import save as save
     from jointmdp.gaps import Gap as Gap
     from jointmdp.intervals import Interval as Interval
+    from jointmdp.joint import JointMoments as JointMoments
+    from jointmdp.joint import joint_moments as joint_moments
+    from jointmdp.law.book import Signs as Signs
+    from jointmdp.law.gap import GapLaw as GapLaw
     from jointmdp.model import JointMDP as JointMDP
     from jointmdp.montecarlo import GapSample as GapSample
     from jointmdp.montecarlo import ReturnSample as ReturnSample
@@ -40,11 +45,13 @@ if TYPE_CHECKING:
     from jointmdp.montecarlo import simulate_gaps as simulate_gaps
     from jointmdp.montecarlo import simulate_returns as simulate_returns
     from jointmdp.policies import uniform_policy as uniform_policy
+    from jointmdp.rankings import BestAction as BestAction
+    from jointmdp.rankings import best_action as best_action
     from jointmdp.solution import Solution as Solution
 
 # Where each public name lives. Names load on first use, so that `jointmdp --help` does not wait for JAX.
 _HOMES = {
-    "bounds": "cantelli",
+    "bounds": "MomentBounds cantelli",
     "certificates": "Certificate",
     "couplings": "from_gymnasium from_mdp from_noise from_sampler",
     "envs.examples": "anticorrelated_rewards machine_replacement shared_successors",
@@ -54,9 +61,13 @@ _HOMES = {
     "files": "load save",
     "gaps": "Gap",
     "intervals": "Interval",
+    "joint": "JointMoments joint_moments",
+    "law.book": "Signs",
+    "law.gap": "GapLaw",
     "model": "JointMDP",
     "montecarlo": "GapSample ReturnSample simulate_gap simulate_gaps simulate_returns",
     "policies": "uniform_policy",
+    "rankings": "BestAction best_action",
     "solution": "Solution",
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -66,6 +77,8 @@ __all__ = ["__version__", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "bounds":  # a room that is useful by itself
+        return importlib.import_module("jointmdp.bounds")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'jointmdp' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"jointmdp.{_MODULE_OF[name]}"), name)

@@ -57,10 +57,11 @@ class PairKernel(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What one step adds to the covariance of two branches, given the means."""
+    """What one step adds to a moment of two branches, given the moments of lower order."""
 
     luck: Float[Array, "G S"]  # centred policy mean of b given the common luck
     same: Float[Array, " S"]  # everything on the diagonal that does not involve C
+    cross: Float[Array, "S S"] | None = None  # in place of the covariance of `luck`, where it is given
 
 
 # -- one branch ------------------------------------------------------------------------------------------------
@@ -172,7 +173,9 @@ def sweep(kernel: PairKernel, added: Source, discount: Float[Array, ""], C: Floa
     if groups == 0:
         return jnp.zeros_like(C)
     cross = discount**2 * propagate(kernel, C)
-    if groups > 1:
+    if added.cross is not None:
+        cross = cross + added.cross
+    elif groups > 1:
         cross = cross + (added.luck * kernel.chances[:, None]).T @ added.luck
     here = jnp.arange(C.shape[0])
     return cross.at[here, here].set(added.same + discount**2 * met(kernel, C))
@@ -180,22 +183,29 @@ def sweep(kernel: PairKernel, added: Source, discount: Float[Array, ""], C: Floa
 
 def propagate(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, "S S"]:
     """Σ_g p(g) P_g C P_gᵀ."""
+    return between(kernel, kernel.weights, kernel.weights, C)
 
-    def both_sides(weights: Array, columns: Array | None) -> Array:
+
+def between(
+    kernel: PairKernel, left: Float[Array, "G S K"], right: Float[Array, "G S K"], C: Float[Array, "S S"]
+) -> Float[Array, "S S"]:
+    """Σ_g p(g) L_g C R_gᵀ, for other entries L and R in the places of the policy's kernels."""
+
+    def both_sides(left: Array, right: Array, columns: Array | None) -> Array:
         if columns is None:
-            return weights @ C @ weights.T
+            return left @ C @ right.T
         # Without the barrier XLA fuses the two gathers and computes the first one again for every entry of the second.
-        half = jax.lax.optimization_barrier(_take_left(weights, columns, C))  # type: ignore[no-untyped-call]
-        return _take_right(weights, columns, half)
+        half = jax.lax.optimization_barrier(_take_left(left, columns, C))  # type: ignore[no-untyped-call]
+        return _take_right(right, columns, half)
 
     if kernel.chances.shape[0] == 1:
-        return both_sides(kernel.weights[0], None if kernel.columns is None else kernel.columns[0])
+        return both_sides(left[0], right[0], None if kernel.columns is None else kernel.columns[0])
 
-    def add(total: Array, group: tuple[Array, Array, Array | None]) -> tuple[Array, None]:
-        chance, weights, columns = group
-        return total + chance * both_sides(weights, columns), None
+    def add(total: Array, group: tuple[Array, Array, Array, Array | None]) -> tuple[Array, None]:
+        chance, left, right, columns = group
+        return total + chance * both_sides(left, right, columns), None
 
-    total, _ = jax.lax.scan(add, jnp.zeros_like(C), (kernel.chances, kernel.weights, kernel.columns))
+    total, _ = jax.lax.scan(add, jnp.zeros_like(C), (kernel.chances, left, right, kernel.columns))
     return total
 
 

@@ -73,7 +73,7 @@ def reproduce() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @_in_one_line
 def reproduce_tabular(out: Path, as_json: bool) -> None:
-    """Every tabular figure of the paper, under all three kinds of sharing: about a minute.
+    """Every tabular figure of the paper, and what lies beyond them, under all three kinds of sharing: a few minutes.
 
     \b
     Examples:
@@ -120,6 +120,9 @@ def list_models(as_json: bool) -> None:
 @click.option("--sharing", type=click.Choice(["state", "time", "none"]), help="Who shares the luck. [as in the model]")
 @click.option("--discount", type=float, help="Another discount; the policy stays. [as in the model]")
 @click.option("--horizon", type=int, help="The first T steps only; the discount may then be 1. [an endless future]")
+@click.option(
+    "--law", "with_law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
 @_in_one_line
 def evaluate(
@@ -129,6 +132,7 @@ def evaluate(
     sharing: str | None,
     discount: float | None,
     horizon: int | None,
+    with_law: bool,
     as_json: bool,
 ) -> None:
     """What each action brings in a state, and how sure one can be of the differences.
@@ -138,7 +142,7 @@ def evaluate(
 
     \b
     Examples:
-      jointmdp evaluate inventory --state "stock 4"
+      jointmdp evaluate inventory --state "stock 4" --law
       jointmdp evaluate inventory:max_stock=10,sharing=state --state 0 --state 5
       jointmdp evaluate windy-gridworld:size=3 --policy uniform --sharing time
       jointmdp evaluate shared-successors:flipped=true --policy a1,a2 --json
@@ -156,9 +160,10 @@ def evaluate(
     from jointmdp.report import tables
 
     if as_json:
-        click.echo(tables.solution_json(solution, chosen, model=model, policy=policy or "default", remarks=remarks))
+        more = {"model": model, "policy": policy or "default", "remarks": remarks}
+        click.echo(tables.solution_json(solution, chosen, with_law, **more))
     else:
-        tables.print_solution(solution, chosen, remarks)
+        tables.print_solution(solution, chosen, remarks, with_law)
 
 
 def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str], list[str]]:

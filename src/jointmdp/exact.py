@@ -24,18 +24,19 @@ from jointmdp.certificates import HorizonErrors
 from jointmdp.checks import Floats
 from jointmdp.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
 from jointmdp.model import JointMDP
-from jointmdp.pairs import solve_pairs
+from jointmdp.moments import higher
+from jointmdp.moments.held import PairMoments, StateMoments
+from jointmdp.pairs import FLOOR_SHARE, PAIR_LIMIT, solve_pairs
 from jointmdp.policies import as_policy
 from jointmdp.progress import Meter
-from jointmdp.solution import PairMoments, Solution, StateMoments
+from jointmdp.solution import Solution
 from jointmdp.state_certificates import StateErrors, row_norms
 
 RESIDUAL_SHARE = 1e-5  # of the tolerance: sweeps are cheap, so answers are better than what is promised
-FLOOR_SHARE = 0.1  # a residual this far below what rounding leaves is not worth another sweep
 LEAST_STD = 1e-8  # of the spread of possible returns: smaller deviations may be rounding, and count as this
 LARGEST = 1e100  # rewards and starting values whose squares floats can hold with room to spare
 MOMENT_LIMIT = 2**28  # coordinate pairs that `Iterate` agrees to form: 2 GiB a collection
-PAIR_LIMIT = 2**31  # pairs of states that `Solve` agrees to form: 16 GiB an array
+MAX_ORDER = 30  # beyond it binomial coefficients amplify rounding until no digit is left
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def evaluate(
         model: the joint MDP; its ``sharing`` says which branches share their luck.
         policy: action probabilities ``[S, A]``, or one action per state ``[S]``, by index or name.
         method: `Solve()` by default, or `Iterate()`.
-        order: highest moment; 2.
+        order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs.
         horizon: evaluate the first `horizon` steps only, exactly; the discount may then be 1.
 
     Returns:
@@ -95,20 +96,24 @@ def evaluate(
             "evaluate(*jointmdp.inventory())"
         )
     chosen = as_policy(model, policy)
-    if order != 2:
-        raise ModelError(f"order is {order!r}; this version evaluates moments of order 2")
-    _check_size(model)
+    order = checks.as_count("order", order, least=2, most=MAX_ORDER)
+    if order > 2 and isinstance(method, Iterate):
+        raise ModelError(
+            f"Iterate evaluates moments of order 2, not {order}; joint_moments(model, policy, {order}) iterates the "
+            "operator of higher order, and the default method gives the moments of pairs"
+        )
+    _check_size(model, order)
     if horizon is not None:
         if method is not None:
             raise ModelError("a horizon is evaluated by backward sweeps; leave method=None")
         with kernels.float64():
-            return _evaluate_horizon(model, chosen, checks.as_count("horizon", horizon))
+            return _evaluate_horizon(model, chosen, checks.as_count("horizon", horizon), order)
     if model.discount >= 1:
         raise ModelError("discount is 1: returns over an endless future need a discount below 1, or a horizon")
     method = Solve() if method is None else method
     with kernels.float64():
         if isinstance(method, Solve):
-            solution = _solve(model, chosen, method)
+            solution = _solve(model, chosen, method, order)
         elif isinstance(method, Iterate):
             solution = _iterate(model, chosen, method)
         else:
@@ -121,22 +126,25 @@ def evaluate(
     return solution
 
 
-def _check_size(model: JointMDP) -> None:
-    bound = model.reward_bound
-    if bound > LARGEST or 0 < bound < 1 / LARGEST:
+def _check_size(model: JointMDP, order: int) -> None:
+    bound, largest = model.reward_bound, LARGEST ** (2 / order)
+    if bound > largest or 0 < bound < 1 / largest:
+        powers = "squares" if order == 2 else f"powers of order {order}"
         raise ModelError(
-            f"rewards up to {bound:g} have squares beyond the range of floats; rescale them to a size near 1"
+            f"rewards up to {bound:g} have {powers} beyond the range of floats; rescale them to a size near 1"
         )
-    if model.sharing != "none" and model.num_states**2 > PAIR_LIMIT:
+    pairs, held = model.num_states**2, 1 if order == 2 else order + 1
+    if model.sharing != "none" and pairs * held > PAIR_LIMIT:
+        each = "" if order == 2 else f", in each of {held} arrays for moments up to order {order}"
         raise ModelError(
-            f"{model.num_states:,} states make {model.num_states**2:,} pairs, more than the {PAIR_LIMIT:,} that fit"
+            f"{model.num_states:,} states make {pairs:,} pairs{each}, more than the {PAIR_LIMIT:,} numbers that fit"
         )
 
 
 # -- Solve -----------------------------------------------------------------------------------------------------
 
 
-def _solve(model: JointMDP, policy: Floats, method: Solve) -> Solution:
+def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Solution:
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
     branch = linear.solve_single_branch(model, policy)
@@ -157,7 +165,15 @@ def _solve(model: JointMDP, policy: Floats, method: Solve) -> Solution:
     scale = max(largest, (LEAST_STD * paid / (1 - model.discount)) ** 2)
     if certificate.covariance_error > tolerance * scale:
         status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
-    moments = StateMoments(model, tables, m, C, B, branch.offset)
+    above = None
+    if order > 2:
+        effort = higher.Effort(tolerance, max_sweeps, method.is_accelerated)
+        v = bellman.state_mean(tables, m)
+        above, more, is_reached = higher.solve(model, tables, v, (C, B), certificate.mean_errors, order, effort)
+        sweeps += more
+        if not is_reached:
+            status = Status.STEP_LIMIT
+    moments = StateMoments(model, tables, m, C, B, branch.offset, above)
     return Solution(model, policy, moments, certificate, status, method="Solve", steps=sweeps)
 
 
@@ -185,7 +201,7 @@ def _backward(tables: Tables, kernel: PairKernel, m: Array, C: Array, B: Array) 
     return m2, bellman.sweep(kernel, added, tables.discount, C), B2
 
 
-def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int) -> Solution:
+def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int, order: int) -> Solution:
     """T backward sweeps from zero; the last one is the action-level backup of the answer itself."""
     tables = kernels.tables(model, policy)
     kernel = kernels.pair_kernel(model, policy)
@@ -193,13 +209,18 @@ def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int) -> Solution
     m, B = jnp.zeros((size, model.num_actions)), jnp.zeros(size)
     C = jnp.zeros((size, size)) if model.sharing != "none" else _no_pairs()
     errors = HorizonErrors(tables)
+    above = higher.Backward(model, tables, order) if order > 2 else None
     with Meter("backward sweeps") as meter:
         for step in range(horizon):
             errors.step(certificates.sizes(tables, m, C, B))
             if step + 1 < horizon:
+                before = m
                 m, C, B = _backward(tables, kernel, m, C, B)
+                if above is not None:
+                    v, now = (np.asarray(bellman.state_mean(tables, each)) for each in (before, m))
+                    above.step(v, now, errors.mean)
             meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
-    moments = StateMoments(model, tables, m, C, B, 0.0)
+    moments = StateMoments(model, tables, m, C, B, 0.0, None if above is None else above.finished(horizon))
     return Solution(
         model, policy, moments, errors.certificate(), Status.COMPLETED, method="horizon", steps=horizon, horizon=horizon
     )

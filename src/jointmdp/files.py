@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jointmdp.solution import Solution
 
 # The arrays of each kind of file, with their axes: S, W and A are the model's, P is S or 1 where no pairs are held,
-# H is the length of the history and Q counts the four numbers of a certificate.
+# H is the length of the history, Q counts the four numbers of a certificate, N the orders from 0 and M those from 2.
 MODEL = {"probabilities": "SW", "rewards": "SWA", "successors": "SWA", "available": "SA"}
 ANSWER = {
     "policy": "SA",
@@ -31,10 +31,11 @@ MOMENTS = {
     "state": {"shifted_rewards": "SWA", "state_mean": "S", "state_covariance": "PP", "branch_variance": "S"},
     "pair": {"second_moment": "SASA"},
 }
+HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NS"}  # where the order is above 2
 CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
 
 MODEL_KEYS = {"format", "version", "library", "kind", "discount", "sharing", "state_names", "action_names"}
-ANSWER_KEYS = {"moments", "status", "method", "steps", "horizon"}
+ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon"}
 
 
 def save(thing: JointMDP | Solution, path: Path) -> None:
@@ -131,13 +132,14 @@ def _names(names: Any) -> list[str] | None:
 
 
 def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    from jointmdp.solution import PairMoments, StateMoments
+    from jointmdp.moments.held import PairMoments, StateMoments
 
     moments = solution.moments
     if not isinstance(moments, StateMoments | PairMoments):
         raise ModelError(f"solutions that hold their moments as {type(moments).__name__} cannot be saved")
     page = {
         "moments": "state" if isinstance(moments, StateMoments) else "pair",
+        "order": solution.order,
         "status": solution.status.name,
         "method": solution.method,
         "steps": int(solution.steps),
@@ -164,23 +166,28 @@ def _answer(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Solutio
         raise ModelError(f"its status {status!r} or method {page['method']!r} is unknown")
     steps = checks.as_count("steps", page["steps"], least=0)
     horizon = None if horizon is None else checks.as_count("horizon", horizon)
-    axes = {**MODEL, **ANSWER, **MOMENTS[kind]}
+    order = checks.as_count("order", page["order"], least=2)
+    if order > 2 and kind == "pair":
+        raise ModelError(f"its order is {order}; moments held on pairs of coordinates have order 2")
+    axes = {**MODEL, **ANSWER, **MOMENTS[kind], **(HIGHER if order > 2 else {})}
     _check_arrays(arrays, axes)
     model = _model(page, arrays)
     sizes = {"S": model.num_states, "W": model.num_scenarios, "A": model.num_actions, "Q": len(CERTIFIED)}
     sizes |= {"P": 1 if model.sharing == "none" else model.num_states, "H": arrays["history"].size}
+    sizes |= {"N": order + 1, "M": order - 1}
     for name, letters in axes.items():
         shape = tuple(sizes[letter] for letter in letters)
         checks.check_shape(name, arrays[name], shape, f"[{', '.join(letters)}]")
 
     # Only now, with everything checked, wait for JAX.
     from jointmdp.certificates import Certificate
+    from jointmdp.moments.held import PairMoments, StateMoments
     from jointmdp.policies import as_policy
-    from jointmdp.solution import PairMoments, Solution, StateMoments
+    from jointmdp.solution import Solution
 
     policy = as_policy(model, arrays["policy"])
     if kind == "state":
-        moments: StateMoments | PairMoments = StateMoments.restored(model, policy, arrays)
+        moments: StateMoments | PairMoments = StateMoments.restored(model, policy, arrays, order, horizon)
     else:
         moments = PairMoments(arrays["mean"], arrays["second_moment"])
     numbers = dict(zip(CERTIFIED, arrays["certificate"].tolist(), strict=True))

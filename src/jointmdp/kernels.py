@@ -52,7 +52,7 @@ def tables(model: JointMDP, policy: Floats, shift: float = 0.0) -> Tables:
 
 def pair_kernel(model: JointMDP, policy: Floats) -> PairKernel:
     """How two branches move on under the model's sharing; see `PairKernel`."""
-    support, choice = _policy_support(policy)
+    support, choice = policy_support(policy)
     successors = np.take_along_axis(model.successors, support[:, None, :], axis=2)  # [S, W, M]
     if model.sharing == "none":
         chances, weights, columns = np.empty(0), np.empty((0, model.num_states, 1)), None
@@ -75,7 +75,7 @@ def pair_kernel(model: JointMDP, policy: Floats) -> PairKernel:
     )
 
 
-def _policy_support(policy: Floats) -> tuple[Ints, Floats]:
+def policy_support(policy: Floats) -> tuple[Ints, Floats]:
     """The actions that the policy may take, padded with probability 0 to the longest list, ``[S, M]`` each."""
     longest = int((policy > 0).sum(axis=1).max())
     support = np.argsort(policy == 0, axis=1, kind="stable")[:, :longest]

@@ -42,7 +42,7 @@ def solve_single_branch(model: JointMDP, policy: Floats) -> SingleBranch:
     """
     p, n, g = model.probabilities, model.successors, model.discount
     kernel = policy_kernel(model, policy)
-    is_dense = _fills_in(kernel)
+    is_dense = fills_in(kernel)
     solve = discounted_solver(kernel, g, is_dense)
     v = solve(_policy_mean(model, policy, shifted_rewards(model)))
     # Long-run average: where branches end up, relative values are then near zero and so is their rounding.
@@ -72,7 +72,7 @@ def _policy_mean(model: JointMDP, policy: Floats, table: Floats) -> Floats:
     return np.einsum("sw,swa,sa->s", model.probabilities, table, policy, optimize=True)
 
 
-def _fills_in(kernel: sp.csr_array) -> bool:
+def fills_in(kernel: sp.csr_array) -> bool:
     """Whether elimination would make the matrix dense, judged by its bandwidth in a good order."""
     order = scipy.sparse.csgraph.reverse_cuthill_mckee(kernel)
     position = np.argsort(order)

@@ -17,6 +17,8 @@ from jointmdp.bellman import PairKernel, Source
 from jointmdp.krylov import KrylovState
 from jointmdp.progress import Meter
 
+PAIR_LIMIT = 2**31  # numbers held on pairs of states, all arrays together: 16 GiB
+FLOOR_SHARE = 0.1  # a residual this far below what rounding leaves is not worth another sweep
 CHUNK = 16  # plain sweeps between two looks at the residual
 FIRST_ATTEMPT = 128  # plain sweeps before acceleration is considered
 WORTHWHILE = 100  # plain sweeps still to come, at the rate seen, below which acceleration is not worth its memory
@@ -32,9 +34,14 @@ def solve_pairs(
     max_sweeps: int,
     is_accelerated: bool,
     meter: Meter,
+    start: Array | None = None,
+    parity: int = 1,
 ) -> tuple[Array, int]:
-    """The fixed point of `bellman.sweep` to a residual below `target`, and how many sweeps it took."""
-    C = jnp.diag(added.same)
+    """The fixed point of `bellman.sweep` to a residual below `target`, and how many sweeps it took.
+
+    `parity` is 1 where C(t,s) = C(s,t), −1 where C(t,s) = −C(s,t), and 0 where neither holds.
+    """
+    C = jnp.diag(added.same) if start is None else start
     done, next_attempt = 0, FIRST_ATTEMPT if is_accelerated else max_sweeps
     first = before = math.inf
     while done < max_sweeps:
@@ -51,7 +58,8 @@ def solve_pairs(
         is_slow = decay * WORTHWHILE < math.log(left / target)
         if done >= next_attempt and is_slow:
             C, left, taken = _accelerate(kernel, added, discount, C, left, target, decay, max_sweeps - done, meter)
-            C = (C + C.T) / 2  # plain sweeps keep symmetry, BiCGStab does not
+            if parity != 0:
+                C = (C + C.T if parity == 1 else C - C.T) / 2  # plain sweeps keep symmetry, BiCGStab does not
             done += 2 * taken
             before = left
             next_attempt = 2 * done

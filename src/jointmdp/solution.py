@@ -3,126 +3,40 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jointmdp import bellman, kernels
-from jointmdp.bellman import Tables
+from jointmdp import checks
 from jointmdp.certificates import Certificate
 from jointmdp.checks import Floats
 from jointmdp.errors import ModelError, Status
-from jointmdp.gaps import Gap
+from jointmdp.gaps import MEMORY_LIMIT, TOLERANCE, Gap
+from jointmdp.law.book import Laws, Signs
 from jointmdp.model import ActionLike, JointMDP, StateLike
+from jointmdp.moments.held import Held, StateMoments
 
 if TYPE_CHECKING:
     import xarray
+
+    from jointmdp.rankings import BestAction
 
 BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
 # A variance below this fraction of the largest, and below its own certified error, cannot be told from zero.
 ZERO_FRACTION = 1e-9
 
-_same_state = partial(jax.jit, static_argnames="is_shared")(bellman.same_state)
-_distinct_states = partial(jax.jit, static_argnames="sharing")(bellman.distinct_states)
 
-
-class Held(Protocol):
-    """Joint moments as a method leaves them."""
-
-    @property
-    def mean(self) -> Floats: ...  # [S, A]
-
-    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats: ...  # [n, m, m] covariances
-
-    def between(self, s: int, a: int, t: int, b: int) -> float: ...
-
-
-class StateMoments:
-    """Moments held on states; those of actions are one backup away."""
-
-    def __init__(
-        self, model: JointMDP, tables: Tables, m: jax.Array, C: jax.Array, B: jax.Array, offset: float
-    ) -> None:
-        self._sharing = model.sharing
-        self._tables = tables
-        self._v = bellman.state_mean(tables, m)
-        self._C = C  # [S, S]
-        self._B = B  # [S]
-        self.mean: Floats = np.asarray(bellman.mean(tables, self._v)) + offset
-
-    def parts(self) -> dict[str, Floats]:
-        """What a file keeps beside the mean; `restored` reads it back."""
-        held = {
-            "shifted_rewards": self._tables.rewards,  # [S, W, A]
-            "state_mean": self._v,  # [S]
-            "state_covariance": self._C,  # [S, S]
-            "branch_variance": self._B,  # [S]
-        }
-        return {name: np.asarray(array) for name, array in held.items()}
-
-    @classmethod
-    def restored(cls, model: JointMDP, policy: Floats, parts: Mapping[str, Floats]) -> StateMoments:
-        """The moments whose ``parts`` and ``mean`` are given: nothing is computed again, so every bit is the same."""
-        found = cls.__new__(cls)
-        with kernels.float64():
-            found._sharing = model.sharing
-            found._tables = kernels.tables(model, policy)._replace(rewards=jnp.asarray(parts["shifted_rewards"]))
-            found._v = jnp.asarray(parts["state_mean"])
-            found._C = jnp.asarray(parts["state_covariance"])
-            found._B = jnp.asarray(parts["branch_variance"])
-        found.mean = parts["mean"]
-        return found
-
-    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
-        """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
-        rows, columns = np.asarray(states), np.asarray(actions)
-        with kernels.float64():
-            t = self._tables
-            chosen = Tables(
-                t.probabilities[rows],
-                t.rewards[rows][:, :, columns],
-                t.successors[rows][:, :, columns],
-                t.policy[rows][:, columns],
-                t.discount,
-            )
-            is_shared = self._sharing != "none"
-            return np.asarray(_same_state(chosen, self._v, self._C, self._B, is_shared=is_shared))
-
-    def between(self, s: int, a: int, t: int, b: int) -> float:
-        """Covariance of two coordinates in distinct states."""
-        if self._sharing == "none":
-            return 0.0
-        with kernels.float64():
-            found = _distinct_states(self._tables, self._v, self._C, (s, a), (t, b), sharing=self._sharing)
-            return float(found)
-
-
-class PairMoments:
-    """Raw moments held on all pairs of coordinates."""
-
-    def __init__(self, mean: Floats, second: Floats) -> None:
-        self.mean = mean  # [S, A]
-        self._second = second  # [S, A, S, A]
-
-    def parts(self) -> dict[str, Floats]:
-        """What a file keeps beside the mean."""
-        return {"second_moment": self._second}
-
-    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
-        """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
-        s = np.asarray(states)[:, None, None]
-        a, b = np.asarray(actions)[None, :, None], np.asarray(actions)[None, None, :]
-        return self._second[s, a, s, b] - self.mean[s, a] * self.mean[s, b]
-
-    def between(self, s: int, a: int, t: int, b: int) -> float:
-        """Covariance of two coordinates."""
-        return float(self._second[s, a, t, b] - self.mean[s, a] * self.mean[t, b])
+def _check_blocks(states: int, actions: int) -> None:
+    if states * actions**2 > BLOCK_LIMIT:
+        raise ModelError(
+            f"{states:,} states × {actions:,}² actions are too many covariances at once; "
+            "ask covariance_of for some states and actions"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +77,51 @@ class Solution:
         """Var Z(s,a), ``[S, A]``."""
         return np.diagonal(self.covariance, axis1=1, axis2=2)
 
+    @property
+    def order(self) -> int:
+        """The highest order of moments held."""
+        higher = getattr(self.moments, "higher", None)
+        return 2 if higher is None else int(higher.order)
+
+    def central_moment(self, i: int, j: int = 0) -> Floats:
+        """E[(Z(s,a)−E Z(s,a))ⁱ (Z(s,b)−E Z(s,b))ʲ], ``[S, A, A]``, for i + j up to the order evaluated."""
+        i, j = (checks.as_count(name, power, least=0) for name, power in (("i", i), ("j", j)))
+        if i + j > self.order:
+            raise ModelError(
+                f"a moment of order {i} + {j} asked for, but the solution holds moments up to order {self.order}; "
+                f"evaluate(..., order={i + j}) computes it"
+            )
+        if (i, j) not in self._central:
+            self._central[i, j] = self._form_central(i, j)
+        return self._central[i, j].copy()
+
+    @cached_property
+    def _central(self) -> dict[tuple[int, int], Floats]:
+        return {}
+
+    def _form_central(self, i: int, j: int) -> Floats:
+        exists = self.model.available[:, :, None] & self.model.available[:, None, :]
+        _check_blocks(self.model.num_states, self.model.num_actions)
+        if i > j:
+            return np.swapaxes(self.central_moment(j, i), 1, 2)
+        if i + j <= 1:
+            found = np.full(exists.shape, 1.0 - j)
+        elif i + j == 2:
+            found = self.covariance if i == 1 else np.broadcast_to(self.variance[:, None, :], exists.shape)
+        else:
+            assert isinstance(self.moments, StateMoments)
+            found = self.moments.central(i, j)
+        return np.where(exists, found, np.nan)
+
+    def moment(self, i: int, j: int = 0) -> Floats:
+        """E[Z(s,a)ⁱ Z(s,b)ʲ], ``[S, A, A]``, for i + j up to the order evaluated."""
+        total = np.zeros_like(self.central_moment(i, j))
+        for k in range(int(i) + 1):
+            for m in range(int(j) + 1):
+                powers = (self.mean ** (i - k))[:, :, None] * (self.mean ** (j - m))[:, None, :]
+                total += math.comb(i, k) * math.comb(j, m) * powers * self.central_moment(k, m)
+        return total
+
     @cached_property
     def correlation(self) -> Floats:
         """Correlation of Z(s,a) and Z(s,b), ``[S, A, A]``; NaN where a variance is zero."""
@@ -175,11 +134,7 @@ class Solution:
         columns = [self.model.action_index(action) for action in chosen]
         if not rows or not columns:
             raise ModelError("choose at least one state and one action")
-        if len(rows) * len(columns) ** 2 > BLOCK_LIMIT:
-            raise ModelError(
-                f"{len(rows):,} states × {len(columns):,}² actions are too many covariances at once; "
-                "ask covariance_of for some states and actions"
-            )
+        _check_blocks(len(rows), len(columns))
         exists = self.model.available[np.ix_(rows, columns)]
         both = exists[:, :, None] & exists[:, None, :]
         # An action asked for twice is one coordinate, not two.
@@ -220,17 +175,66 @@ class Solution:
         a, b = self.model.action_index(action, s), self.model.action_index(other, s)
         labels = (self.model.state_label(s), self.model.action_label(a), self.model.action_label(b))
         c = self._blocks(s, a, b)
+        more = self.order - 2
         if a == b:
-            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0)
+            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, (0.0,) * more, (0.0,) * more)
         shares, mean_errors = self.certificate.covariance_shares[s], self.certificate.mean_errors[s]
+        variance = max(0.0, float(c[0, 0] + c[1, 1] - 2 * c[0, 1]))
+        # Two variances and twice a covariance, each off by the shares of its two coordinates.
+        variance_error = float(4 * (shares[a] + shares[b]))
+        higher: tuple[float, ...] = ()
+        higher_errors: tuple[float, ...] = ()
+        if isinstance(self.moments, StateMoments) and more > 0:
+            known = self.moments.gap_moments(s, a, b, mean_errors[[a, b]])
+            higher, higher_errors = tuple(known.values[3:].tolist()), tuple(known.errors[3:].tolist())
+            if known.errors[2] < variance_error:
+                # The gap's own recursion subtracts nothing large: where shared luck leaves little it knows more.
+                variance, variance_error = float(known.values[2]), float(known.errors[2])
         return Gap(
             *labels,
             mean=float(self.mean[s, a] - self.mean[s, b]),
-            variance=max(0.0, float(c[0, 0] + c[1, 1] - 2 * c[0, 1])),
+            variance=variance,
             independent_variance=float(c[0, 0] + c[1, 1]),
             mean_error=float(mean_errors[a] + mean_errors[b]),
-            # Two variances and twice a covariance, each off by the shares of its two coordinates.
-            variance_error=float(4 * (shares[a] + shares[b])),
+            variance_error=variance_error,
+            higher=higher,
+            higher_errors=higher_errors,
+            place=(self._laws, (s, a, b)),
+        )
+
+    @cached_property
+    def _laws(self) -> Laws:
+        return Laws(self.model, self.policy, self.moments.mean, self.certificate, self.horizon)
+
+    def signs(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Signs:
+        """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
+        tolerance = checks.as_positive("tolerance", tolerance)
+        return self._laws.signs(tolerance, checks.as_count("memory_limit", memory_limit))
+
+    def best_action(
+        self,
+        state: StateLike,
+        actions: Sequence[ActionLike] | None = None,
+        *,
+        tolerance: float = TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        num_samples: int = 10_000,
+        seed: int = 0,
+        confidence: float = 0.95,
+    ) -> BestAction:
+        """Which action has the highest return: certified for two actions, by joint simulation for more."""
+        from jointmdp.rankings import solution_best
+
+        return solution_best(
+            self,
+            state,
+            actions,
+            laws=self._laws,
+            tolerance=tolerance,
+            memory_limit=memory_limit,
+            num_samples=num_samples,
+            seed=seed,
+            confidence=confidence,
         )
 
     # -- export ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jointmdp.errors import ModelError
-from jointmdp.experiments import correlations, diagrams, residuals, validation
+from jointmdp.experiments import correlations, diagrams, laws, residuals, validation
 from jointmdp.experiments.result import SHARINGS, WORDS, Result, write_text
 
 
@@ -26,6 +26,10 @@ def results(announce: Callable[[str], None] = lambda _: None) -> Iterator[Result
         pairs[sharing] = validation.simulate(sharing)
     yield validation.run(pairs)
     yield validation.run_tightness(pairs)
+    announce("higher moments and certified laws of the same gaps")
+    yield laws.run_tightness(pairs, validation.SIZE)
+    announce("laws of two gaps, certified and simulated")
+    yield laws.run_bands(laws.bands())
 
 
 def reproduce(folder: Path, announce: Callable[[str], None] = lambda _: None) -> list[Result]:

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from jointmdp.bounds import cantelli
+
 if TYPE_CHECKING:
     from jointmdp.gaps import Gap
     from jointmdp.solution import Solution
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 SELECTION = 0.95  # probability with which the planned replications find the better action
 
 
-def action_rows(solution: Solution, state: int) -> dict[str, Any]:
+def action_rows(solution: Solution, state: int, with_law: bool = False) -> dict[str, Any]:
     """Every available action of a state: its return, and its gap over the policy's most likely action."""
     model = solution.model
     actions = [int(a) for a in np.flatnonzero(model.available[state])]
@@ -34,7 +36,7 @@ def action_rows(solution: Solution, state: int) -> dict[str, Any]:
                 "probability": float(solution.policy[state, a]),
                 "mean": float(solution.mean[state, a]),
                 "std": math.sqrt(max(0.0, float(variance))),
-                "gap": None if a == baseline else gap_row(solution.gap(state, a, baseline)),
+                "gap": None if a == baseline else gap_row(solution.gap(state, a, baseline), with_law),
             }
         )
     return {
@@ -45,9 +47,17 @@ def action_rows(solution: Solution, state: int) -> dict[str, Any]:
     }
 
 
-def gap_row(gap: Gap) -> dict[str, Any]:
-    """The numbers of one gap."""
-    runs, superiority = gap.replications_to_select(SELECTION), gap.superiority()
+def gap_row(gap: Gap, with_law: bool = False) -> dict[str, Any]:
+    """The numbers of one gap; those of its law take longer."""
+    runs, inferiority = gap.replications_to_select(SELECTION), gap.moment_bounds().cdf(0.0)
+    law = {}
+    if with_law:
+        law = {
+            "superiority": gap.superiority()._asdict(),
+            "tie": gap.tie()._asdict(),
+            "quantile_05": gap.quantile(0.05)._asdict(),
+            "cvar_05": gap.cvar(0.05)._asdict(),
+        }
     return {
         "over": gap.other,
         "mean": gap.mean,
@@ -56,15 +66,16 @@ def gap_row(gap: Gap) -> dict[str, Any]:
         "mean_error": gap.mean_error,
         "variance_error": gap.variance_error,
         "inferiority_bound": gap.inferiority_bound,
-        "superiority": {"lower": superiority.lower, "upper": superiority.upper},
+        "superiority": {"lower": 1 - inferiority.upper, "upper": 1 - inferiority.lower},
         # Cantelli's bound for whichever action has the higher mean: P(the other one does at least as well).
-        "reversal_bound": gap.inferiority_bound if gap.mean >= 0 else superiority.upper,
+        "reversal_bound": cantelli(abs(gap.mean) - gap.mean_error, gap.variance + gap.variance_error),
         "replications_paired": runs.paired,
         "replications_unpaired": runs.unpaired,
+        **law,
     }
 
 
-def solution_json(solution: Solution, states: Sequence[int], **more: Any) -> str:
+def solution_json(solution: Solution, states: Sequence[int], with_law: bool = False, **more: Any) -> str:
     """One strict JSON object; what is infinite or not a number is null."""
     certificate = solution.certificate
     found = {
@@ -82,7 +93,7 @@ def solution_json(solution: Solution, states: Sequence[int], **more: Any) -> str
             "second_moment_error": certificate.second_moment_error,
         },
         "selection_probability": SELECTION,
-        "states": [action_rows(solution, state) for state in states],
+        "states": [action_rows(solution, state, with_law) for state in states],
     }
     return json.dumps(_strict(found), indent=2, ensure_ascii=False, allow_nan=False)
 
@@ -101,7 +112,7 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, markup=False, width=max(console.width, 120))
 
 
-def print_solution(solution: Solution, states: Sequence[int], remarks: Sequence[str]) -> None:
+def print_solution(solution: Solution, states: Sequence[int], remarks: Sequence[str], with_law: bool = False) -> None:
     """A table for each state, what its columns mean, and how true it is."""
     console = _console()
     model = solution.model
@@ -114,9 +125,12 @@ def print_solution(solution: Solution, states: Sequence[int], remarks: Sequence[
     for remark in remarks:
         console.print(remark)
     for state in states:
-        found = action_rows(solution, state)
+        found = action_rows(solution, state, with_law)
         console.print(f"\nIn {found['state']}, each action against {found['baseline']}:\n", style="bold")
         console.print(_table(found["actions"]))
+        if with_law:
+            console.print("\nThe law of what each brings more:\n")
+            console.print(_law_table(found["actions"]))
     console.print(
         "\nmean ± std: the return of the action. more: what it brings more than the policy's most likely action, whose "
         "row is marked *; ±: the standard deviation of that difference, with the luck shared as the model says and if "
@@ -124,6 +138,12 @@ def print_solution(solution: Solution, states: Sequence[int], remarks: Sequence[
         "does at least as well: a guarantee, not an estimate. runs: about how many pairs of simulated futures it takes "
         f"until the better action has the higher average with {SELECTION:.0%} probability (normal approximation)."
     )
+    if with_law:
+        console.print(
+            "\nbetter, equal: the probability that the action brings more than, or exactly as much as, the one marked "
+            "*. 5 % quantile, worst 5 %: of the difference, and the mean of its lowest 5 %. Where digits are not "
+            "certain, both ends of an interval that certainly holds the number are shown."
+        )
     console.print(f"\nComputed, not simulated: {solution.status.value} ({solution.certificate}).")
 
 
@@ -148,6 +168,28 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         mark = " *" if row["gap"] is None else ""
         table.add_row(row["action"] + mark, *(column[i] for column in columns))
     return table
+
+
+def _law_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("action", no_wrap=True)
+    for title in ("better", "equal", "5 % quantile", "worst 5 %"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        gap = row["gap"]
+        if gap is not None:
+            decimals = {"superiority": 3, "tie": 3, "quantile_05": 2, "cvar_05": 2}
+            cells = [interval(gap[key]["lower"], gap[key]["upper"], n) for key, n in decimals.items()]
+            table.add_row(row["action"], *cells)
+    return table
+
+
+def interval(lower: float, upper: float, decimals: int) -> str:
+    """One number where both ends round to it, else both."""
+    low, high = (f"{round(end, decimals) + 0.0:.{decimals}f}" for end in (lower, upper))
+    if upper - lower < 10.0**-decimals:
+        return f"{round((lower + upper) / 2, decimals) + 0.0:.{decimals}f}"
+    return f"{low} … {high}"
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:

@@ -1,0 +1,1 @@
+"""Moments as solutions hold them: second order, higher orders with their errors, and joint powers."""

@@ -1,0 +1,459 @@
+"""The certified law of a gap: every interval holds the truth, at any stopping point and on any grid.
+
+The truth comes from exact laws in rationals (futures that end), from linear equations of who arrives first (the windy
+gridworld) and, for futures that never end, from simulation inside bands of stated false-alarm rate.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from oracle import RandomModel, random_model
+from oracle_law import Ending, ExactLaw, ending_model, exact_law, first_arrivals
+from zoo import SHARINGS, build
+
+import jointmdp as jm
+from jointmdp.intervals import Interval
+from jointmdp.law.book import Laws
+from jointmdp.law.brackets import PairLaws
+from jointmdp.law.gap import GapLaw
+from jointmdp.model import JointMDP
+
+LEVELS = (0.001, 0.05, 0.5, 0.95)
+FALSE_ALARM = 1e-6
+MEMORY = 2**30
+LATTICE = np.array([-2.0, -1.0, 0.0, 1.0, 3.0])
+SPARSE = np.array([0.0] * 6 + [1.0, -0.7])
+
+
+class Stoppable(NamedTuple):
+    """The brackets behind one gap, to be stopped anywhere."""
+
+    pairs: PairLaws
+    read: Callable[[], GapLaw]
+
+    def on(self, cells: int, sweeps: int = 0) -> GapLaw:
+        """The law after a change to a grid of so many cells and so many sweeps."""
+        self.pairs.set_grid(cells, is_whole=True)
+        return self.after(sweeps)
+
+    def after(self, sweeps: int) -> GapLaw:
+        """The law after so many more sweeps."""
+        if sweeps and self.pairs.horizon is None:
+            self.pairs.advance(sweeps)
+        return self.read()
+
+
+def laws_of(model: JointMDP, policy: Any, horizon: int | None = None) -> Laws:
+    """All laws of a model under a policy."""
+    solution = jm.evaluate(model, policy) if horizon is None else jm.evaluate(model, policy, horizon=horizon)
+    return Laws(model, solution.policy, solution.moments.mean, solution.certificate, solution.horizon)
+
+
+def stoppable(laws: Laws, state: int = 0, action: int = 0, other: int = 1, *, everywhere: bool = False) -> Stoppable:
+    """The gap of two actions, on the states that matter to it or on all of them."""
+    states = np.arange(laws.model.num_states) if everywhere else laws._states(state, action, other)
+    pairs = laws._laws(states, MEMORY)
+    return Stoppable(pairs, laws._reader(pairs, state, action, other, "gap"))
+
+
+def check(law: GapLaw, truth: ExactLaw, *, merges: bool = True) -> None:
+    """Every interval of the law holds the exact value, at atoms, beside and between them, near 0 and far outside."""
+    size = max(abs(truth.values[0]), abs(truth.values[-1]), Fraction(1, 10**300))
+    atoms = [float(truth.values[i]) for i in np.linspace(0, len(truth.values) - 1, 9).astype(int)]
+    between = [(x + y) / 2 for x, y in itertools.pairwise(atoms)]
+    beside = [math.nextafter(t, way) for t in atoms if t != 0 for way in (-math.inf, math.inf)]
+    near = [0.0, 1e-9, -1e-9, 1e-9 * float(size), -1e-9 * float(size)]
+    far = [way * float(size) * times for way in (-1, 1) for times in (1 + 1e-9, 2.0, 1e9)]
+    for t in atoms + between + beside + near + far:
+        found = law.cdf(t)
+        assert 0 <= found.lower <= found.upper <= 1
+        assert found.lower <= truth.cdf(t) <= found.upper, f"P(G ≤ {t!r}) = {float(truth.cdf(t))} not in {found}"
+    for t in atoms + between + beside + near:
+        found = law.stop_loss(t)
+        assert found.lower <= truth.stop_loss(t) <= found.upper, f"E(G − {t!r})⁺ not in {found}"
+    for found, chance in zip((law.superiority, law.tie, law.inferiority), truth.signs, strict=True):
+        assert 0 <= found.lower <= chance <= found.upper <= 1
+    for q in (*LEVELS, 0.25, 0.75):
+        found = law.quantile(q)
+        assert found.lower <= truth.quantile(q) <= found.upper, (
+            f"quantile {q} is {float(truth.quantile(q))}, not {found}"
+        )
+    for alpha in LEVELS:
+        found = law.cvar(alpha)
+        assert found.lower <= truth.cvar(alpha) <= found.upper, f"tail mean {alpha} not in {found}"
+    assert law.mean.lower <= truth.mean <= law.mean.upper
+    assert law.support.lower <= truth.values[0] <= truth.values[-1] <= law.support.upper
+    assert law.never_differs <= truth.cdf(0) - truth.below(0)
+    if merges:
+        assert law.merge.lower <= truth.merge <= law.merge.upper
+    t, lower, upper = law.band
+    assert np.all(lower <= upper)
+    for i in range(0, len(t), max(1, len(t) // 50)):
+        assert lower[i] <= truth.cdf(t[i]) <= upper[i]
+    assert law.estimate.probabilities.sum() == pytest.approx(1, abs=1e-9)
+    assert np.all(law.estimate.probabilities > 0)
+
+
+def arrays(pairs: PairLaws) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is held of every pair at every grid point: two upper bounds and minus a lower one."""
+    assert pairs.stop_loss is not None
+    return np.asarray(pairs.F), np.asarray(pairs.stop_loss.upper), -np.asarray(pairs.stop_loss.V)
+
+
+def check_everywhere(ending: Ending, cells: tuple[int, int]) -> None:
+    """The brackets of an ending model at several stopping points on two grids, and those of the mirrored gap."""
+    case = ending.case
+    laws = laws_of(build(case), case.policy)
+    truth = exact_law(case, 0, 0, 1, ending.steps, ending.pay)
+    gap, mirrored = stoppable(laws), stoppable(laws, 0, 1, 0)
+    check(gap.on(cells[0]), truth)
+    before = arrays(gap.pairs)
+    for sweeps in (1, 4, 60):
+        check(gap.after(sweeps), truth)
+        after = arrays(gap.pairs)
+        assert all(np.all(new <= old) for old, new in zip(before, after, strict=True))  # more sweeps never loosen
+        before = after
+    check(gap.on(cells[1]), truth)
+    after = gap.after(20)
+    check(after, truth)
+    check_mirrored(after, mirrored.read())
+
+
+def check_mirrored(law: GapLaw, back: GapLaw) -> None:
+    """G(b,a) = −G(a,b): intervals of one and the same number meet."""
+    same = [
+        (law.superiority, back.inferiority),
+        (law.tie, back.tie),
+        (law.merge, back.merge),
+        (law.mean, _negative(back.mean)),
+        (law.support, _negative(back.support)),
+        (law.quantile(0.5), _negative(back.quantile(0.5))),
+    ]
+    for alpha in LEVELS:  # the mean is what the lowest α and the highest 1−α bring together
+        high = _negative(back.cvar(1 - alpha))
+        low = law.cvar(alpha)
+        whole = Interval(alpha * low.lower + (1 - alpha) * high.lower, alpha * low.upper + (1 - alpha) * high.upper)
+        same.append((law.mean, Interval(whole.lower - 1e-12, whole.upper + 1e-12)))
+    for one, other in same:
+        assert max(one.lower, other.lower) <= min(one.upper, other.upper), (one, other)
+    for t in law.band[0][:: max(1, len(law.band[0]) // 20)]:
+        here, there = law.cdf(float(t)), back.cdf(math.nextafter(-float(t), -math.inf))
+        # P(G ≤ t) = 1 − P(−G < −t), and P(−G ≤ u) is at most that for u < −t
+        assert here.lower <= 1 - there.lower + 1e-15
+
+
+def _negative(found: Interval) -> Interval:
+    return Interval(-found.upper, -found.lower)
+
+
+def ending(seed: int, sharing: str, discount: float, amounts: np.ndarray, **options: Any) -> Ending:
+    """A random model whose futures end in two states of different pay, or as the options say."""
+    options = {"pays": (0.0, 1.0)} | options
+    return ending_model(np.random.default_rng(seed), discount=discount, sharing=sharing, amounts=amounts, **options)
+
+
+def continuous(seed: int) -> np.ndarray:
+    """Amounts without any pattern."""
+    return np.random.default_rng(seed).normal(size=60)
+
+
+# -- exact laws of endless futures -----------------------------------------------------------------------------
+
+
+def test_brackets_hold_the_exact_law_of_sparse_rewards() -> None:
+    # Wide cells about 0 spread the tangents of the stop-loss function over the ends of the grid.
+    made = ending(1, "time", 0.99, np.array([0.0, 1.0]), pays=(0.0, 0.0), layers=1)
+    check_everywhere(made, (16, 66))
+
+
+def test_brackets_hold_when_the_coarser_grid_rounds_more() -> None:
+    # At a small discount a geometric grid reaches far out, and its rounding goes with it into the finer one.
+    check_everywhere(ending(5, "none", 0.1, continuous(2), pays=(-1.0, 1.0, 0.0)), (16, 320))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("kind", ["lattice", "sparse", "continuous"])
+def test_brackets_hold_exact_laws_of_many_kinds(sharing: str, kind: str) -> None:
+    amounts = {"lattice": LATTICE, "sparse": SPARSE, "continuous": continuous(3)}[kind]
+    place = 3 * SHARINGS.index(sharing) + ["lattice", "sparse", "continuous"].index(kind)
+    discount = (0.1, 0.5, 0.9, 0.99)[place % 4]
+    # Multiples of a power of 2 are exact, so that equal sums of lattice amounts are equal.
+    scale = (1.0, 1e-6 if kind == "continuous" else 2.0**-20, 1e6)[SHARINGS.index(sharing)]
+    pays = ((0.0, 0.0), (0.0, 1.0), (-1.0, 1.0, 0.0), (2.0,))[place % 4]
+    scaled = tuple(pay * scale for pay in pays)
+    made = ending(100 + place, sharing, discount, amounts * scale, pays=scaled, deterministic=place % 2 == 1)
+    check_everywhere(made, (16, 80))
+
+
+def test_scales_do_not_matter() -> None:
+    # A factor of 2ᵏ changes no rounding: the same probabilities to the last bit.
+    made = ending(5, "state", 0.9, continuous(1))
+    found = []
+    for factor in (1.0, 2.0**-20, 2.0**20):
+        case = made.case._replace(rewards=made.case.rewards * factor)
+        pay = {s: c * factor for s, c in made.pay.items()}
+        law = stoppable(laws_of(build(case), case.policy)).on(16, 5)
+        truth = exact_law(case, 0, 0, 1, made.steps, pay)
+        check(law, truth)
+        found.append((law.superiority, law.tie, law.cdf(0.25 * factor)))
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=0, atol=1e-9)
+    for t in (-1e15, -1e12, 1e12):  # so far out that t itself is rounded by more than the law is known to
+        interval = law.stop_loss(t)
+        assert interval.lower <= truth.stop_loss(t) <= interval.upper
+
+
+# -- horizons --------------------------------------------------------------------------------------------------
+
+
+def horizon_case(seed: int, sharing: str, discount: float, amounts: np.ndarray, **options: Any) -> RandomModel:
+    """A random model of three states with rewards among `amounts`."""
+    rng = np.random.default_rng(seed)
+    case = random_model(rng, 3, 2, 2, discount=discount, sharing=sharing, **options)
+    return case._replace(rewards=rng.choice(amounts, size=case.rewards.shape))
+
+
+def check_horizon(case: RandomModel, steps: int, cells: tuple[int, ...]) -> None:
+    """Every grid holds the exact law over a horizon."""
+    gap = stoppable(laws_of(build(case), case.policy, steps))
+    truth = exact_law(case, 0, 0, 1, steps)
+    for count in cells:
+        check(gap.on(count), truth, merges=False)
+
+
+def test_brackets_hold_the_exact_law_over_a_horizon() -> None:
+    check_horizon(horizon_case(1, "state", 1.0, LATTICE), 3, (16,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_brackets_hold_exact_laws_over_many_horizons(sharing: str) -> None:
+    kinds = (LATTICE, SPARSE, continuous(6), LATTICE * 1e6, continuous(7) * 1e-6)
+    for place, (amounts, discount) in enumerate(zip(kinds, (1.0, 0.99, 0.9, 0.5, 0.1), strict=True)):
+        is_plain = place % 2 == 0
+        case = horizon_case(50 + place, sharing, discount, amounts, deterministic=is_plain, absorbing=not is_plain)
+        for steps in (1, 4):
+            check_horizon(case, steps, (16,))
+
+
+def test_support_over_a_horizon_counts_the_steps_that_are_left() -> None:
+    # One branch is paid nothing and the other 1 at each of the T−1 steps after the first.
+    rewards, successors = [[[0, 0]], [[0, 0]], [[1, 1]]], [[[1, 2]], [[1, 1]], [[2, 2]]]
+    model = JointMDP([[1.0]] * 3, rewards, successors, 1.0)
+    law = stoppable(laws_of(model, [0, 0, 0], 3)).on(16)
+    assert -2.0 in law.support
+    assert law.cdf(-2.001).upper < 1e-9
+    assert law.cdf(-1.999).lower > 1 - 1e-9
+    assert law.quantile(0.5).lower <= -2 <= law.quantile(0.5).upper
+
+
+@pytest.mark.slow
+def test_a_long_horizon_on_a_coarse_grid() -> None:
+    # Sixty steps spread an atom over many more cells than the grid has beyond the reach.
+    rng = np.random.default_rng(3)
+    case = random_model(rng, 3, 2, 2, discount=1.0, sharing="state")
+    case = case._replace(rewards=rng.choice([-1.0, 0.0, 1.0], size=case.rewards.shape))
+    gap = stoppable(laws_of(build(case), case.policy, 60))
+    check_simulated(gap.on(16), build(case), case.policy, horizon=60)
+
+
+# -- simulation ------------------------------------------------------------------------------------------------
+
+
+def check_simulated(law: GapLaw, model: JointMDP, policy: Any, *, horizon: int | None = None, seed: int = 1) -> None:
+    """The empirical distribution lies in the band, widened by the Dvoretzky–Kiefer–Wolfowitz–Massart ε.
+
+    P(sup |F_n − F| > ε) ≤ 2 exp(−2nε²) (Massart, The tight constant in the DKW inequality, 1990). Samples are off by
+    up to the truncation bound, so thresholds are moved by it to the safe side.
+    """
+    sample = jm.simulate_gap(model, policy, 0, 0, 1, num_samples=20_000, seed=seed, horizon=horizon)
+    gaps, off = np.sort(sample.gaps), sample.truncation_bound + 1e-12 * max(1.0, float(np.max(np.abs(sample.gaps))))
+    epsilon = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * len(gaps)))
+    t, lower, upper = law.band
+    at_least = np.searchsorted(gaps, t - off, side="left") / len(gaps)
+    at_most = np.searchsorted(gaps, t + off, side="right") / len(gaps)
+    assert np.all(lower <= upper)
+    assert np.all(lower <= at_most + epsilon)
+    assert np.all(upper >= at_least - epsilon)
+    # E(G−u)⁺ is an integral of 1 − F over the support, so it is off by at most ε times its length.
+    room = epsilon * (law.support.width + 2 * off) + off
+    for u in t[:: max(1, len(t) // 20)]:
+        found, guess = law.stop_loss(float(u)), float(np.mean(np.maximum(gaps - u, 0)))
+        assert found.lower <= found.upper
+        assert found.lower - room <= guess <= found.upper + room
+    for alpha in (0.05, 0.5):
+        found = law.cvar(alpha)
+        guess = float(gaps[: int(alpha * len(gaps))].mean())
+        assert found.lower - room / alpha <= guess <= found.upper + room / alpha
+
+
+def in_step(sharing: str) -> tuple[JointMDP, list[int]]:
+    """Two branches that are both paid about 100 at every second step, and small amounts that differ in between."""
+    rewards, successors = np.zeros((5, 4, 2)), np.zeros((5, 4, 2), int)
+    rewards[1], rewards[2] = np.array([[97.0], [98], [99], [100]]), np.array([[101.0], [96], [95], [102]])
+    rewards[3], rewards[4] = np.array([[0.0], [0], [10], [-10]]), np.array([[0.0], [0], [-10], [10]])
+    successors[0], successors[1], successors[2], successors[3], successors[4] = [1, 2], 3, 4, 1, 2
+    return JointMDP(np.full((5, 4), 0.25), rewards, successors, 0.5, sharing), [0] * 5
+
+
+def test_large_amounts_that_both_branches_are_paid_cancel() -> None:
+    # Half a step lies at −100 or below although no gap does.
+    model, policy = in_step("state")
+    law = stoppable(laws_of(model, policy)).on(400, 40)
+    t, lower, upper = law.band
+    assert np.all(lower <= upper)
+    assert all(law.stop_loss(float(u)).width >= 0 for u in t[::20])
+    assert law.superiority.width < 0.1
+    assert law.cvar(0.05).width < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_simulated_gaps_lie_in_the_band(sharing: str) -> None:
+    model, policy = in_step(sharing)
+    check_simulated(stoppable(laws_of(model, policy)).on(400, 40), model, policy)
+    case = random_model(np.random.default_rng(1), 5, 3, 3, discount=0.9, sharing=sharing, unavailable=True)
+    assert case.available is not None
+    case.available[0, :2] = True
+    model = build(case)
+    laws = laws_of(model, case.policy)
+    gap = stoppable(laws)
+    for law in (gap.on(32), gap.after(5), gap.after(60), gap.on(300), gap.after(60)):
+        check_simulated(law, model, case.policy)
+    signs = laws.signs(0.1, MEMORY)
+    exists = case.available[:, :, None] & case.available[:, None, :]
+    for (lower, upper), found in ((signs.better, law.superiority), (signs.equal, law.tie)):
+        assert np.array_equal(np.isfinite(lower), exists)
+        assert np.all(lower[exists] <= upper[exists])
+        assert max(lower[0, 0, 1], found.lower) <= min(upper[0, 0, 1], found.upper)
+
+
+# -- ties and corners ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def corners() -> dict[str, GapLaw]:
+    """Laws of small parts of one model without chance but for one coin, by name, after four sweeps."""
+    start = {"for ever 0": 0, "for ever 0.3": 3, "some paths": 6, "late": 10}
+    size = 14
+    rewards, successors = np.zeros((size, 2, 2)), np.tile(np.arange(size)[:, None, None], (1, 2, 2))
+    successors[0] = [1, 2]  # two states that pay nothing for ever, and never meet
+    successors[3], rewards[4], rewards[5] = [4, 5], 0.3, 0.1 + 0.2
+    successors[6] = [7, 8]  # equal pay for heads, unequal for tails, then states that pay nothing
+    rewards[7], rewards[8] = [[1, 1], [2, 2]], [[1, 1], [2.5, 2.5]]
+    successors[7], successors[8] = 9, 1
+    successors[10] = [11, 12]  # the same amount, a step later: equal only before discounting
+    rewards[11], successors[11] = 1.0, 2
+    successors[12], rewards[13], successors[13] = 13, 1.0, 2
+    model = JointMDP(np.tile([0.25, 0.75], (size, 1)), rewards, successors, 0.9, "time")
+    laws = laws_of(model, [0] * size)
+    gaps = {name: stoppable(laws, s, everywhere=True) for name, s in start.items()}
+    gaps["late"].on(200, 4)
+    return {name: gap.read() for name, gap in gaps.items()}
+
+
+@pytest.mark.parametrize("name", ["for ever 0", "for ever 0.3"])
+def test_ties_that_never_merge_are_exact(corners: dict[str, GapLaw], name: str) -> None:
+    law = corners[name]
+    assert law.tie.lower > 1 - 1e-9
+    assert law.tie.upper == 1
+    assert law.superiority.upper < 1e-9
+    assert law.inferiority.upper < 1e-9
+    assert law.merge.upper < 1e-9
+    assert abs(law.quantile(0.5).lower) < 1e-9 > abs(law.quantile(0.5).upper)
+    assert law.cvar(0.05).lower > -1e-9
+
+
+def test_ties_along_some_paths_only(corners: dict[str, GapLaw]) -> None:
+    law = corners["some paths"]  # equal for heads, then two states that pay nothing for ever
+    for bound in law.tie:
+        assert bound == pytest.approx(0.25, abs=1e-9)
+    assert law.inferiority.lower == pytest.approx(0.75, abs=1e-9)
+    assert law.merge.upper < 1e-9
+    law = corners["late"]
+    assert law.superiority.lower > 1 - 1e-9
+    assert law.quantile(0.5).lower <= 0.9 - 0.81 <= law.quantile(0.5).upper
+
+
+def test_ties_by_cancellation_are_not_claimed_to_be_something_else() -> None:
+    # +1 now and −1 later without discount: G = 0 in half of the cases, by way of differences.
+    case = RandomModel(
+        np.full((3, 2), 0.5),
+        np.array([[[1.0, 0], [0, 0]], [[0.0, 0], [0, 0]], [[1.0, 1], [1, 1]]]),
+        np.array([[[1, 2], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 1]]]),
+        1.0,
+        np.array([[1.0, 0]] * 3),
+        "state",
+        None,
+    )
+    law = stoppable(laws_of(build(case), case.policy, 2)).on(16)
+    truth = exact_law(case, 0, 0, 1, 2)
+    assert truth.signs == (0, 1, 0)
+    assert truth.level == Fraction(1, 2)
+    check(law, truth, merges=False)
+
+
+@pytest.mark.parametrize("reward", [5.0, pytest.param(0.0, marks=pytest.mark.slow)])
+def test_one_state_that_never_parts_the_branches(reward: float) -> None:
+    # Rewards differ between scenarios, never between branches: the reach of all gaps is 0.
+    model = JointMDP([[0.6, 0.4]], [[[0.0, 0.0], [reward, reward]]], [[[0, 0], [0, 0]]], 0.9)
+    gap = stoppable(laws_of(model, [0]))
+    for law in (gap.on(16), gap.on(32)):
+        assert law.tie.lower > 1 - 1e-9
+        assert law.merge.lower > 1 - 1e-9
+        assert abs(law.cvar(0.05).lower) < 1e-9 > abs(law.cvar(0.05).upper)
+        assert law.cdf(5e-324).upper == 1
+
+
+def test_amounts_nobody_is_paid_do_not_blur_those_that_are() -> None:
+    # A forbidden move costs 10⁹, and the policy never makes it.
+    rewards = [[[0, 0]], [[0.05, -1e9]], [[0.0, -1e9]], [[0, 0]]]
+    model = JointMDP([[1.0]] * 4, rewards, [[[1, 2]], [[3, 3]], [[3, 3]], [[3, 3]]], 0.99)
+    law = stoppable(laws_of(model, [0] * 4)).on(16, 2)
+    assert law.superiority.upper == 1
+    assert law.tie.lower == 0
+    assert law.quantile(0.5).lower <= 0.99 * 0.05 <= law.quantile(0.5).upper
+    assert law.cvar(0.5).lower <= 0.99 * 0.05 <= law.cvar(0.5).upper
+
+
+# -- the windy gridworld ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sharing", ["state", *(pytest.param(x, marks=pytest.mark.slow) for x in ("time", "none"))])
+def test_who_arrives_first_in_the_windy_gridworld(sharing: str) -> None:
+    model, policy = jm.windy_gridworld(5, discount=0.95, sharing=sharing)
+    truth = first_arrivals(model.successors, 0.2, policy, 24, sharing)
+    signs = laws_of(model, policy).signs(1e-6, MEMORY)
+    for (lower, upper), exact in zip((signs.better, signs.equal), truth, strict=True):
+        assert np.max(upper - lower) < 1e-6
+        assert np.all(lower <= exact + 1e-12)
+        assert np.all(exact - 1e-12 <= upper)
+
+
+# -- how narrow ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_tail_means_of_patternless_models_are_sharp(sharing: str) -> None:
+    case = random_model(np.random.default_rng(9), 25, 3, 3, discount=0.9, sharing=sharing)
+    model = build(case)
+    solution = jm.evaluate(model, case.policy)
+    std, laws = solution.gap(0, 0, 1).std, laws_of(model, case.policy)
+    begin = time.perf_counter()
+
+    def width(law: GapLaw) -> float:
+        return max(law.superiority.width / 0.01, law.cvar(0.05).width / (1e-3 * std))
+
+    law = laws.gap_law(0, 0, 1, width, 0.99, MEMORY)
+    print(f"{sharing}: {law.cells} cells in {time.perf_counter() - begin:.0f} s, {law}")
+    assert law.superiority.width < 0.01
+    assert law.cvar(0.05).width < 1e-3 * std
+    check_simulated(law, model, case.policy)

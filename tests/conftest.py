@@ -11,4 +11,4 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # Shapes in signatures are executed: a wrong one raises at the call, naming the argument.
-install_import_hook("jointmdp.bellman", "beartype.beartype")
+install_import_hook(["jointmdp.bellman", "jointmdp.bellman_law", "jointmdp.bellman_powers"], "beartype.beartype")

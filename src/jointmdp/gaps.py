@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import NormalDist
@@ -186,11 +187,11 @@ class Gap:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
         if self.place is None:
             raise ModelError("this gap does not know the model that it belongs to; take gaps from a solution")
-        scale = self.std
+        scale = self._scale
 
         def width(law: GapLaw) -> float:
             tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
-            return max(law.superiority.width, law.tie.width, tails / scale if scale > 0 else 0.0)
+            return max(law.superiority.width, law.tie.width, tails / scale)
 
         laws, where = self.place
         return laws.gap_law(*where, width, _as_tolerance(tolerance), _as_bytes(memory_limit))
@@ -228,12 +229,18 @@ class Gap:
     def _amount(
         self, of: Callable[[GapLaw | bounds.MomentBounds], Interval], tolerance: float, memory_limit: int
     ) -> Interval:
-        tolerance, memory_limit = _as_tolerance(tolerance) * self.std, _as_bytes(memory_limit)
+        tolerance, memory_limit = _as_tolerance(tolerance) * self._scale, _as_bytes(memory_limit)
         if self.is_identical:
             return Interval(0.0, 0.0)
         found = of(self.moment_bounds())
         law = self._law(lambda law: of(law).width, tolerance, memory_limit) if found.width > tolerance else None
         return found if law is None else found & of(law) & of(self.moment_bounds(law.support))
+
+    @property
+    def _scale(self) -> float:
+        """What amounts are measured in: the standard deviation, or what cannot be told from it where there is none."""
+        least = self.mean_error + math.sqrt(self.variance_error) + NEGLIGIBLE * abs(self.mean)
+        return max(self.std, least, sys.float_info.min)
 
     def _law(self, width: Callable[[GapLaw], float], tolerance: float, memory_limit: int) -> GapLaw | None:
         """The law, or None where there is none or not even its coarsest grid fits."""

@@ -711,3 +711,10 @@ def test_the_least_value_of_a_polynomial() -> None:
     assert least(p, 0.0, 1.5) == pytest.approx(float(np.polyval([1, 0, -5, 0, 4], 1.5)))
     assert least(-p, -1.0, INF) == -INF
     assert least(p[:2], 0.0, 3.0) == 4.0
+
+
+@pytest.mark.parametrize(("moments", "support"), [([0, 1, 0, 1, 0, 0.9], None), ([0, 1, 0, 3], (-1, 1))])
+def test_moments_beyond_a_zero_norm_are_checked(moments: list[float], support: tuple[float, float] | None) -> None:
+    """Fourth moment 1, or a support of ±1, leave a fair coin: its sixth moment is not below 1, its fourth is 1."""
+    with pytest.raises(ModelError, match="no law"):
+        MomentBounds(moments, support)

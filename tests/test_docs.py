@@ -118,6 +118,7 @@ def test_first_commands_are_targets_of_the_makefile() -> None:
 
 def test_the_readme_shows_the_demonstration(tmp_path: Path) -> None:
     shown = blocks(PAGES[0].read_text(encoding="utf-8"))[1:3]
+    assert ["demo"] in readme_commands()
     output = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)]).output
     for table in shown:
         assert table.language == "text"
@@ -129,7 +130,7 @@ def readme_commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for text in found for line in text.splitlines() if line.startswith("jointmdp ")]
 
 
-@pytest.mark.parametrize("arguments", [c for c in readme_commands() if c[0] != "reproduce"], ids=" ".join)
+@pytest.mark.parametrize("arguments", [c for c in readme_commands() if c[0] not in ("demo", "reproduce")], ids=" ".join)
 def test_commands_of_the_readme(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, arguments)

@@ -83,6 +83,7 @@ def test_without_memory_the_moments_answer(stall: jm.Solution) -> None:
         (lambda gap: gap.cvar(0.0), "alpha is"),
         (lambda gap: gap.law(memory_limit=0), "memory_limit"),
         (lambda gap: gap.law().cdf("x"), "t "),
+        (lambda gap: gap.law().cdf(float("inf")), "finite"),
         (lambda gap: gap.moment(5), "order=5"),
     ],
 )
@@ -138,3 +139,31 @@ def test_sparse_and_dense_rewards_of_one_model_agree() -> None:
     signs, other = (jm.evaluate(m, policy).signs(tolerance=1e-6) for m in (model, dear))
     assert signs.width <= 1e-6
     assert np.nanmax(np.abs(signs.better[0] - other.better[0])) <= 1e-6
+
+
+def test_ties_by_cancellation_on_a_lattice_without_discount() -> None:
+    """±1 for three steps, no discount, branches that never meet: P(G = 0) is that of two independent walks meeting."""
+    model = jm.JointMDP([[0.5, 0.5]] * 2, [[[1, 1], [-1, -1]]] * 2, [[[0, 1], [0, 1]]] * 2, 1.0)
+    solution = jm.evaluate(model, [0, 1], horizon=3)
+    tie = solution.gap(0, 0, 1).tie()
+    # The first toss is shared; the two later ones of each branch are independent: P(equal sums of two) = 6/16.
+    assert tie.lower == pytest.approx(6 / 16, abs=1e-12)
+    assert tie.upper == pytest.approx(6 / 16, abs=1e-12)
+
+
+def test_intervals_print_as_asked() -> None:
+    assert f"{Interval(0.12345, 2.0):.2f}" == "[0.12, 2.00]"
+    assert f"{Interval(0.5, 2.0)}" == "[0.5, 2]"
+
+
+def test_what_finer_grids_did_not_narrow_is_not_tried_again() -> None:
+    """9 now against 10 a step later, at γ = 0.9: an atom at 0 that rounding cannot see; asked twice, paid for once."""
+    model = jm.JointMDP(
+        [[0.5, 0.5]] * 2, [[[9, 0], [5, 0]], [[10, 10], [10, 10]]], [[[0, 1], [0, 1]], [[0, 0]] * 2], 0.9
+    )
+    gap = jm.evaluate(model, [1, 0]).gap(0, 0, 1)
+    first = gap.superiority(tolerance=1e-6)
+    laws, _ = gap.place
+    sweeps = [known.sweeps for known in laws._known]
+    assert gap.superiority(tolerance=1e-6) == first
+    assert [known.sweeps for known in laws._known] == sweeps

@@ -169,12 +169,12 @@ class Gap:
     ) -> Interval:
         """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
         q = checks.as_fraction("q", q)
-        return self._amount(lambda known: known.quantile(q), tolerance, memory_limit)
+        return self._amount(lambda known: known.quantile(q), tolerance, memory_limit, f"quantile {q}")
 
     def cvar(self, alpha: float, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
         """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
         alpha = checks.as_fraction("alpha", alpha)
-        return self._amount(lambda known: known.cvar(alpha), tolerance, memory_limit)
+        return self._amount(lambda known: known.cvar(alpha), tolerance, memory_limit, f"cvar {alpha}")
 
     def law(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> GapLaw:
         """The certified law of G.
@@ -194,7 +194,7 @@ class Gap:
             return max(law.superiority.width, law.tie.width, tails / scale)
 
         laws, where = self.place
-        return laws.gap_law(*where, width, _as_tolerance(tolerance), _as_bytes(memory_limit))
+        return laws.gap_law(*where, width, _as_tolerance(tolerance), _as_bytes(memory_limit), "law")
 
     def moment_bounds(
         self, support: tuple[float, float] | None = None, *, order: int | None = None
@@ -223,17 +223,21 @@ class Gap:
         if self.is_identical:
             return Interval(if_identical, if_identical)
         found = of_moments(self.moment_bounds())
-        law = self._law(lambda law: of_law(law).width, tolerance, memory_limit) if found.width > tolerance else None
+        law = None
+        if found.width > tolerance:
+            law = self._law(lambda law: of_law(law).width, tolerance, memory_limit, "signs")
         return found if law is None else found & of_law(law) & of_moments(self.moment_bounds(law.support))
 
     def _amount(
-        self, of: Callable[[GapLaw | bounds.MomentBounds], Interval], tolerance: float, memory_limit: int
+        self, of: Callable[[GapLaw | bounds.MomentBounds], Interval], tolerance: float, memory_limit: int, question: str
     ) -> Interval:
         tolerance, memory_limit = _as_tolerance(tolerance) * self._scale, _as_bytes(memory_limit)
         if self.is_identical:
             return Interval(0.0, 0.0)
         found = of(self.moment_bounds())
-        law = self._law(lambda law: of(law).width, tolerance, memory_limit) if found.width > tolerance else None
+        law = None
+        if found.width > tolerance:
+            law = self._law(lambda law: of(law).width, tolerance, memory_limit, question)
         return found if law is None else found & of(law) & of(self.moment_bounds(law.support))
 
     @property
@@ -242,13 +246,15 @@ class Gap:
         least = self.mean_error + math.sqrt(self.variance_error) + NEGLIGIBLE * abs(self.mean)
         return max(self.std, least, sys.float_info.min)
 
-    def _law(self, width: Callable[[GapLaw], float], tolerance: float, memory_limit: int) -> GapLaw | None:
+    def _law(
+        self, width: Callable[[GapLaw], float], tolerance: float, memory_limit: int, question: str
+    ) -> GapLaw | None:
         """The law, or None where there is none or not even its coarsest grid fits."""
         if self.place is None:
             return None
         laws, where = self.place
         fits = laws.fits(*where, memory_limit)
-        return laws.gap_law(*where, width, tolerance, memory_limit) if fits else None
+        return laws.gap_law(*where, width, tolerance, memory_limit, question) if fits else None
 
     # -- planning a simulation ---------------------------------------------------------------------------------
 

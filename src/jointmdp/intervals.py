@@ -36,5 +36,8 @@ class Interval(NamedTuple):
     def __contains__(self, value: object) -> bool:
         return isinstance(value, Real) and self.lower <= float(value) <= self.upper
 
+    def __format__(self, spec: str) -> str:
+        return f"[{self.lower:{spec}}, {self.upper:{spec}}]" if spec else str(self)
+
     def __str__(self) -> str:
         return f"[{self.lower:.6g}, {self.upper:.6g}]"

@@ -193,8 +193,25 @@ class MomentSequence:
         if at_fault:
             self._refuse(*min(at_fault))
         for ends, family in self.orthogonal.items():
-            if family.norms and family.norms[-1] == 0 == family.slacks[-1]:
-                self._check_determined(ends)
+            if family.norms and family.norms[-1] == 0:
+                self._check_beyond(ends)
+                if family.slacks[-1] == 0:
+                    self._check_determined(ends)
+
+    def _check_beyond(self, ends: str) -> None:
+        """Where a norm is zero the orthogonal polynomials end; still ``L_φ((yʲ P_k)²) ≥ 0`` must hold for all j."""
+        weighted, family = self._weighted(ends), self.orthogonal[ends]
+        k = len(family.norms) - 1
+        square = _times(family.polynomials[k], family.polynomials[k])
+        for j in range(1, (len(weighted) - len(square)) // 2 + 1):
+            value = sum((c * weighted[i + 2 * j] for i, c in enumerate(square)), Fraction(0))
+            whole = _times(_factor(ends, family.zeros), [Fraction(0)] * (2 * j) + square)
+            if float(value) < -self._slack_of(whole):
+                order = len(whole) - 1
+                raise ModelError(
+                    f"no law has these moments: those up to order {order} give a square an expectation of "
+                    f"{float(value):.6g} on {self._support_words()}"
+                )
 
     def _check_determined(self, ends: str) -> None:
         """A norm that is certainly zero fixes the law, so every later moment must be that law's."""

@@ -35,6 +35,13 @@ class Signs(NamedTuple):
     equal: tuple[Floats, Floats]
     """P(Z(s,a) = Z(s,b)), lower and upper."""
 
+    def __repr__(self) -> str:
+        states, actions, _ = self.better[0].shape
+        return (
+            f"Signs(every two of {actions} actions in {states} states, known to within {self.width:.1e}; "
+            "better[0][s, a, b] and better[1][s, a, b] bound P(Z(s,a) > Z(s,b)), equal likewise)"
+        )
+
     @property
     def width(self) -> float:
         """The widest of all intervals."""
@@ -62,6 +69,7 @@ class Laws:
         self.certificate = certificate
         self.horizon = horizon
         self._known: list[PairLaws] = []
+        self._stalled: set[tuple[int, int, int, str]] = set()
 
     def fits(self, state: int, action: int, other: int, memory_limit: int) -> bool:
         """Whether the coarsest grid fits."""
@@ -75,12 +83,20 @@ class Laws:
         width: Callable[[GapLaw], float],
         tolerance: float,
         memory_limit: int,
+        question: str = "",
     ) -> GapLaw:
-        """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as memory and progress allow."""
+        """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as memory and progress allow.
+
+        `question` names what `width` looks at; where refining has stopped helping it, it is not tried again.
+        """
         laws = self._laws(self._states(state, action, other), memory_limit)
-        name = f"law of {self.model.action_label(action)} − {self.model.action_label(other)}"
-        read = self._reader(laws, state, action, other, name.removeprefix("law of "))
-        laws.refine(lambda: width(read()), tolerance, memory_limit, name)
+        name = f"{self.model.action_label(action)} − {self.model.action_label(other)}"
+        read = self._reader(laws, state, action, other, f"{name} in {self.model.state_label(state)}")
+        asked = (state, action, other, question)
+        # What finer grids did not narrow once they will not narrow the next time.
+        is_open = laws.stop_loss is None or asked not in self._stalled
+        if is_open and laws.refine(lambda: width(read()), tolerance, memory_limit, f"law of {name}"):
+            self._stalled.add(asked)
         return read()
 
     def signs(self, tolerance: float, memory_limit: int) -> Signs:
@@ -106,8 +122,8 @@ class Laws:
         if self._bytes(states) > memory_limit:
             raise ModelError(
                 f"the law lives on pairs of the {len(states):,} states that can be reached; even {LEAST_CELLS} grid "
-                f"cells take {self._bytes(states) / 2**30:.1f} GiB, more than memory_limit allows "
-                f"({memory_limit / 2**30:.1f} GiB); bounds from moments need no law"
+                f"cells take {self._bytes(states):,} bytes, more than memory_limit allows ({memory_limit:,}); bounds "
+                "from moments need no law"
             )
         error = float(np.max(self.certificate.mean_errors[self.model.available]))
         made = PairLaws(self.model, self.policy, self.mean, error, states, self.horizon)
@@ -144,7 +160,7 @@ class Laws:
         error = float(errors[action] + errors[other]) + 4e-16 * abs(mean)
         highest = float(np.max(mix.shifts + g * laws.most[mix.left, mix.right]))
         lowest = float(np.min(mix.shifts - g * laws.most[mix.right, mix.left]))
-        level = float(np.sum(mix.weights * (mix.shifts == 0) * laws.no_difference[mix.left, mix.right]))
+        never = _level(mix, laws)
         merge = [float(np.sum(mix.weights * bound[mix.left, mix.right])) for bound in laws.merging]
 
         def read() -> GapLaw:
@@ -155,8 +171,8 @@ class Laws:
             return GapLaw(
                 name,
                 mean=Interval(mean - error, mean + error),
-                support=Interval(lowest - slack, highest + slack),
-                never_differs=max(0.0, level - TIE_SLACK),
+                support=Interval(float(lowest - slack), float(highest + slack)),
+                never_differs=float(never),
                 merge=Interval(max(0.0, merge[0] - TIE_SLACK), min(1.0, merge[1] + TIE_SLACK)),
                 spacing=laws.grid.spacing,
                 cells=laws.cells,
@@ -168,6 +184,7 @@ class Laws:
                 _shift_slack=slack,
                 _probability_slack=laws.probability_slack,
                 _stop_loss_slack=laws.stop_loss_slack,
+                _is_lattice=laws.is_lattice(mix.shifts),
             )
 
         return read
@@ -190,8 +207,7 @@ class Laws:
 
         above = np.clip(1 - at_most(mix.shifts, mix.left, mix.right), 0, 1)
         below = np.clip(1 - at_most(-mix.shifts, mix.right, mix.left), 0, 1)
-        level = np.sum(mix.weights * (mix.shifts == 0) * laws.no_difference[mix.left, mix.right], axis=-1)
-        level = np.maximum(level - TIE_SLACK, 0.0)
+        level = _level(mix, laws)
         _, a, b = index
         exists = self.model.available[:, :, None] & self.model.available[:, None, :]
 
@@ -200,3 +216,11 @@ class Laws:
 
         better = only(above, 0.0), only(1 - below - level, 0.0)
         return Signs(better, (only(level, 1.0), only(1 - above - below, 1.0)))
+
+
+def _level(mix: _Mixture, laws: PairLaws) -> Floats:
+    """Lower bounds on the probability of no difference ever; certain where the graph alone says so."""
+    is_even = mix.weights * (mix.shifts == 0)
+    total = np.sum(is_even * laws.no_difference[mix.left, mix.right], axis=-1)
+    certain = np.sum(is_even * laws.is_nought[mix.left, mix.right], axis=-1)
+    return np.maximum(certain, total - TIE_SLACK)

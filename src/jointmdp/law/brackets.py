@@ -37,7 +37,7 @@ BLOCK = 2**21  # entries of ``[G, S, N, S]`` that are handled at once
 LATTICE_CELLS = 4096  # a lattice of rewards finer than this is not worth keeping to
 SPARSE = 0.5  # rewards are sparse when at least this share of steps pays nothing
 PAYING = 0.9  # a chunk of sweeps, or a finer grid, must leave at most this much of the width to go on
-PATIENCE = 2  # finer grids in a row that may fail to pay
+PATIENCE = 1  # finer grids in a row that may fail to pay
 CHUNK_LEFT = 0.5  # a chunk of sweeps is as long as the discount needs to shrink old errors to this,
 CHUNK = (4, 24)  # within these
 RESOLVED = 1e-3  # of the reach: the first geometric grid tells this from 0
@@ -83,6 +83,13 @@ class PairLaws:
         self._world: World | None = None
         self.F: jax.Array | None = None  # [S, N, S]
         self.stop_loss: StopLoss | None = None
+
+    def is_lattice(self, amounts: Floats) -> bool:
+        """Whether every gap that begins with one of these `amounts` is a whole number of steps of the present grid."""
+        if self._base is None or self.tables.discount < 1 or self._amounts is not None:
+            return False
+        multiples = amounts / self._base
+        return bool(np.all(np.abs(multiples - np.round(multiples)) * self._base <= self.tables.same))
 
     @cached_property
     def merging(self) -> tuple[Floats, Floats]:
@@ -228,8 +235,8 @@ class PairLaws:
 
     def refine(
         self, width: Callable[[], float], tolerance: float, memory_limit: int, name: str, *, is_whole: bool = True
-    ) -> float:
-        """Sweep and refine until ``width() ≤ tolerance``, memory ends, or nothing is gained; returns the width.
+    ) -> bool:
+        """Sweep and refine until ``width() ≤ tolerance``, memory ends, or nothing is gained; says if it is the last.
 
         Where only signs are asked for (``is_whole=False``) the stop-loss functions are left out.
         """
@@ -255,11 +262,12 @@ class PairLaws:
                         break
                 misses = misses + 1 if found > PAYING * level else 0
                 level = min(level, found)
-                most = GROWTH[1] if self._amounts is None else 2.0  # a geometric grid is wide enough all at once
+                # A geometric grid is wide enough all at once, and what did not help need not be tried in large steps.
+                most = GROWTH[1] if self._amounts is None and misses == 0 else 2.0
                 cells = int(self.cells * min(max(AMPLE * found / tolerance, GROWTH[0]), most))
                 fits = int(cells * memory_limit / self.bytes_of(cells, is_whole))
                 if found <= tolerance or misses > PATIENCE or fits < GROWTH[0] * self.cells:
-                    return found
+                    return misses > PATIENCE
                 self.set_grid(min(cells, fits), is_whole)
 
     # -- what float64 costs ------------------------------------------------------------------------------------

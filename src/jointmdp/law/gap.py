@@ -15,6 +15,7 @@ import numpy as np
 
 from jointmdp.certificates import UNIT
 from jointmdp.checks import Floats, as_fraction, as_number
+from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.law.brackets import Rows
 
@@ -44,7 +45,7 @@ class GapLaw:
     merge: Interval
     """The probability that the two branches become one."""
     spacing: float
-    """Distance of the grid's points."""
+    """Distance of the grid's points; the least of a fitted grid, the largest of a geometric one."""
     cells: int
     """Cells of the grid."""
     _weights: Floats = field(repr=False)  # [n] of the mixture
@@ -55,6 +56,7 @@ class GapLaw:
     _shift_slack: float = field(repr=False)
     _probability_slack: float = field(repr=False)
     _stop_loss_slack: float = field(repr=False)
+    _is_lattice: bool = field(repr=False)
 
     def __repr__(self) -> str:
         return (
@@ -70,7 +72,12 @@ class GapLaw:
         """Lower bounds on P(G > 0), P(G = 0) and P(G < 0)."""
         above = max(1 - float(self._at_most(np.zeros(1))[0]), self._above(0.0), 0.0)
         below = max(1 - float(self._at_least(np.zeros(1))[0]), self._below(0.0), 0.0)
-        return above, self.never_differs, below
+        tie = self.never_differs
+        if self._is_lattice:
+            # Every value is a whole number of steps: what is less than half a step from 0 is 0.
+            half = np.array([self.spacing / 2])
+            tie = max(tie, 1 - float(self._at_most(-half)[0]) - float(self._at_least(half)[0]))
+        return above, tie, below
 
     @property
     def superiority(self) -> Interval:
@@ -94,7 +101,7 @@ class GapLaw:
 
     def cdf(self, t: float) -> Interval:
         """P(G ≤ t)."""
-        t = as_number("t", t)
+        t = _as_threshold(t)
         lower, upper = self._band(np.array([t]))
         lower = np.maximum(lower, self._below(t))
         upper = np.minimum(upper, 1 - self._above(t))
@@ -136,7 +143,7 @@ class GapLaw:
 
     def stop_loss(self, t: float) -> Interval:
         """E(G − t)⁺."""
-        at = np.array([as_number("t", t)])
+        at = np.array([_as_threshold(t)])
         return Interval(float(self._lower(at)[0]), float(self._upper(at)[0]))
 
     def cvar(self, alpha: float) -> Interval:
@@ -150,7 +157,10 @@ class GapLaw:
 
     @cached_property
     def estimate(self) -> Atoms:
-        """The categorical law: every atom split between its neighbours on the grid, keeping the mean."""
+        """The categorical law: every atom split between its neighbours on the grid, keeping the mean.
+
+        Neighbours may lie a cell beyond the support.
+        """
         values, chances = [], []
         for w, weight in enumerate(self._weights):
             slopes = np.diff(_convex_minorant(self._points, self._rows.upper[w])) / np.diff(self._points)
@@ -316,6 +326,13 @@ def _convex_minorant(x: Floats, y: Floats) -> Floats:
             hull.pop()
         hull.append(i)
     return np.interp(x, x[hull], y[hull])
+
+
+def _as_threshold(t: float) -> float:
+    number = as_number("t", t)
+    if not math.isfinite(number):
+        raise ModelError(f"t is {number}; it must be a finite number")
+    return number
 
 
 def _probability(lower: float, upper: float) -> Interval:

@@ -157,13 +157,19 @@ def test_intervals_print_as_asked() -> None:
 
 
 def test_what_finer_grids_did_not_narrow_is_not_tried_again() -> None:
-    """9 now against 10 a step later, at γ = 0.9: an atom at 0 that rounding cannot see; asked twice, paid for once."""
-    model = jm.JointMDP(
-        [[0.5, 0.5]] * 2, [[[9, 0], [5, 0]], [[10, 10], [10, 10]]], [[[0, 1], [0, 1]], [[0, 0]] * 2], 0.9
-    )
-    gap = jm.evaluate(model, [1, 0]).gap(0, 0, 1)
-    first = gap.superiority(tolerance=1e-6)
+    """9 now against 10 (or 4) a step later, at γ = 0.9: an atom at 0 that no grid can tell from nearly 0.
+
+    The interval keeps the atom's mass of one half, and asking twice costs once.
+    """
+    rewards = [[[9, 0], [9, 0]], [[0, 0], [0, 0]], [[10, 10], [4, 4]], [[0, 0], [0, 0]]]
+    successors = [[[1, 2], [1, 2]], [[3, 3]] * 2, [[3, 3]] * 2, [[3, 3]] * 2]
+    model = jm.JointMDP([[0.5, 0.5]] * 4, rewards, successors, 0.9)
+    gap = jm.evaluate(model, [0, 0, 0, 0]).gap(0, 0, 1)
+    first = gap.superiority(tolerance=1e-3)
+    assert first.lower <= 0.5 <= first.upper
+    assert first.width > 1e-3
+    assert gap.place is not None
     laws, _ = gap.place
     sweeps = [known.sweeps for known in laws._known]
-    assert gap.superiority(tolerance=1e-6) == first
+    assert gap.superiority(tolerance=1e-3) == first
     assert [known.sweeps for known in laws._known] == sweeps

@@ -25,6 +25,7 @@ def test_demo_prints_a_table_and_an_answer(tmp_path) -> None:
     assert (tmp_path / "how-much-to-order.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_demo_as_json() -> None:
     result = CliRunner().invoke(main, ["demo", "--stock", "3", "--json"])
     found = json.loads(result.output)

@@ -73,7 +73,7 @@ def orders_up_to(n: int) -> Iterator[tuple[int, int]]:
     return ((i, j) for i in range(n + 1) for j in range(n + 1 - i))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_order_six_agrees_with_rational_arithmetic(seed: int) -> None:
     """Tiny models of every kind, γ from 0.1 to 0.99: gaps, raw and central moments of all pairs up to order 6."""
     for case in cases(200 + seed, 3, shapes=((2, 2, 2),)):
@@ -302,7 +302,7 @@ def test_long_horizon_approaches_the_endless_future() -> None:
 # -- simulation ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", ["state", *(pytest.param(s, marks=pytest.mark.slow) for s in ("time", "none"))])
 def test_simulation_agrees_up_to_order_eight(sharing: str) -> None:
     """Sample means of (G−μ)ᵏ within five standard errors, whose exact values come from moments of order 2k.
 

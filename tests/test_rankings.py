@@ -262,6 +262,7 @@ def test_counts_are_those_of_the_joint_simulation() -> None:
 # -- intervals -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_simultaneous_coverage() -> None:
     """Of 300 seeds at confidence 0.8, more misses than the bound have probability 1e-6 if the promise is kept.
 

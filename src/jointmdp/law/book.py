@@ -24,6 +24,7 @@ from jointmdp.law.outcomes import reachable
 from jointmdp.model import JointMDP
 
 WORTH_SHARING = 1.5  # brackets on up to so many times the states needed are used rather than made anew
+SUM_SLACK = 1e-14  # rounding of a sum of probabilities over scenarios, relatively
 TIE_SLACK = 1e-11  # rounding of the probabilities that two branches never differ or become one
 
 
@@ -223,4 +224,4 @@ def _level(mix: _Mixture, laws: PairLaws) -> Floats:
     is_even = mix.weights * (mix.shifts == 0)
     total = np.sum(is_even * laws.no_difference[mix.left, mix.right], axis=-1)
     certain = np.sum(is_even * laws.is_nought[mix.left, mix.right], axis=-1)
-    return np.maximum(certain, total - TIE_SLACK)
+    return np.maximum(certain * (1 - SUM_SLACK), total - TIE_SLACK)

@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+MDPAX := $(VENV)/mdpax
 
 # More than four workers gain little: each compiles its own JAX programs, and XLA runs threads of its own.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4
@@ -20,8 +21,8 @@ demo: $(STAMP) ## run the demonstration
 test: $(STAMP) ## run the everyday tests
 	$(PYTEST)
 
-slow: $(STAMP) ## run the slow tests
-	$(PYTEST) -m slow
+slow: $(STAMP) $(MDPAX)/.installed ## run the slow tests
+	PYTHONPATH=$(MDPAX) $(PYTEST) -m slow
 
 check: $(STAMP) ## check formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -38,6 +39,9 @@ lock: $(BIN)/uv ## pin all dependencies in requirements.lock
 	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
 		--all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
 		--output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
+		--no-deps --group mdpax --generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
+		--output-file requirements-mdpax.lock
 
 # Not the stamp: the lock must be renewable after an edit of pyproject.toml without installing the old one again.
 $(BIN)/uv:
@@ -56,4 +60,11 @@ $(STAMP): pyproject.toml requirements.lock
 	@if [ -f $@ ] && $(BIN)/python -c '' 2>/dev/null; then rm $@; else $(PYTHON) -m venv --clear $(VENV); fi
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Apart from the environment: see the dependency group in pyproject.toml.
+$(MDPAX)/.installed: $(STAMP) requirements-mdpax.lock
+	@rm -rf $(MDPAX)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(MDPAX) \
+		--requirement requirements-mdpax.lock
 	@touch $@

@@ -2,9 +2,16 @@
 
 import sys
 
-from benchmarks import laws, moments, solve, sweep
+from benchmarks import coverage, laws, moments, simulators, solve, sweep
 
-ALL = {"sweep": sweep.main, "solve": solve.main, "moments": moments.main, "laws": laws.main}
+ALL = {
+    "sweep": sweep.main,
+    "solve": solve.main,
+    "moments": moments.main,
+    "laws": laws.main,
+    "simulators": simulators.main,
+    "coverage": coverage.main,
+}
 
 
 def main() -> None:

@@ -1,20 +1,21 @@
 """Certified laws: seconds to a width, beside the simulation that would reach the same width with 99 % confidence."""
 
 import time
+from statistics import NormalDist
 
 import numpy as np
 
 import jointmdp as jm
 
 CONFIDENCE = 0.99
+Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 TOLERANCE = 1e-3
 TRIAL = 20_000  # simulated pairs of the trial run whose speed is measured
 
 
 def samples_for(width: float, chance: float) -> float:
     """Simulated pairs for an interval of this width around a probability (normal approximation)."""
-    z = 2.5758  # of 99 %
-    return max(chance * (1 - chance), width / 4) * (2 * z / width) ** 2
+    return max(chance * (1 - chance), width / 4) * (2 * Z / width) ** 2
 
 
 def grid(discount: float) -> None:
@@ -62,7 +63,7 @@ def scattered(seed: int, sharing: str) -> None:
     # The mean of the lowest 5 % varies like the mean of max(q − G, 0)/5 %.
     q = np.quantile(sample.gaps, 0.05)
     spread = float(np.std(np.maximum(q - sample.gaps, 0)) / 0.05)
-    for_tail = (2 * 2.5758 * spread / max(tail.width, 1e-12)) ** 2
+    for_tail = (2 * Z * spread / max(tail.width, 1e-12)) ** 2
     needed = max(samples_for(better.width, better.middle), for_tail)
     print(
         f'random S=25, W=3, A=3, γ=0.9, "{sharing}": {seconds:.1f} s (aim 60); P(better) {better.width:.4f} wide (aim '

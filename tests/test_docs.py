@@ -75,7 +75,7 @@ def undocumented(name: str, thing: object) -> list[str]:
 
 def is_field(owner: type, member: str) -> bool:
     """Whether a member only holds data, such as the accessors of a named tuple."""
-    return member in getattr(owner, "_fields", ())
+    return member in (*getattr(owner, "_fields", ()), *getattr(owner, "__slots__", ()))
 
 
 def is_documented(name: str, thing: object) -> bool:

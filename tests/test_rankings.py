@@ -20,7 +20,7 @@ from scipy.stats import binom, multinomial
 from zoo import SHARINGS, build
 
 import jointmdp as jm
-from jointmdp import rankings
+from jointmdp import estimates, rankings, tallies
 from jointmdp.law.book import Laws
 from jointmdp.rankings import BestAction, best_action, certified_best, solution_best
 
@@ -281,12 +281,12 @@ def test_simultaneous_coverage() -> None:
 def test_proportions_cover_exactly() -> None:
     """The chance to cover is a finite sum; it is at least what is promised, and not 1, at every probability."""
     n, error = 30, 0.1
-    found = [rankings._proportion(np.array([k, k]), n, error) for k in range(n + 1)]
+    found = [estimates.proportion(np.array([k, k]), n, error) for k in range(n + 1)]
     covered = [
         sum(binom.pmf(k, n, p) for k in range(n + 1) if p in found[k]) for p in np.linspace(0.005, 0.995, 100).tolist()
     ]
     assert 1 - error <= min(covered) < 1 - error / 4
-    wide = rankings._proportion(np.array([5, 9]), n, error)
+    wide = estimates.proportion(np.array([5, 9]), n, error)
     assert wide == (found[5].lower, found[9].upper)
     assert (found[0].lower, found[n].upper) == (0, 1)
 
@@ -295,7 +295,10 @@ def test_means_of_shares_cover_exactly() -> None:
     """Shares 0, 1/2 and 1: the chance to cover, summed over all samples of 60."""
     n, error = 60, 0.2
     counts = np.array([(a, b, n - a - b) for a in range(n + 1) for b in range(n + 1 - a)])
-    found = [rankings._mean(np.repeat([[0.0, 0.5, 1.0]], c, axis=1).repeat(2, axis=0), error) for c in counts.tolist()]
+    found = [
+        estimates.bounded_mean(np.repeat([[0.0, 0.5, 1.0]], c, axis=1).repeat(2, axis=0), error)
+        for c in counts.tolist()
+    ]
     for p in ([0.1, 0.2, 0.7], [0.02, 0.96, 0.02], [0.9, 0.02, 0.08]):
         mean = p[1] / 2 + p[2]
         covers = np.array([mean in interval for interval in found])
@@ -311,9 +314,9 @@ def test_open_shares_widen_the_interval() -> None:
         high = np.where(rng.random(400) < 0.1, rng.uniform(low, 1), low)
         if trial == 0:  # a few values that move a constant: the spread grows faster than the mean
             low, high = np.full(400, 0.5), np.where(np.arange(400) < 2, 1.0, 0.5)
-        outer = rankings._mean(np.stack([low, high]), 0.1)
+        outer = estimates.bounded_mean(np.stack([low, high]), 0.1)
         for values in (low, high, rng.uniform(low, high), np.where(rng.random(400) < 0.5, low, high)):
-            inner = rankings._mean(np.stack([values, values]), 0.1)
+            inner = estimates.bounded_mean(np.stack([values, values]), 0.1)
             assert outer.lower <= inner.lower + 1e-15
             assert inner.upper <= outer.upper + 1e-15
 
@@ -406,7 +409,7 @@ def test_leads_that_the_future_can_turn_are_counted_both_ways() -> None:
     """Three branches, the first two of which are one: 0.03 ahead or behind, with up to 0.02 or 0.04 still to come."""
     lead = np.array([[0.0, 0.0, 0.03], [0.0, 0.0, -0.03], [0.0, 0.01, -0.5]])
     one = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=bool)
-    sure, open_ = (rankings._count(lead, lambda _: np.stack([one] * 3), ahead, 1e-12) for ahead in (0.02, 0.04))
+    sure, open_ = (tallies.count(lead, lambda _: np.stack([one] * 3), ahead, 1e-12) for ahead in (0.02, 0.04))
     for counts in sure.counts.transpose(1, 0, 2):
         assert counts.tolist() == [[0, 1, 1], [1, 1, 0], [1, 2, 1]]  # alone, tied, either
     assert sure.undecided == 0
@@ -470,7 +473,7 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
     """Where pairs of states are too many, branches that never merge stay open: wider, never wrong."""
     model, policy = one_step("none")
     exact = best_action(model, policy, 0, num_samples=1000)
-    monkeypatch.setattr(rankings, "PAIR_LIMIT", 0)
+    monkeypatch.setattr(tallies, "PAIR_LIMIT", 0)
     careful = best_action(model, policy, 0, num_samples=1000)
     assert careful.undecided > 0
     assert careful.tie_interval.lower == 0
@@ -483,7 +486,7 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = race(0.25, 0.5, "state")
     whole = best_action(model, policy, 0, num_samples=1000)
-    monkeypatch.setattr(rankings, "BLOCK", 9 * 7)
+    monkeypatch.setattr(tallies, "BLOCK", 9 * 7)
     assert best_action(model, policy, 0, num_samples=1000).table() == whole.table()
 
 

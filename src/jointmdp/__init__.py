@@ -10,16 +10,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jointmdp.auditor import AuditReport as AuditReport
+    from jointmdp.auditor import audit as audit
     from jointmdp.bounds import MomentBounds as MomentBounds
     from jointmdp.bounds import cantelli as cantelli
     from jointmdp.certificates import Certificate as Certificate
+    from jointmdp.comparison import Comparison as Comparison
+    from jointmdp.comparison import compare as compare
     from jointmdp.couplings import from_gymnasium as from_gymnasium
     from jointmdp.couplings import from_mdp as from_mdp
     from jointmdp.couplings import from_noise as from_noise
     from jointmdp.couplings import from_sampler as from_sampler
+    from jointmdp.couplings_mdpax import from_mdpax as from_mdpax
     from jointmdp.envs.examples import anticorrelated_rewards as anticorrelated_rewards
     from jointmdp.envs.examples import machine_replacement as machine_replacement
     from jointmdp.envs.examples import shared_successors as shared_successors
+    from jointmdp.envs.functions import FunctionSimulator as FunctionSimulator
+    from jointmdp.envs.gusty_cartpole import gusty_cartpole as gusty_cartpole
+    from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator as GymnasiumSimulator
+    from jointmdp.envs.jax_simulator import JaxSimulator as JaxSimulator
+    from jointmdp.envs.jax_simulator import gymnax_simulator as gymnax_simulator
+    from jointmdp.envs.noise import Noise as Noise
+    from jointmdp.envs.registry import as_simulator as as_simulator
+    from jointmdp.envs.simulator import Outcome as Outcome
+    from jointmdp.envs.simulator import Simulator as Simulator
+    from jointmdp.envs.table_simulator import TableSimulator as TableSimulator
     from jointmdp.envs.tabular import coupled_reward_chain as coupled_reward_chain
     from jointmdp.envs.tabular import inventory as inventory
     from jointmdp.envs.tabular import windy_gridworld as windy_gridworld
@@ -41,20 +56,31 @@ if TYPE_CHECKING:
     from jointmdp.model import JointMDP as JointMDP
     from jointmdp.montecarlo import GapSample as GapSample
     from jointmdp.montecarlo import ReturnSample as ReturnSample
-    from jointmdp.montecarlo import simulate_gap as simulate_gap
-    from jointmdp.montecarlo import simulate_gaps as simulate_gaps
-    from jointmdp.montecarlo import simulate_returns as simulate_returns
     from jointmdp.policies import uniform_policy as uniform_policy
     from jointmdp.rankings import BestAction as BestAction
     from jointmdp.rankings import best_action as best_action
+    from jointmdp.simulation import simulate_gap as simulate_gap
+    from jointmdp.simulation import simulate_gaps as simulate_gaps
+    from jointmdp.simulation import simulate_returns as simulate_returns
     from jointmdp.solution import Solution as Solution
 
 # Where each public name lives. Names load on first use, so that `jointmdp --help` does not wait for JAX.
 _HOMES = {
+    "auditor": "AuditReport audit",
     "bounds": "MomentBounds cantelli",
     "certificates": "Certificate",
+    "comparison": "Comparison compare",
     "couplings": "from_gymnasium from_mdp from_noise from_sampler",
+    "couplings_mdpax": "from_mdpax",
     "envs.examples": "anticorrelated_rewards machine_replacement shared_successors",
+    "envs.functions": "FunctionSimulator",
+    "envs.gusty_cartpole": "gusty_cartpole",
+    "envs.gymnasium_simulator": "GymnasiumSimulator",
+    "envs.jax_simulator": "JaxSimulator gymnax_simulator",
+    "envs.noise": "Noise",
+    "envs.registry": "as_simulator",
+    "envs.simulator": "Outcome Simulator",
+    "envs.table_simulator": "TableSimulator",
     "envs.tabular": "coupled_reward_chain inventory windy_gridworld",
     "errors": "ConvergenceError ConvergenceWarning ModelError Status",
     "exact": "Iterate Solve evaluate",
@@ -65,9 +91,10 @@ _HOMES = {
     "law.book": "Signs",
     "law.gap": "GapLaw",
     "model": "JointMDP",
-    "montecarlo": "GapSample ReturnSample simulate_gap simulate_gaps simulate_returns",
+    "montecarlo": "GapSample ReturnSample",
     "policies": "uniform_policy",
     "rankings": "BestAction best_action",
+    "simulation": "simulate_gap simulate_gaps simulate_returns",
     "solution": "Solution",
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

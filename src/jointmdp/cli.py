@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import json
 import warnings
 from collections.abc import Callable
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jointmdp import __version__
+from jointmdp import __version__, cli_simulators
+from jointmdp.cli_errors import in_one_line
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -21,36 +21,21 @@ if TYPE_CHECKING:
     from jointmdp.solution import Solution
 
 
-def _in_one_line(command: Callable[..., None]) -> Callable[..., None]:
-    """Bad input and missing files are one line and exit code 1, not a traceback."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **options: Any) -> None:
-        from jointmdp.errors import ModelError
-
-        try:
-            command(*args, **options)
-        except ModelError as error:
-            raise click.ClickException(" ".join(str(error).split())) from None
-        except OSError as error:
-            raise click.ClickException(
-                f"{error.filename}: {error.strerror}" if error.filename else f"{error}"
-            ) from None
-
-    return wrapped
-
-
 @click.group()
 @click.version_option(__version__, prog_name="jointmdp")
 def main() -> None:
     """What would the other actions have brought, under the same luck?"""
 
 
+main.add_command(cli_simulators.audit)
+main.add_command(cli_simulators.compare)
+
+
 @main.command()
 @click.option("--stock", default=4, show_default=True, help="Units on the shelf this morning.")
 @click.option("--out", default="results/demo", show_default=True, type=click.Path(path_type=Path), help="For figures.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON, and draw nothing.")
-@_in_one_line
+@in_one_line
 def demo(stock: int, out: Path, as_json: bool) -> None:
     """How much to order today: one decision of an inventory, compared under three kinds of luck."""
     from jointmdp.demo import compare_orders, print_comparison, save_figure, to_json
@@ -71,7 +56,7 @@ def reproduce() -> None:
 @reproduce.command("tabular")
 @click.option("--out", default="results/tabular", show_default=True, type=click.Path(path_type=Path), help="Folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-@_in_one_line
+@in_one_line
 def reproduce_tabular(out: Path, as_json: bool) -> None:
     """Every tabular figure of the paper, and what lies beyond them, under all three kinds of sharing: a few minutes.
 
@@ -124,7 +109,7 @@ def list_models(as_json: bool) -> None:
     "--law", "with_law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
-@_in_one_line
+@in_one_line
 def evaluate(
     model: str,
     policy: str | None,

@@ -97,9 +97,19 @@ def print_comparison(comparison: Comparison) -> None:
         f"of their own it takes {_count(_runs(by['none']))}. Means and variances are computed, not simulated, and "
         f"certified to ± {certificate.mean_error:.0e} and ± {certificate.covariance_error:.0e}."
     )
+    rare = [
+        o for o, by in comparison.gaps.items() if by["time"].mean > 0 and comparison.laws[o].superiority.upper < 0.5
+    ]
+    if rare:
+        console.print(
+            f"\nBeing better on average is not being better most of the time: {comparison.chosen} beats {rare[0]} in "
+            f"only {comparison.laws[rare[0]].superiority.middle:.0%} of all futures. It mostly loses a little, and now "
+            "and then it wins much."
+        )
     console.print(
         "\nNext: your own model. [bold]jointmdp.JointMDP(probabilities, rewards, successors, discount)[/bold] takes "
-        "the tables, [bold]jointmdp.evaluate(model, policy).gap(state, action, other)[/bold] compares two actions.\n"
+        "the tables, [bold]jointmdp.evaluate(model, policy).gap(state, action, other)[/bold] compares two actions, "
+        "and its [bold].law()[/bold] gives every probability of the difference.\n"
     )
 
 

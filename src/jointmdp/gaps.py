@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 from jointmdp import bounds, checks
+from jointmdp.certificates import UNIT
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from jointmdp.law.book import Laws
     from jointmdp.law.gap import GapLaw
 
-UNIT = 2.0**-53  # unit roundoff of float64
 TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviations, that are asked for by default
 QUANTILE_TOLERANCE = 0.1  # a quantile is as hard to find as the law is flat there
 MEMORY_LIMIT = 2 * 2**30  # bytes that a law may take by default

@@ -11,48 +11,19 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import ArrayLike
 
-from jointmdp import checks, estimates, kernels
-from jointmdp.checks import Floats, Sharing
+from jointmdp import branches, checks, estimates, kernels
+from jointmdp.checks import Floats
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.model import ActionLike, JointMDP, StateLike
 from jointmdp.policies import as_policy
 from jointmdp.progress import Meter
-from jointmdp.sampling import cumulative, invert
-
-CHUNK = 64  # steps between two looks at the tail
-TAIL_FRACTION = 0.01  # the tail left out is at most this fraction of the smallest standard error
-LEAST_TAIL = 1e-10  # and never needs to be smaller than this fraction of the largest return
-
-
-class _World(NamedTuple):
-    """What a step reads."""
-
-    scenario_ends: Array  # [S, W]
-    action_ends: Array  # [S, A]
-    rewards: Array  # [S, W, A]
-    successors: Array  # [S, W, A]
-    discount: Array
-
-
-class _Branches(NamedTuple):
-    """Where N simulations of m branches stand."""
-
-    state: Array  # [N, m]
-    action: Array  # [N, m]
-    leader: Array  # [N, m] the first branch that this one is one with
-    total: Array  # [N] return of branch 0
-    lead: Array  # [N, m] return minus that of branch 0: exactly 0 where nothing ever differed
-    step: Array  # []
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,121 +218,30 @@ def _simulate(
     if limit is None and model.discount >= 1:
         raise ModelError("discount is 1: simulating an endless future needs a discount below 1, or a horizon")
     with kernels.float64(), Meter("simulating pairs") as meter:
-        world = _World(
-            jnp.asarray(cumulative(model.probabilities)),
-            jnp.asarray(cumulative(chosen)),
-            jnp.asarray(model.rewards),
-            jnp.asarray(model.successors.astype(np.int32)),
-            jnp.asarray(model.discount),
-        )
-        branches = _start(s, first, num_samples)
+        world = branches.table_world(model, chosen)
+        found = branches.start(s, first, num_samples, model.sharing)
         noise_key, policy_key = jax.random.split(jax.random.key(seed))
-        largest = _tail(model, 0)
+        bounds = (model.discount, model.reward_bound)
+        done = 0
         while True:
-            done = int(branches.step)
-            count = CHUNK if limit is None else min(CHUNK, limit - done)
-            branches, is_merged = _advance(world, branches, noise_key, policy_key, count, model.sharing, until_merged)
+            count = branches.CHUNK if limit is None else min(branches.CHUNK, limit - done)
+            found, is_closed = branches.advance(world, found, noise_key, policy_key, count, model.sharing, until_merged)
             done += count
-            if (until_merged and bool(is_merged)) or done == limit:
+            if bool(is_closed) or done == limit:
                 tail = 0.0
                 break
             if limit is None:
-                tail = _tail(model, done)
-                error = _least_error(branches, until_merged)
+                tail, least = branches.tail(*bounds, done), branches.LEAST_TAIL * branches.tail(*bounds, 0)
                 meter.update(0.0, f"step {done}")
-                if tail <= max(TAIL_FRACTION * error, LEAST_TAIL * largest):
+                if tail <= max(branches.TAIL_FRACTION * branches.least_error(found, until_merged), least):
                     break
-        lead = np.asarray(branches.lead)
-        total = np.asarray(branches.total)
+        lead = np.asarray(found.lead)
+        total = np.asarray(found.total)
     return ReturnSample(
         tuple(model.action_label(a) for a in first),
         total[:, None] + lead,
         tail,
-        int(branches.step),
+        int(found.step),
         seed,
         lead,
     )
-
-
-def _tail(model: JointMDP, step: int) -> float:
-    """The largest return that can still come after `step` steps."""
-    if model.discount >= 1:
-        return math.inf if model.reward_bound > 0 else 0.0
-    return model.discount**step * model.reward_bound / (1 - model.discount)
-
-
-def _least_error(branches: _Branches, only_gaps: bool) -> float:
-    """The smallest standard error among the quantities of interest that vary at all."""
-    deviations = np.std(np.asarray(branches.lead), axis=0)
-    if not only_gaps:
-        deviations = np.append(deviations, np.std(np.asarray(branches.total)))
-    deviations = deviations[deviations > 0]
-    return float(deviations.min()) / math.sqrt(len(branches.total)) if len(deviations) else 0.0
-
-
-def _start(state: int, actions: Sequence[int], num_samples: int) -> _Branches:
-    leader = [actions.index(action) for action in actions]
-    shape = (num_samples, len(actions))
-    return _Branches(
-        jnp.full(shape, state, dtype=jnp.int32),
-        jnp.broadcast_to(jnp.asarray(actions, dtype=jnp.int32), shape),
-        jnp.broadcast_to(jnp.asarray(leader, dtype=jnp.int32), shape),
-        jnp.zeros(num_samples),
-        jnp.zeros(shape),
-        jnp.asarray(0),
-    )
-
-
-@partial(jax.jit, static_argnames=("sharing", "until_merged"))
-def _advance(
-    world: _World,
-    branches: _Branches,
-    noise_key: Array,
-    policy_key: Array,
-    count: int,
-    sharing: Sharing,
-    until_merged: bool,
-) -> tuple[_Branches, Array]:
-    """Up to `count` more steps, fewer when all branches have merged and only their gaps matter."""
-    end = branches.step + count
-
-    def goes_on(b: _Branches) -> Array:
-        is_open = jnp.any(b.leader > 0) if until_merged else jnp.asarray(True)
-        return (b.step < end) & is_open
-
-    def step(b: _Branches) -> _Branches:
-        return _step(world, b, noise_key, policy_key, sharing)
-
-    after = jax.lax.while_loop(goes_on, step, branches)
-    return after, jnp.all(after.leader == 0)
-
-
-def _step(
-    world: _World, b: _Branches, noise_key: Array, policy_key: Array, sharing: Literal["state", "time", "none"]
-) -> _Branches:
-    noise = jax.random.uniform(jax.random.fold_in(noise_key, b.step), b.state.shape, dtype=jnp.float64)
-    choice = jax.random.uniform(jax.random.fold_in(policy_key, b.step), b.state.shape, dtype=jnp.float64)
-    if sharing == "time":
-        noise = jnp.broadcast_to(noise[:, :1], noise.shape)
-    else:
-        owner = b.leader if sharing == "none" else _first_equal(b.state)
-        noise = jnp.take_along_axis(noise, owner, axis=1)
-    scenario = invert(world.scenario_ends, b.state, noise)
-    reward = world.rewards[b.state, scenario, b.action]
-    state = world.successors[b.state, scenario, b.action]
-    action = invert(world.action_ends, state, jnp.take_along_axis(choice, b.leader, axis=1))
-    leader = b.leader if sharing == "none" else _first_equal(state * world.action_ends.shape[1] + action)
-    weight = world.discount ** b.step.astype(jnp.float64)
-    return _Branches(
-        state,
-        action,
-        leader,
-        b.total + weight * reward[:, 0],
-        b.lead + weight * (reward - reward[:, :1]),
-        b.step + 1,
-    )
-
-
-def _first_equal(values: Array) -> Array:
-    """For each branch, the first branch with the same value, ``[N, m]``."""
-    return jnp.argmax(values[:, :, None] == values[:, None, :], axis=2).astype(jnp.int32)

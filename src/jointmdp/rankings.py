@@ -16,36 +16,25 @@ most for which it is possible its upper end. The unknown true counts lie between
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 from numpy.typing import ArrayLike
 
-from jointmdp import checks, kernels, montecarlo
-from jointmdp.checks import Bools, Floats, Ints
+from jointmdp import checks, estimates
 from jointmdp.errors import ModelError
 from jointmdp.gaps import MEMORY_LIMIT, TOLERANCE
 from jointmdp.intervals import Interval
-from jointmdp.law import ties
 from jointmdp.law.book import Laws
-from jointmdp.law.outcomes import pair_tables, reachable
 from jointmdp.model import ActionLike, JointMDP, StateLike
 from jointmdp.policies import as_policy
-from jointmdp.progress import Meter
-from jointmdp.sampling import cumulative
+from jointmdp.tallies import simulate_tally
 
 if TYPE_CHECKING:
     from jointmdp.solution import Solution
 
-OPEN_FRACTION = 0.05  # open samples, at most, as a fraction of √N: far below what chance itself leaves unknown
-BLOCK = 2**22  # comparisons of two branches made at once
-PAIR_LIMIT = 2**23  # entries of tables on pairs of states, up to which every pair that can never differ is found
-POWER_UNITS = 64  # rounding errors in one discounted reward, most of them in the power of the discount
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
 
@@ -130,12 +119,16 @@ def best_action(
     confidence = checks.as_fraction("confidence", confidence)
     if limit is None and model.discount >= 1:
         raise ModelError("discount is 1: simulating an endless future needs a discount below 1, or a horizon")
-    tally, mean, steps = _simulate(model, law, s, chosen, num_samples, seed, limit)
+    tally, mean, steps = simulate_tally(model, law, s, chosen, num_samples, seed, limit)
     m = len(chosen)
     error = (1 - confidence) / (4 * m + 1)
-    alone, tied, first = ([_proportion(row, num_samples, error) for row in counts.T] for counts in tally.counts)
-    shares = [_within(_mean(tally.shares[:, :, i], error), alone[i].lower, first[i].upper) for i in range(m)]
-    *alone, tie = _sum_to_one([*alone, _proportion(tally.tie, num_samples, error)])
+    alone, tied, first = (
+        [estimates.proportion(row, num_samples, error) for row in counts.T] for counts in tally.counts
+    )
+    shares = [
+        _within(estimates.bounded_mean(tally.shares[:, :, i], error), alone[i].lower, first[i].upper) for i in range(m)
+    ]
+    *alone, tie = _sum_to_one([*alone, estimates.proportion(tally.tie, num_samples, error)])
     method = (
         f"All intervals hold together with probability at least {confidence:g}: {num_samples:,} joint simulations of "
         f"{steps:,} steps (seed {seed}), Clopper–Pearson and, for shared first places, empirical Bernstein intervals "
@@ -241,138 +234,7 @@ def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | N
     return s, chosen
 
 
-# -- from samples to counts ------------------------------------------------------------------------------------
-
-
-class _Tally(NamedTuple):
-    """Where each statement holds; axes of length 2 are (for certain, possibly)."""
-
-    counts: Ints  # [3, 2, m] alone, tied, either
-    tie: Ints  # [2]
-    shares: Floats  # [2, N, m] bounds of 1{first} / #firsts
-    likeliest: Floats  # [3, m] share, alone and tied on the average, ignoring the rest of the future and all rounding
-    is_tie: float  # the same
-    undecided: float
-
-
-def _simulate(
-    model: JointMDP, policy: Floats, s: int, chosen: list[int], num_samples: int, seed: int, limit: int | None
-) -> tuple[_Tally, Floats, int]:
-    """The simulation of `montecarlo.simulate_returns`, gone on with while too many samples are open.
-
-    Returns what it says, mean returns ``[m]`` and the number of steps.
-    """
-    g, spread = model.discount, float(np.ptp(model.rewards[model.is_possible]))
-    with kernels.float64(), Meter("simulating who is best") as meter:
-        rows = (cumulative(model.probabilities), cumulative(policy))
-        parts = (*rows, model.rewards, model.successors.astype(np.int32), np.asarray(g))
-        world = montecarlo._World(*(jnp.asarray(part) for part in parts))
-        branches = montecarlo._start(s, chosen, num_samples)
-        noise_key, policy_key = jax.random.split(jax.random.key(seed))
-        steps, ahead = 0, 0.0
-        while True:
-            count = montecarlo.CHUNK if limit is None else min(montecarlo.CHUNK, limit - steps)
-            branches, _ = montecarlo._advance(world, branches, noise_key, policy_key, count, model.sharing, False)
-            steps += count
-            meter.update(0.0 if limit is None else steps / limit, f"step {steps}")
-            if limit is None:
-                tail, least = montecarlo._tail(model, steps), montecarlo.LEAST_TAIL * montecarlo._tail(model, 0)
-                is_last = tail <= least
-                if tail > max(montecarlo.TAIL_FRACTION * montecarlo._least_error(branches, False), least):
-                    continue
-                ahead = g**steps * spread / (1 - g)
-            elif steps < limit:
-                continue
-            rounding = (steps + POWER_UNITS) * 2.0**-52 * spread * math.fsum(g**t for t in range(steps))
-            lead, state, leader = (np.asarray(x) for x in (branches.lead, branches.state, branches.leader))
-            settled = None if limit is not None else _settled(model, policy, state, leader)
-            tally = _count(lead, settled, ahead, rounding)
-            if limit is not None or is_last or tally.undecided * math.sqrt(num_samples) <= OPEN_FRACTION:
-                return tally, np.asarray(branches.total).mean() + lead.mean(axis=0), steps
-
-
-def _count(lead: Floats, settled: Callable[[slice], Bools] | None, ahead: float, rounding: float) -> _Tally:
-    """Compare all branches of all samples.
-
-    Two of them are apart by their leads' difference, give or take `rounding` and, unless nothing can differ any more,
-    `ahead`. Leads of branches that never differed agree to the last bit.
-    """
-    n, m = lead.shape
-    size, others = max(1, BLOCK // m**2), ~np.eye(m, dtype=bool)
-    parts: list[tuple[Bools, Bools, Bools, Floats]] = []
-    for block in (slice(begin, begin + size) for begin in range(0, n, size)):
-        gap = lead[block, :, None] - lead[block, None, :]
-        closed = np.ones(gap.shape, dtype=bool) if settled is None else settled(block)
-        level = closed & (gap == 0)
-        room = np.where(level, 0.0, np.where(closed, rounding, rounding + ahead))
-        near = np.abs(gap) <= room
-        alone = np.stack([((gap > room) | ~others).all(axis=2), ((gap > -room) | ~others).all(axis=2)])
-        first = np.stack([((gap > room) | level).all(axis=2), (gap >= -room).all(axis=2)])
-        tied = first & np.stack([(level & others).any(axis=2), (near & others).any(axis=2)])
-        parts.append((alone, tied, first, first / np.stack([near.sum(axis=2), level.sum(axis=2)])))
-    alone, tied, first, shares = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
-    top = lead >= lead.max(axis=1, keepdims=True) - rounding
-    firsts = top.sum(axis=1, keepdims=True)
-    return _Tally(
-        np.stack([alone.sum(axis=1), tied.sum(axis=1), first.sum(axis=1)]),
-        tied.any(axis=2).sum(axis=1),
-        shares,
-        np.stack([top / firsts, top & (firsts == 1), top & (firsts > 1)]).mean(axis=1),
-        float(np.mean(firsts > 1)),
-        float(np.mean((shares[0] != shares[1]).any(axis=1))),
-    )
-
-
-def _settled(model: JointMDP, policy: Floats, state: Ints, leader: Ints) -> Callable[[slice], Bools]:
-    """Which branches of a block of samples are one, or pay the same for ever whatever happens, ``[n, m, m]``.
-
-    The latter are found where what is left of the futures has few enough states; otherwise they stay open.
-    """
-
-    def merged(block: slice) -> Bools:
-        return leader[block, :, None] == leader[block, None, :]
-
-    states = reachable(model, policy, state[(leader != leader[:, :1]).any(axis=1)].ravel())
-    groups = model.num_scenarios if model.sharing == "time" else 1
-    if not 0 < groups * len(states) ** 2 <= PAIR_LIMIT:
-        return merged
-    # Over one step nothing is shaped: the tables hold the rewards themselves, and no means are needed.
-    tables = pair_tables(model, policy, np.zeros(policy.shape), states, 1)
-    is_nought = np.pad(ties.nought_pairs(tables), (0, 1))  # the last entry stands for states left out, place −1
-
-    def settled(block: slice) -> Bools:
-        at = tables.place[state[block]]
-        return merged(block) | is_nought[at[:, :, None], at[:, None, :]]
-
-    return settled
-
-
 # -- from counts to intervals ----------------------------------------------------------------------------------
-
-
-def _proportion(counts: Ints, n: int, error: float) -> Interval:
-    """Clopper and Pearson's interval (The use of confidence or fiducial limits, 1934), each end from its own count."""
-    fewest, most = counts.tolist()
-    lower = float(scipy.stats.beta.ppf(error / 2, fewest, n - fewest + 1)) if fewest > 0 else 0.0
-    upper = float(scipy.stats.beta.isf(error / 2, most + 1, n - most)) if most < n else 1.0
-    return Interval(lower, upper)
-
-
-def _mean(shares: Floats, error: float) -> Interval:
-    """The mean of N values in [0, 1], each known to lie between a low and a high end, ``[2, N]``.
-
-    Maurer and Pontil, Empirical Bernstein Bounds and Sample Variance Penalization, 2009, theorem 4, on both sides:
-    |E X − X̄| ≤ σ̂ √(2 ln(4/δ) / n) + 7 ln(4/δ) / (3(n−1)). The standard deviation σ̂ of the unknown values X exceeds
-    that of either end by at most ‖high − low‖₂ / √(n−1): it is a seminorm.
-    """
-    low, high = shares
-    n, log = len(low), math.log(4 / error)
-    moved = float(np.linalg.norm(high - low)) / math.sqrt(n - 1)
-
-    def half(values: Floats) -> float:
-        return (float(values.std(ddof=1)) + moved) * math.sqrt(2 * log / n) + 7 * log / (3 * (n - 1))
-
-    return Interval(max(0.0, float(low.mean()) - half(low)), min(1.0, float(high.mean()) + half(high)))
 
 
 def _within(found: Interval, lower: float, upper: float) -> Interval:

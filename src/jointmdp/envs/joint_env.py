@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jointmdp import checks
-from jointmdp.checks import Bools, Floats
+from jointmdp.envs.table_simulator import drawn, interval_ends, start_law, terminal_states
 from jointmdp.errors import ModelError
 from jointmdp.model import JointMDP
 
@@ -47,28 +47,11 @@ class JointEnv(gymnasium.Env[Any, Any]):
         self.max_steps = None if max_steps is None else checks.as_count("max_steps", max_steps)
         self.observation_space = gymnasium.spaces.Discrete(model.num_states)
         self.action_space = gymnasium.spaces.Discrete(model.num_actions)
-        possible = (model.probabilities > 0)[:, :, None] & model.available[:, None, :]
-        stays = model.successors == np.arange(model.num_states)[:, None, None]
-        self.is_terminal: Bools = (~possible | (stays & (model.rewards == 0))).all(axis=(1, 2))  # [S]
-        self._start_ends = _ends(self._start_law(start))
-        self._scenario_ends = _ends(model.probabilities)
+        self.is_terminal = terminal_states(model)  # [S]
+        self._start_ends = interval_ends(start_law(model, start))
+        self._scenario_ends = interval_ends(model.probabilities)
         self._state: int | None = None
         self._steps = 0
-
-    def _start_law(self, start: ArrayLike | None) -> Floats:
-        count = self.model.num_states
-        law: Floats
-        if start is None:
-            law = np.ones(count) if self.is_terminal.all() else np.where(self.is_terminal, 0.0, 1.0)
-            return law / np.sum(law)
-        if isinstance(start, str | int | np.integer):
-            law = np.zeros(count)
-            law[self.model.state_index(start if isinstance(start, str) else int(start))] = 1.0
-            return law
-        law = checks.as_floats("start", start, "[S], or a state,", 1)
-        checks.check_shape("start", law, (count,), "[S]")
-        law = checks.normalised("start probabilities", law[None, :], "row", "state")[0]
-        return law
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Begin an episode, in ``options["state"]`` if that is given."""
@@ -77,7 +60,7 @@ class JointEnv(gymnasium.Env[Any, Any]):
         if "state" in wishes:
             state = self.model.state_index(wishes.pop("state"))
         else:
-            state = _drawn(self._start_ends, self.np_random)
+            state = drawn(self._start_ends, self.np_random.random())
         if wishes:
             raise ModelError(f'unknown reset options: {", ".join(map(repr, wishes))}; known: "state"')
         self._state, self._steps = state, 0
@@ -89,7 +72,7 @@ class JointEnv(gymnasium.Env[Any, Any]):
             raise gymnasium.error.ResetNeeded("call reset before step")
         state, model = self._state, self.model
         chosen = model.action_index(action, state)
-        scenario = _drawn(self._scenario_ends[state], self.np_random)
+        scenario = drawn(self._scenario_ends[state], self.np_random.random())
         entered = int(model.successors[state, scenario, chosen])
         self._state, self._steps = entered, self._steps + 1
         info = {
@@ -104,16 +87,3 @@ class JointEnv(gymnasium.Env[Any, Any]):
 
     def _mask(self, state: int) -> NDArray[np.int8]:
         return np.array(self.model.available[state], dtype=np.int8)
-
-
-def _ends(chances: Floats) -> Floats:
-    """Where each outcome's interval of the uniform ends; from the last possible one on there is no end."""
-    ends = np.cumsum(chances, axis=-1)
-    # Rounding may leave the last sum below 1, and a uniform above it must not pick an impossible outcome.
-    ends[np.cumsum(chances[..., ::-1], axis=-1)[..., ::-1] <= chances] = np.inf
-    return ends
-
-
-def _drawn(ends: Floats, rng: np.random.Generator) -> int:
-    """The first outcome whose cumulative probability exceeds a uniform, as in Gymnasium's toy-text games."""
-    return int(np.searchsorted(ends, rng.random(), side="right"))

@@ -1,4 +1,4 @@
-"""The built-in models by name, for the command line and for anything that goes over all of them."""
+"""Models and simulators by name, for the command line and for anything that goes over all built-in ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from jointmdp.checks import Floats
 from jointmdp.envs.examples import anticorrelated_rewards, machine_replacement, shared_successors
+from jointmdp.envs.simulator import Simulator
+from jointmdp.envs.table_simulator import TableSimulator
 from jointmdp.envs.tabular import coupled_reward_chain, inventory, windy_gridworld
 from jointmdp.errors import ModelError
 from jointmdp.model import JointMDP
@@ -60,6 +62,72 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
             raise ModelError(f"{key} is set twice in {text!r}")
         settings[key] = _converted(f"{key} of {name}", value, hints[key])
     return name, settings
+
+
+def as_simulator(source: Any) -> Simulator:
+    """A simulator from what people have: a simulator, a joint MDP, a Gymnasium environment, or its name."""
+    if isinstance(source, Simulator):
+        return source
+    if isinstance(source, JointMDP):
+        return TableSimulator(source)
+    if isinstance(source, str):
+        return open_named(source)[0]
+    if callable(getattr(source, "step", None)) and callable(getattr(source, "reset", None)):
+        from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+
+        return GymnasiumSimulator(source)
+    raise ModelError(
+        f"{source!r} is no simulator; give a Simulator, a JointMDP, a Gymnasium environment, or a name such as "
+        "gymnasium:FrozenLake-v1"
+    )
+
+
+def open_named(text: str) -> tuple[Simulator, Any]:
+    """The simulator of a name, and a policy for it: its own, or ``"uniform"``.
+
+    ``gymnasium:FrozenLake-v1``, ``gymnasium:FrozenLake-v1,map_name=8x8``, ``gymnax:CartPole-v1``, ``gusty-cartpole``,
+    or a built-in model such as ``inventory:max_stock=10``.
+    """
+    kind, _, rest = text.partition(":")
+    if text == "gusty-cartpole":
+        from jointmdp.envs.gusty_cartpole import gusty_cartpole
+
+        return gusty_cartpole()
+    if kind not in ("gymnasium", "gymnax"):
+        if kind not in MODELS:
+            known = f"{', '.join(MODELS)}, gusty-cartpole, gymnasium:ID, gymnax:ID"
+            raise ModelError(f"unknown simulator {text!r}; known: {known}")
+        name, settings = parse(text)
+        model, policy = make(name, **settings)
+        simulator: Simulator = TableSimulator(model)
+        simulator.name = name
+        return simulator, policy
+    name, *parts = rest.split(",")
+    settings = {}
+    for part in parts:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise ModelError(f"{part!r} in {text!r} is not a setting; write {kind}:{name},setting=value")
+        settings[key] = _guessed(value)
+    if kind == "gymnax":
+        from jointmdp.envs.jax_simulator import gymnax_simulator
+
+        return gymnax_simulator(name, **settings), "uniform"
+    from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+
+    return GymnasiumSimulator(name, settings=settings), "uniform"
+
+
+def _guessed(text: str) -> Any:
+    """A setting of an environment that declares no types: a truth value, a number, or a text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _entry(name: str) -> Entry:

@@ -1,0 +1,102 @@
+"""A hash of what an object holds, for telling whether two states are the same.
+
+Numbers, texts, arrays, containers and the attributes of objects count, with types and shapes. What is not state does
+not: random generators (each step brings its own noise), functions, modules, classes and locks. Two objects that hold
+the same are the same, wherever they were made; the bytes of a pickle also tell which parts are shared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import struct
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+_IGNORED = (
+    random.Random,
+    np.random.Generator,
+    np.random.RandomState,
+    np.random.BitGenerator,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    type,
+)
+DEPTH = 50  # nesting beyond which an object cannot be meant as a state
+
+
+def fingerprint(value: Any, ignored: frozenset[str] = frozenset()) -> bytes:
+    """16 bytes that are equal for values that hold the same; attributes named in `ignored` do not count."""
+    digest = hashlib.blake2b(digest_size=16)
+    _feed(digest, value, ignored, {}, 0)
+    return digest.digest()
+
+
+def _feed(digest: Any, value: Any, ignored: frozenset[str], seen: dict[int, int], depth: int) -> None:
+    if value is None or isinstance(value, bool | int | str | bytes):
+        digest.update(f"{type(value).__name__}:{value!r};".encode())
+        return
+    if isinstance(value, float):
+        digest.update(b"float:" + struct.pack("<d", value))
+        return
+    if isinstance(value, _IGNORED):
+        return
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "O":
+        array = np.ascontiguousarray(value)
+        digest.update(f"array:{array.dtype.str}{array.shape};".encode())
+        digest.update(array.tobytes())
+        return
+    # A cycle is written as the place where it began, so that it ends and still tells structures apart.
+    if id(value) in seen:
+        digest.update(f"again:{seen[id(value)]};".encode())
+        return
+    if depth > DEPTH:
+        raise ValueError(f"a state nested more than {DEPTH} deep cannot be hashed; give an identity function")
+    seen[id(value)] = len(seen)
+    digest.update(f"{type(value).__qualname__}(".encode())
+    for part in _parts(value, ignored):
+        _feed(digest, part, ignored, seen, depth + 1)
+    digest.update(b")")
+    del seen[id(value)]
+
+
+def _parts(value: Any, ignored: frozenset[str]) -> Iterator[Any]:
+    """What a value holds: its items, then its attributes by name."""
+    held = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, slot):
+                held[slot] = getattr(value, slot)
+    if isinstance(value, dict):
+        for pair in sorted(value.items(), key=lambda pair: repr(pair[0])):
+            yield from pair
+    elif isinstance(value, set | frozenset):
+        yield from sorted(fingerprint(part, ignored) for part in value)
+    elif isinstance(value, list | tuple | deque | np.ndarray):
+        yield from value
+    elif hasattr(value, "__array__"):
+        yield np.asarray(value)
+        return
+    elif not held and not callable(value):
+        yield from _reduced(value)
+    for name in sorted(held):
+        if name not in ignored:
+            yield name
+            yield held[name]
+
+
+def _reduced(value: Any) -> Iterable[Any]:
+    """What an object without attributes would be rebuilt from: dates, decimals, queues, objects of other languages."""
+    try:
+        _, arguments, *rest = value.__reduce_ex__(4)
+    except TypeError as error:
+        kind = type(value).__qualname__
+        raise ValueError(f"a state that holds a {kind} cannot be hashed ({error}); give an identity function") from None
+    return [arguments, *(list(part) if hasattr(part, "__next__") else part for part in rest)]

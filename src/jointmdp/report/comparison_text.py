@@ -1,0 +1,210 @@
+"""A comparison in words: the verdict, an aligned table of each alternative and each gap, and what is promised."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING
+
+from jointmdp.intervals import Interval
+
+if TYPE_CHECKING:
+    from jointmdp.comparison import Comparison, PairedGap
+
+WIDTH = 110  # of paragraphs; tables are as wide as they are
+SHARED = {
+    "time": "shared at the same time",
+    "state": "shared in the same state",
+    "none": "not shared: each has its own",
+}
+
+
+def as_text(found: Comparison) -> str:
+    """Everything a person wants to know, from the answer to the small print."""
+    parts = [
+        f"Which brings most? {found.title[:1].upper()}{found.title[1:]}, luck {SHARED[found.sharing]}.",
+        verdict(found),
+    ]
+    parts += ["", *_aligned(_alternative_rows(found)), "", *_aligned(_gap_rows(found))]
+    if note := _often(found):
+        parts += ["", note]
+    parts += ["", _paragraph(_legend(found)), _paragraph(cost(found)), _paragraph(guarantee(found))]
+    if found.remark:
+        parts.append(_paragraph(found.remark))
+    return "\n".join(parts)
+
+
+def verdict(found: Comparison) -> str:
+    """The answer in a sentence or two."""
+    from jointmdp.comparison import Verdict
+
+    best, others = found.best, [label for label in found.labels if label != found.best]
+    gaps = [found.gap(best, other) for other in others]
+    least = min(gaps, key=lambda gap: gap.interval.lower)
+    if all(gap.tie == 1 for gap in gaps):
+        least_tie = min(gap.tie_interval.lower for gap in gaps)
+        text = (
+            f"No difference: all brought the same in every one of {found.replications:,} replications. The probability "
+            f"that they differ is at most {1 - least_tie:.2g}."
+        )
+        if not math.isfinite(least.half_width):
+            text += " All returns were zero, so nothing is known of how large a difference can be."
+        return _paragraph(text)
+    if found.status is Verdict.PRECISE:
+        width = max(gap.half_width for gap in found.gaps)
+        shown = "and is shown best" if least.interval.lower > 0 else f"but {least.other} may be as good"
+        return _paragraph(f"Every gap is known to ± {_number(width, width)}. {best} has the highest mean, {shown}.")
+    if found.status is Verdict.BEST:
+        return _paragraph(
+            f"{best} is the best: on average at least {_number(least.interval.lower, least.interval.lower)} more."
+        )
+    if found.status is Verdict.CLOSE:
+        assert found.indifference is not None
+        lost = max(0.0, -least.interval.lower)
+        return _paragraph(
+            f"{best} will do: whichever is the best, it brings at most {_number(lost, lost)} more on average, and "
+            f"{_number(found.indifference, found.indifference)} did not matter."
+        )
+    close = [gap.other for gap in gaps if gap.interval.lower <= -(found.indifference or 0.0)] or [least.other]
+    return _paragraph(
+        f"Undecided after {found.replications:,} replications: {best} has the highest mean, but {_list(close)} may "
+        f"bring up to {_number(-least.interval.lower, least.half_width)} more. Allow more replications, or a larger "
+        "half width or indifference."
+    )
+
+
+def _often(found: Comparison) -> str:
+    """A word of warning where the best on average is not the one that is best most of the time."""
+    often = max(found.alternatives, key=lambda each: each.best)
+    best = found.alternatives[found.best_index]
+    if often.best_interval.lower <= best.best_interval.upper:
+        return ""
+    return _paragraph(
+        f"Best on average is not best most of the time: {often.label} has the highest return in {often.best:.0%} of "
+        f"the replications, {best.label} in {best.best:.0%}."
+    )
+
+
+def cost(found: Comparison) -> str:
+    """What was sampled, and what sharing the luck saved."""
+    text = f"Sampled: {found.replications:,} replications of each in {found.seconds:.1f} s"
+    text += f", seed {found.seed}." if found.seed is not None else "."
+    alone = found.replications_unpaired
+    if found.sharing == "none" or all(gap.std_unpaired == 0 for gap in found.gaps):
+        return text
+    if math.isinf(alone):
+        return f"{text} With luck of their own no number of replications would reach the same precision."
+    share = 1 - found.replications / alone
+    if share > 0:
+        return (
+            f"{text} With luck of their own the same answer would take about {_round(alone):,}: sharing the luck "
+            f"saved {share:.1%}."
+        )
+    return f"{text} Sharing the luck did not pay here: with luck of their own about {_round(alone):,} would do."
+
+
+def guarantee(found: Comparison) -> str:
+    """What is promised of the intervals."""
+    text = (
+        f"Promised: all intervals of gaps hold together with probability {found.confidence:g}, and so do all others "
+        "together, whenever sampling stops; "
+    )
+    if found.is_exact:
+        return text + "for every number of replications, from the bounds given on the returns."
+    return text + (
+        "approximately, as is true of Student's interval. Where fewer than 30 replications differ, it is assumed that "
+        "no unseen gap is larger than the range of the returns."
+    )
+
+
+def _legend(found: Comparison) -> str:
+    kinds = "with luck of their own"
+    if any(gap.std_state is not None for gap in found.gaps):
+        kinds += ", with luck shared in the same state"
+    if any(gap.std_time is not None for gap in found.gaps):
+        kinds += ", and at the same time"
+    return (
+        f"± is the standard deviation of one return or one gap: {kinds}. P(better) counts replications in which it "
+        "brings more, P(tie) those in which both bring exactly the same; P(best) shares equal firsts equally."
+    )
+
+
+def _alternative_rows(found: Comparison) -> list[list[str]]:
+    rows = [["", "mean return", "± one run", "P(best)"]]
+    for each in found.alternatives:
+        scale = each.interval.width / 2
+        rows.append(
+            [
+                each.label,
+                f"{_number(each.mean, scale)} {_ends(each.interval, scale)}",
+                _number(each.std, each.std),
+                f"{each.best:.3f} {_chances(each.best_interval)}",
+            ]
+        )
+    return rows
+
+
+def _gap_rows(found: Comparison) -> list[list[str]]:
+    """The best alternative against each other one; every pair is in `table()`."""
+    head = [f"{found.best} instead of", "brings more", "± own luck"]
+    gaps = [found.gap(found.best, other) for other in found.labels if other != found.best]
+    kinds = [("± same state", "std_state"), ("± same time", "std_time")]
+    kinds = [(words, name) for words, name in kinds if any(getattr(gap, name) is not None for gap in gaps)]
+    rows = [[*head, *(words for words, _ in kinds), "P(better)", "P(tie)"]]
+    for gap in gaps:
+        deviations = [gap.std_unpaired, *(getattr(gap, name) for _, name in kinds)]
+        rows.append(
+            [
+                gap.other,
+                f"{_number(gap.mean, gap.half_width)} {_ends(gap.interval, gap.half_width)}",
+                *("" if value is None else _number(value, value) for value in deviations),
+                f"{gap.superiority:.3f} {_chances(gap.superiority_interval)}",
+                _tie(gap),
+            ]
+        )
+    return rows
+
+
+def _tie(gap: PairedGap) -> str:
+    return "0" if gap.tie == 0 else f"{gap.tie:.3f}"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _number(value: float, precision: float) -> str:
+    """`value` with two digits of `precision`."""
+    if not math.isfinite(value) or not math.isfinite(precision) or precision <= 0:
+        return f"{value + 0.0:.6g}"
+    digits = 1 - math.floor(math.log10(precision))
+    return f"{value:.{min(max(digits, 0), 12)}f}" if abs(value) < 1e9 else f"{value:.6g}"
+
+
+def _ends(interval: Interval, precision: float) -> str:
+    """An interval rounded outwards: what is printed holds what was found."""
+    if not precision > 0 or not math.isfinite(precision):
+        return f"[{interval.lower + 0.0:.6g}, {interval.upper + 0.0:.6g}]"
+    digits = min(max(1 - math.floor(math.log10(precision)), 0), 12)
+    unit = 10.0**-digits
+    lower, upper = math.floor(interval.lower / unit) * unit, math.ceil(interval.upper / unit) * unit
+    return f"[{lower:.{digits}f}, {upper:.{digits}f}]"
+
+
+def _chances(interval: Interval) -> str:
+    return f"[{math.floor(interval.lower * 1000) / 1000:.3f}, {math.ceil(interval.upper * 1000) / 1000:.3f}]"
+
+
+def _round(count: float) -> int:
+    """Two digits of a number that is not known better."""
+    scale = 10 ** max(0, math.floor(math.log10(max(count, 1.0))) - 1)
+    return round(count / scale) * scale
+
+
+def _list(labels: list[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"

@@ -1,0 +1,490 @@
+"""The auditor: planted faults are flagged by name, nothing healthy fails, and its one random check keeps its rate."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from faults import FAULTS, HEALTHY, Counter, Lever, NamedStreams, OutOfStep, OwnGenerator, Quiet
+from scipy import stats
+
+from jointmdp.auditor import AuditReport, audit, clues, laws
+from jointmdp.auditor.probe import Probe, WatchedNoise, firm
+from jointmdp.auditor.report import CLAIMS
+from jointmdp.auditor.sights import Sight, difference, numbers, same_law_level, without_rounding
+from jointmdp.envs.functions import FunctionSimulator
+from jointmdp.envs.noise import Noise
+from jointmdp.envs.registry import MODELS
+from jointmdp.envs.simulator import Outcome
+from jointmdp.envs.table_simulator import TableSimulator
+from jointmdp.errors import ModelError
+
+# Other checks that may fail with a fault: what a query does wrong also shows in the numbers that it gives.
+CONSEQUENCES = {
+    "KeptSpeed": {"law"},
+    "OrderDependent": {"repetition", "law", "rewards"},
+    "PositionShock": {"repetition"},
+    "RunningNoise": {"repetition"},
+    "Company": {"law"},
+    "InfiniteReward": {"law"},
+}
+
+
+def quick(simulator: Any, **settings: Any) -> AuditReport:
+    return audit(simulator, **{"num_states": 4, "num_samples": 40, **settings})
+
+
+def unhappy(report: AuditReport) -> list[str]:
+    return [f"{check.name}: {check.message}" for check in (*report.failures, *report.warnings)]
+
+
+# -- planted faults ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "check", "status", "fault"), FAULTS, ids=[kind.__name__ for kind, *_ in FAULTS])
+def test_every_planted_fault_is_flagged_by_name(kind: type[Lever], check: str, status: str, fault: str) -> None:
+    report = quick(kind())
+    found = report[check]
+    assert (found.status, found.fault) == (status, fault), str(report)
+    assert found.cause
+    others = {failed.name for failed in report.failures} - {check}
+    assert others <= CONSEQUENCES.get(kind.__name__, set()), str(report)
+    assert report.is_ok == (status == "warn")
+
+
+def test_the_ten_faults_that_were_asked_for_are_among_them() -> None:
+    assert {
+        "generator not restored",
+        "global numpy.random",
+        "stale observation",
+        "draws out of step",
+        "order-dependent query",
+        "mutating query",
+        "shock tied to the query position",
+        "dropped previous action",
+        "clipped reward",
+        "shared snapshot",
+    } <= {fault for *_, fault in FAULTS}
+
+
+@pytest.mark.parametrize("kind", HEALTHY)
+@pytest.mark.parametrize("seed", range(2))
+def test_healthy_twins_pass(kind: type[Lever], seed: int) -> None:
+    # The law alone can raise a false alarm, with probability at most 1e-4 in each of the 12 runs.
+    report = quick(kind(), seed=seed)
+    assert not unhappy(report), str(report)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, *_ in FAULTS if kind.__name__ in ("DroppedPrevious", "ClippedReward")])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_random_faults_are_found_whatever_the_seed(kind: type[Lever], seed: int) -> None:
+    assert quick(kind(), seed=seed).faults == next((fault,) for k, _, _, fault in FAULTS if k is kind)
+
+
+def test_a_fault_is_named_with_its_place() -> None:
+    assert "simulator.rng moves on" in quick(OwnGenerator())["restore"].cause
+    assert "simulator.calls changes" in quick(Counter())["restore"].cause
+    message = quick(OutOfStep())["noise"].message
+    assert "down took 2 and up 3 numbers from the stream main" in message
+
+
+def test_draws_of_a_named_stream_do_not_count_against_the_others() -> None:
+    check = quick(NamedStreams())["noise"]
+    assert check.status == "pass"
+    assert "lottery" in check.message
+    assert "stay in step" in check.message
+
+
+# -- functions and tables ----------------------------------------------------------------------------------------
+
+
+def drift(state: float, action: int, noise: float) -> tuple[float, float]:
+    return state + action, 0.5 * state + noise
+
+
+def test_a_function_simulator_passes_and_one_that_draws_by_itself_does_not() -> None:
+    healthy = FunctionSimulator(drift, lambda rng: rng.normal(), start=0.0, actions=2)
+    report = quick(healthy)
+    assert not unhappy(report), str(report)
+    assert report["over"].status == "skip"
+    assert "normal where states are continuous" in report["identity"].message
+
+    rng = np.random.default_rng(1)
+    faulty = FunctionSimulator(lambda s, a, n: drift(s, a, rng.normal()), lambda _: 0, start=0.0, actions=2)
+    check = quick(faulty)["restore"]
+    assert check.fault == "generator not restored"
+    assert "closes over rng" in check.cause
+
+
+def test_actions_without_numbers_are_given_or_drawn() -> None:
+    simulator = FunctionSimulator(drift, lambda rng: rng.normal(), start=0.0, actions=None)
+    with pytest.raises(ModelError, match="actions="):
+        audit(simulator)
+    assert quick(simulator, actions=[0.5, -1.0]).is_ok
+    assert quick(simulator, actions=[0.5, -1.0], policy=lambda observation, rng: rng.normal()).is_ok
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tables_pass(name: str) -> None:
+    model, policy = MODELS[name].function()
+    report = quick(TableSimulator(model), policy=policy)
+    assert not report.failures, str(report)
+
+
+def run_healthy(decision: float, seed: int) -> float:
+    return decision * float(np.random.default_rng(seed).normal(1.0))
+
+
+def run_legacy(decision: float, seed: int) -> float:
+    random.seed(seed)
+    return decision * random.random()
+
+
+def run_forgets_its_seed(decision: float, seed: int) -> float:
+    return decision * float(np.random.normal())  # noqa: NPY002
+
+
+class Remembering:
+    """Starts with what the run before left over."""
+
+    def __init__(self) -> None:
+        self.left = 0.0
+
+    def __call__(self, decision: float, seed: int) -> float:
+        start, self.left = self.left, decision
+        return start + decision * float(np.random.default_rng(seed).random())
+
+
+def test_plain_functions_of_a_decision_and_a_seed() -> None:
+    assert not unhappy(quick(run_healthy, decisions=[1.0, 2.0]))
+    legacy = quick(run_legacy, decisions=[1.0, 2.0])
+    assert legacy["globals"].status == "pass"
+    assert "seeded from the noise" in legacy["globals"].message
+    assert quick(run_forgets_its_seed, decisions=[1.0, 2.0]).faults == ("global numpy.random",)
+    assert quick(Remembering(), decisions=[1.0, 2.0])["history"].fault == "dropped previous action"
+
+
+# -- the report --------------------------------------------------------------------------------------------------
+
+
+def test_the_report_says_what_it_found() -> None:
+    good, warned, bad = quick(Lever()), quick(OutOfStep()), quick(OwnGenerator())
+    assert [report.exit_status() for report in (good, warned, bad)] == [0, 0, 1]
+    assert [report.exit_status(strict=True) for report in (good, warned, bad)] == [0, 1, 1]
+    assert [check.name for check in good.checks] == list(CLAIMS)
+    assert {row["name"]: row["status"] for row in good.table()} == dict.fromkeys(CLAIMS, "pass")
+    held = json.loads(bad.to_json())
+    assert held["faults"] == ["generator not restored"]
+    assert held["is_ok"] is False
+    text = str(bad)
+    assert "✗ restore" in text
+    assert "- order" in text
+    assert "probability at most 0.0001" in text
+    assert "! noise" in str(warned)
+    assert max(map(len, text.splitlines())) <= 120
+    assert good["restore"].claim == "restoring gives back the same state"
+
+
+def test_an_audit_can_be_repeated_and_leaves_no_trace() -> None:
+    random.seed(3)
+    np.random.seed(3)  # noqa: NPY002
+    before = clues.global_states()
+    first = quick(HEALTHY[2]())
+    assert clues.global_states() == before
+    assert quick(HEALTHY[2]()).table() == first.table()
+    with clues.kept_globals():
+        np.random.seed(4)  # noqa: NPY002
+    assert clues.global_states() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"false_alarm": 0.0}, "false_alarm"),
+        ({"false_alarm": 1}, "false_alarm"),
+        ({"num_samples": 3}, "num_samples"),
+        ({"num_states": 0}, "num_states"),
+        ({"seed": -1}, "seed"),
+        ({"policy": "best"}, "policy"),
+        ({"actions": []}, "actions is empty"),
+        ({"actions": ["sideways"]}, "sideways"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        audit(Lever(), **settings)
+
+
+def test_decisions_go_with_a_function() -> None:
+    with pytest.raises(ModelError, match="run"):
+        audit(3, decisions=[1])
+    with pytest.raises(ModelError, match="decisions="):
+        audit(run_healthy)
+    with pytest.raises(ModelError, match="empty"):
+        audit(run_healthy, decisions=[])
+
+
+def test_a_start_that_is_over_is_told() -> None:
+    class Ended(Lever):
+        def start(self, noise: Noise) -> Any:
+            return 3, 0, 1
+
+    report = audit(Ended())
+    assert "over already" in report["answers"].message
+    assert report["law"].status == "skip"
+
+
+# -- the law -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [12, 60, 200])
+def test_the_level_is_that_of_the_exact_test(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for shift in (0.0, 0.5, 1.0, 5.0):
+        x, y = rng.normal(size=n), rng.normal(shift, size=n)
+        exact = stats.ks_2samp(x, y, method="exact").pvalue
+        # The bound doubles the one-sided level: it misses only the paths that cross both sides.
+        assert exact <= same_law_level(x, y) * (1 + 1e-9)
+        if exact < 1e-3:
+            assert same_law_level(x, y) <= 1.001 * exact
+    assert same_law_level(np.zeros(n), np.zeros(n)) == 1.0
+
+
+@pytest.mark.parametrize("atoms", [2, 5, None])
+def test_the_level_keeps_its_rate(atoms: int | None) -> None:
+    # At most 5 % of 2,000 pairs of samples of one law come out below 0.05; 0.05 + 4 standard errors is exceeded by
+    # chance with probability below 1e-4.
+    rng = np.random.default_rng(7)
+    draws = rng.random((2_000, 2, 40)) if atoms is None else rng.integers(atoms, size=(2_000, 2, 40)).astype(float)
+    rate = np.mean([same_law_level(x, y) <= 0.05 for x, y in draws])
+    assert rate <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / 2_000)
+
+
+def test_the_whole_check_of_the_law_keeps_its_rate() -> None:
+    # 200 checks at a false-alarm rate of 10 %: more than 20 + 4 · 4.2 failures have probability below 1e-3.
+    simulator = Lever()
+    failures = 0
+    for seed in range(200):
+        probe = Probe(simulator, seed)
+        spot = firm(probe.spot((1, 0, 0), "here", (0, 1, 2)))
+        check, tests = laws.check_law(probe, [spot], 12, 0.1)
+        assert tests > 1
+        failures += check.status == "fail"
+    assert failures <= 20 + 4 * np.sqrt(200 * 0.1 * 0.9)
+
+
+def test_rounding_is_no_difference_of_laws() -> None:
+    x = np.random.default_rng(0).choice([0.1, 0.2, 0.7], size=300)
+    assert same_law_level(x, x * (1 + 1e-7)) < 1e-3
+    assert same_law_level(*without_rounding(x, x * (1 + 1e-7), 2.0**-23)) == 1.0
+    assert same_law_level(*without_rounding(x, x * (1 + 1e-7), 2.0**-52)) < 1e-3
+
+
+def test_constants_that_differ_are_certain_with_the_fewest_samples() -> None:
+    class Doubled(Quiet):
+        def query(self, state: Any, actions: Any, noise: Noise) -> list[Outcome]:
+            return [Outcome(2 * o.reward, o.state) for o in super().query(state, actions, noise)]
+
+    report = audit(Doubled(), num_samples=12)
+    assert report["law"].status == "fail"
+
+
+# -- what it is made of ------------------------------------------------------------------------------------------
+
+
+def sight(reward: float = 1.0, observation: Any = 0.0, identity: Any = 0, is_over: bool = False) -> Sight:
+    values, precision = numbers(observation)
+    return Sight(reward, is_over, np.asarray(observation).tobytes(), values, precision, identity, observation)
+
+
+def test_sights_are_compared_bit_for_bit_and_nan_equals_itself() -> None:
+    assert difference(sight(float("nan"), np.nan), sight(float("nan"), np.nan)) is None
+    assert difference(sight(0.1), sight(0.2)).text == "reward 0.1 and 0.2"  # type: ignore[union-attr]
+    for other in (sight(2.0), sight(is_over=True), sight(observation=1.0), sight(identity=1)):
+        found = difference(sight(), other)
+        assert found is not None
+        assert not found.is_rounding
+    single = np.float32([1.0, 2.0])
+    close = difference(sight(observation=single), sight(observation=np.nextafter(single, np.float32(9))))
+    assert close is not None
+    assert close.is_rounding
+    far = difference(sight(observation=single), sight(observation=single * np.float32(1.001)))
+    assert far is not None
+    assert not far.is_rounding
+    assert difference(sight(), sight(observation=1.0), is_blind=True) is None
+
+
+def test_a_watched_noise_is_the_noise_and_counts() -> None:
+    plain, watched = Noise("audit", 1), WatchedNoise("audit", 1)
+    assert plain.rng.random() == watched.rng.random() == watched.fresh().rng.random()
+    assert plain.seed == watched.seed
+    watched.fresh()["other"].random(3)
+    assert watched.taken == {"main": 2, "other": 3}
+    assert watched.others == {"seed"}
+
+
+def test_generators_are_found_where_they_hide() -> None:
+    class Slotted:
+        __slots__ = ("rng",)
+
+    class Holder:
+        pass
+
+    holder, slotted = Holder(), Slotted()
+    slotted.rng = np.random.default_rng(0)
+    holder.parts = [{"deep": slotted}]  # type: ignore[attr-defined]
+    holder.old = np.random.RandomState(0)  # type: ignore[attr-defined]
+    holder.plain = random.Random(0)  # type: ignore[attr-defined]
+    holder.luck = Noise("given")  # type: ignore[attr-defined]
+    assert holder.luck.rng is not None  # type: ignore[attr-defined]
+    before = clues.generators(holder, "h")
+    assert set(before) == {"h.parts[0]['deep'].rng", "h.old", "h.plain"}
+    slotted.rng.random()
+    assert clues.changed(before, clues.generators(holder, "h")) == ["h.parts[0]['deep'].rng"]
+
+
+def test_models_and_names_are_audited_as_they_are() -> None:
+    model, _ = MODELS["shared-successors"].function()
+    assert quick(model).is_ok
+    assert quick("shared-successors").simulator == "shared-successors"
+    with pytest.raises(ModelError, match="no simulator"):
+        audit(3.0)
+
+
+# -- environments of others --------------------------------------------------------------------------------------
+
+
+def sticky_line(source: str = "np_random") -> Any:
+    """A Gymnasium environment: a walk on a line whose steps stick, and gusts from one of several generators."""
+    gymnasium = pytest.importorskip("gymnasium")
+
+    class StickyLine(gymnasium.Env):  # type: ignore[misc, name-defined]
+        observation_space = gymnasium.spaces.Box(-99, 99, (1,))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self) -> None:
+            self.x, self.previous = 0.0, 0
+            self.gusts = np.random.default_rng(0)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.x, self.previous = 0.0, 0
+            return np.float32([self.x]), {}
+
+        def step(self, action: int) -> Any:
+            if self.np_random.random() < 0.3:
+                action = self.previous
+            gust = np.random.normal() if source == "global" else getattr(self, source).normal()  # noqa: NPY002
+            self.x += 2 * action - 1 + gust
+            self.previous = int(action)
+            return np.float32([self.x]), float(self.x), abs(self.x) > 9, False, {}
+
+    return StickyLine()
+
+
+def line_hooks(*parts: str) -> dict[str, Any]:
+    def put(env: Any, value: Any) -> None:
+        env.unwrapped.__dict__.update(zip(parts, value, strict=True))
+
+    return {"get_state": lambda env: tuple(getattr(env.unwrapped, part) for part in parts), "set_state": put}
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "fault"),
+    [
+        ("np_random", {}, None),
+        ("gusts", {}, None),
+        ("np_random", line_hooks("x", "previous"), None),
+        ("gusts", {"streams": ["np_random"], **line_hooks("x", "previous")}, "generator not restored"),
+        ("np_random", line_hooks("x"), "dropped previous action"),
+        ("global", {}, "global numpy.random"),
+        ("gusts", {"streams": ["np_random"], "state": "copy"}, "frozen generator"),
+    ],
+)
+def test_a_gymnasium_environment_and_its_faults(source: str, settings: dict[str, Any], fault: str | None) -> None:
+    env = sticky_line(source)
+    from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+
+    report = quick(GymnasiumSimulator(env, **settings))
+    assert report.faults == (() if fault is None else (fault,)), str(report)
+
+
+EVERYDAY = ["CartPole-v1", "FrozenLake-v1", "Blackjack-v1"]
+STOCK = [
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+    "FrozenLake8x8-v1",
+    "CliffWalking-v1",
+    "CliffWalkingSlippery-v1",
+    "Taxi-v4",
+    "LunarLander-v3",
+    "LunarLanderContinuous-v3",
+    "BipedalWalker-v3",
+    "BipedalWalkerHardcore-v3",
+    "CarRacing-v3",
+    "Ant-v5",
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "Humanoid-v5",
+    "HumanoidStandup-v5",
+    "InvertedDoublePendulum-v5",
+    "InvertedPendulum-v5",
+    "Pusher-v5",
+    "Reacher-v5",
+    "Swimmer-v5",
+    "Walker2d-v5",
+]
+
+
+@pytest.mark.parametrize("name", [*EVERYDAY, *(pytest.param(name, marks=pytest.mark.slow) for name in STOCK)])
+def test_stock_gymnasium_environments_pass(name: str) -> None:
+    # A false alarm of the law has probability at most 1e-4 in each.
+    pytest.importorskip("gymnasium")
+    from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+
+    report = audit(GymnasiumSimulator(name))
+    assert not unhappy(report), str(report)
+
+
+GYMNAX = [
+    "Acrobot-v1",
+    "Asterix-MinAtar",
+    "BernoulliBandit-misc",
+    "Breakout-MinAtar",
+    "CartPole-v1",
+    "Catch-bsuite",
+    "DeepSea-bsuite",
+    "DiscountingChain-bsuite",
+    "FourRooms-misc",
+    "Freeway-MinAtar",
+    "FrozenLake-misc",
+    "GaussianBandit-misc",
+    "MemoryChain-bsuite",
+    "MetaMaze-misc",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+    "PointRobot-misc",
+    "Pong-misc",
+    "Reacher-misc",
+    "Seaquest-MinAtar",
+    "SimpleBandit-bsuite",
+    "SpaceInvaders-MinAtar",
+    "Swimmer-misc",
+    "UmbrellaChain-bsuite",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GYMNAX)
+def test_gymnax_environments_pass(name: str) -> None:
+    pytest.importorskip("gymnax")
+    from jointmdp.envs.jax_simulator import gymnax_simulator
+
+    report = audit(gymnax_simulator(name))
+    assert not report.failures, str(report)

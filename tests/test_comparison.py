@@ -1,0 +1,538 @@
+"""The decision helper: its levels against the worst rule, its intervals against known truths, its words."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta, binom, norm, poisson
+
+import jointmdp as jm
+from benchmarks import coverage
+from jointmdp import deciding, estimates, stopping
+from jointmdp.comparison import Comparison, Verdict, compare
+from jointmdp.deciding import Rules, decide
+from jointmdp.intervals import Interval
+from jointmdp.report import style
+
+SURE = 1 - 1e-6  # confidence of intervals that must hold the truth: false-alarm rate 1e-6 a family
+
+
+class Sample:
+    """What a sampler gives."""
+
+    def __init__(self, returns):
+        self.returns = np.asarray(returns, dtype=float)
+        self.leads = self.returns - self.returns[:, :1]
+
+
+def sampler_of(draw, seed=0, size=30_000):
+    """Rows of one large draw: replication i is the same whoever asks; under other sharing, columns are shuffled."""
+    rows = draw(np.random.default_rng(seed), size)
+
+    def sample(first, count, sharing):
+        part = rows[first : first + count]
+        if sharing != "time":
+            part = np.column_stack(
+                [np.roll(rows, 101 * j, axis=0)[first : first + count, j] for j in range(part.shape[1])]
+            )
+        return Sample(part)
+
+    return sample
+
+
+def close_pair(shift=0.0, spread=0.1):
+    """Two returns of variance 1 + spread² whose gap has mean −shift and variance 2·spread²."""
+
+    def draw(rng, n):
+        return rng.normal(size=(n, 1)) + spread * rng.normal(size=(n, 2)) + np.array([0.0, shift])
+
+    return draw
+
+
+def rare(chance, size=1.0):
+    def draw(rng, n):
+        common = rng.normal(size=n)
+        return np.column_stack([common, common + size * (rng.random(n) < chance)])
+
+    return draw
+
+
+def run(draw, seed=0, m=2, **rules) -> Comparison:
+    settings = {"max_replications": 20_000} | rules
+    return decide(sampler_of(draw, seed), [f"option {i}" for i in range(m)], Rules(**settings), seed=seed)
+
+
+# -- levels ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("critical", [2.0, 2.6, 3.2])
+def test_two_looks_against_the_best_cheater(critical):
+    """After a first look at z the cheater's best second size is n·(c/z)², at least 1.5 n; the rest is an integral."""
+
+    z = np.linspace(-9, 9, 20_001)
+    u = np.minimum((np.maximum(z, 0) / critical) ** 2, 1 / stopping.LEAST_GROWTH)
+    miss = np.where(z >= critical, 1.0, norm.sf((critical - np.sqrt(u) * z) / np.sqrt(1 - u)))
+    expected = np.trapezoid(miss * norm.pdf(z), z)
+    # The trapezium across the jump at c is off by at most the density there times the step of 0.0009.
+    assert stopping.worst_case(critical, 2) == pytest.approx(expected, abs=norm.pdf(critical) * 1e-3, rel=2e-3)
+
+
+def test_levels_that_ignore_the_cheater_are_not_enough():
+    """Four looks at 1.96, or α/2ᵏ with sizes that follow the data, miss more than 5 %; our level does not."""
+    assert 2 * stopping.worst_case(1.96) > 0.2
+    ours = stopping.worst_case_error(0.05)
+    assert 2 * stopping.worst_case(norm.isf(ours / 2)) == pytest.approx(0.05, rel=1e-3)
+    assert 0.05 / 7 < ours < 0.05 / 6
+    assert stopping.worst_case_error(0.05, 1) == 0.05
+    levels = [stopping.worst_case_error(0.05, looks) for looks in (1, 2, 3, 4)]
+    assert levels == sorted(levels, reverse=True)
+
+
+def test_a_cheater_is_held_by_our_level_and_not_by_the_plain_one():
+    """Always going on to the size that is best for missing, over four looks; 200,000 runs, false-alarm rate 1e-6."""
+    rng = np.random.default_rng(0)
+    runs = 200_000
+    for error, is_held in ((stopping.worst_case_error(0.05), True), (0.05, False)):
+        c = norm.isf(error / 2)
+        z = rng.normal(size=runs)
+        missed = np.abs(z) > c
+        for look in range(1, stopping.LOOKS):
+            least = 0.0 if look == stopping.LOOKS - 1 else 1 / stopping.MOST_GROWTH
+            u = np.clip((z / c) ** 2, least, 1 / stopping.LEAST_GROWTH)
+            z = np.sqrt(u) * z + np.sqrt(1 - u) * rng.normal(size=runs)
+            missed |= np.abs(z) > c
+        assert (missed.sum() <= binom.isf(1e-6, runs, 0.05)) == is_held
+
+
+def test_sizes_of_looks():
+    looks = stopping.Looks(200, 100_000)
+    assert looks.first == 200
+    assert looks.after(1, 200, 210, 1e9) == 300
+    assert looks.after(1, 200, 1e9, 1e9) == 2000
+    assert looks.after(3, 2000, 3000, 50_000) == 50_000
+    assert looks.after(3, 2000, 3000, 90_000) == 100_000  # a rest too small for another look is taken along
+    assert looks.after(2, 2000, math.inf, math.inf) == 20_000
+    assert looks.after(4, 2000, 3000, 50_000) is None
+    assert looks.after(2, 100_000, 1e9, 1e9) is None
+    assert stopping.Looks(200, 250).first == 250
+    assert stopping.Looks(200, 250).error(0.05) == 0.05
+    ladder = stopping.Ladder(200, 1000)
+    assert ladder.sizes == [200, 300, 450, 675, 1000]
+    assert ladder.error(0.05) == pytest.approx(0.01)
+    assert [ladder.after(1, 200, wanted, 0) for wanted in (1, 301, 1e9)] == [300, 450, 1000]
+    assert ladder.after(5, 1000, 1e9, 0) is None
+
+
+# -- intervals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [20, 200, 5000])
+@pytest.mark.parametrize("error", [0.1, 0.001])
+def test_nothing_seen_is_clopper_and_pearson(n, error):
+    """All values 0: the most that can be unseen is 1 − (error/2)^(1/n), times the largest value."""
+    found = estimates.unseen_interval(np.zeros(n), -2.0, 1.0, 1 - error)
+    exact = beta.isf(error / 2, 1, n)
+    assert exact == pytest.approx(1 - (error / 2) ** (1 / n))
+    assert found.upper == pytest.approx(exact)
+    assert found.lower == pytest.approx(-2 * exact)
+
+
+def test_unseen_interval_is_the_quantile_of_random_weights():
+    """The definition itself by simulation: 200,000 weights, 4.5 standard errors of a tail and 2 % for the formula."""
+    rng = np.random.default_rng(3)
+    values = rng.exponential(size=30) * (rng.random(30) < 0.3)
+    draws = 200_000
+    weights = rng.dirichlet(np.ones(31), size=draws)
+    for error in (0.1, 0.01):
+        found = estimates.unseen_interval(values, -1.0, 5.0, 1 - error)
+        above = np.mean(weights @ np.append(values, 5.0) > found.upper)
+        below = np.mean(weights @ np.append(values, -1.0) < found.lower)
+        room = 4.5 * math.sqrt(error / 2 / draws) + 0.02 * error / 2
+        assert above == pytest.approx(error / 2, abs=room)
+        assert below == pytest.approx(error / 2, abs=room)
+
+
+def test_unseen_interval_of_many_values_is_the_usual_one():
+    values = np.random.default_rng(0).normal(size=2000)
+    found = estimates.unseen_interval(values, -5.0, 5.0)
+    usual = estimates.mean_interval(values)
+    # The added point shifts the mean by 5/2001, and its 25/2001 of variance widens a half width of 0.044 by 0.6 %.
+    assert found.upper == pytest.approx(usual.upper, abs=6 / 2001)
+    assert found.lower == pytest.approx(usual.lower, abs=6 / 2001)
+    assert estimates.unseen_interval(np.ones(5), 1.0, 1.0) == (1.0, 1.0)
+
+
+def test_rare_differences_are_allowed_for_before_they_are_seen():
+    """One replication in a thousand differs by 3: of 100 samples of 200, Student misses most, we miss few.
+
+    At 95 % more than 18 misses of 100 have probability below 1e-6.
+    """
+    rng = np.random.default_rng(1)
+    missed = usual = 0
+    for _ in range(100):
+        gaps = 3.0 * (rng.random(200) < 0.001)
+        missed += 0.003 not in deciding.mean_of(gaps, -6.0, 6.0, 0.05)
+        usual += 0.003 not in estimates.mean_interval(gaps)
+    assert missed <= binom.isf(1e-6, 100, 0.05)
+    assert usual > 60
+
+
+def test_constant_gaps_are_ties_of_another_kind():
+    """A gap that is 5 but for rounding has no spread, and nearly no width."""
+    rounded = 5 + 1e-15 * np.arange(400) % 3e-15
+    found = deciding.mean_of(rounded, -10.0, 10.0, 0.05)
+    assert 5 in found
+    assert 5 - found.lower == pytest.approx(15 * (1 - 0.025 ** (1 / 400)))
+
+
+# -- deciding ------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_are_those_of_the_sample():
+    found = run(close_pair(0.05), half_width=0.01)
+    rows = sampler_of(close_pair(0.05))(0, found.replications, "time").returns
+    gap, gaps = found.gap(0, 1), rows[:, 0] - rows[:, 1]
+    assert found.status is Verdict.PRECISE
+    assert gap.mean == pytest.approx(gaps.mean(), abs=1e-12)
+    assert gap.std == gap.std_time == pytest.approx(gaps.std(ddof=1))
+    assert gap.std_unpaired == pytest.approx(np.sqrt(rows.var(axis=0, ddof=1).sum()))
+    side = sampler_of(close_pair(0.05))(0, 200, "state").returns
+    assert gap.std_state == pytest.approx((side[:, 0] - side[:, 1]).std(ddof=1))
+    assert gap.superiority == np.mean(gaps > 0)
+    assert gap.tie == 0
+    assert gap.inferiority == np.mean(gaps < 0)
+    assert gap.half_width <= 0.01
+    assert found.best == "option 1"
+    for i, each in enumerate(found.alternatives):
+        assert each.mean == pytest.approx(rows[:, i].mean())
+        assert each.std == pytest.approx(rows[:, i].std(ddof=1))
+        assert each.best == pytest.approx(np.mean(rows[:, i] == rows.max(axis=1)))
+        assert each.mean in each.interval
+        assert each.best in each.best_interval
+
+
+def test_replications_saved():
+    """Variance 2 + 2·0.01 against 2·0.01: luck of their own takes 101 times as many, up to the error of two variances.
+
+    A variance from n normal values has relative error √(2/n); five of them on either side.
+    """
+    found = run(close_pair(0.05), half_width=0.01)
+    n = found.replications
+    ratio = found.gap(0, 1).replications_unpaired / n
+    assert ratio == pytest.approx(101, rel=5 * 2 * math.sqrt(2 / n))
+    assert found.replications_unpaired == pytest.approx(ratio * n)
+    same = run(lambda rng, k: rng.normal(size=(k, 2)), half_width=0.1)
+    assert same.replications_unpaired / same.replications == pytest.approx(1, rel=0.3)
+
+
+def test_the_hardest_pair_sets_what_is_saved():
+    """A rival far away is told apart in any case; the close one takes the replications."""
+
+    def draw(rng, n):
+        common = rng.normal(size=(n, 1))
+        return common + np.array([0.0, 0.02, -50.0]) + rng.normal(size=(n, 3)) * np.array([0.05, 0.05, 3.0])
+
+    found = run(draw, m=3, indifference=0.005)
+    assert found.best == "option 1"
+    close = found.gap(1, 0)
+    assert found.replications_unpaired == pytest.approx(close.replications_unpaired)
+
+
+def test_verdicts():
+    assert run(close_pair(0.5)).status is Verdict.BEST
+    assert run(close_pair(0.5)).replications == 200
+    tied = run(close_pair(0.0), indifference=0.003)
+    assert tied.status is Verdict.CLOSE
+    assert tied.looks > 1
+    never = run(close_pair(0.0), indifference=0.0, max_replications=1000)
+    assert never.status is Verdict.UNDECIDED
+    assert not never.status.is_success
+    assert never.replications == 1000
+    both = run(close_pair(0.5), half_width=0.05, indifference=0.001)
+    assert both.status is Verdict.PRECISE
+    assert both.gap(0, 1).half_width <= 0.05
+    assert both.indifference == 0.001
+    strict = run(close_pair(0.0), half_width=1.0, indifference=0.003)
+    assert (
+        max(strict.gap(i, 1 - i).interval.lower for i in (0, 1)) >= -0.003
+    )  # the wide half width alone would have stopped at the pilot
+    assert strict.replications > 200
+
+
+@pytest.mark.parametrize("draw", [close_pair(0.0, 0.3), rare(0.01), lambda rng, n: np.full((n, 2), 7.0)])
+def test_ties_come_to_an_end_by_default(draw):
+    assert run(draw).status.is_success
+
+
+def test_identical_alternatives():
+    found = run(lambda rng, n: np.repeat(rng.normal(size=(n, 1)), 3, axis=1), m=3)
+    gap = found.gap(0, 2)
+    assert gap.tie == 1
+    assert gap.interval.lower < 0 < gap.interval.upper
+    assert [each.best for each in found.alternatives] == pytest.approx([1 / 3] * 3)
+    assert "No difference: all brought the same in every one of" in str(found)
+    assert f"at most {1 - gap.tie_interval.lower:.2g}" in " ".join(str(found).split())
+
+
+def test_without_any_noise():
+    """Two of three alternatives always bring the same; the indifference is then a part of the smallest gap."""
+    found = run(lambda rng, n: np.tile([1.0, 1.0, 0.0], (n, 1)), m=3)
+    assert found.status is Verdict.CLOSE
+    assert found.indifference == pytest.approx(0.05)
+    assert found.best == "option 0"
+    assert 1.0 in found.gap(0, 2).interval
+
+
+def test_a_reward_that_is_still_to_come():
+    """One success in 2,000 replications: nothing is known before the first, so sampling goes on."""
+
+    def draw(rng, n):
+        return np.column_stack([np.zeros(n), np.arange(n) % 2000 == 1500])
+
+    found = run(draw, indifference=0.01)
+    assert found.replications > 1500
+    assert found.best == "option 1"
+    nothing = run(lambda rng, n: np.zeros((n, 2)))
+    assert nothing.status is Verdict.UNDECIDED
+    assert nothing.replications == 20_000
+    assert nothing.gap(0, 1).interval == (-math.inf, math.inf)
+    assert "nothing is known of how large a difference can be" in " ".join(str(nothing).split())
+    assert json.loads(nothing.to_json())["gaps"][0]["interval"] == {"lower": None, "upper": None}
+    assert nothing.figure().axes
+
+
+def test_portions_do_not_matter(monkeypatch):
+    whole = run(close_pair(0.02))
+    monkeypatch.setattr(deciding, "PORTION", 37)
+    again = run(close_pair(0.02))
+    assert again.table() == whole.table()
+    assert again.alternatives == whole.alternatives
+
+
+def test_known_bounds_hold_for_every_number_of_replications():
+    """Empirical Bernstein intervals, wider than the others and made for sizes fixed beforehand."""
+
+    def draw(rng, n):
+        common = rng.random(n)
+        return np.column_stack([common, common**2])
+
+    exact = run(draw, half_width=0.1, bounds=Interval(0, 1))
+    usual = run(draw, half_width=0.1)
+    assert exact.is_exact
+    assert exact.replications in stopping.Ladder(200, 20_000).sizes
+    assert exact.replications > usual.replications
+    assert 1 / 6 in exact.gap(0, 1).interval
+    assert "for every number of replications" in str(exact)
+    n, log = exact.replications, math.log(4 / (0.05 / len(stopping.Ladder(200, 20_000).sizes)))
+    rows = sampler_of(draw)(0, n, "time").leads
+    half = rows[:, 1].std(ddof=1) * math.sqrt(2 * log / n) + 2 * 7 * log / (3 * (n - 1))
+    assert exact.gap(0, 1).half_width == pytest.approx(half)
+
+
+def test_what_is_left_out_widens_the_intervals():
+    whole, short = (run(close_pair(0.05), half_width=1.0, cut=cut) for cut in (0.0, 0.01))
+    spread = np.ptp(sampler_of(close_pair(0.05))(0, 200, "time").returns)
+    assert short.gap(0, 1).interval.upper - whole.gap(0, 1).interval.upper == pytest.approx(0.01 * spread)
+    assert short.alternatives[0].interval.width > whole.alternatives[0].interval.width
+    # Gaps near zero may turn round: they count for and against.
+    assert short.gap(0, 1).superiority_interval.upper > whole.gap(0, 1).superiority_interval.upper
+    assert short.gap(0, 1).tie_interval.upper > whole.gap(0, 1).tie_interval.upper
+
+
+def test_every_pair_is_found_from_both_sides():
+    def draw(rng, n):
+        return rng.normal(size=(n, 1)) + 0.1 * rng.normal(size=(n, 4)) + np.array([0.3, 0.0, 0.9, 0.6])
+
+    found = run(draw, m=4, half_width=0.05)
+    for i, j in itertools.permutations(range(4), 2):
+        gap, back = found.gap(i, j), found.gap(f"option {j}", f"option {i}")
+        assert (gap.label, gap.other) == (f"option {i}", f"option {j}")
+        assert gap == back.reversed()
+        assert gap.mean == pytest.approx(found.alternatives[i].mean - found.alternatives[j].mean)
+        assert gap.mean in gap.interval
+        assert gap.superiority in gap.superiority_interval
+    assert found.best == "option 2"
+    with pytest.raises(jm.ModelError, match="compared with itself"):
+        found.gap(1, 1)
+    with pytest.raises(jm.ModelError, match="unknown alternative 'option 9'"):
+        found.gap("option 9", 0)
+
+
+def test_bad_samples_and_requests():
+    with pytest.raises(jm.ModelError, match="replication 7 of option 1 returned nan"):
+        run(lambda rng, n: np.where(np.arange(2 * n).reshape(n, 2) == 15, np.nan, 1.0))
+    with pytest.raises(jm.ModelError, match=r"returned 2, outside the bounds \[0, 1\]; bounds are of the whole return"):
+        run(lambda rng, n: np.full((n, 2), 2.0), bounds=Interval(0, 1))
+    with pytest.raises(jm.ModelError, match="only option 0 to choose"):
+        run(lambda rng, n: np.zeros((n, 1)), m=1)
+    with pytest.raises(jm.ModelError, match="a is asked for twice"):
+        decide(sampler_of(close_pair()), ["a", "a"])
+
+
+# -- asking --------------------------------------------------------------------------------------------------------
+
+
+def test_an_inventory_against_its_exact_evaluation():
+    """Means and P(better) in intervals that miss once in a million; standard deviations within five standard errors.
+
+    A standard deviation from n values has relative error √((κ−1)/4n), with a kurtosis κ that is below 5 here.
+    """
+    model, policy = jm.inventory()
+    found = compare(model, policy, "stock 4", ["order 3", "order 4"], half_width=0.4, confidence=SURE, seed=3)
+    (gap,) = found.gaps
+    exact = jm.evaluate(model, policy).gap("stock 4", "order 3", "order 4")
+    assert exact.mean in gap.interval
+    assert exact.superiority().middle in gap.superiority_interval
+    assert gap.std_unpaired == pytest.approx(
+        math.sqrt(exact.independent_variance), rel=5 / math.sqrt(found.replications)
+    )
+    apart = jm.evaluate(model.with_sharing("state"), policy).gap("stock 4", "order 3", "order 4")
+    assert gap.std_state == pytest.approx(apart.std, rel=5 / math.sqrt(200))
+    values = jm.evaluate(model, policy).mean[model.state_index("stock 4")]
+    for each in found.alternatives:
+        assert values[model.action_index(each.label)] in each.interval
+
+
+def newsvendor(quantity, seed):
+    demand = np.random.default_rng(seed).poisson(20)
+    return 5 * min(quantity, demand) - 3 * quantity
+
+
+def test_decisions_of_a_function_against_the_closed_form():
+    """E min(q, D) = Σ_{k<q} P(D > k)."""
+    found = compare(newsvendor, decisions=[15, 18, 25], confidence=SURE, half_width=3, seed=1)
+    mean = {q: 5 * poisson.sf(np.arange(q), 20).sum() - 3 * q for q in (15, 18, 25)}
+    for gap in found.gaps:
+        assert mean[int(gap.label)] - mean[int(gap.other)] in gap.interval
+    # 18 earns more than 15 when 5·min(D, 18) − 5·min(D, 15) > 9, that is when D ≥ 17.
+    assert poisson.sf(16, 20) in found.gap("18", "15").superiority_interval
+    assert found.gap("18", "15").std_state is None
+    assert "same state" not in str(found)
+    named = compare(newsvendor, decisions={"few": 15, "many": 25}, seed=1)
+    assert named.best == "few"
+    assert named.table() == compare(newsvendor, decisions={"few": 15, "many": 25}, seed=1).table()
+    assert named.table() != compare(newsvendor, decisions={"few": 15, "many": 25}, seed=2).table()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"half_width": 0}, "half_width is 0"),
+        ({"indifference": -1}, "indifference is -1"),
+        ({"confidence": 1}, "confidence is 1"),
+        ({"pilot": 1}, "pilot is 1"),
+        ({"max_replications": 1}, "max_replications is 1"),
+        ({"bounds": (1, 0)}, "the least and the largest return"),
+        ({"bounds": 3}, "bounds must be two numbers"),
+        ({"bounds": (0, math.inf)}, "both finite"),
+        ({"sharing": "state"}, "shows no states"),
+        ({"decisions": [15]}, "at least two"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(jm.ModelError, match=message):
+        compare(newsvendor, **({"decisions": [15, 25]} | settings))
+
+
+# -- telling -------------------------------------------------------------------------------------------------------
+
+
+def test_it_explains_itself():
+    found = run(close_pair(0.5), seed=4)
+    text = str(found)
+    assert "option 1 is the best: on average at least 0.4" in text
+    assert "option 1 instead of" in text
+    assert "luck shared at the same time" in text
+    assert f"Sampled: {found.replications:,} replications of each" in text
+    assert "seed 4" in text
+    assert "hold together with probability 0.95" in text
+    assert max(map(len, text.splitlines())) <= 120
+    undecided = str(run(close_pair(0.0), indifference=0.0, max_replications=1000))
+    assert "Undecided after 1,000 replications" in undecided
+    assert "may bring up to" in undecided
+    assert "will do: whichever is the best" in str(run(close_pair(0.0), indifference=0.01))
+    assert "Every gap is known to ±" in str(run(close_pair(0.0), half_width=0.01))
+
+
+def test_printed_intervals_hold_the_found_ones():
+    from jointmdp.report.comparison_text import _ends
+
+    for interval in (Interval(-0.12349, 7.7711), Interval(1e-5, 2e-5), Interval(-12345.6, 99999.9)):
+        printed = [float(end) for end in _ends(interval, interval.width / 2).strip("[]").split(",")]
+        # The decimal that is printed is within one rounding of float64 of the one meant.
+        assert printed[0] <= interval.lower * (1 + 1e-15 * math.copysign(1, interval.lower))
+        assert printed[1] >= interval.upper * (1 - 1e-15)
+
+
+def test_best_on_average_is_not_best_most_of_the_time():
+    def draw(rng, n):
+        common = rng.normal(size=n)
+        return np.column_stack([common, common + np.where(rng.random(n) < 0.1, 20.0, -1.0)])
+
+    found = run(draw)
+    assert found.best == "option 1"
+    assert f"option 0 has the highest return in {found.alternatives[0].best:.0%}" in str(found)
+    assert found.alternatives[0].best > 0.8
+    assert "Best on average is not best most of the time" not in str(run(close_pair(0.5)))
+
+
+def test_json_is_strict_and_complete():
+    found = run(close_pair(0.05), indifference=0.01)
+    read = json.loads(found.to_json())
+    assert read["status"] == found.status.name.lower()
+    assert read["sentence"] == found.status.value
+    assert read["best"] == found.best
+    assert read["gaps"][0]["interval"] == {"lower": found.gaps[0].interval.lower, "upper": found.gaps[0].interval.upper}
+    assert read["gaps"][0]["superiority"] == found.gaps[0].superiority
+    assert read["alternatives"][1]["mean"] == found.alternatives[1].mean
+    assert read["replications"] == found.replications
+    constant = run(lambda rng, n: np.ones((n, 2)))
+    assert "own luck" in str(constant)
+    assert json.loads(constant.to_json())["replications_unpaired"] == constant.replications
+
+
+def test_the_figure_shows_both_kinds_of_luck(tmp_path):
+    def draw(rng, n):
+        return rng.normal(size=(n, 1)) + 0.2 * rng.normal(size=(n, 3)) + np.array([0.0, 0.5, 0.4])
+
+    found = run(draw, m=3)
+    fig = found.figure()
+    left, right = fig.axes
+    words = [text.get_text() for text in fig.legends[0].get_texts()]
+    assert any("luck of their own" in text for text in words)
+    assert any("same luck at the same time" in text for text in words)
+    assert "too little to matter" in words
+    assert [label.get_text() for label in left.get_yticklabels()] == ["option 0", "option 2"]
+    assert len(right.patches) == 3
+    bars = [bar.get_width() for bar in right.patches]
+    assert bars == pytest.approx([each.best for each in found.alternatives])
+    assert style.save(fig, tmp_path / "comparison.png").stat().st_size > 5000
+
+
+# -- the promise ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", coverage.CASES, ids=lambda case: case.name)
+def test_coverage_of_the_promise(case):
+    """40 decisions of a case, stopped by what they show: more misses than this have probability 1e-4 at 95 %.
+
+    The ten cases, two families each, raise a false alarm with probability at most 2e-3.
+    """
+    t = coverage.tally(case, 40)
+    allowed = binom.isf(1e-4, 40, 0.05)
+    assert t.decisions - t.gaps <= allowed
+    assert t.decisions - t.others <= allowed
+    assert t.decided - t.correct <= allowed
+    assert t.decided >= 36
+
+
+@pytest.mark.slow
+def test_intervals_are_not_wide_for_nothing():
+    """At confidence 5 % each look misses with 0.3; that at most 2 of 40 decisions do has a probability below 1e-3."""
+    pair = next(case for case in coverage.CASES if case.name == "negative correlation")
+    assert stopping.worst_case_error(0.95) == pytest.approx(0.3, abs=0.01)
+    t = coverage.tally(pair, 40, confidence=0.05)
+    assert t.decisions - t.gaps > 2

@@ -1,0 +1,144 @@
+"""Live toy-text environments against the exact evaluation of their imported tables.
+
+The means and variances of gaps are computed twice: by `evaluate` on the model that `from_gymnasium` reads out of the
+environment, and by pairs of the live environment stepped from `np_random`. Each comparison allows K standard errors,
+which the exact moments give; by the normal approximation a healthy comparison fails once in 1.7 million.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+
+import jointmdp as jm
+from jointmdp.checks import Sharing
+from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation import simulate_gap
+
+K = 5.0
+
+
+class Case(NamedTuple):
+    """An environment, where the actions are compared, which, and how."""
+
+    environment: str
+    settings: dict[str, Any]
+    state: int
+    action: str
+    other: str
+    policy: str
+    sharing: Sharing
+    horizon: int
+    pairs: int
+
+
+def policy_of(kind: str, model: jm.JointMDP) -> Any:
+    """A policy that treats every state and action differently."""
+    rng = np.random.default_rng(5)
+    if kind == "fixed":
+        return rng.integers(model.num_actions, size=model.num_states)
+    if kind == "greedy":
+        marginal, value = model.marginal_mdp(), np.zeros(model.num_states)
+        for _ in range(200):
+            backup = marginal.rewards + model.discount * marginal.transitions @ value
+            value = backup.max(axis=1)
+        return backup.argmax(axis=1)
+    return rng.dirichlet(np.full(model.num_actions, 0.7), size=model.num_states)
+
+
+def model_and_simulator(case: Case, sharing: Sharing | None = None) -> tuple[jm.JointMDP, GymnasiumSimulator]:
+    env = gymnasium.make(case.environment, **case.settings)
+    simulator = GymnasiumSimulator(env, discount=0.95, sharing=sharing or case.sharing)
+    names = simulator.action_names
+    return jm.from_gymnasium(env, 0.95, sharing=case.sharing, action_names=names), simulator
+
+
+def distances(case: Case, sharing: Sharing | None = None, pairs: int | None = None) -> tuple[float, float]:
+    """How many standard errors the simulated mean and variance are off the exact ones."""
+    model, simulator = model_and_simulator(case, sharing)
+    policy = policy_of(case.policy, model)
+    gap = jm.evaluate(model, policy, horizon=case.horizon, order=4).gap(case.state, case.action, case.other)
+    count = pairs or case.pairs
+    sample = simulate_gap(
+        simulator,
+        policy,
+        simulator.at(case.state),
+        case.action,
+        case.other,
+        num_samples=count,
+        horizon=case.horizon,
+        seed=11,
+    )
+    assert gap.variance > 0.001, "a gap without spread tests nothing"
+    m1, m2, m3, m4 = (gap.moment(k) for k in (1, 2, 3, 4))
+    fourth = m4 - 4 * m3 * m1 + 6 * m2 * m1**2 - 3 * m1**4
+    mean_error = math.sqrt(gap.variance / count)
+    # Var(s²) = (μ₄ − σ⁴ (n−3)/(n−1)) / n
+    variance_error = math.sqrt((fourth - gap.variance**2 * (count - 3) / (count - 1)) / count)
+    return (sample.mean - gap.mean) / mean_error, (sample.variance - gap.variance) / variance_error
+
+
+LAKE = Case("FrozenLake-v1", {}, 14, "left", "down", "stochastic", "time", 30, 1500)
+CLIFF = Case("CliffWalkingSlippery-v1", {}, 13, "up", "left", "fixed", "time", 25, 2500)
+RAIN = Case("Taxi-v4", {"is_rainy": True}, 348, "south", "north", "fixed", "time", 20, 2500)
+CASES = [
+    LAKE,
+    LAKE._replace(sharing="state", pairs=4000),
+    LAKE._replace(policy="greedy", state=10, action="down", other="left", sharing="state", pairs=4000),
+    LAKE._replace(policy="greedy", state=10, action="down", other="left", pairs=4000),
+    Case("FrozenLake8x8-v1", {}, 62, "left", "down", "stochastic", "time", 60, 2500),
+    Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "state", 60, 2500),
+    Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "time", 60, 2500),
+    CLIFF,
+    CLIFF._replace(sharing="state"),
+    CLIFF._replace(policy="stochastic", state=31),
+    CLIFF._replace(policy="stochastic", state=31, sharing="state"),
+    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "time", 20, 2500),
+    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "state", 20, 2500),
+    RAIN,
+    RAIN._replace(sharing="state"),
+    RAIN._replace(policy="stochastic"),
+]
+
+
+def name_of(case: Case) -> str:
+    rain = "-rainy" if case.settings else ""
+    return f"{case.environment}{rain}-{case.policy}-{case.sharing}"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=name_of(case), marks=[] if case is LAKE else pytest.mark.slow) for case in CASES],
+)
+def test_live_pairs_agree_with_the_exact_table(case: Case) -> None:
+    mean, variance = distances(case)
+    assert abs(mean) < K
+    assert abs(variance) < K
+
+
+def test_another_sharing_is_told_apart() -> None:
+    """The comparison has teeth: pairs with separate luck are far from the variance under shared luck."""
+    mean, variance = distances(LAKE, sharing="none")
+    assert abs(mean) < 2 * K, "the mean is the same under every sharing, and its error at most twice as large"
+    assert variance > K
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [CLIFF, RAIN], ids=name_of)
+def test_sharing_in_time_and_in_the_same_state_are_told_apart(case: Case) -> None:
+    _, variance = distances(case, sharing="state")
+    assert variance > K
+
+
+def test_one_step_of_the_lake_is_enumerated_by_its_slips() -> None:
+    """Over one step the live environment gives exactly the three slips of the table, each to all actions at once."""
+    _, simulator = model_and_simulator(LAKE)
+    table = simulator.env.unwrapped.P  # type: ignore[attr-defined]
+    expected = {tuple(table[9][a][slip][1] for a in range(4)) for slip in range(3)}
+    rows = simulator.sample(simulator.at(9), range(4), 200).states
+    # A slip that never came has probability (2/3)²⁰⁰ < 10⁻³⁵.
+    assert {tuple(simulator.observe(state) for state in row) for row in rows} == expected

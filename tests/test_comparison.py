@@ -13,6 +13,7 @@ from benchmarks import coverage
 from jointmdp import deciding, estimates, stopping
 from jointmdp.comparison import Comparison, Verdict, compare
 from jointmdp.deciding import Rules, decide
+from jointmdp.executors import portions
 from jointmdp.intervals import Interval
 from jointmdp.report import style
 
@@ -305,10 +306,23 @@ def test_a_reward_that_is_still_to_come():
 
 def test_portions_do_not_matter(monkeypatch):
     whole = run(close_pair(0.02))
-    monkeypatch.setattr(deciding, "PORTION", 37)
+    monkeypatch.setattr(portions, "LARGEST", 4)
     again = run(close_pair(0.02))
     assert again.table() == whole.table()
     assert again.alternatives == whole.alternatives
+
+
+def season(order, seed):
+    demand = np.random.default_rng(seed).gamma(4.0, 25.0)
+    return 3.0 * min(order, demand) - 1.0 * order
+
+
+def test_an_executor_changes_nothing():
+    here = jm.compare(season, decisions=[100, 120], max_replications=400)
+    there = jm.compare(season, decisions=[100, 120], max_replications=400, executor="processes:2")
+    assert there.table() == here.table()
+    with pytest.raises(jm.ModelError, match="is no executor"):
+        jm.compare(season, decisions=[100, 120], executor="threads")
 
 
 def test_known_bounds_hold_for_every_number_of_replications():

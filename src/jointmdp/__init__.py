@@ -104,8 +104,8 @@ __all__ = ["__version__", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "bounds":  # a room that is useful by itself
-        return importlib.import_module("jointmdp.bounds")
+    if name in ("bounds", "executors"):  # rooms that are useful by themselves
+        return importlib.import_module(f"jointmdp.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'jointmdp' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"jointmdp.{_MODULE_OF[name]}"), name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -113,6 +113,9 @@ class BatchRollout:
     horizon: int | None
     until_merged: bool
     _kept: dict[tuple[int, Sharing], Block] = field(default_factory=dict, repr=False)
+
+    portion: ClassVar[int] = branches.BLOCK
+    """Replications that are made together; asking for fewer makes the rest as well."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""

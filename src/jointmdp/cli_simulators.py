@@ -18,7 +18,7 @@ SIMULATORS = (
 )
 
 
-@click.command(epilog=SIMULATORS)
+@click.command(epilog=SIMULATORS, short_help="Whether a simulator's common random numbers are common.")
 @click.argument("simulator")
 @click.option("--seed", default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -43,7 +43,7 @@ def audit(context: click.Context, simulator: str, seed: int, as_json: bool, stri
     context.exit(report.exit_status(strict))
 
 
-@click.command(epilog=SIMULATORS)
+@click.command(epilog=SIMULATORS, short_help="Which first action brings more, and how sure.")
 @click.argument("simulator")
 @click.option("--policy", help="After the first action: default (the model's own), uniform, or one action for ever.")
 @click.option("--state", help="Name or number of a state, where states have them. [where a seed begins]")
@@ -59,6 +59,8 @@ def audit(context: click.Context, simulator: str, seed: int, as_json: bool, stri
 @click.option("--confidence", default=0.95, show_default=True, help="Of all intervals together.")
 @click.option("--max-replications", default=100_000, show_default=True, help="Stop here at the latest.")
 @click.option("--seed", default=0, show_default=True, help="Of all that is drawn.")
+@click.option("--executor", help="Where replications are made: serial, processes:4, ray. [serial]")
+@click.option("--address", help="Of the Ray cluster, with --executor ray.")
 @click.option("--figure", type=click.Path(path_type=Path), help="Draw the comparison into this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @in_one_line
@@ -69,6 +71,8 @@ def compare(
     after: int,
     actions: str | None,
     seed: int,
+    executor: str | None,
+    address: str | None,
     figure: Path | None,
     as_json: bool,
     **settings: Any,
@@ -79,7 +83,7 @@ def compare(
     Examples:
       jointmdp compare inventory --state "stock 4" --actions "order 0,order 4,order 5"
       jointmdp compare gymnasium:FrozenLake-v1 --state 14 --actions down,right
-      jointmdp compare gymnasium:CartPole-v1 --after 10 --horizon 200
+      jointmdp compare gusty-cartpole --after 10 --executor processes
     """
     from jointmdp.comparison import compare as run
     from jointmdp.envs.registry import open_named
@@ -93,7 +97,11 @@ def compare(
     if opened.is_over(begin):
         raise ModelError(f"the episode is over in this state of {opened.name}; begin earlier (--after) or elsewhere")
     chosen = None if actions is None else [_action(opened, text.strip()) for text in actions.split(",")]
-    found = run(opened, followed, begin, chosen, seed=seed, **settings)
+    if address is not None:
+        if executor != "ray":
+            raise ModelError("--address is that of a Ray cluster; give --executor ray with it")
+        executor = f"ray:{address}"
+    found = run(opened, followed, begin, chosen, seed=seed, executor=executor, **settings)
     click.echo(found.to_json() if as_json else str(found))
     if figure is not None:
         from jointmdp.report import style

@@ -22,6 +22,8 @@ from jointmdp.intervals import Interval
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from jointmdp.executors import Executor
+
 
 class Verdict(enum.Enum):
     """How a comparison ended; the value is the sentence a person reads."""
@@ -241,6 +243,7 @@ def compare(
     max_replications: int = 100_000,
     bounds: tuple[float, float] | None = None,
     seed: int = 0,
+    executor: Executor | str | None = None,
 ) -> Comparison:
     """Which alternative brings most under the same luck, sampled until that is shown.
 
@@ -262,6 +265,7 @@ def compare(
         bounds: between which every return lies. The intervals then hold for every number of replications, and are
             wider; otherwise they rest on the central limit theorem.
         seed: replication i depends on the seed and i alone.
+        executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
     from jointmdp.deciding import Rules, decide
     from jointmdp.simulation import alternatives
@@ -286,6 +290,7 @@ def compare(
         title=found.title,
         seed=int(seed),
         remark=found.remark,
+        executor=executor,
     )
 
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -29,8 +29,10 @@ from jointmdp import estimates
 from jointmdp.checks import Floats, Sharing
 from jointmdp.comparison import Alternative, Comparison, PairedGap, Verdict
 from jointmdp.errors import ModelError
+from jointmdp.executors import Executor, opened, samples
 from jointmdp.intervals import Interval
 from jointmdp.progress import Meter
+from jointmdp.rollouts import Sampler
 from jointmdp.stopping import POWER, SAFETY, Ladder, Looks
 
 FEW = 30  # differing replications below which the size of a difference is unknown
@@ -39,22 +41,6 @@ ROUNDING = 1e-12  # gaps that differ by less, relative to the largest return, ar
 # By default, of the median standard deviation of the returns: too little to be seen in any one return, and yet even
 # ties with luck of their own, whose gap has √2 times that deviation, end after some 8,000 replications.
 RELATIVE_INDIFFERENCE = 0.05
-PORTION = 256  # replications between two looks at the clock
-
-
-class Sampled(Protocol):
-    """What a sampler gives."""
-
-    @property
-    def returns(self) -> Floats:
-        """``[n, m]``"""
-
-    @property
-    def leads(self) -> Floats:
-        """``[n, m]`` returns minus those of the first alternative."""
-
-
-Sampler = Callable[[int, int, Sharing], Sampled]
 
 
 class Rules(NamedTuple):
@@ -92,6 +78,7 @@ def decide(
     title: str = "alternatives",
     seed: int | None = None,
     remark: str = "",
+    executor: Executor | str | None = None,
 ) -> Comparison:
     """Sample until one alternative is shown best or every gap is known to `half_width`, and report."""
     if len(labels) < 2:
@@ -105,9 +92,9 @@ def decide(
     error = looks.error((1 - rules.confidence) / len(pairs))
     sample, size, look = _Sample(np.empty((0, len(labels))), np.empty((0, len(labels)))), looks.first, 0
     indifference = rules.indifference or 0.0
-    with Meter("comparing under the same luck") as meter:
+    with Meter("comparing under the same luck") as meter, opened(executor) as workers:
         while True:
-            sample, look = _grown(sampler, sample, size, sharing, meter), look + 1
+            sample, look = _grown(sampler, sample, size, sharing, meter, workers), look + 1
             _check(sample, labels, rules.bounds)
             if rules.indifference is None and indifference == 0:
                 indifference = default_indifference(sample.leads, sample.returns)
@@ -140,15 +127,15 @@ def decide(
     )
 
 
-def _grown(sampler: Sampler, sample: _Sample, size: int, sharing: Sharing, meter: Meter) -> _Sample:
+def _grown(sampler: Sampler, sample: _Sample, size: int, sharing: Sharing, meter: Meter, executor: Executor) -> _Sample:
     began, before = time.monotonic(), len(sample.leads)
     parts: list[tuple[Floats, Floats]] = [sample]
-    for first in range(before, size, PORTION):
-        count = min(PORTION, size - first)
-        found = sampler(first, count, sharing)
-        parts.append((np.asarray(found.returns, dtype=np.float64), np.asarray(found.leads, dtype=np.float64)))
-        left = (time.monotonic() - began) / (first + count - before) * (size - first - count)
-        meter.update((first + count) / size, f"{first + count:,} of {size:,} replications, {left:,.0f} s left")
+    made = before
+    for found in samples(sampler, before, size - before, sharing, executor):
+        parts.append((found.returns, found.leads))
+        made += len(found.leads)
+        left = (time.monotonic() - began) / (made - before) * (size - made)
+        meter.update(made / size, f"{made:,} of {size:,} replications, {left:,.0f} s left")
     return _Sample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
@@ -169,7 +156,7 @@ def _check(sample: _Sample, labels: Sequence[str], bounds: Interval | None) -> N
 
 
 def default_indifference(leads: Floats, returns: Floats) -> float:
-    """2 % of the median standard deviation of the returns; without any spread, of the smallest gap or the return."""
+    """5 % of the median standard deviation of the returns; without any spread, of the smallest gap or the return."""
     spreads, largest = returns.std(axis=0), float(np.abs(returns).max())
     spreads = spreads[spreads > ROUNDING * largest]
     if len(spreads) == 0:

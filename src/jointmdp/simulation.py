@@ -25,15 +25,14 @@ from jointmdp.envs.registry import as_simulator
 from jointmdp.envs.simulator import Action, Simulator, Snapshot
 from jointmdp.envs.table_simulator import TableSimulator
 from jointmdp.errors import ModelError
+from jointmdp.executors import Executor, opened, sample
 from jointmdp.model import JointMDP
 from jointmdp.montecarlo import GapSample, ReturnSample
-from jointmdp.progress import Meter
 from jointmdp.rollouts import Replications, Rollout, Sampler
 
 # Weights γᵀ below which an endless future is cut, the second where thousands are simulated at once; what is left out is
 # part of the intervals.
 TAIL, BATCH_TAIL = 1e-4, 1e-6
-PORTION = 64  # replications between two looks at the clock
 SCATTER = 2654435761  # odd, so that multiples of it modulo 2³² do not repeat; neighbours end up far apart
 MAX_SEED = 2**63 - 1
 
@@ -135,17 +134,19 @@ def simulate_gap(
     num_samples: int = 10_000,
     seed: int = 0,
     horizon: int | None = None,
+    executor: Executor | str | None = None,
 ) -> GapSample:
     """Independent samples of the gap between two actions of a model or simulator, under its `sharing`.
 
     A `JointMDP` takes a state by name or index and a policy as an array; a simulator takes a snapshot (None: each pair
     begins in a starting state of its own) and a policy in any form of `as_agent`. A pair stops when it has merged or
-    is over.
+    is over. Simulators may run on an `executor`, ``"processes:4"`` or ``"ray:ADDRESS"``, with the same result; tables
+    run in one compiled loop, here.
     """
     if isinstance(source, JointMDP):
         given: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "horizon": horizon}
         return montecarlo.simulate_gap(source, policy, state, action, other, **given)
-    return _sampled(source, policy, state, (action, other), num_samples, seed, horizon, until_merged=True).gap(0, 1)
+    return _sampled(source, policy, state, (action, other), num_samples, seed, horizon, True, executor).gap(0, 1)
 
 
 def simulate_gaps(
@@ -157,6 +158,7 @@ def simulate_gaps(
     num_samples: int = 10_000,
     seed: int = 0,
     horizon: int | None = None,
+    executor: Executor | str | None = None,
 ) -> dict[tuple[int, int], GapSample]:
     """Samples of the gaps of all pairs of actions, from one joint simulation.
 
@@ -165,7 +167,7 @@ def simulate_gaps(
     if isinstance(source, JointMDP):
         given: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "horizon": horizon}
         return montecarlo.simulate_gaps(source, policy, state, actions, **given)
-    run = _sampled(source, policy, state, actions, num_samples, seed, horizon, until_merged=True)
+    run = _sampled(source, policy, state, actions, num_samples, seed, horizon, True, executor)
     return {(i, j): run.gap(i, j) for i, j in itertools.combinations(range(len(run.actions)), 2)}
 
 
@@ -178,12 +180,13 @@ def simulate_returns(
     num_samples: int = 10_000,
     seed: int = 0,
     horizon: int | None = None,
+    executor: Executor | str | None = None,
 ) -> ReturnSample:
     """Joint samples of the returns of several actions (by default all available ones): every pair at once."""
     if isinstance(source, JointMDP):
         given: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "horizon": horizon}
         return montecarlo.simulate_returns(source, policy, state, actions, **given)
-    return _sampled(source, policy, state, actions, num_samples, seed, horizon, until_merged=False)
+    return _sampled(source, policy, state, actions, num_samples, seed, horizon, False, executor)
 
 
 def _sampled(
@@ -195,15 +198,12 @@ def _sampled(
     seed: int,
     horizon: int | None,
     until_merged: bool,
+    executor: Executor | str | None,
 ) -> ReturnSample:
     count = checks.as_count("num_samples", num_samples, least=2)
     found = alternatives(source, policy, state, actions, seed=seed, horizon=horizon, until_merged=until_merged)
-    parts = []
-    with Meter("simulating pairs") as meter:
-        for first in range(0, count, PORTION):
-            parts.append(found.sampler(first, min(PORTION, count - first), found.sharing))
-            meter.update((first + PORTION) / count, f"{min(first + PORTION, count):,} of {count:,}")
-    run = Replications(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    with opened(executor) as workers:
+        run = sample(found.sampler, 0, count, found.sharing, workers, title="simulating pairs")
     bound = found.truncation_bound(run)
     return ReturnSample(found.labels, run.returns, bound, int(run.steps.max()), int(seed), run.leads)
 

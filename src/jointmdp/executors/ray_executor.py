@@ -1,0 +1,143 @@
+"""A Ray cluster: tasks on any of its nodes; what dies with a worker or a node is done again elsewhere."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import os
+import socket
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from jointmdp import checks
+from jointmdp.errors import ModelError
+from jointmdp.executors.interface import AHEAD, Executor, Parcel, Progress, Result, Task, WorkerError, in_order
+from jointmdp.executors.processes import thread_settings
+from jointmdp.executors.worker import Call, answer
+
+KNOCK = 10.0  # seconds in which a cluster must take a connection
+
+
+class RayExecutor(Executor):
+    """Workers of a Ray cluster, on which `jointmdp` has to be installed too.
+
+    Args:
+        address: of a running cluster, such as ``"10.0.0.1:6379"`` or ``"auto"``. Without it the one that RAY_ADDRESS
+            names, or else a new one on this machine. Where ``ray.init`` was called before, that connection is used
+            and left open.
+        cpus: of the cluster that one task takes.
+        threads: of BLAS and XLA in each worker.
+        retries: how often a task whose worker or node died is done again.
+    """
+
+    def __init__(self, address: str | None = None, *, cpus: float = 1.0, threads: int = 1, retries: int = 3) -> None:
+        self._ray = ray = _ray()
+        self.cpus, self.retries = checks.as_number("cpus", cpus), checks.as_count("retries", retries, 0)
+        if not self.cpus > 0:
+            raise ModelError(f"cpus is {cpus}; a task must take some of the cluster, or all would run at once")
+        environment = thread_settings(checks.as_count("threads", threads))
+        self._is_closed = False
+        self._futures: weakref.WeakSet[concurrent.futures.Future[bytes]] = weakref.WeakSet()
+        self._is_owner = not ray.is_initialized()
+        if self._is_owner:
+            _connect(ray, address)
+        elif address not in (None, "auto", ray.get_runtime_context().gcs_address):
+            raise ModelError(f"Ray is already connected to {ray.get_runtime_context().gcs_address}, not to {address}")
+        self._answer = ray.remote(_answer).options(
+            num_cpus=self.cpus,
+            max_retries=self.retries,
+            retry_exceptions=False,
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": environment},
+        )
+
+    def map(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: Progress | None = None
+    ) -> Iterator[Result]:
+        """``function(task)`` for each task, in the order of tasks."""
+        self._check_open("the function")
+        parcel = Parcel(function)
+        # In a list Ray hands on the reference, and a worker that knows the function fetches nothing.
+        held = [self._ray.put(parcel.data)]
+        slots = max(1, int(self._ray.cluster_resources().get("CPU", 1) / self.cpus))
+
+        def submit(name: str, task: bytes) -> _Job:
+            self._check_open(name)
+            job = _Job(self._ray, name, self._answer.remote(parcel.call, task, held), self.retries)
+            self._futures.add(job.future)
+            return job
+
+        return in_order(submit, tasks, AHEAD * slots, progress)
+
+    def close(self) -> None:
+        """Let go of the cluster, and end it where it was started here."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for future in list(self._futures):
+            future.cancel()  # whoever waits would wait for ever
+        if self._is_owner:
+            self._ray.shutdown()
+
+    def _check_open(self, what: str) -> None:
+        # Ray would start a new cluster by itself.
+        if self._is_closed:
+            raise WorkerError(f"{what} was given to an executor that is closed")
+
+
+def _answer(call: Call, task: bytes, held: list[Any]) -> bytes:
+    return answer(call, task, lambda: _ray().get(held[0]))
+
+
+class _Job:
+    """A task under way."""
+
+    def __init__(self, ray: Any, name: str, reference: Any, retries: int) -> None:
+        self.ray, self.name, self.reference, self.retries = ray, name, reference, retries
+        self.future: concurrent.futures.Future[bytes] = reference.future()
+
+    def reply(self) -> bytes:
+        """The worker's reply."""
+        try:
+            return self.future.result()
+        except self.ray.exceptions.RayError as error:
+            raise WorkerError(f"{self.name} was lost by Ray, after {self.retries} retries at most: {error}") from error
+        except concurrent.futures.CancelledError:
+            raise WorkerError(f"{self.name} was not finished: its executor was closed") from None
+
+    def cancel(self) -> None:
+        """A task that has not begun never does; one that has is interrupted."""
+        if self.ray.is_initialized():
+            self.ray.cancel(self.reference)
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    where = address or os.environ.get("RAY_ADDRESS") or "local"
+    given: dict[str, Any] = {"address": where, "log_to_driver": False, "logging_level": "error"}
+    if where == "local":
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        given["include_dashboard"] = False
+    try:
+        _knock(where)
+        with warnings.catch_warnings():
+            # Ray starts its own processes by fork and exec; nothing of JAX runs in between.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            ray.init(**given)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"there is no Ray cluster at {where}: {error}") from error
+
+
+def _knock(where: str) -> None:
+    """An `OSError` where nobody listens: Ray itself tries for minutes, and then ends the process."""
+    host, _, port = where.rpartition(":")
+    if host and port.isdecimal() and "://" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
+
+
+def _ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise ImportError("RayExecutor needs Ray: pip install 'jointmdp[ray]'") from error

@@ -1,0 +1,160 @@
+"""The side of the worker: a function comes once, then one task after the other; each is answered with bytes.
+
+Ray's workers call `answer`. Those of `processes` run `main`: frames come in by standard input and go out by standard
+output, while what the user's function prints goes nowhere. When the input ends, the caller is gone, and so is the
+worker: nothing is left running, not even after a ``kill -9`` of the caller.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
+
+from jointmdp.executors import codec
+
+KEPT = 4  # functions that a worker remembers: whoever maps in rounds comes back with the same one
+WARNINGS = 20  # of one task, at most, that reach the caller
+GRACE = 1.0  # seconds that a worker without a caller may take to end by itself
+MISSING = b""  # the frame that asks for the function
+
+
+class Call(NamedTuple):
+    """What a task is a task of."""
+
+    token: bytes  # a hash of the function's bytes
+    settings: codec.Settings
+
+
+class Heard(NamedTuple):
+    """A warning of the user's function."""
+
+    message: Warning | str
+    category: type[Warning]
+    filename: str
+    lineno: int
+
+
+class Reply(NamedTuple):
+    """How a task ended: with a result, or with an error and the text of its traceback."""
+
+    result: Any
+    error: BaseException | None
+    trace: str
+    heard: tuple[Heard, ...]
+
+
+class TaskError(RuntimeError):
+    """An error of the user's function that cannot itself be sent; the message is what it said."""
+
+
+_functions: dict[bytes, Callable[[Any], Any]] = {}
+
+
+def answer(call: Call, task: bytes, fetch: Callable[[], bytes]) -> bytes:
+    """The reply to a task; `fetch` gets the function where this process does not have it yet."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")  # which ones are shown is decided where they are heard
+        try:
+            codec.apply_jax_settings(call.settings)
+            result = _function(call.token, fetch)(codec.loads(task))
+            return codec.dumps(Reply(result, None, "", _heard(caught)), "the result")
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                _functions.clear()  # an interrupt may have left a simulator in the middle of something
+            return _failure(error, caught)
+
+
+def _function(token: bytes, fetch: Callable[[], bytes]) -> Callable[[Any], Any]:
+    if token not in _functions:
+        data = fetch()
+        try:
+            found = codec.loads(data)
+        except Exception as error:
+            error.add_note("the function could not be rebuilt in the worker; are the same packages installed there?")
+            raise
+        while len(_functions) >= KEPT:
+            _functions.pop(next(iter(_functions)))
+        _functions[token] = found
+    return _functions[token]
+
+
+def _heard(caught: list[warnings.WarningMessage]) -> tuple[Heard, ...]:
+    return tuple(Heard(w.message, w.category, w.filename, w.lineno) for w in caught[:WARNINGS])
+
+
+def _failure(error: BaseException, caught: list[warnings.WarningMessage]) -> bytes:
+    trace = "".join(traceback.format_exception(error))
+    try:
+        data = codec.dumps(Reply(None, error, trace, _heard(caught)), "the error")
+        codec.loads(data)  # an exception with arguments of its own often goes out and does not come back
+    except Exception:
+        stand_in = TaskError(f"{type(error).__qualname__}: {error}")
+        data = codec.dumps(Reply(None, stand_in, trace, ()), "the error")
+    return data
+
+
+# -- a process of its own ----------------------------------------------------------------------------------------
+
+
+def read_frame(stream: IO[bytes]) -> bytes:
+    """The next frame; `EOFError` where there is none."""
+    size = _read(stream, 8)
+    return _read(stream, int.from_bytes(size, "little"))
+
+
+def _read(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def write_frame(stream: IO[bytes], data: bytes) -> None:
+    """Send one frame."""
+    stream.write(len(data).to_bytes(8, "little"))
+    stream.write(data)
+    stream.flush()
+
+
+def main() -> None:
+    """Answer tasks until the caller is gone."""
+    source, sink = (os.fdopen(os.dup(fd), mode) for fd, mode in ((0, "rb"), (1, "wb")))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(nowhere, fd)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+    faulthandler.enable(file=2)  # the caller keeps what comes there, and shows it when a worker crashes
+    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(source, inbox), daemon=True).start()
+
+    def received() -> bytes:
+        frame = inbox.get()
+        if frame is None:
+            raise SystemExit
+        return frame
+
+    def fetch() -> bytes:
+        write_frame(sink, MISSING)
+        return received()
+
+    while True:
+        call, task = codec.loads(received())
+        write_frame(sink, answer(call, task, fetch))
+
+
+def _listen(source: IO[bytes], inbox: queue.SimpleQueue[bytes | None]) -> None:
+    try:
+        while True:
+            inbox.put(read_frame(source))
+    except (EOFError, OSError):
+        inbox.put(None)
+        time.sleep(GRACE)
+        os._exit(1)  # a task is still running, for nobody

@@ -1,0 +1,564 @@
+"""Executors: whoever does a task and whatever befalls the workers, the results are the same bits."""
+
+import contextlib
+import functools
+import itertools
+import operator
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+import cloudpickle
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jointmdp as jm
+from jointmdp.envs.functions import FunctionSimulator
+from jointmdp.envs.table_simulator import TableSimulator
+from jointmdp.executors import (
+    Executor,
+    Portion,
+    Processes,
+    Serial,
+    WorkerError,
+    as_executor,
+    codec,
+    opened,
+    portions_of,
+    sample,
+    samples,
+)
+from jointmdp.rollouts import Replications, Rollout
+from jointmdp.simulation import alternatives
+
+SHARINGS = ("state", "time", "none")
+
+# Workers then need not import this file, and JAX with it.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Two workers for all tests that leave them as they are."""
+    with Processes(2) as executor:
+        yield executor
+
+
+def stall():
+    """A simulator and a policy made of closures, as users write them."""
+    drift = 0.3
+
+    def step(x, action, noise):
+        after = round(x + action - drift + noise["weather"], 2)
+        return noise["price"] * after, after, after > 6
+
+    noise = {"weather": lambda rng: rng.normal(), "price": lambda rng: rng.uniform(1, 2)}
+    simulator = FunctionSimulator(step, noise, start=lambda rng: rng.normal(), actions=2, discount=0.9)
+    return alternatives(simulator, lambda x: [0.4, 0.6] if x < 1 else [0.9, 0.1], actions=[0, 1], horizon=12, seed=4)
+
+
+def table():
+    """A table asked one query at a time."""
+    model, _ = jm.inventory(5, 3, 2.0, discount=0.7)
+    return alternatives(TableSimulator(model), "uniform", 2, [0, 1, 3], horizon=10, seed=8)
+
+
+def batches():
+    """A table in the compiled engine."""
+    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    return alternatives(TableSimulator(model), policy, 2, [0, 1, 3], horizon=10, seed=8)
+
+
+def assert_same_bits(found: Replications, wanted: Replications) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and is no zombie."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def assert_gone(pids, patience=10.0) -> None:
+    end = time.monotonic() + patience
+    while any(map(is_running, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert [pid for pid in pids if is_running(pid)] == []
+
+
+def mark(folder: Path) -> int:
+    """Leave a file; how many there are with it."""
+    (folder / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+    return len(os.listdir(folder))
+
+
+# -- the same bits -----------------------------------------------------------------------------------------------
+
+
+def test_any_number_of_workers_gives_the_same_bits():
+    cases = [(made().sampler, sharing) for made in (stall, table) for sharing in SHARINGS]
+    wanted = [sampler(3, 40, sharing) for sampler, sharing in cases]
+    for (sampler, sharing), run in zip(cases, wanted, strict=True):
+        assert_same_bits(sample(sampler, 3, 40, sharing), run)
+    for workers in (1, 2, 4):
+        with Processes(workers) as executor:
+            for (sampler, sharing), run in zip(cases, wanted, strict=True):
+                assert_same_bits(sample(sampler, 3, 40, sharing, executor), run)
+
+
+def test_workers_import_jax_where_it_is_used_and_as_it_is_set_here():
+    """A fresh worker reads the settings when it imports JAX, another one changes its own."""
+
+    def late(i):
+        import jax
+
+        return jax.config.jax_enable_x64, jax.config.jax_numpy_dtype_promotion.value, jax.numpy.ones(1).dtype.name
+
+    with Processes(1) as executor:
+        assert list(executor.map(lambda _: "jax" in sys.modules, [0])) == [False]
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+            under_way = executor.map(late, [0])
+        assert list(under_way) == [(True, "strict", "float64")]
+        assert list(executor.map(late, [0])) == [(False, "standard", "float32")]
+
+
+def test_the_compiled_engine_gives_the_same_bits_in_workers(pool):
+    """Its arrays are float64 while JAX is set to float32, here as in the workers."""
+    found = batches()
+    assert not isinstance(found.sampler, Rollout)
+    assert jax.config.jax_enable_x64 is False
+    assert_same_bits(sample(found.sampler, 1000, 1100, "time", pool), found.sampler(1000, 1100, "time"))
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_gives_the_same_bits_in_the_compiled_engine():
+    found = batches()
+    wanted = {sharing: found.sampler(5, 4000, sharing) for sharing in SHARINGS}
+    for workers in (1, 2, 4):
+        with Processes(workers) as executor:
+            for sharing in SHARINGS:
+                assert_same_bits(sample(found.sampler, 5, 4000, sharing, executor), wanted[sharing])
+
+
+def test_luck_that_is_not_the_tasks_is_noticed():
+    """The guard itself: a sampler with a generator of its own depends on how it is cut."""
+    rng = np.random.default_rng(0)
+
+    def sampler(first, count, sharing):
+        returns = rng.normal(size=(count, 2))
+        return Replications(returns, returns, np.zeros(count, int), np.zeros(count, int))
+
+    with pytest.raises(AssertionError):
+        assert_same_bits(sample(sampler, 0, 300, "time"), sampler(0, 300, "time"))
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "unit"), [(0, 1, 1), (3, 150, 1), (7, 100_000, 1), (7, 200_000, 1), (1000, 5000, 1024)]
+)
+def test_portions_cover_everything_once_and_are_aligned(first, count, unit):
+    cut = list(portions_of(first, count, "time", unit))
+    covered = [i for part in cut for i in range(part.first, part.first + part.count)]
+    assert covered == list(range(first, first + count))
+    assert all(part.first % unit == 0 for part in cut[1:])
+    assert len(cut) <= 2 * 128 + 1
+    assert max(part.count for part in cut) <= 1024
+    # Whoever asks for more, or from elsewhere, is given the same cuts where the size is the same.
+    assert [part.first for part in portions_of(first, count + 1, "time", unit)][: len(cut)] == [p.first for p in cut]
+
+
+def test_a_sampler_of_blocks_is_asked_for_whole_blocks():
+    asked = []
+
+    class Blocks:
+        portion = 100
+
+        def __call__(self, first, count, sharing):
+            asked.append((first, count))
+            return Replications(*(np.zeros((count, 2)),) * 2, *(np.zeros(count, int),) * 2)
+
+    sample(Blocks(), 50, 300, "time")
+    assert asked == [(50, 50), (100, 100), (200, 100), (300, 50)]
+
+
+# -- order, progress, early stops --------------------------------------------------------------------------------
+
+
+def uneven(i):
+    time.sleep(0.05 if i % 3 == 0 else 0.0)
+    return i * i
+
+
+@pytest.mark.parametrize("executor", [Serial(), "pool"], ids=["serial", "processes"])
+def test_results_come_in_order_and_progress_is_told_here(executor, request):
+    executor = request.getfixturevalue("pool") if executor == "pool" else executor
+    told = []
+    found = executor.map(uneven, range(12), progress=lambda done: told.append((done, threading.get_ident())))
+    assert list(found) == [i * i for i in range(12)]
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert told[-1][0] == 12
+    assert {thread for _, thread in told} == {threading.get_ident()}
+
+
+def test_whoever_stops_early_wastes_few(pool, tmp_path):
+    taken = []
+
+    def endless():
+        for i in itertools.count():
+            taken.append(i)
+            yield i
+
+    def leave(i):
+        (tmp_path / str(i)).touch()
+        time.sleep(1.0 if i >= 10 else 0.0)
+        return i
+
+    results = pool.map(leave, endless())
+    assert list(itertools.islice(results, 10)) == list(range(10))
+    results.close()
+    assert len(taken) <= 9 + 2 * pool.workers
+    assert list(pool.map(time.sleep, [0.3, 0.3])) == [None, None]  # after whatever was still to be done
+    # Each worker may have begun one more; what waited behind it is never done.
+    assert len(list(tmp_path.iterdir())) <= 10 + pool.workers
+
+
+def test_samples_come_portion_by_portion(pool):
+    found = table()
+    parts = samples(found.sampler, 0, 20_000, "time", pool)
+    first = next(parts)
+    parts.close()
+    assert len(first.returns) == 128
+    assert_same_bits(first, found.sampler(0, 128, "time"))
+
+
+def test_the_bar_shows_what_all_workers_have_done(pool, monkeypatch):
+    shown = []
+    monkeypatch.setattr("jointmdp.progress.Meter.update", lambda self, x, text="": shown.append((self.title, x, text)))
+    sample(table().sampler, 0, 200, "time", pool, title="simulating pairs")
+    assert shown[-1] == ("simulating pairs", 1.0, "200 of 200")
+    assert [x for _, x, _ in shown] == sorted(x for _, x, _ in shown)
+
+
+def test_the_function_is_sent_once_to_each_worker(pool, tmp_path):
+    class Heavy:
+        def __setstate__(self, state):
+            mark(tmp_path)
+
+        def __getstate__(self):
+            return {"weight": 1}
+
+        def __call__(self, i):
+            return i
+
+    heavy = Heavy()
+    for _ in range(3):
+        assert list(pool.map(heavy, range(20))) == list(range(20))
+    assert 1 <= len(list(tmp_path.iterdir())) <= pool.workers
+
+
+# -- killed workers ----------------------------------------------------------------------------------------------
+
+
+class Deadly:
+    """A sampler that kills its worker the first few times that it comes to replication 60."""
+
+    def __init__(self, sampler, folder, times):
+        self.sampler, self.folder, self.times = sampler, folder, times
+
+    def __call__(self, first, count, sharing):
+        if first <= 60 < first + count and mark(self.folder) <= self.times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.sampler(first, count, sharing)
+
+
+def test_a_killed_worker_changes_nothing(tmp_path):
+    found = stall()
+    with Processes(2) as executor:
+        run = sample(Deadly(found.sampler, tmp_path, 2), 0, 90, "time", executor)
+        assert len(list(tmp_path.iterdir())) == 3
+        assert_same_bits(run, found.sampler(0, 90, "time"))
+        # From outside, while both are at work, and while both are idle.
+        pids = set(executor.map(lambda _: time.sleep(0.05) or os.getpid(), range(6)))
+        results = executor.map(uneven, range(40))
+        head = list(itertools.islice(results, 5))
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert head + list(results) == [i * i for i in range(40)]
+        pids = set(executor.map(lambda _: time.sleep(0.05) or os.getpid(), range(6)))
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert_gone(pids)
+        assert list(executor.map(uneven, range(4))) == [0, 1, 4, 9]
+
+
+def test_a_task_that_kills_every_worker_is_named(tmp_path):
+    with Processes(2, retries=1) as executor:
+        with pytest.raises(WorkerError, match=r"replications 60 to 60.* lost its worker 2 times.*killed by SIGKILL"):
+            sample(Deadly(stall().sampler, tmp_path, 99), 0, 90, "time", executor)
+        assert len(list(tmp_path.iterdir())) == 2
+        with pytest.raises(WorkerError, match="ended with exit code 3"):
+            list(executor.map(os._exit, [3]))
+        assert list(executor.map(abs, [-2])) == [2]
+
+
+def crash(address):
+    import ctypes
+
+    return ctypes.string_at(address)
+
+
+def test_a_crash_shows_where():
+    with Processes(1, retries=0) as executor, pytest.raises(WorkerError, match=r"SIGSEGV(?s:.*)in crash"):
+        list(executor.map(crash, [0]))
+
+
+# -- errors of the user's function ---------------------------------------------------------------------------------
+
+
+class Picky(Exception):
+    """Goes out and does not come back: its arguments are not what it is made from."""
+
+    def __init__(self, one, other):
+        super().__init__(f"{one} and {other}")
+
+
+def fails(folder, i):
+    if i in (3, 5):
+        mark(folder)
+        time.sleep(0.2 if i == 3 else 0)
+        raise jm.ModelError(f"no {i}")
+    return i
+
+
+@pytest.mark.parametrize("kind", ["serial", "processes"])
+def test_an_error_reaches_the_caller_with_its_place(kind, pool, tmp_path):
+    executor = Serial() if kind == "serial" else pool
+    results = executor.map(functools.partial(fails, tmp_path), range(9))
+    assert list(itertools.islice(results, 3)) == [0, 1, 2]
+    with pytest.raises(jm.ModelError, match="no 3") as caught:
+        next(results)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "in task 3 (3)" in shown
+    assert 'raise jm.ModelError(f"no {i}")' in shown
+    list(pool.map(abs, range(4)))  # whatever was still under way is done now
+    assert len(list(tmp_path.iterdir())) <= 2  # once each: an error is not tried again
+    assert list(executor.map(abs, [-1])) == [1]
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "words"),
+    [
+        (lambda i: operator.truediv(1, i), ZeroDivisionError, "division"),
+        (lambda i: (_ for _ in ()).throw(Picky(1, 2)), RuntimeError, "Picky: 1 and 2"),
+        (lambda i: sys.exit("enough"), SystemExit, "enough"),
+        (lambda i: threading.Lock(), jm.ModelError, "the result cannot be sent"),
+    ],
+)
+def test_every_kind_of_error_arrives(pool, function, kind, words):
+    with pytest.raises(kind, match=words) as caught:
+        list(pool.map(function, [0]))
+    assert "task 0 (0)" in "".join(caught.value.__notes__)
+
+
+def test_what_cannot_be_sent_is_named(pool):
+    lock = threading.Lock()
+
+    def locked(i):
+        return lock
+
+    with pytest.raises(jm.ModelError, match=r"the function locked cannot be sent to another process.*lock"):
+        pool.map(locked, [0])
+    with pytest.raises(jm.ModelError, match=r"task 1 \(<unlocked.*cannot be sent"):
+        list(pool.map(str, [0, lock]))
+
+
+def test_a_module_that_only_the_caller_has_is_told(pool, monkeypatch):
+    module = type(sys)("only_here")
+    exec("def function(i): return i", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    with pytest.raises(ModuleNotFoundError, match="only_here") as caught:
+        list(pool.map(module.function, [0]))
+    assert "same packages" in "".join(traceback.format_exception(caught.value))
+
+
+def test_warnings_reach_the_caller_under_the_callers_rules(pool):
+    def doubtful(i):
+        warnings.warn(f"{i} is doubtful", jm.ConvergenceWarning, stacklevel=1)
+        return i
+
+    with pytest.warns(jm.ConvergenceWarning, match="1 is doubtful"):
+        assert list(pool.map(doubtful, [1])) == [1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        assert list(pool.map(doubtful, [1])) == [1]
+    with pytest.raises(jm.ConvergenceWarning):  # in these tests warnings are errors
+        list(pool.map(doubtful, [1]))
+
+
+def test_workers_keep_quiet_and_to_their_threads(pool, capfd):
+    def loud(i):
+        print("out")
+        print("err", file=sys.stderr)
+        os.write(1, b"raw out")
+        subprocess.run(["echo", "child"], check=True)
+        return os.environ["OMP_NUM_THREADS"], os.environ["NPROC"], sys.stdin is None or sys.stdin.read()
+
+    assert list(pool.map(loud, range(4))) == [("1", "1", "")] * 4
+    # Groups of their own: Ctrl-C in a terminal is heard by the caller alone.
+    assert os.getpgrp() not in set(pool.map(lambda _: os.getpgrp(), range(4)))
+    assert capfd.readouterr() == ("", "")
+
+
+# -- ends --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_running_after_a_stop_in_the_middle():
+    with Processes(2) as executor:
+        pids = list(executor.map(lambda _: time.sleep(0.05) or os.getpid(), range(4)))
+        under_way = executor.map(time.sleep, itertools.chain([0.0], itertools.repeat(60.0)))
+        next(under_way)
+        threads = executor._pool.threads
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 10
+    assert_gone(pids, 0)
+    assert not any(thread.is_alive() for thread in threads)
+    with pytest.raises(WorkerError, match="closed"):
+        next(under_way)
+    executor.close()
+
+
+def test_an_executor_that_nobody_closes_ends_with_its_last_user():
+    executor = Processes(1)
+    pids = list(executor.map(lambda _: os.getpid(), [0]))
+    assert is_running(pids[0])
+    del executor
+    assert_gone(pids)
+
+
+# Without ``if __name__ == "__main__"``: workers do not run the script again.
+SCRIPT = """
+import os, sys, time
+from jointmdp.executors import Processes
+print("begun", flush=True)
+
+def work(i):
+    with open(os.path.join(sys.argv[1], str(os.getpid())), "w"):
+        pass
+    time.sleep(60)
+
+with Processes(2) as executor:
+    list(executor.map(work, range(100)))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
+def test_workers_end_with_their_caller(how, tmp_path):
+    script, folder = tmp_path / "script.py", tmp_path / "pids"
+    folder.mkdir()
+    script.write_text(textwrap.dedent(SCRIPT).replace("sys.argv[1]", repr(str(folder))))
+    caller = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        end = time.monotonic() + 30
+        while len(os.listdir(folder)) < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+        pids = [int(name) for name in os.listdir(folder)]
+        assert len(pids) == 2
+        assert all(map(is_running, pids))
+        os.killpg(caller.pid, how)  # as a terminal does it: everyone in the group hears of it
+        out, err = caller.communicate(timeout=20)
+    finally:
+        caller.kill()
+    assert out == "begun\n"
+    if how == signal.SIGINT:
+        assert err.rstrip().endswith("KeyboardInterrupt")
+        assert err.count("Traceback") == 1
+        assert_gone(pids, 0)
+    else:
+        assert_gone(pids)
+
+
+# -- names and bytes ---------------------------------------------------------------------------------------------
+
+
+def test_executors_by_name():
+    assert isinstance(as_executor(None), Serial)
+    assert isinstance(as_executor("serial"), Serial)
+    assert as_executor("processes:3").workers == 3
+    assert as_executor("processes").workers == len(os.sched_getaffinity(0))
+    mine = Serial()
+    assert as_executor(mine) is mine
+
+
+@pytest.mark.parametrize("given", ["", "threads", "serial:2", "processes:", "processes:x", "processes:-1", "ray:", 3])
+def test_unknown_executors_are_refused(given):
+    with pytest.raises(jm.ModelError, match="is no executor"):
+        as_executor(given)
+
+
+@pytest.mark.parametrize("settings", [{"workers": 0}, {"workers": 1.5}, {"threads": 0}, {"retries": -1}])
+def test_impossible_settings_are_refused(settings):
+    with pytest.raises(jm.ModelError, match=next(iter(settings))):
+        Processes(**settings)
+
+
+def test_none_and_no_workers_are_refused_by_name():
+    with pytest.raises(jm.ModelError, match="workers is 0"):
+        as_executor("processes:0")
+    with pytest.raises(jm.ModelError, match="count is 0"):
+        sample(table().sampler, 0, 0, "time")
+
+
+def test_only_what_was_opened_here_is_closed():
+    class Noted(Serial):
+        is_closed = False
+
+        def close(self):
+            self.is_closed = True
+
+    mine = Noted()
+    with opened(mine) as executor:
+        assert executor is mine
+    assert not mine.is_closed
+    with mine:
+        pass
+    assert mine.is_closed
+    with opened("processes:1") as executor:
+        pids = list(executor.map(lambda _: os.getpid(), [0]))
+    assert_gone(pids, 0)
+
+
+def test_ray_is_asked_for_by_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'jointmdp\[ray\]'"):
+        as_executor("ray")
+
+
+def test_arrays_of_jax_keep_their_precision():
+    with jax.enable_x64(True):
+        wide = jnp.asarray([np.pi])
+    narrow, weak, key = jnp.float32(0.1), jnp.asarray(0.5), jax.random.key(3)
+    assert pickle.loads(cloudpickle.dumps(wide)).dtype == np.float32  # what would happen without care
+    found = codec.loads(codec.dumps((wide, narrow, weak, key), "arrays"))
+    assert found[0].dtype == np.float64
+    assert float(np.asarray(found[0])[0]) == np.pi
+    assert (found[1].dtype, found[2].weak_type) == (np.float32, True)
+    assert jax.random.uniform(found[3]) == jax.random.uniform(key)
+
+
+def test_a_portion_says_what_it_is():
+    assert repr(Portion(64, 64, "time")) == "replications 64 to 127"
+    assert issubclass(Processes, Executor)

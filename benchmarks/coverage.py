@@ -17,10 +17,10 @@ import numpy as np
 import scipy.optimize
 
 import jointmdp as jm
-from jointmdp.comparison import Comparison
-from jointmdp.deciding import Rules, decide
+from jointmdp.comparing.comparison import Comparison
+from jointmdp.comparing.deciding import Rules, decide
+from jointmdp.comparing.stopping import LEAST_GROWTH, LOOKS, MOST_GROWTH, worst_case_error
 from jointmdp.simulation import alternatives
-from jointmdp.stopping import LEAST_GROWTH, LOOKS, MOST_GROWTH, worst_case_error
 
 CONFIDENCE = 0.95
 DECISIONS = 150  # of each case

@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.timing import medians
-from jointmdp.batches import batch_rollout
 from jointmdp.branches import BLOCK
-from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.envs.jax_simulator import JaxSimulator, gymnax_simulator
-from jointmdp.envs.noise import Noise
+from jointmdp.simulators.batches import batch_rollout
+from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.simulators.jax_simulator import JaxSimulator, gymnax_simulator
+from jointmdp.simulators.noise import Noise
 
 SIZES = (4096, 16_384)  # queries at once
 HORIZON = 200

@@ -15,12 +15,12 @@ from jointmdp.auditor import AuditReport, audit, clues, laws
 from jointmdp.auditor.probe import Probe, WatchedNoise, firm
 from jointmdp.auditor.report import CLAIMS
 from jointmdp.auditor.sights import Sight, difference, numbers, same_law_level, without_rounding
-from jointmdp.envs.functions import FunctionSimulator
-from jointmdp.envs.noise import Noise
 from jointmdp.envs.registry import MODELS
-from jointmdp.envs.simulator import Outcome
-from jointmdp.envs.table_simulator import TableSimulator
 from jointmdp.errors import ModelError
+from jointmdp.simulators.functions import FunctionSimulator
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Outcome
+from jointmdp.simulators.tables import TableSimulator
 
 # Other checks that may fail with a fault: what a query does wrong also shows in the numbers that it gives.
 CONSEQUENCES = {
@@ -406,7 +406,7 @@ def line_hooks(*parts: str) -> dict[str, Any]:
 )
 def test_a_gymnasium_environment_and_its_faults(source: str, settings: dict[str, Any], fault: str | None) -> None:
     env = sticky_line(source)
-    from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+    from jointmdp.simulators.gym.simulator import GymnasiumSimulator
 
     report = quick(GymnasiumSimulator(env, **settings))
     assert report.faults == (() if fault is None else (fault,)), str(report)
@@ -445,7 +445,7 @@ STOCK = [
 def test_stock_gymnasium_environments_pass(name: str) -> None:
     # A false alarm of the law has probability at most 1e-4 in each.
     pytest.importorskip("gymnasium")
-    from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+    from jointmdp.simulators.gym.simulator import GymnasiumSimulator
 
     report = audit(GymnasiumSimulator(name))
     assert not unhappy(report), str(report)
@@ -484,7 +484,7 @@ GYMNAX = [
 @pytest.mark.parametrize("name", GYMNAX)
 def test_gymnax_environments_pass(name: str) -> None:
     pytest.importorskip("gymnax")
-    from jointmdp.envs.jax_simulator import gymnax_simulator
+    from jointmdp.simulators.jax_simulator import gymnax_simulator
 
     report = audit(gymnax_simulator(name))
     assert not report.failures, str(report)

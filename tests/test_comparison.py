@@ -10,9 +10,10 @@ from scipy.stats import beta, binom, norm, poisson
 
 import jointmdp as jm
 from benchmarks import coverage
-from jointmdp import deciding, estimates, stopping
-from jointmdp.comparison import Comparison, Verdict, compare
-from jointmdp.deciding import Rules, decide
+from jointmdp import estimates
+from jointmdp.comparing import deciding, stopping
+from jointmdp.comparing.comparison import Comparison, Verdict, compare
+from jointmdp.comparing.deciding import Rules, decide
 from jointmdp.executors import portions
 from jointmdp.intervals import Interval
 from jointmdp.report import style

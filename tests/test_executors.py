@@ -23,8 +23,6 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.envs.functions import FunctionSimulator
-from jointmdp.envs.table_simulator import TableSimulator
 from jointmdp.executors import (
     Executor,
     Portion,
@@ -38,8 +36,10 @@ from jointmdp.executors import (
     sample,
     samples,
 )
-from jointmdp.rollouts import Replications, Rollout
 from jointmdp.simulation import alternatives
+from jointmdp.simulators.functions import FunctionSimulator
+from jointmdp.simulators.rollouts import Replications, Rollout
+from jointmdp.simulators.tables import TableSimulator
 
 SHARINGS = ("state", "time", "none")
 

@@ -18,15 +18,15 @@ import pytest
 from gymnasium import Env, spaces, wrappers
 from gymnasium.utils import EzPickle
 
-from jointmdp.envs.fingerprints import fingerprint
 from jointmdp.envs.gusty_cartpole import Gusts, balancing_policy, gusty_cartpole
-from jointmdp.envs.gymnasium_simulator import EnvState, GymnasiumSimulator
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Outcome
 from jointmdp.envs.tabular import inventory
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.simulation import simulate_gap
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.gym.simulator import EnvState, GymnasiumSimulator
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Outcome
 
 KINDS = {
     "table": "FrozenLake-v1 FrozenLake8x8-v1 CliffWalking-v1 CliffWalkingSlippery-v1 Taxi-v4",
@@ -886,6 +886,6 @@ def test_bad_input_is_named(kind: str) -> None:
 
 def test_missing_gymnasium_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "jointmdp.envs.gymnasium_simulator")
+    monkeypatch.delitem(sys.modules, "jointmdp.simulators.gym.simulator")
     with pytest.raises(ImportError, match=r"pip install 'jointmdp\[gymnasium\]'"):
-        importlib.import_module("jointmdp.envs.gymnasium_simulator")
+        importlib.import_module("jointmdp.simulators.gym.simulator")

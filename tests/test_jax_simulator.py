@@ -17,15 +17,15 @@ import pytest
 from zoo import SHARINGS
 
 import jointmdp as jm
-from jointmdp import batches
-from jointmdp.batches import BatchRollout, batch_rollout
 from jointmdp.branches import BLOCK
-from jointmdp.envs.agents import as_agent
-from jointmdp.envs.jax_policies import UntraceableError
-from jointmdp.envs.jax_simulator import JaxSimulator, gymnax_simulator
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.table_simulator import TableSimulator
-from jointmdp.rollouts import Replications, Rollout
+from jointmdp.simulators import batches
+from jointmdp.simulators.agents import as_agent
+from jointmdp.simulators.batches import BatchRollout, batch_rollout
+from jointmdp.simulators.jax_policies import UntraceableError
+from jointmdp.simulators.jax_simulator import JaxSimulator, gymnax_simulator
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.rollouts import Replications, Rollout
+from jointmdp.simulators.tables import TableSimulator
 
 LIMIT = 4.5
 TIME_AND_SLOW = ["time", *(pytest.param(sharing, marks=pytest.mark.slow) for sharing in ("state", "none"))]

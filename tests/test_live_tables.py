@@ -16,8 +16,8 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.checks import Sharing
-from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulation import simulate_gap
+from jointmdp.simulators.gym.simulator import GymnasiumSimulator
 
 K = 5.0
 

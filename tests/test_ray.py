@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.envs.functions import FunctionSimulator
 from jointmdp.executors import RayExecutor, Serial, WorkerError, as_executor, sample
 from jointmdp.simulation import alternatives
+from jointmdp.simulators.functions import FunctionSimulator
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'jointmdp[ray]'")

@@ -11,14 +11,14 @@ import pytest
 import scipy.stats
 
 import jointmdp as jm
-from jointmdp import rollouts
-from jointmdp.envs.agents import as_agent
-from jointmdp.envs.fingerprints import fingerprint
-from jointmdp.envs.functions import FunctionSimulator
-from jointmdp.envs.noise import Noise
 from jointmdp.envs.registry import as_simulator, open_named
-from jointmdp.envs.table_simulator import TableSimulator
 from jointmdp.simulation import alternatives, simulate_gap, simulate_gaps, simulate_returns
+from jointmdp.simulators import rollouts
+from jointmdp.simulators.agents import as_agent
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.functions import FunctionSimulator
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.tables import TableSimulator
 
 SHARINGS = ("state", "time", "none")
 Z = 4.5  # standard errors; two-sided false-alarm rate 7e-6 a comparison where the normal law holds

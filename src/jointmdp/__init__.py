@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from jointmdp.bounds import MomentBounds as MomentBounds
     from jointmdp.bounds import cantelli as cantelli
     from jointmdp.certificates import Certificate as Certificate
-    from jointmdp.comparison import Comparison as Comparison
-    from jointmdp.comparison import compare as compare
+    from jointmdp.comparing.comparison import Comparison as Comparison
+    from jointmdp.comparing.comparison import compare as compare
     from jointmdp.couplings import from_gymnasium as from_gymnasium
     from jointmdp.couplings import from_mdp as from_mdp
     from jointmdp.couplings import from_noise as from_noise
@@ -25,16 +25,8 @@ if TYPE_CHECKING:
     from jointmdp.envs.examples import anticorrelated_rewards as anticorrelated_rewards
     from jointmdp.envs.examples import machine_replacement as machine_replacement
     from jointmdp.envs.examples import shared_successors as shared_successors
-    from jointmdp.envs.functions import FunctionSimulator as FunctionSimulator
     from jointmdp.envs.gusty_cartpole import gusty_cartpole as gusty_cartpole
-    from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator as GymnasiumSimulator
-    from jointmdp.envs.jax_simulator import JaxSimulator as JaxSimulator
-    from jointmdp.envs.jax_simulator import gymnax_simulator as gymnax_simulator
-    from jointmdp.envs.noise import Noise as Noise
     from jointmdp.envs.registry import as_simulator as as_simulator
-    from jointmdp.envs.simulator import Outcome as Outcome
-    from jointmdp.envs.simulator import Simulator as Simulator
-    from jointmdp.envs.table_simulator import TableSimulator as TableSimulator
     from jointmdp.envs.tabular import coupled_reward_chain as coupled_reward_chain
     from jointmdp.envs.tabular import inventory as inventory
     from jointmdp.envs.tabular import windy_gridworld as windy_gridworld
@@ -62,6 +54,14 @@ if TYPE_CHECKING:
     from jointmdp.simulation import simulate_gap as simulate_gap
     from jointmdp.simulation import simulate_gaps as simulate_gaps
     from jointmdp.simulation import simulate_returns as simulate_returns
+    from jointmdp.simulators.functions import FunctionSimulator as FunctionSimulator
+    from jointmdp.simulators.gym.simulator import GymnasiumSimulator as GymnasiumSimulator
+    from jointmdp.simulators.jax_simulator import JaxSimulator as JaxSimulator
+    from jointmdp.simulators.jax_simulator import gymnax_simulator as gymnax_simulator
+    from jointmdp.simulators.noise import Noise as Noise
+    from jointmdp.simulators.simulator import Outcome as Outcome
+    from jointmdp.simulators.simulator import Simulator as Simulator
+    from jointmdp.simulators.tables import TableSimulator as TableSimulator
     from jointmdp.solution import Solution as Solution
 
 # Where each public name lives. Names load on first use, so that `jointmdp --help` does not wait for JAX.
@@ -69,18 +69,18 @@ _HOMES = {
     "auditor": "AuditReport audit",
     "bounds": "MomentBounds cantelli",
     "certificates": "Certificate",
-    "comparison": "Comparison compare",
+    "comparing.comparison": "Comparison compare",
     "couplings": "from_gymnasium from_mdp from_noise from_sampler",
     "couplings_mdpax": "from_mdpax",
     "envs.examples": "anticorrelated_rewards machine_replacement shared_successors",
-    "envs.functions": "FunctionSimulator",
+    "simulators.functions": "FunctionSimulator",
     "envs.gusty_cartpole": "gusty_cartpole",
-    "envs.gymnasium_simulator": "GymnasiumSimulator",
-    "envs.jax_simulator": "JaxSimulator gymnax_simulator",
-    "envs.noise": "Noise",
+    "simulators.gym.simulator": "GymnasiumSimulator",
+    "simulators.jax_simulator": "JaxSimulator gymnax_simulator",
+    "simulators.noise": "Noise",
     "envs.registry": "as_simulator",
-    "envs.simulator": "Outcome Simulator",
-    "envs.table_simulator": "TableSimulator",
+    "simulators.simulator": "Outcome Simulator",
+    "simulators.tables": "TableSimulator",
     "envs.tabular": "coupled_reward_chain inventory windy_gridworld",
     "errors": "ConvergenceError ConvergenceWarning ModelError Status",
     "exact": "Iterate Solve evaluate",

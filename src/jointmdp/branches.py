@@ -1,6 +1,6 @@
 """The engine of joint simulation: N samples of m branches, advanced together in one compiled loop.
 
-What is simulated is a *world*: `TableWorld` for a model in tables, `envs.jax_simulator` for environments with explicit
+What is simulated is a *world*: `TableWorld` for a model in tables, `simulators.batches` for environments with explicit
 keys. The engine holds what is common to all: who shares the luck, who has become one with whom, what is over, and the
 returns. Returns are kept as that of branch 0 and the *leads* of the others over it, in float64 whatever the world
 computes in: a lead is exactly 0 where nothing ever differed.

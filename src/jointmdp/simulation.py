@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp import checks, montecarlo
-from jointmdp.batches import batch_rollout
 from jointmdp.checks import Sharing
-from jointmdp.envs.agents import as_agent
-from jointmdp.envs.jax_policies import UntraceableError
-from jointmdp.envs.jax_simulator import JaxSimulator
-from jointmdp.envs.noise import Noise
 from jointmdp.envs.registry import as_simulator
-from jointmdp.envs.simulator import Action, Simulator, Snapshot
-from jointmdp.envs.table_simulator import TableSimulator
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened, sample
 from jointmdp.model import JointMDP
 from jointmdp.montecarlo import GapSample, ReturnSample
-from jointmdp.rollouts import Replications, Rollout, Sampler
+from jointmdp.simulators.agents import as_agent
+from jointmdp.simulators.batches import batch_rollout
+from jointmdp.simulators.jax_policies import UntraceableError
+from jointmdp.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.rollouts import Replications, Rollout, Sampler
+from jointmdp.simulators.simulator import Action, Simulator, Snapshot
+from jointmdp.simulators.tables import TableSimulator
 
 # Weights γᵀ below which an endless future is cut, the second where thousands are simulated at once; what is left out is
 # part of the intervals.

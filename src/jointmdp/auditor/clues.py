@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 
 from jointmdp.auditor.sights import safe_fingerprint
-from jointmdp.envs.noise import Noise
+from jointmdp.simulators.noise import Noise
 
 MOST_OBJECTS = 5_000  # a search that has seen this many has left the simulator and is wandering through libraries
 DEPTH = 12

@@ -14,11 +14,11 @@ from jointmdp.auditor import clues, laws, queries, repeats, snapshots, states
 from jointmdp.auditor.probe import START, Probe, Spot, Unanswered, firm
 from jointmdp.auditor.repeats import Question
 from jointmdp.auditor.report import CLAIMS, AuditReport, Check, in_order, skipped
-from jointmdp.envs.agents import Agent, as_agent
-from jointmdp.envs.noise import Noise
 from jointmdp.envs.registry import as_simulator
-from jointmdp.envs.simulator import Action, Outcome, Simulator, Snapshot
 from jointmdp.errors import ModelError
+from jointmdp.simulators.agents import Agent, as_agent
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
 MOST_ACTIONS = 4  # of a state in one query; other walks look at others
 LONG_WALK = 300  # steps of the one walk that looks for an end

@@ -11,7 +11,7 @@ from jointmdp.auditor.probe import Probe, Spot
 from jointmdp.auditor.report import Check
 from jointmdp.auditor.sights import Sight, same_law_level, without_rounding
 from jointmdp.checks import Floats
-from jointmdp.envs.simulator import Outcome
+from jointmdp.simulators.simulator import Outcome
 
 COORDINATES = 8  # of an observation that are tested
 

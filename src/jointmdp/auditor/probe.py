@@ -17,8 +17,8 @@ import numpy as np
 from jointmdp.auditor import clues
 from jointmdp.auditor.sights import MOST_NUMBERS, Difference, Sight, difference, numbers, safe_fingerprint
 from jointmdp.checks import Floats
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Action, Outcome, Simulator, Snapshot
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
 START = "the start"  # what the labels of starting states begin with
 

@@ -9,7 +9,7 @@ from jointmdp.auditor import clues
 from jointmdp.auditor.probe import Probe, Spot
 from jointmdp.auditor.report import Check, skipped
 from jointmdp.auditor.sights import Sight, difference
-from jointmdp.envs.simulator import Action
+from jointmdp.simulators.simulator import Action
 
 EXAMINED = 16  # places at which a difference is looked into
 

@@ -12,7 +12,7 @@ from jointmdp.auditor import clues
 from jointmdp.auditor.probe import Probe, Spot
 from jointmdp.auditor.report import Check, skipped
 from jointmdp.auditor.sights import Difference, Sight, safe_fingerprint
-from jointmdp.envs.simulator import Action, Outcome
+from jointmdp.simulators.simulator import Action, Outcome
 
 PREPARATIONS = 4  # runs that bring a simulator with sticky actions into a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp.checks import Floats
-from jointmdp.envs.fingerprints import fingerprint
-from jointmdp.envs.simulator import Snapshot
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.simulator import Snapshot
 
 ROUNDING = 2.0**6  # in units of the last place: two ways through the same arithmetic, compiled differently
 MOST_NUMBERS = 4096  # observations with more, pictures say, are compared by their fingerprint alone

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from jointmdp.auditor.probe import Probe, Spot, content, firm
 from jointmdp.auditor.report import Check
 from jointmdp.auditor.sights import safe_fingerprint
-from jointmdp.envs.simulator import Action, Snapshot
+from jointmdp.simulators.simulator import Action, Snapshot
 
 TRAIL = 3  # states at which snapshots are watched
 

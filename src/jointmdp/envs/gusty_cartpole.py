@@ -10,7 +10,7 @@ import numpy as np
 
 from jointmdp import checks
 from jointmdp.checks import Floats, Sharing
-from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulators.gym.simulator import GymnasiumSimulator
 
 import gymnasium  # isort: skip  # after the module that says what to install when it is missing
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jointmdp import checks
-from jointmdp.envs.table_simulator import drawn, interval_ends, start_law, terminal_states
 from jointmdp.errors import ModelError
 from jointmdp.model import JointMDP
+from jointmdp.simulators.tables import drawn, interval_ends, start_law, terminal_states
 
 try:
     import gymnasium

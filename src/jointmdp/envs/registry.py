@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from jointmdp.checks import Floats
 from jointmdp.envs.examples import anticorrelated_rewards, machine_replacement, shared_successors
-from jointmdp.envs.simulator import Simulator
-from jointmdp.envs.table_simulator import TableSimulator
 from jointmdp.envs.tabular import coupled_reward_chain, inventory, windy_gridworld
 from jointmdp.errors import ModelError
 from jointmdp.model import JointMDP
+from jointmdp.simulators.simulator import Simulator
+from jointmdp.simulators.tables import TableSimulator
 
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -73,7 +73,7 @@ def as_simulator(source: Any) -> Simulator:
     if isinstance(source, str):
         return open_named(source)[0]
     if callable(getattr(source, "step", None)) and callable(getattr(source, "reset", None)):
-        from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+        from jointmdp.simulators.gym.simulator import GymnasiumSimulator
 
         return GymnasiumSimulator(source)
     raise ModelError(
@@ -110,10 +110,10 @@ def open_named(text: str) -> tuple[Simulator, Any]:
             raise ModelError(f"{part!r} in {text!r} is not a setting; write {kind}:{name},setting=value")
         settings[key] = _guessed(value)
     if kind == "gymnax":
-        from jointmdp.envs.jax_simulator import gymnax_simulator
+        from jointmdp.simulators.jax_simulator import gymnax_simulator
 
         return gymnax_simulator(name, **settings), "uniform"
-    from jointmdp.envs.gymnasium_simulator import GymnasiumSimulator
+    from jointmdp.simulators.gym.simulator import GymnasiumSimulator
 
     return GymnasiumSimulator(name, settings=settings), "uniform"
 

@@ -11,7 +11,7 @@ from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.executors.interface import Executor, Serial
 from jointmdp.progress import Meter
-from jointmdp.rollouts import Replications, Sampler
+from jointmdp.simulators.rollouts import Replications, Sampler
 
 TASKS = 128  # about how many a simulation is cut into: enough for dozens of workers, few enough to cost nothing
 LARGEST = 1024  # replications, so that early stops, progress and retries of long simulations stay cheap

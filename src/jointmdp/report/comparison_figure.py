@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from jointmdp.comparison import Comparison, PairedGap
+    from jointmdp.comparing.comparison import Comparison, PairedGap
 
 ROW = 0.42  # inches for one alternative
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jointmdp.intervals import Interval
 
 if TYPE_CHECKING:
-    from jointmdp.comparison import Comparison, PairedGap
+    from jointmdp.comparing.comparison import Comparison, PairedGap
 
 WIDTH = 110  # of paragraphs; tables are as wide as they are
 SHARED = {
@@ -36,7 +36,7 @@ def as_text(found: Comparison) -> str:
 
 def verdict(found: Comparison) -> str:
     """The answer in a sentence or two."""
-    from jointmdp.comparison import Verdict
+    from jointmdp.comparing.comparison import Verdict
 
     best, others = found.best, [label for label in found.labels if label != found.best]
     gaps = [found.gap(best, other) for other in others]

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
-from jointmdp.envs.fingerprints import fingerprint
-from jointmdp.envs.keepers import Arrival, CopyKeeper
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.streams import SpaceWatch, Streams, discovered
-from jointmdp.envs.wrapper_stack import copied_value
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.gym.keepers import Arrival, CopyKeeper
+from jointmdp.simulators.gym.streams import SpaceWatch, Streams, discovered
+from jointmdp.simulators.gym.wrapper_stack import copied_value
+from jointmdp.simulators.noise import Noise
 
 EPISODES, STEPS = 2, 10  # how long a trial is
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp import checks
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Action, Simulator, Snapshot
 from jointmdp.errors import ModelError
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action, Simulator, Snapshot
 
 Agent = Callable[[Snapshot, Noise], Action]
 

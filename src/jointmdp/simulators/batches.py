@@ -19,15 +19,15 @@ from jax import Array
 from jointmdp import branches, kernels
 from jointmdp.branches import Block, Branches, States, World
 from jointmdp.checks import Sharing
-from jointmdp.envs.agents import as_agent
-from jointmdp.envs.jax_policies import NO_ACTION, Chooser, as_chooser
-from jointmdp.envs.jax_simulator import JaxSimulator, JaxState
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Action, Simulator
-from jointmdp.envs.table_simulator import TableSimulator, terminal_states
 from jointmdp.errors import ModelError
 from jointmdp.policies import as_policy
-from jointmdp.rollouts import STEP_LIMIT, Replications
+from jointmdp.simulators.agents import as_agent
+from jointmdp.simulators.jax_policies import NO_ACTION, Chooser, as_chooser
+from jointmdp.simulators.jax_simulator import JaxSimulator, JaxState
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.rollouts import STEP_LIMIT, Replications
+from jointmdp.simulators.simulator import Action, Simulator
+from jointmdp.simulators.tables import TableSimulator, terminal_states
 
 KEPT = 4  # blocks remembered: whoever asks for a few replications at a time asks for the same block again
 

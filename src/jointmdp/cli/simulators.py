@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jointmdp.cli_errors import in_one_line
+from jointmdp.cli.errors import in_one_line
 
 if TYPE_CHECKING:
-    from jointmdp.envs.simulator import Simulator
+    from jointmdp.simulators.simulator import Simulator
 
 SIMULATORS = (
     "SIMULATOR is gymnasium:ID or gymnax:ID, with settings after commas (gymnasium:FrozenLake-v1,map_name=8x8), or a "
@@ -85,7 +85,7 @@ def compare(
       jointmdp compare gymnasium:FrozenLake-v1 --state 14 --actions down,right
       jointmdp compare gusty-cartpole --after 10 --executor processes
     """
-    from jointmdp.comparison import compare as run
+    from jointmdp.comparing.comparison import compare as run
     from jointmdp.envs.registry import open_named
     from jointmdp.errors import ModelError
 

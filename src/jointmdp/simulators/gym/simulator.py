@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from jointmdp import checks
 from jointmdp.checks import Sharing
-from jointmdp.envs.fingerprints import fingerprint
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Action, Outcome, Simulator, default_action_names
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, default_action_names
 
 try:
     import gymnasium
@@ -32,11 +32,11 @@ except ImportError as error:
 
 from gymnasium import Env, spaces
 
-from jointmdp.envs.keepers import Arrival, CopyKeeper, Keeper, LiveKeeper, ReplayKeeper
-from jointmdp.envs.live_states import PhysicsState, TableState, is_physics, is_stock_table, model_bytes
-from jointmdp.envs.streams import PlainLuck, named
-from jointmdp.envs.trials import explored, fault_of_copies
-from jointmdp.envs.wrapper_stack import constants, copied, copied_value, levels, taken_over
+from jointmdp.simulators.gym.keepers import Arrival, CopyKeeper, Keeper, LiveKeeper, ReplayKeeper
+from jointmdp.simulators.gym.live_states import PhysicsState, TableState, is_physics, is_stock_table, model_bytes
+from jointmdp.simulators.gym.streams import PlainLuck, named
+from jointmdp.simulators.gym.trials import explored, fault_of_copies
+from jointmdp.simulators.gym.wrapper_stack import constants, copied, copied_value, levels, taken_over
 
 Kind = Literal["table", "mujoco", "copy", "replay", "hooks"]
 

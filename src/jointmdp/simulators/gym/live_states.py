@@ -14,10 +14,10 @@ from gymnasium import Env
 
 from jointmdp import checks
 from jointmdp.checks import Floats
-from jointmdp.envs.fingerprints import fingerprint
-from jointmdp.envs.wrapper_stack import PLAIN, SETUP, set_state_of, state_of
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.gym.wrapper_stack import PLAIN, SETUP, set_state_of, state_of
 
 STOCK_TABLES = "gymnasium.envs.toy_text"
 # What an environment remembers only in order to draw it.

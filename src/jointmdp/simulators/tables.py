@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.checks import Bools, Floats
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Outcome, Simulator
 from jointmdp.intervals import Interval
 from jointmdp.model import ActionLike, JointMDP, StateLike
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Outcome, Simulator
 
 
 class TableSimulator(Simulator):

@@ -27,13 +27,13 @@ import scipy.stats
 
 from jointmdp import estimates
 from jointmdp.checks import Floats, Sharing
-from jointmdp.comparison import Alternative, Comparison, PairedGap, Verdict
+from jointmdp.comparing.comparison import Alternative, Comparison, PairedGap, Verdict
+from jointmdp.comparing.stopping import POWER, SAFETY, Ladder, Looks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened, samples
 from jointmdp.intervals import Interval
 from jointmdp.progress import Meter
-from jointmdp.rollouts import Sampler
-from jointmdp.stopping import POWER, SAFETY, Ladder, Looks
+from jointmdp.simulators.rollouts import Sampler
 
 FEW = 30  # differing replications below which the size of a difference is unknown
 MANY = 300  # differing replications from which on the usual intervals need no help

@@ -267,7 +267,7 @@ def compare(
         seed: replication i depends on the seed and i alone.
         executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
-    from jointmdp.deciding import Rules, decide
+    from jointmdp.comparing.deciding import Rules, decide
     from jointmdp.simulation import alternatives
 
     most = checks.as_count("max_replications", max_replications, least=2)

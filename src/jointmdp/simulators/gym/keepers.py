@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from gymnasium import Env
 
-from jointmdp.envs.fingerprints import fingerprint
-from jointmdp.envs.live_states import readable
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.streams import Luck, PlainLuck, Streams
-from jointmdp.envs.wrapper_stack import SETUP, constants, copied, copied_value, levels, set_state_of, state_of
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.gym.live_states import readable
+from jointmdp.simulators.gym.streams import Luck, PlainLuck, Streams
+from jointmdp.simulators.gym.wrapper_stack import SETUP, constants, copied, copied_value, levels, set_state_of, state_of
+from jointmdp.simulators.noise import Noise
 
 Kept = Any
 POOL = 4  # live environments of a `ReplayKeeper`: a pair's two branches, and what is asked in between

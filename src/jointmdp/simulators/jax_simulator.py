@@ -17,11 +17,11 @@ from jax import Array
 
 from jointmdp import checks
 from jointmdp.checks import Floats, Sharing
-from jointmdp.envs import pytrees
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Action, Draws, Outcome, Simulator, default_action_names
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
+from jointmdp.simulators import pytrees
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action, Draws, Outcome, Simulator, default_action_names
 
 StepFunction = Callable[[Array, Any, Any], tuple[Any, ...]]
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from jointmdp import checks
 from jointmdp.checks import Floats, Sharing
-from jointmdp.envs.fingerprints import fingerprint
-from jointmdp.envs.noise import Noise
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.noise import Noise
 
 Snapshot = Any
 Action = Any
@@ -110,7 +110,7 @@ class Simulator(ABC):
 
     def walk(self, policy: Any, steps: int, seed: int = 0) -> Snapshot:
         """The state after `steps` steps under a policy from the start; earlier where the episode ends."""
-        from jointmdp.envs.agents import as_agent
+        from jointmdp.simulators.agents import as_agent
 
         choose = as_agent(policy, self)
         state = self.reset(seed)

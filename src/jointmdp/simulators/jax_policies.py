@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp.envs.agents import SUM_TOLERANCE, arity
-from jointmdp.envs.jax_simulator import JaxSimulator
 from jointmdp.errors import ModelError
+from jointmdp.simulators.agents import SUM_TOLERANCE, arity
+from jointmdp.simulators.jax_simulator import JaxSimulator
 
 NO_ACTION = -1  # what the policy's mistakes come to: a step with it pays NaN, and the engine's caller says so
 

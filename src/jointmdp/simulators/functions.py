@@ -9,10 +9,10 @@ import numpy as np
 
 from jointmdp import checks
 from jointmdp.checks import Sharing
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Outcome, Simulator, Snapshot, default_action_names
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Outcome, Simulator, Snapshot, default_action_names
 
 Draw = Callable[[np.random.Generator], Any]
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp.checks import Floats, Ints, Sharing
-from jointmdp.envs.agents import Agent
-from jointmdp.envs.fingerprints import fingerprint
-from jointmdp.envs.noise import Noise
-from jointmdp.envs.simulator import Action, Outcome, Simulator, Snapshot
 from jointmdp.errors import ModelError
+from jointmdp.simulators.agents import Agent
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
 STEP_LIMIT = 100_000  # an episode longer than this was probably never meant to end
 LEAST_TAIL = 1e-10  # what is left out of an endless return, as a fraction of the largest possible one

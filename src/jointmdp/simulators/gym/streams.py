@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import Env, Space
 
-from jointmdp.envs.noise import Noise, words_taken
-from jointmdp.envs.wrapper_stack import Memo, levels, spaces_of
 from jointmdp.errors import ModelError
+from jointmdp.simulators.gym.wrapper_stack import Memo, levels, spaces_of
+from jointmdp.simulators.noise import Noise, words_taken
 
 MAIN = "np_random"  # the stream that Gymnasium gives every environment
 DEPTH = 4  # attributes of attributes that are searched

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jointmdp import __version__, cli_simulators
-from jointmdp.cli_errors import in_one_line
+from jointmdp import __version__
+from jointmdp.cli import simulators
+from jointmdp.cli.errors import in_one_line
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -27,8 +28,8 @@ def main() -> None:
     """What would the other actions have brought, under the same luck?"""
 
 
-main.add_command(cli_simulators.audit)
-main.add_command(cli_simulators.compare)
+main.add_command(simulators.audit)
+main.add_command(simulators.compare)
 
 
 @main.command()
@@ -242,7 +243,3 @@ def _index(names: tuple[str, ...] | None, text: str, index: Callable[[int | str]
     """A name, or else a number; a state called "3" is meant before the state with that index."""
     is_number = text not in (names or ()) and text.removeprefix("-").isdecimal()
     return index(int(text) if is_number else text)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,5 @@
+"""``python -m jointmdp.cli``."""
+
+from jointmdp.cli import main
+
+main()

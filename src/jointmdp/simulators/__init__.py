@@ -1,0 +1,1 @@
+"""Simulators: the protocol, its adapters, and pair simulation on any of them."""

@@ -1,0 +1,1 @@
+"""Gymnasium environments as simulators: bringing a state back, and giving a step its luck."""

@@ -440,16 +440,73 @@ def test_identity_with_hooks_is_a_function_of_what_they_read() -> None:
         set_state=cartpole_set,
         identity=lambda state: bool(state[0] > 0),
     )
-    assert {simulator.identity(simulator.reset(seed)) for seed in range(20)} == {True, False}
+    assert {simulator.identity(simulator.reset(seed)) for seed in range(20)} == {(True, False), (False, False)}
 
 
 def test_identity_without_hooks_is_a_function_of_the_environment() -> None:
     simulator = GymnasiumSimulator("CartPole-v1", identity=lambda env: round(float(env.unwrapped.state[0]), 2))
     state = simulator.reset()
-    assert simulator.identity(state) == round(float(simulator.observe(state)[0]), 2)
+    assert simulator.identity(state) == (round(float(simulator.observe(state)[0]), 2), False)
 
 
 # -- copies ------------------------------------------------------------------------------------------------------
+
+
+class Tied(gymnasium.Env[Any, Any]):
+    """Its moves are functions that hold on to the environment, which no deep copy follows."""
+
+    action_space, observation_space = spaces.Discrete(2), spaces.Box(-99.0, 99.0, (), np.float64)
+
+    def __init__(self) -> None:
+        self.x = 0
+        self.moves = {0: lambda: self.move(-1), 1: lambda: self.move(1)}
+
+    def move(self, by: int) -> None:
+        self.x += by
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x = 0
+        return np.float64(0), {}
+
+    def step(self, action: Any) -> Any:
+        self.moves[int(action)]()
+        return np.float64(self.x), float(self.x), False, False, {}
+
+
+def test_functions_that_hold_on_to_the_environment_forbid_copies() -> None:
+    env = Tied()
+    env.reset()
+    simulator = GymnasiumSimulator(env)
+    assert simulator.state_kind == "replay"
+    assert "moves" in simulator.state_reason
+    assert [each.reward for each in simulator.query(simulator.reset(), [0, 1], Noise(1))] == [-1.0, 1.0]
+
+
+class Knowing(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Knows another level by a name of its own."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.core, self.below = env.unwrapped, env
+
+    def step(self, action: Any) -> Any:
+        observation, _, *rest = self.env.step(action)
+        return observation, 100.0 * self.below._elapsed_steps + float(getattr(self.core, "s", 0)), *rest
+
+
+@pytest.mark.parametrize(("name", "kind"), [("FrozenLake-v1", "table"), ("CartPole-v1", "copy")])
+def test_wrappers_that_know_another_level_go_on_knowing_it(name: str, kind: str) -> None:
+    env = Knowing(gymnasium.make(name))
+    env.reset(seed=0)
+    simulator = GymnasiumSimulator(env)
+    assert simulator.state_kind == kind
+    state = simulator.reset()
+    for count in (1, 2, 3):
+        (found,) = simulator.query(state, [1], Noise(count))
+        where = simulator.observe(found.state) if kind == "table" else 0
+        assert found.reward == 100.0 * count + where
+        state = found.state
 
 
 def test_states_that_are_the_same_have_the_same_identity() -> None:

@@ -505,7 +505,7 @@ def test_gymnax_cart_pole() -> None:
     """No luck but the start: the two engines take the same steps, and the time limit ends what does not fall."""
     simulator = gymnax_simulator("CartPole-v1")
     assert simulator.action_names == ("action 0", "action 1")
-    state = simulator.reset(3)
+    state = simulator.reset(4)
 
     def balance(seen: jax.Array) -> jax.Array:
         return (seen[2] + seen[3] > 0).astype(int)

@@ -37,6 +37,7 @@ def test_the_same_noise_gives_the_same_numbers_however_often_it_is_asked():
     assert not np.array_equal(first[0], first[1])
     assert not np.array_equal(first[0], Noise("noise", 3, 2).rng.random(5))
     assert Noise(1, 23).address != Noise(12, 3).address
+    assert Noise(np.int64(1), 23).address == Noise(1, 23).address
 
 
 def test_a_stream_that_draws_more_does_not_shift_another():
@@ -91,7 +92,7 @@ class Named(list):
 PAIRS = [
     (1, True),
     (1, 1.0),
-    (0.0, -0.0),
+    (math.sin, math.cos),
     ("1", 1),
     ([1, 2], (1, 2)),
     ([1, [2]], [[1], 2]),
@@ -117,10 +118,11 @@ def test_things_that_differ_have_other_fingerprints(one, other):
 
 def test_things_that_hold_the_same_have_one_fingerprint():
     shared = np.arange(3)
-    one = Thing(a={"x": 1, "y": 2}, b=[shared, shared], rng=np.random.default_rng(1), f=lambda: 0)
-    other = Thing(b=[np.arange(3), np.arange(3)], a={"y": 2, "x": 1}, rng=np.random.default_rng(2), f=lambda: 1)
+    one = Thing(a={"x": 1, "y": 2}, b=[shared, shared], rng=np.random.default_rng(1), f=math.sin)
+    other = Thing(b=[np.arange(3), np.arange(3)], a={"y": 2, "x": 1}, rng=np.random.default_rng(2), f=math.sin)
     assert fingerprint(one) == fingerprint(other)
     assert fingerprint({3, 1, 2}) == fingerprint({2, 3, 1})
+    assert fingerprint((5, 0.0, np.zeros(2))) == fingerprint((np.int64(5), -0.0, -np.zeros(2)))
     one.last, other.last = 1, 2
     assert fingerprint(one, frozenset({"last"})) == fingerprint(other, frozenset({"last"}))
 
@@ -275,7 +277,9 @@ def _ruin(fortune, bold, wins):
 def test_episodes_end_by_themselves_without_discount(sharing):
     """Gambler's ruin with p = 0.4: bold play wins from 1 with p², timid play with (r−1)/(r⁴−1), r = q/p."""
     p = 0.4
-    game = FunctionSimulator(_ruin, lambda rng: rng.random() < p, start=1, actions=["timid", "bold"], sharing=sharing)
+    game = FunctionSimulator(
+        _ruin, lambda rng: rng.random() < p, start=1, actions={"timid": False, "bold": True}, sharing=sharing
+    )
     found = alternatives(game, policies={"timid": "timid", "bold": "bold"}, state=game.at(1), seed=4)
     run = found.sampler(0, 3000, sharing)
     r = (1 - p) / p
@@ -391,7 +395,7 @@ def test_no_seed_is_used_twice():
     [
         ({"source": newsvendor}, "needs the decisions"),
         ({"source": newsvendor, "decisions": [1]}, "at least two"),
-        ({"source": newsvendor, "decisions": [1, 1]}, "names of their own"),
+        ({"source": newsvendor, "decisions": [1, 1]}, "the same name"),
         ({"source": newsvendor, "decisions": [1, 2], "horizon": 3}, "leave policy, state and so on"),
         ({"source": newsvendor, "decisions": [1, 2], "sharing": "state"}, "shows no states"),
         ({"source": jm.inventory()[0], "decisions": [1, 2]}, "function run"),

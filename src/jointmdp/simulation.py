@@ -92,8 +92,8 @@ def alternatives(
     gamma = simulator.discount if discount is None else checks.as_discount(discount)
     is_batch = isinstance(simulator, TableSimulator | JaxSimulator)
     limit, cut = _horizon(gamma, horizon, BATCH_TAIL if is_batch else TAIL)
-    if state is not None and isinstance(simulator, TableSimulator):
-        state = simulator.at(state)
+    if state is not None:
+        state = simulator.snapshot(state)
     first: tuple[Action, ...] | None = None
     named: dict[str, Any] = {}
     if policies is not None:
@@ -287,8 +287,10 @@ def _named(what: str, given: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any
         named = {_label(value, i): value for i, value in enumerate(given)}
     else:
         raise ModelError(f"{what} must be a sequence, or a dictionary with their names, not {given!r}")
-    if len(named) < 2 or len(named) < len(given):
-        raise ModelError(f"{what} must be at least two, with names of their own; give a dictionary {{name: value}}")
+    if len(given) < 2:
+        raise ModelError(f"comparing takes at least two {what}, not {len(given)}")
+    if len(named) < len(given):
+        raise ModelError(f"two {what} have the same name; give a dictionary with names of their own, {{name: value}}")
     return named
 
 

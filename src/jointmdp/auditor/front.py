@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ MOST_ACTIONS = 4  # of a state in one query; other walks look at others
 LONG_WALK = 300  # steps of the one walk that looks for an end
 LONG_WALK_SECONDS = 0.5
 MOST_STATES = 1_000
+SEEDS = 8  # tried on a run function, to see whether its outcome changes with the seed
 LEAST_SAMPLES = 12  # two different constants then have level 2 / C(24, 12), below 1e-6: even so few tell them apart
 
 
@@ -52,7 +53,7 @@ def audit(
     *,
     policy: Any = "uniform",
     actions: Sequence[Action] | None = None,
-    decisions: Sequence[Any] | None = None,
+    decisions: Mapping[str, Any] | Sequence[Any] | None = None,
     seed: int = 0,
     num_states: int | None = None,
     num_samples: int | None = None,
@@ -172,6 +173,10 @@ class _Audit:
         is_settled = "fail" not in (restore.status, self.checks["history"].status)
         self._check_queries(is_settled)
         self._add(queries.check_noise(probe, self.spots, self.plan.draws))
+        if isinstance(self.simulator, _RunSimulator) and self.simulator.ignores_seed:
+            cause = "make every generator in it from the seed that it is given"
+            message = f"no outcome changed over {SEEDS} seeds"
+            self._add(Check("noise", "warn", message, cause, "seed ignored"))
         self._check_law()
         self._check_identity(is_settled)
         self._find_ends()
@@ -294,10 +299,17 @@ class _Audit:
 class _RunSimulator(Simulator):
     """A plain function of a decision and a seed: one step and over."""
 
-    def __init__(self, run: Callable[[Any, int], Any], decisions: Sequence[Any]) -> None:
-        self.run, self.decisions = run, list(decisions)
+    def __init__(self, run: Callable[[Any, int], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
+        named = decisions if isinstance(decisions, Mapping) else {str(each): each for each in decisions}
+        self.run, self.decisions = run, list(named.values())
         self.name = str(getattr(run, "__name__", "run"))
-        self.action_names = tuple(map(str, self.decisions))
+        self.action_names = tuple(map(str, named))
+
+    @property
+    def ignores_seed(self) -> bool:
+        """Whether no decision's outcome changes with the seed."""
+        seeds = [Noise("seed", i).seed for i in range(SEEDS)]
+        return all(len({float(self.run(each, seed)) for seed in seeds}) == 1 for each in self.decisions)
 
     def start(self, noise: Noise) -> Snapshot:
         return False
@@ -312,7 +324,7 @@ class _RunSimulator(Simulator):
         return bool(state)
 
 
-def _as_simulator(given: Any, decisions: Sequence[Any] | None) -> Simulator:
+def _as_simulator(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
     if isinstance(given, Simulator):
         return given
     if decisions is not None:

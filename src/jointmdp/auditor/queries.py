@@ -151,6 +151,16 @@ def check_noise(probe: Probe, spots: Sequence[Spot], draws: int) -> Check:
                 taken.append(noise.taken)
                 streams.update(noise.taken)
                 ways |= noise.others
+            sources = [set(found) for found in taken if found]
+            if len(sources) > 1 and not set.intersection(*sources):
+                names = ", ".join(sorted(set().union(*sources)))
+                return Check(
+                    "noise",
+                    "warn",
+                    f"the actions draw from streams of their own: {names} ({spot.label})",
+                    "luck drawn under another name for every action is not shared: name streams by their source",
+                    "luck not shared",
+                )
             for name in sorted(set().union(*taken)):
                 counts = [found.get(name, 0) for found in taken]
                 low, high = counts.index(min(counts)), counts.index(max(counts))
@@ -165,7 +175,9 @@ def check_noise(probe: Probe, spots: Sequence[Spot], draws: int) -> Check:
         return _out_of_step(probe, doubts, streams)
     if ways and not streams:
         words = " and ".join(f"noise.{way}" for way in sorted(ways))
-        return Check("noise", "pass", f"the noise is taken as {words}, the same for every action: no draws to count")
+        if ways == {"uniform"}:
+            return Check("noise", "pass", "each step takes one uniform number, the same for every action")
+        return skipped("noise", f"the noise is taken as {words}: what is drawn from it cannot be counted")
     if not streams:
         return Check("noise", "pass", "no action takes any noise: the steps are deterministic")
     named = ", ".join(sorted(streams))

@@ -93,12 +93,10 @@ class PairedGap:
 
     @property
     def replications_unpaired(self) -> float:
-        """About how many replications the same precision would take with luck of their own."""
-        if not math.isfinite(self.half_width) or self.half_width_unpaired == 0:
-            return float(self.replications)
-        if self.half_width == 0:
-            return math.inf
-        return self.replications * (self.half_width_unpaired / self.half_width) ** 2
+        """About how many replications the same precision takes with luck of their own: the ratio of variances."""
+        if self.std == 0:
+            return math.inf if self.std_unpaired > 0 else float(self.replications)
+        return self.replications * (self.std_unpaired / self.std) ** 2
 
     def reversed(self) -> PairedGap:
         """The same gap seen from the other alternative."""
@@ -137,6 +135,8 @@ class Comparison:
     """Whether the intervals hold for every number of replications, from known bounds of the returns."""
     seconds: float
     seed: int | None = None
+    beside: int = 0
+    """Replications from which the standard deviations under other kinds of sharing are."""
     remark: str = ""
 
     @property
@@ -156,7 +156,7 @@ class Comparison:
 
     def gap(self, label: str | int, other: str | int) -> PairedGap:
         """What one alternative, by name or place, brings more than another."""
-        i, j = (checks.as_index("alternative", each, self.labels, len(self.labels)) for each in (label, other))
+        i, j = (self._place(each) for each in (label, other))
         if i == j:
             raise ModelError(f"{self.labels[i]} is compared with itself; the gap is zero")
         low, high = min(i, j), max(i, j)
@@ -194,8 +194,8 @@ class Comparison:
             if self.indifference is not None and best in (gap.label, gap.other):
                 aim = min(aim, abs(gap.mean) + self.indifference)
             if aim > 0:  # the pair that is farthest from its aim sets the number, now as then
-                paired = max(paired, gap.half_width / aim)
-                unpaired = max(unpaired, gap.half_width_unpaired / aim)
+                paired = max(paired, gap.std / aim)
+                unpaired = max(unpaired, gap.std_unpaired / aim)
         if not math.isfinite(paired) or unpaired == 0:
             return float(self.replications)
         if paired == 0:
@@ -219,6 +219,11 @@ class Comparison:
         from jointmdp.report.comparison_figure import draw
 
         return draw(self)
+
+    def _place(self, label: str | int) -> int:
+        """By name, also where names are numbers; else by place."""
+        named = str(label) if str(label) in self.labels else label
+        return checks.as_index("alternative", named, self.labels, len(self.labels))
 
     def _lead(self, i: int) -> float:
         """Mean lead over the first alternative: exact where returns themselves would round."""
@@ -284,7 +289,7 @@ def compare(
     return decide(
         found.sampler,
         found.labels,
-        rules._replace(cut=found.cut),
+        rules._replace(cut=found.cut, return_bound=found.return_bound),
         sharing=found.sharing,
         can_share=found.can_share,
         title=found.title,

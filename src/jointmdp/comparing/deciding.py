@@ -36,7 +36,9 @@ from jointmdp.progress import Meter
 from jointmdp.simulators.rollouts import Sampler
 
 FEW = 30  # differing replications below which the size of a difference is unknown
+BESIDE = 5  # pilots, at most, that the other kinds of sharing are looked at with
 MANY = 300  # differing replications from which on the usual intervals need no help
+JITTER = 1e-3  # of the range of returns: gaps closer together than this say nothing of how large one can be
 ROUNDING = 1e-12  # gaps that differ by less, relative to the largest return, are the same
 # By default, of the median standard deviation of the returns: too little to be seen in any one return, and yet even
 # ties with luck of their own, whose gap has √2 times that deviation, end after some 8,000 replications.
@@ -55,6 +57,8 @@ class Rules(NamedTuple):
     """What every return lies in, where that is known: intervals then hold for every number of replications."""
     cut: float = 0.0
     """Discount weight of what is left out at the end of each return; intervals allow for it."""
+    return_bound: float | None = None
+    """The largest absolute return, where that is known; otherwise what is left out is judged by the returns seen."""
 
 
 class _Sample(NamedTuple):
@@ -107,7 +111,7 @@ def decide(
     beside: dict[Sharing, Floats] = {sharing: sample.leads}
     for other in ("state", "time"):
         if other in can_share and other not in beside:
-            beside[other] = sampler(0, min(size, rules.pilot), other).leads
+            beside[other] = sampler(0, min(size, BESIDE * rules.pilot), other).leads
     second = looks.error((1 - rules.confidence) / (3 * len(pairs) + 4 * len(labels)))
     return Comparison(
         title=title,
@@ -123,6 +127,7 @@ def decide(
         is_exact=rules.bounds is not None,
         seconds=time.monotonic() - began,
         seed=seed,
+        beside=min(size, BESIDE * rules.pilot) if len(beside) > 1 else 0,
         remark=remark,
     )
 
@@ -174,8 +179,15 @@ def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, rules: Ru
     if rules.bounds is not None:
         width = rules.bounds.width
         found = _bounded(gaps, Interval(-width, width), error)
-    left_out = rules.cut * (spread if rules.bounds is None else rules.bounds.width) if rules.cut > 0 else 0.0
+    left_out = _left_out(rules, spread if rules.bounds is None else rules.bounds.width, 2)
     return Interval(found.lower - left_out, found.upper + left_out)
+
+
+def _left_out(rules: Rules, seen: float, returns: int) -> float:
+    """What the cut can add to a sum or difference of so many returns."""
+    if rules.cut == 0:
+        return 0.0
+    return rules.cut * (seen if rules.return_bound is None else returns * rules.return_bound)
 
 
 def mean_of(values: Floats, lowest: float, highest: float, error: float) -> Interval:
@@ -183,9 +195,9 @@ def mean_of(values: Floats, lowest: float, highest: float, error: float) -> Inte
     if not math.isfinite(highest - lowest):
         return Interval(-math.inf, math.inf)
     usual = float(np.median(values))
-    is_usual = np.abs(values - usual) <= ROUNDING * max(abs(lowest), abs(highest))
-    differing = len(values) - int(np.count_nonzero(is_usual))
-    values = np.where(is_usual, usual, values)
+    # A little jitter must not make a gap that is nearly constant look like one whose size is known.
+    differing = int(np.count_nonzero(np.abs(values - usual) > JITTER * (highest - lowest)))
+    values = np.where(np.abs(values - usual) <= ROUNDING * max(abs(lowest), abs(highest)), usual, values)
     if differing < FEW:
         return estimates.unseen_interval(values, lowest, highest, 1 - error)
     found = estimates.mean_interval(values, 1 - error)
@@ -213,8 +225,9 @@ def _alternative(sample: _Sample, labels: Sequence[str], i: int, error: float, r
     """Mean return and probability of being best, where equal firsts share the first place."""
     values, n = sample.returns[:, i], len(sample.returns)
     found = _mean_return(sample, i, error) if rules.bounds is None else _bounded(values, rules.bounds, error)
-    left_out = rules.cut * float(np.abs(sample.returns).max())
-    is_first = sample.leads == sample.leads.max(axis=1, keepdims=True)
+    left_out = _left_out(rules, float(np.abs(sample.returns).max()), 1)
+    behind = sample.leads.max(axis=1, keepdims=True) - sample.leads
+    is_first = behind <= ROUNDING * float(np.abs(sample.returns).max())
     firsts = is_first.sum(axis=1)
     share = is_first[:, i] / firsts
     alone, first = (
@@ -226,7 +239,7 @@ def _alternative(sample: _Sample, labels: Sequence[str], i: int, error: float, r
         labels[i],
         float(values.mean()),
         Interval(found.lower - left_out, found.upper + left_out),
-        float(values.std(ddof=1)),
+        _std(values, ROUNDING * float(np.abs(sample.returns).max())),
         float(share.mean()),
         Interval(max(mean_share.lower, alone.lower), min(mean_share.upper, first.upper)),
     )
@@ -243,10 +256,10 @@ def _gap(
     rules: Rules,
 ) -> PairedGap:
     i, j = pair
-    gaps, n = sample.leads[:, i] - sample.leads[:, j], len(sample.leads)
-    least = ROUNDING * float(np.abs(sample.returns).max())
+    n, least = len(sample.leads), ROUNDING * float(np.abs(sample.returns).max())
+    gaps = _without_rounding(sample.leads[:, i] - sample.leads[:, j], least)
     deviations = {kind: _std(leads[:, i] - leads[:, j], least) for kind, leads in beside.items()}
-    unpaired = math.sqrt(float(sample.returns[:, [i, j]].var(axis=0, ddof=1).sum()))
+    unpaired = math.hypot(_std(sample.returns[:, i], least), _std(sample.returns[:, j], least))
     # What is left out can turn these round.
     open_ = (gaps != 0) & (np.abs(gaps) <= rules.cut * sample.range) if rules.cut > 0 else np.zeros(n, dtype=bool)
     signs = [gaps > 0, gaps == 0, gaps < 0]
@@ -281,6 +294,11 @@ def _unpaired_half(std: float, n: int, error: float, bounds: Interval | None) ->
         return float(scipy.stats.t.isf(error / 2, n - 1)) * std / math.sqrt(n)
     log = math.log(4 / error)
     return std * math.sqrt(2 * log / n) + 2 * bounds.width * 7 * log / (3 * (n - 1))
+
+
+def _without_rounding(gaps: Floats, least: float) -> Floats:
+    """Gaps with those that are rounding alone set to 0: the same sums in another order are a tie."""
+    return np.where(np.abs(gaps) <= least, 0.0, gaps)
 
 
 def _std(values: Floats, least: float) -> float:

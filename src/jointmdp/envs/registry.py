@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import re
 from collections.abc import Callable
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -95,8 +97,10 @@ def open_named(text: str) -> tuple[Simulator, Any]:
         return gusty_cartpole()
     if kind not in ("gymnasium", "gymnax"):
         if kind not in MODELS:
-            known = f"{', '.join(MODELS)}, gusty-cartpole, gymnasium:ID, gymnax:ID"
-            raise ModelError(f"unknown simulator {text!r}; known: {known}")
+            known = f"known: {', '.join(MODELS)}, gusty-cartpole, gymnasium:ID, gymnax:ID"
+            close = difflib.get_close_matches(kind, [*MODELS, "gusty-cartpole", "gymnasium", "gymnax"], n=1)
+            close = [f"gymnasium:{text}"] if re.fullmatch(r"[\w/]+-v\d+", text) else close
+            raise ModelError(f"unknown simulator {text!r}; {f'did you mean {close[0]}?' if close else known}")
         name, settings = parse(text)
         model, policy = make(name, **settings)
         simulator: Simulator = TableSimulator(model)

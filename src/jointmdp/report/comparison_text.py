@@ -113,7 +113,8 @@ def guarantee(found: Comparison) -> str:
         return text + "for every number of replications, from the bounds given on the returns."
     return text + (
         "approximately, as is true of Student's interval. Where fewer than 30 replications differ, it is assumed that "
-        "no unseen gap is larger than the range of the returns."
+        "no unseen gap is larger than the range of the returns. No sample excludes what happens less than once in "
+        f"{max(1, round(found.replications / 3)):,} replications and outweighs all the rest."
     )
 
 
@@ -124,9 +125,17 @@ def _legend(found: Comparison) -> str:
     if any(gap.std_time is not None for gap in found.gaps):
         kinds += ", and at the same time"
     return (
-        f"± is the standard deviation of one return or one gap: {kinds}. P(better) counts replications in which it "
-        "brings more, P(tie) those in which both bring exactly the same; P(best) shares equal firsts equally."
+        f"± is the standard deviation of one return or one gap: {kinds}{_beside(found)}. P(better) counts "
+        "replications in which it brings more, P(tie) those in which both bring exactly the same; P(best) shares equal "
+        "firsts equally."
     )
+
+
+def _beside(found: Comparison) -> str:
+    """How many replications stand behind the kinds of sharing that were only looked at."""
+    if not found.beside or found.beside >= found.replications:
+        return ""
+    return f" (what was not sampled itself: from {found.beside:,} replications)"
 
 
 def _alternative_rows(found: Comparison) -> list[list[str]]:
@@ -180,6 +189,8 @@ def _paragraph(text: str) -> str:
 
 def _number(value: float, precision: float) -> str:
     """`value` with two digits of `precision`."""
+    if value == 0:
+        return "0"
     if not math.isfinite(value) or not math.isfinite(precision) or precision <= 0:
         return f"{value + 0.0:.6g}"
     digits = 1 - math.floor(math.log10(precision))

@@ -48,6 +48,8 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
         array = np.asarray(policy)
     except ValueError:
         array = np.asarray(None)
+    if array.dtype.kind in "US" and array.ndim == 1:
+        array = np.array([simulator.action_index(name) for name in array.tolist()])
     if array.dtype.kind in "fiub" and array.ndim in (1, 2) and simulator.action_names is not None:
         return _tabular(array, simulator)
     raise ModelError(f"the policy is {policy!r}; give {FORMS}")
@@ -144,7 +146,10 @@ def _checked(action: Any, simulator: Simulator) -> Action:
     scalar = action.item() if isinstance(action, np.ndarray | np.generic) or hasattr(action, "item") else action
     if isinstance(scalar, float) and scalar.is_integer():
         scalar = int(scalar)
-    return checks.as_index("the policy's action", scalar, simulator.action_names, len(simulator.action_names))
+    try:
+        return checks.as_index("action", scalar, simulator.action_names, len(simulator.action_names))
+    except ModelError as error:
+        raise ModelError(f"the policy chose {action!r}: {error}") from None
 
 
 def _accepts(function: Callable[..., Any], name: str) -> bool:
@@ -161,4 +166,5 @@ def arity(function: Callable[..., Any]) -> int:
     except (TypeError, ValueError):
         return 1
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
+    # An rng with a default is still meant to be given: without it draws would not be reproducible.
+    return sum(p.kind in positional and (p.default is p.empty or p.name in ("rng", "key")) for p in parameters)

@@ -20,15 +20,16 @@ from jointmdp import branches, kernels
 from jointmdp.branches import Block, Branches, States, World
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.policies import as_policy
+from jointmdp.policies import as_policy, uniform_policy
 from jointmdp.simulators.agents import as_agent
 from jointmdp.simulators.jax_policies import NO_ACTION, Chooser, as_chooser
 from jointmdp.simulators.jax_simulator import JaxSimulator, JaxState
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.rollouts import STEP_LIMIT, Replications
+from jointmdp.simulators.rollouts import Replications
 from jointmdp.simulators.simulator import Action, Simulator
 from jointmdp.simulators.tables import TableSimulator, terminal_states
 
+STEP_LIMIT = 20_000  # an episode longer than this was probably never meant to end, and a block waits for its longest
 KEPT = 4  # blocks remembered: whoever asks for a few replications at a time asks for the same block again
 
 
@@ -257,12 +258,17 @@ def _table_rollout(
     discount: float,
 ) -> Made | None:
     """Tables under one policy in an array, from one state; the rest is for `rollouts`."""
-    is_array = isinstance(policies[0], np.ndarray | list | tuple)
-    if not is_array or actions is None or state is None or any(policy is not policies[0] for policy in policies):
+    model, policy = simulator.model.with_discount(discount), policies[0]
+    if isinstance(policy, str) and policy == "uniform" and policy not in (simulator.action_names or ()):
+        policy = uniform_policy(model)
+    elif isinstance(policy, str | int | np.integer):
+        action = model.action_index(policy if isinstance(policy, str) else int(policy))
+        policy = np.full(model.num_states, action) if model.available[:, action].all() else None
+    is_array = isinstance(policy, np.ndarray | list | tuple)
+    if not is_array or actions is None or state is None or any(other is not policies[0] for other in policies):
         return None
-    model = simulator.model.with_discount(discount)
     is_terminal, s = terminal_states(model), simulator.at(state)
     first = [model.action_index(action, s) for action in actions]
     with kernels.float64():
-        world = branches.table_world(model, as_policy(model, policies[0]), is_terminal)
+        world = branches.table_world(model, as_policy(model, policy), is_terminal)
     return world, lambda sharing, key, count: branches.start(s, first, count, sharing, bool(is_terminal[s]))

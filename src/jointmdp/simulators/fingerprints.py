@@ -1,8 +1,9 @@
 """A hash of what an object holds, for telling whether two states are the same.
 
-Numbers, texts, arrays, containers and the attributes of objects count, with types and shapes. What is not state does
-not: random generators (each step brings its own noise), functions, modules, classes and locks. Two objects that hold
-the same are the same, wherever they were made; the bytes of a pickle also tell which parts are shared.
+Numbers, texts, arrays, containers and the attributes of objects count, with types and shapes; functions and classes
+count by their names. What is not state does not count: random generators (each step brings its own noise) and modules.
+Two objects that hold the same are the same, wherever they were made; the bytes of a pickle also tell which parts are
+shared.
 """
 
 from __future__ import annotations
@@ -23,10 +24,6 @@ _IGNORED = (
     np.random.RandomState,
     np.random.BitGenerator,
     types.ModuleType,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    type,
 )
 DEPTH = 50  # nesting beyond which an object cannot be meant as a state
 
@@ -42,13 +39,20 @@ def _feed(digest: Any, value: Any, ignored: frozenset[str], seen: dict[int, int]
     if value is None or isinstance(value, bool | int | str | bytes):
         digest.update(f"{type(value).__name__}:{value!r};".encode())
         return
+    if isinstance(value, np.integer | np.bool_ | np.float64):
+        _feed(digest, value.item(), ignored, seen, depth)
+        return
     if isinstance(value, float):
-        digest.update(b"float:" + struct.pack("<d", value))
+        digest.update(b"float:" + struct.pack("<d", value + 0.0))  # −0 is 0
+        return
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type):
+        digest.update(f"code:{value.__module__}.{value.__qualname__};".encode())
         return
     if isinstance(value, _IGNORED):
         return
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "O":
         array = np.ascontiguousarray(value)
+        array = array + 0.0 if array.dtype.kind == "f" else array  # −0 is 0
         digest.update(f"array:{array.dtype.str}{array.shape};".encode())
         digest.update(array.tobytes())
         return

@@ -30,8 +30,9 @@ class Noise:
 
     __slots__ = ("_streams", "address")
 
-    def __init__(self, *parts: int | str | bytes) -> None:
-        self.address = _digest(repr(parts).encode())
+    def __init__(self, *parts: int | str | bytes | np.integer[Any]) -> None:
+        plain = tuple(int(part) if isinstance(part, np.integer) else part for part in parts)
+        self.address = _digest(repr(plain).encode())
         self._streams: dict[str, np.random.Generator] = {}
 
     @property
@@ -60,8 +61,9 @@ class Noise:
     def key(self) -> Array:
         """The same draw as a JAX key."""
         import jax
+        import jax.numpy as jnp
 
-        return jax.random.key(int.from_bytes(self.address[:8], "little") >> 1)
+        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(self.address[:8], dtype=np.uint32)))
 
     def fresh(self) -> Noise:
         """The same draw, from its beginning."""

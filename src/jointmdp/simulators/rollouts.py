@@ -8,6 +8,7 @@ Replication i depends on the seed and i alone, so any part of a simulation can b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -119,7 +120,11 @@ class Rollout:
         labels = {j: simulator.identity(outcome.state) for j, outcome in outcomes.items()}
         for j, first in enumerate(leader):
             states[j], names[j] = outcomes[first].state, labels[first]
-        return [float(outcomes[first].reward) for first in leader]
+        rewards = [float(outcomes[first].reward) for first in leader]
+        if not all(map(math.isfinite, rewards)):
+            place = f"step {t} of replication {index} of {simulator.name}"
+            raise ModelError(f"{place} paid {rewards}; rewards must be finite numbers")
+        return rewards
 
     def _choose(self, index: int, t: int, states: list[Snapshot], leader: list[int], actions: list[Action]) -> None:
         """The next action of each branch that is its own, in place; those that are one with another follow it."""

@@ -100,11 +100,17 @@ class Simulator(ABC):
         """The starting state of a seed."""
         return self.start(Noise("start", checks.as_count("seed", seed, 0)))
 
+    def snapshot(self, state: Any) -> Snapshot:
+        """A snapshot from what a user calls a state: one of `reset`, `walk` or `at`, or what `at` takes."""
+        at = getattr(self, "at", None)
+        return state if at is None else at(state)
+
     def sample(self, state: Snapshot, actions: Sequence[Action], num_samples: int, seed: int = 0) -> Draws:
         """Independent samples of a query."""
         count = checks.as_count("num_samples", num_samples)
         seed = checks.as_count("seed", seed, 0)
-        rows = [self.query(state, actions, Noise("query", seed, i)) for i in range(count)]
+        place = self.snapshot(state)
+        rows = [self.query(place, actions, Noise("query", seed, i)) for i in range(count)]
         rewards = np.array([[outcome.reward for outcome in row] for row in rows], dtype=np.float64)
         return Draws(rewards, [tuple(outcome.state for outcome in row) for row in rows])
 

@@ -81,13 +81,15 @@ class LiveKeeper(Keeper):
         self.kind, self._get, self._put, self._name = kind, get, put, name
         outer = list(enumerate(levels(env)))[1:]
         self._wrappers = [(level, SETUP | streams.held_by(number)) for number, level in outer]
-        self._new = [state_of(level, skipped) for level, skipped in self._wrappers]
+        # A wrapper that knows another level by a name of its own goes on knowing it.
+        self._levels = {id(level): level for level in levels(env)}
+        self._new = [state_of(level, skipped, self._levels) for level, skipped in self._wrappers]
         env.reset(seed=0)  # some have nothing to read before
 
     def start(self, noise: Noise) -> Arrival:
         # A start must not depend on earlier episodes, of which some wrappers keep a memory (running means).
         for (level, skipped), state in zip(self._wrappers, self._new, strict=True):
-            set_state_of(level, state, skipped)
+            set_state_of(level, state, skipped, self._levels)
         observation, info = self._reset(self.env, noise)
         return Arrival(self.capture(), copied_value(observation, {}), 0.0, False, info)
 
@@ -100,7 +102,7 @@ class LiveKeeper(Keeper):
 
     def capture(self) -> Kept:
         """The live environment's state."""
-        around = tuple(state_of(level, skipped) for level, skipped in self._wrappers)
+        around = tuple(state_of(level, skipped, self._levels) for level, skipped in self._wrappers)
         return self._get(self.env), around
 
     def restore(self, kept: Kept) -> None:
@@ -108,7 +110,7 @@ class LiveKeeper(Keeper):
         value, around = kept
         self._put(self.env, value)
         for (level, skipped), state in zip(self._wrappers, around, strict=True):
-            set_state_of(level, state, skipped)
+            set_state_of(level, state, skipped, self._levels)
 
     def identity(self, kept: Kept) -> Hashable:
         value, around = kept

@@ -154,11 +154,13 @@ class GymnasiumSimulator(Simulator):
 
     def identity(self, state: EnvState) -> Hashable:
         """The user's, or a hash of all that is kept of the state."""
-        if self._identity is None:
+        if self._identity is not None:
+            kept = state.kept
             # The end of an episode is the end, however it looks from inside.
-            return self._keeper.identity(state.kept), state.is_over
-        kept = state.kept
-        return self._identity(kept[0] if isinstance(self._keeper, LiveKeeper) else kept)
+            return self._identity(kept[0] if isinstance(self._keeper, LiveKeeper) else kept), state.is_over
+        # Sensors may be noisy: a policy that saw something else goes on otherwise. A table shows its state.
+        seen = None if self._table is not None else fingerprint(state.observation)
+        return self._keeper.identity(state.kept), state.is_over, seen
 
     def available(self, state: EnvState) -> Sequence[Action]:
         """All actions, or those that the environment's ``action_mask`` advises."""
@@ -169,6 +171,17 @@ class GymnasiumSimulator(Simulator):
     def action_index(self, action: Action, state: EnvState | None = None) -> Action:
         """A mask says which actions the environment advises, not which it can take: Taxi masks what would fail."""
         return super().action_index(action)
+
+    def snapshot(self, state: Any) -> EnvState:
+        """A snapshot, or the number of a state of a table."""
+        if isinstance(state, EnvState):
+            return state
+        if self._table is not None and isinstance(state, int | np.integer):
+            return self.at(int(state))
+        raise ModelError(
+            f"{state!r} is no state of {self.name}: give what reset(seed), walk(policy, steps) or a query returned"
+            + (", or the number of a state" if self._table is not None else "")
+        )
 
     # -- beside the protocol -------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import random
 import re
 import sys
 import types
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -235,14 +236,16 @@ def _search(stack: Sequence[Any]) -> Iterator[tuple[Place, Any]]:
 def _parts(owner: Any) -> Iterator[tuple[Key, Any]]:
     if isinstance(owner, dict):
         return (((False, key), value) for key, value in owner.items())
-    if isinstance(owner, list | tuple):
+    if isinstance(owner, list | tuple | deque):
         return (((False, i), value) for i, value in enumerate(owner))
     return (((True, name), value) for name, value in vars(owner).items())
 
 
 def _is_searched(value: Any) -> bool:
     skipped = (Env, Space, type, types.ModuleType, types.FunctionType, np.ndarray)
-    return not isinstance(value, skipped) and (isinstance(value, dict | list | tuple) or hasattr(value, "__dict__"))
+    return not isinstance(value, skipped) and (
+        isinstance(value, dict | list | tuple | deque) or hasattr(value, "__dict__")
+    )
 
 
 def _is_source(name: str, value: Any) -> bool:

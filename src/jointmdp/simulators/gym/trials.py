@@ -13,7 +13,7 @@ from gymnasium import Env
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.gym.keepers import Arrival, CopyKeeper
 from jointmdp.simulators.gym.streams import SpaceWatch, Streams, discovered
-from jointmdp.simulators.gym.wrapper_stack import copied_value
+from jointmdp.simulators.gym.wrapper_stack import copied_value, tied_function
 from jointmdp.simulators.noise import Noise
 
 EPISODES, STEPS = 2, 10  # how long a trial is
@@ -57,6 +57,9 @@ def fault_of_copies(keeper: CopyKeeper, draw: Draw) -> str | None:
     Two copies of one state, and then the state itself, are stepped one after another. If they hold the whole state and
     share none of it, all three go the same way.
     """
+    tied = tied_function(keeper.env)
+    if tied is not None:
+        return f"the function {tied} holds on to the environment itself, and its copy would act on the original"
     for episode in range(EPISODES):
         try:
             at = keeper.start(Noise("trial", episode))

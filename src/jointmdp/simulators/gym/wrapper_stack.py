@@ -6,10 +6,12 @@ is kept level by level.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import types
+import weakref
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import gymnasium
@@ -42,6 +44,7 @@ PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)  # values that c
 # Attributes that are no state: how the environment was made, and what every episode has in common.
 _SETUP_OF_ENVS = ("spec", "metadata", "render_mode", "action_space", "observation_space", "_np_random_seed")
 _SETUP_OF_WRAPPERS = ("env", "_cached_spec", "_metadata", "_action_space", "_observation_space", "_saved_kwargs")
+REACH, MOST_OBJECTS = 4, 5_000  # how deep and how far functions are searched for
 SETUP = frozenset((*_SETUP_OF_ENVS, *_SETUP_OF_WRAPPERS, "_ezpickle_args", "_ezpickle_kwargs"))
 
 
@@ -62,14 +65,20 @@ def taken_over(env: Any, time_limit: bool) -> Env[Any, Any]:
     inner, *outer = levels(env)
     inner.render_mode = None
     dropped = BYSTANDERS if time_limit else (*BYSTANDERS, wrappers.TimeLimit)
+    successor: Memo = {}  # by the level that was, the one that stands in its place
     for level in outer:
         if not isinstance(level, dropped):
             own: Any = level
             if has_plain_state(level):
                 own = object.__new__(type(level))
                 vars(own).update(vars(level))
+            # A wrapper may know a level by a name of its own beside `env`.
+            for name, value in vars(own).items():
+                if id(value) in successor:
+                    vars(own)[name] = successor[id(value)]
             own.env = inner
             inner = own
+        successor[id(level)] = inner
     return inner
 
 
@@ -79,7 +88,7 @@ def has_plain_state(level: Any) -> bool:
     return _has_plain_state(kind)
 
 
-@cache
+@functools.cache
 def _has_plain_state(kind: Any) -> bool:
     # `EzPickle` says otherwise and is not believed: its copies are new objects from the constructor's arguments,
     # without the state.
@@ -142,20 +151,61 @@ def copied_value(value: Any, memo: Memo) -> Any:
     return copy.deepcopy(value, memo)
 
 
-def state_of(level: Any, skipped: frozenset[str] = SETUP) -> dict[str, Any]:
-    """The attributes of a level that may be state, copied."""
-    memo: Memo = {}
+def state_of(level: Any, skipped: frozenset[str] = SETUP, shared: Memo | None = None) -> dict[str, Any]:
+    """The attributes of a level that may be state, copied, except for what the memo `shared` says."""
+    memo: Memo = dict(shared or {})
     return {name: copied_value(value, memo) for name, value in vars(level).items() if name not in skipped}
 
 
-def set_state_of(level: Any, state: dict[str, Any], skipped: frozenset[str] = SETUP) -> None:
+def set_state_of(
+    level: Any, state: dict[str, Any], skipped: frozenset[str] = SETUP, shared: Memo | None = None
+) -> None:
     """Give a level the attributes that `state_of` took, and no others."""
-    memo: Memo = {}
+    memo: Memo = dict(shared or {})
     held = vars(level)
     for name in held.keys() - state.keys() - skipped:
         del held[name]
     for name, value in state.items():
         held[name] = copied_value(value, memo)
+
+
+def tied_function(env: Env[Any, Any]) -> str | None:
+    """An attribute whose function or weak reference points back into the environment, or None.
+
+    Deep copies take functions as they are, so that those of a copy would act on the original.
+    """
+    stack = levels(env)
+    own = {id(level) for level in stack}
+    queue: list[tuple[str, Any, int]] = [(type(level).__name__, level, 0) for level in stack]
+    held: list[tuple[str, Any]] = []
+    seen = set(own)
+    for where, owner, depth in queue:
+        items = owner.items() if isinstance(owner, dict) else vars(owner).items() if hasattr(owner, "__dict__") else ()
+        items = enumerate(owner) if isinstance(owner, list | tuple) else items
+        for name, value in items:
+            place = f"{where}.{name}"
+            if isinstance(value, types.FunctionType | functools.partial | weakref.ref):
+                held.append((place, value))
+                continue
+            is_data = isinstance(value, (*PLAIN, np.ndarray, Space, EnvSpec, type, types.ModuleType))
+            if not is_data and id(value) not in seen and depth < REACH and len(seen) < MOST_OBJECTS:
+                seen.add(id(value))
+                queue.append((place, value, depth + 1))
+    return next((place for place, value in held if any(id(each) in seen for each in _reached(value))), None)
+
+
+def _reached(value: Any) -> Iterator[Any]:
+    """What a function or weak reference holds on to."""
+    if isinstance(value, weakref.ref):
+        yield value()
+    elif isinstance(value, functools.partial):
+        yield from (*value.args, *value.keywords.values())
+        yield getattr(value.func, "__self__", None)
+    else:
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # a cell that is not filled yet
+                yield cell.cell_contents
+        yield from value.__defaults__ or ()
 
 
 def spaces_of(env: Env[Any, Any]) -> Iterator[tuple[int, str, Space[Any]]]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import coverage, laws, moments, simulators, solve, sweep
+from benchmarks import coverage, incremental, laws, moments, simulators, solve, sweep
 
 ALL = {
     "sweep": sweep.main,
@@ -11,6 +11,7 @@ ALL = {
     "laws": laws.main,
     "simulators": simulators.main,
     "coverage": coverage.main,
+    "incremental": incremental.main,
 }
 
 

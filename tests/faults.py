@@ -371,6 +371,14 @@ class RunningOutOfStep(OutOfStep):
     reseeds = False
 
 
+class OwnLuck(Lever):
+    """Every action draws from a stream of its own name."""
+
+    def step(self, state: Any, action: int, noise: Noise) -> Outcome:
+        self.restore(state)
+        return Outcome(self.live.step(action, noise[f"action {action}"]), self.snapshot())
+
+
 class OrderDependent(Lever):
     """The lever is restored for the first action of a query only."""
 
@@ -528,6 +536,7 @@ FAULTS: list[tuple[type[Lever], str, str, str]] = [
     (RareGlobal, "globals", "warn", "global random"),
     (FrozenGenerator, "noise", "fail", "frozen generator"),
     (OutOfStep, "noise", "warn", "draws out of step"),
+    (OwnLuck, "noise", "warn", "luck not shared"),
     (RunningOutOfStep, "noise", "fail", "draws out of step"),
     (DroppedPrevious, "history", "fail", "dropped previous action"),
     (KeptSpeed, "history", "fail", "state not restored in full"),

@@ -70,6 +70,15 @@ def test_the_ten_faults_that_were_asked_for_are_among_them() -> None:
     } <= {fault for *_, fault in FAULTS}
 
 
+def test_a_function_that_ignores_its_seed_is_warned_of() -> None:
+    report = audit(lambda order, seed: float(np.random.default_rng(7).random() * order), decisions={"a": 1, "b": 2})
+    assert (report["noise"].status, report["noise"].fault) == ("warn", "seed ignored")
+    assert (
+        audit(lambda order, seed: float(np.random.default_rng(seed).random()), decisions=[1, 2])["noise"].status
+        == "skip"
+    )
+
+
 @pytest.mark.parametrize("kind", HEALTHY)
 @pytest.mark.parametrize("seed", range(2))
 def test_healthy_twins_pass(kind: type[Lever], seed: int) -> None:
@@ -451,31 +460,17 @@ def test_stock_gymnasium_environments_pass(name: str) -> None:
     assert not unhappy(report), str(report)
 
 
+# A choice of gymnax's; all but MNISTBandit, which downloads its pictures, passed when the auditor was written.
 GYMNAX = [
     "Acrobot-v1",
     "Asterix-MinAtar",
     "BernoulliBandit-misc",
-    "Breakout-MinAtar",
     "CartPole-v1",
     "Catch-bsuite",
-    "DeepSea-bsuite",
-    "DiscountingChain-bsuite",
-    "FourRooms-misc",
-    "Freeway-MinAtar",
     "FrozenLake-misc",
-    "GaussianBandit-misc",
     "MemoryChain-bsuite",
-    "MetaMaze-misc",
-    "MountainCar-v0",
-    "MountainCarContinuous-v0",
     "Pendulum-v1",
-    "PointRobot-misc",
     "Pong-misc",
-    "Reacher-misc",
-    "Seaquest-MinAtar",
-    "SimpleBandit-bsuite",
-    "SpaceInvaders-MinAtar",
-    "Swimmer-misc",
     "UmbrellaChain-bsuite",
 ]
 

@@ -146,7 +146,7 @@ def test_reproduce_as_the_readme_says(tmp_path: Path, monkeypatch: pytest.Monkey
     assert result.exit_code == 0, result.output
     folder = tmp_path / "results" / "tabular"
     names = {path.stem for path in folder.glob("*.png")}
-    assert len(names) == 9
+    assert len(names) == 10
     for name in names:
         assert (folder / f"{name}.csv").stat().st_size > 0
         assert f"{name}.png" in (folder / "README.md").read_text(encoding="utf-8")

@@ -87,9 +87,9 @@ CLIFF = Case("CliffWalkingSlippery-v1", {}, 13, "up", "left", "fixed", "time", 2
 RAIN = Case("Taxi-v4", {"is_rainy": True}, 348, "south", "north", "fixed", "time", 20, 2500)
 CASES = [
     LAKE,
-    LAKE._replace(sharing="state", pairs=4000),
-    LAKE._replace(policy="greedy", state=10, action="down", other="left", sharing="state", pairs=4000),
-    LAKE._replace(policy="greedy", state=10, action="down", other="left", pairs=4000),
+    LAKE._replace(sharing="state", pairs=2500),
+    LAKE._replace(policy="greedy", state=10, action="down", other="left", sharing="state", pairs=2500),
+    LAKE._replace(policy="greedy", state=10, action="down", other="left", pairs=2500),
     Case("FrozenLake8x8-v1", {}, 62, "left", "down", "stochastic", "time", 60, 2500),
     Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "state", 60, 2500),
     Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "time", 60, 2500),

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from jointmdp.files import load as load
     from jointmdp.files import save as save
     from jointmdp.gaps import Gap as Gap
+    from jointmdp.incremental import Learned as Learned
+    from jointmdp.incremental import learn as learn
     from jointmdp.intervals import Interval as Interval
     from jointmdp.joint import JointMoments as JointMoments
     from jointmdp.joint import joint_moments as joint_moments
@@ -73,19 +75,14 @@ _HOMES = {
     "couplings": "from_gymnasium from_mdp from_noise from_sampler",
     "couplings_mdpax": "from_mdpax",
     "envs.examples": "anticorrelated_rewards machine_replacement shared_successors",
-    "simulators.functions": "FunctionSimulator",
     "envs.gusty_cartpole": "gusty_cartpole",
-    "simulators.gym.simulator": "GymnasiumSimulator",
-    "simulators.jax_simulator": "JaxSimulator gymnax_simulator",
-    "simulators.noise": "Noise",
     "envs.registry": "as_simulator",
-    "simulators.simulator": "Outcome Simulator",
-    "simulators.tables": "TableSimulator",
     "envs.tabular": "coupled_reward_chain inventory windy_gridworld",
     "errors": "ConvergenceError ConvergenceWarning ModelError Status",
     "exact": "Iterate Solve evaluate",
     "files": "load save",
     "gaps": "Gap",
+    "incremental": "Learned learn",
     "intervals": "Interval",
     "joint": "JointMoments joint_moments",
     "law.book": "Signs",
@@ -95,6 +92,12 @@ _HOMES = {
     "policies": "uniform_policy",
     "rankings": "BestAction best_action",
     "simulation": "simulate_gap simulate_gaps simulate_returns",
+    "simulators.functions": "FunctionSimulator",
+    "simulators.gym.simulator": "GymnasiumSimulator",
+    "simulators.jax_simulator": "JaxSimulator gymnax_simulator",
+    "simulators.noise": "Noise",
+    "simulators.simulator": "Outcome Simulator",
+    "simulators.tables": "TableSimulator",
     "solution": "Solution",
 }
 _MODULE_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

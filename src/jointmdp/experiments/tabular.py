@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jointmdp.errors import ModelError
-from jointmdp.experiments import correlations, diagrams, laws, residuals, validation
+from jointmdp.experiments import correlations, diagrams, incremental, laws, residuals, validation
 from jointmdp.experiments.result import SHARINGS, WORDS, Result, write_text
 
 
@@ -30,6 +30,8 @@ def results(announce: Callable[[str], None] = lambda _: None) -> Iterator[Result
     yield laws.run_tightness(pairs, validation.SIZE)
     announce("laws of two gaps, certified and simulated")
     yield laws.run_bands(laws.bands())
+    announce("learning the same moments from samples")
+    yield incremental.run()
 
 
 def reproduce(folder: Path, announce: Callable[[str], None] = lambda _: None) -> list[Result]:

@@ -45,8 +45,10 @@ def _feed(digest: Any, value: Any, ignored: frozenset[str], seen: dict[int, int]
     if isinstance(value, float):
         digest.update(b"float:" + struct.pack("<d", value + 0.0))  # −0 is 0
         return
-    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type):
-        digest.update(f"code:{value.__module__}.{value.__qualname__};".encode())
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type) or (
+        callable(value) and hasattr(value, "__wrapped__")  # compiled or decorated
+    ):
+        digest.update(f"code:{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')};".encode())
         return
     if isinstance(value, _IGNORED):
         return
@@ -72,22 +74,22 @@ def _feed(digest: Any, value: Any, ignored: frozenset[str], seen: dict[int, int]
 
 def _parts(value: Any, ignored: frozenset[str]) -> Iterator[Any]:
     """What a value holds: its items, then its attributes by name."""
+    if hasattr(value, "__array__") and not isinstance(value, np.ndarray):
+        yield np.asarray(value)
+        return
     held = dict(getattr(value, "__dict__", {}))
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for slot in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(value, slot):
+            if slot not in ("__dict__", "__weakref__") and hasattr(value, slot):
                 held[slot] = getattr(value, slot)
-    if isinstance(value, dict):
+    if isinstance(value, dict | types.MappingProxyType):
         for pair in sorted(value.items(), key=lambda pair: repr(pair[0])):
             yield from pair
     elif isinstance(value, set | frozenset):
         yield from sorted(fingerprint(part, ignored) for part in value)
     elif isinstance(value, list | tuple | deque | np.ndarray):
         yield from value
-    elif hasattr(value, "__array__"):
-        yield np.asarray(value)
-        return
     elif not held and not callable(value):
         yield from _reduced(value)
     for name in sorted(held):

@@ -206,6 +206,7 @@ def test_coordinates_named_several_times_are_updated_once_with_the_mean() -> Non
     "choice",
     ["sweep", "trajectory", *(pytest.param(choice, marks=pytest.mark.slow) for choice in ("uniform", "pairs"))],
 )
+@pytest.mark.slow
 def test_steps_one_by_one_are_the_compiled_loop(choice: str) -> None:
     """Up to rounding, as the two are compiled apart; the loop itself does not depend on how it is portioned."""
     found = case(3, "state")
@@ -243,6 +244,7 @@ def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
 
 
 @pytest.mark.parametrize(("choice", "sharing"), daily(["uniform", "trajectory", "pairs"]))
+@pytest.mark.slow
 def test_other_choices_of_coordinates_converge_where_they_go(choice: str, sharing: str) -> None:
     found = case(4, sharing)
     model = build(found)
@@ -259,6 +261,7 @@ def test_other_choices_of_coordinates_converge_where_they_go(choice: str, sharin
 @pytest.mark.parametrize(
     "sharing", ["state", *(pytest.param(sharing, marks=pytest.mark.slow) for sharing in ("time", "none"))]
 )
+@pytest.mark.slow
 def test_third_order_of_pairs_and_of_all_triples(sharing: str) -> None:
     """Pairs against the exact evaluation, all triples against the iteration of T₃."""
     found = case(6, sharing, shape=(2, 3, 2))
@@ -296,6 +299,7 @@ def test_error_after_a_stated_number_of_updates(sharing: str) -> None:
 
 
 @pytest.mark.parametrize("averaging", [True, False])
+@pytest.mark.slow
 def test_the_error_falls_with_the_stated_exponent(averaging: bool) -> None:
     """n^(−1/2) for averaged iterates, √α(n) for the last one, over 256 independent runs.
 
@@ -324,6 +328,7 @@ def test_the_error_falls_with_the_stated_exponent(averaging: bool) -> None:
         assert np.all(slopes > -0.45)  # told apart from the averaged rate
 
 
+@pytest.mark.slow
 def test_one_over_n_is_as_slow_as_the_docs_say() -> None:
     """With α(n) = 1/n and no noise at all, a start is forgotten like n^(−(1−γ))."""
     model = jm.JointMDP([[1.0]], [[[1.0]]], [[[0]]], 0.9)
@@ -358,6 +363,7 @@ def coverage_at(model: jm.JointMDP, policy: np.ndarray, times: list[int], with_d
     return found
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """95 % at every coordinate, less four standard deviations of 256 runs; early, in between and late."""
     found = case(5, "state", discount=0.9, shape=(2, 2, 2))
@@ -368,6 +374,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert np.mean(coverage) < 0.98
 
 
+@pytest.mark.slow
 def test_without_the_doubt_early_intervals_would_lie() -> None:
     """The guard of the test above: replicas that start alike agree long before they are right."""
     model, policy = jm.windy_gridworld(2, discount=0.9)
@@ -378,6 +385,7 @@ def test_without_the_doubt_early_intervals_would_lie() -> None:
 
 @pytest.mark.parametrize("choice", ["sweep", "uniform"])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.slow
 def test_without_noise_the_doubt_is_what_is_missing(choice: str, sign: float) -> None:
     """The worst case, a reward that is always R_max: the start is as far away as it can be, and all error is doubt."""
     model = jm.JointMDP([[1.0]], [[[sign]]], [[[0]]], 0.9)
@@ -401,6 +409,7 @@ def test_the_doubt_of_lists_is_that_of_their_own_rewards() -> None:
     assert np.all(np.abs(learned.mean[:, 0] - [1.0, 0.0]) <= learned.mean_error[:, 0] + 1e-12)
 
 
+@pytest.mark.slow
 def test_products_are_unbiased_and_their_spread_is_right() -> None:
     """Jackknifed products of two means of 8 normals: on average the product, at 95 % coverage; 4,000 trials.
 
@@ -448,6 +457,7 @@ def _table(model: jm.JointMDP, policy: np.ndarray):  # type: ignore[no-untyped-d
 
 
 @pytest.mark.parametrize("rule", RULES[:3])
+@pytest.mark.slow
 def test_wrong_rules_converge_to_something_else(rule: str) -> None:
     """The chain pays ±1 by a coin: independent next actions on the diagonal, or one coin for all states, are seen."""
     values, second = played(rule, 0.8)

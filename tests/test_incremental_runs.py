@@ -49,6 +49,7 @@ def test_a_run_taken_up_again_is_the_same_run(choice: str, tmp_path: Path) -> No
     assert again.steps == 60
 
 
+@pytest.mark.slow
 def test_a_joint_run_is_taken_up_again(tmp_path: Path) -> None:
     model, policy = jm.coupled_reward_chain(3)
     options = {"collection": "joint", "order": 3, "replicas": 2}
@@ -230,6 +231,7 @@ def held_values(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, n
 
 
 @pytest.mark.parametrize("sharing", ["state", "time", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_simulator_is_learned_like_its_table(sharing: str) -> None:
     """A random table behind the protocol: means, same-state second moments and gaps within their intervals."""
     case = random_model(np.random.default_rng(12), 3, 3, 2, discount=0.4, sharing=sharing)

@@ -95,13 +95,13 @@ CASES = [
     Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "time", 60, 2500),
     CLIFF,
     CLIFF._replace(sharing="state"),
-    CLIFF._replace(policy="stochastic", state=31),
-    CLIFF._replace(policy="stochastic", state=31, sharing="state"),
-    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "time", 20, 2500),
-    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "state", 20, 2500),
+    CLIFF._replace(policy="stochastic", state=31, pairs=1500),
+    CLIFF._replace(policy="stochastic", state=31, sharing="state", pairs=1500),
+    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "time", 20, 1000),
+    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "state", 20, 1000),
     RAIN,
     RAIN._replace(sharing="state"),
-    RAIN._replace(policy="stochastic"),
+    RAIN._replace(policy="stochastic", pairs=1000),
 ]
 
 

@@ -16,6 +16,7 @@ from jointmdp.cli import main
 from jointmdp.envs.registry import MODELS
 
 
+@pytest.mark.slow
 def test_demo_prints_a_table_and_an_answer(tmp_path) -> None:
     result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0

@@ -108,6 +108,7 @@ def mark(folder: Path) -> int:
 # -- the same bits -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_bits():
     cases = [(made().sampler, sharing) for made in (stall, table) for sharing in SHARINGS]
     wanted = [sampler(3, 40, sharing) for sampler, sharing in cases]

@@ -37,6 +37,7 @@ def test_gaps_without_luck_agree_exactly() -> None:
             assert np.allclose(pair.sample.gaps, pair.gap.mean, atol=pair.gap.mean_error + 1e-12)
 
 
+@pytest.mark.slow
 def test_residuals_fall_as_the_theorem_says() -> None:
     result = residuals.run()
     grid = np.array([r["residual"] for r in result.rows if r["model"] == residuals.GRID and r["sharing"] == "state"])
@@ -57,6 +58,7 @@ def test_chain_correlations() -> None:
     assert "+0.796" in result.text
 
 
+@pytest.mark.slow
 def test_tightness_never_exceeds_the_bound() -> None:
     """P̂(G ≤ 0) stays below Cantelli's bound up to five standard errors of a frequency."""
     pairs: dict[Sharing, list[validation.Pair]] = {

@@ -24,6 +24,7 @@ def stall() -> jm.Solution:
     return jm.evaluate(jm.JointMDP(**STALL, sharing="time"), [0, 0], order=4)
 
 
+@pytest.mark.slow
 def test_widths_are_what_was_asked_for(stall: jm.Solution) -> None:
     gap = stall.gap(0, 0, 1)
     assert gap.superiority(tolerance=1e-3).width <= 1e-3
@@ -161,6 +162,7 @@ def test_intervals_print_as_asked() -> None:
     assert f"{Interval(0.5, 2.0)}" == "[0.5, 2]"
 
 
+@pytest.mark.slow
 def test_what_finer_grids_did_not_narrow_is_not_tried_again() -> None:
     """9 now against 10 (or 4) a step later, at γ = 0.9: an atom at 0 that no grid can tell from nearly 0.
 

@@ -225,6 +225,7 @@ def test_steps_one_by_one_are_the_compiled_loop(choice: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "sharing"), daily(["gridworld", "chain", "long chain", "random"]))
+@pytest.mark.slow
 def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
     """All means and all pairs, distinct states included, within the intervals; false alarm 1e-6 a model."""
     if name == "random":
@@ -400,6 +401,7 @@ def test_without_noise_the_doubt_is_what_is_missing(choice: str, sign: float) ->
             assert missing == pytest.approx(answer.moment_error(i, j)[0, 0, 0], rel=1e-9, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_the_doubt_of_lists_is_that_of_their_own_rewards() -> None:
     """Where rewards are mostly small, what each coordinate knows of its own is less than the bound for all."""
     model = jm.JointMDP([[1.0], [1.0]], [[[1.0]], [[0.0]]], [[[1]], [[1]]], 0.9)
@@ -471,6 +473,7 @@ def test_wrong_rules_converge_to_something_else(rule: str) -> None:
 # -- what a person sees ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_visits_list_what_was_never_or_rarely_updated() -> None:
     model, policy = jm.coupled_reward_chain(4)
     sweeps = {row.kind: row for row in learn(model, policy, steps=40, replicas=4).visits}
@@ -510,6 +513,7 @@ def test_early_answers_tolerance_and_log() -> None:
     assert early.between(0, 0, 1, 1).value == pytest.approx(float(early._held.pair.values[:, 0, 0, 3].mean()))
 
 
+@pytest.mark.slow
 def test_unavailable_actions_are_left_out() -> None:
     found = random_model(np.random.default_rng(3), 3, 2, 3, discount=0.5, unavailable=True)
     model = build(found)

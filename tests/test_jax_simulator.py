@@ -91,6 +91,7 @@ def check_gaps(found: Replications, exact: jm.Solution, state: int, actions: tup
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.slow
 def test_batches_agree_with_the_exact_joint_model(sharing: str) -> None:
     """A stochastic policy: branches meet, part and merge."""
     found = rolled(shop(), LAW, 2, (0, 1, 2))(0, 16 * BLOCK, sharing)

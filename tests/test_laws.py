@@ -166,6 +166,7 @@ def continuous(seed: int) -> np.ndarray:
 # -- exact laws of endless futures -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_brackets_hold_the_exact_law_of_sparse_rewards() -> None:
     # Wide cells about 0 spread the tangents of the stop-loss function over the ends of the grid.
     made = ending(1, "time", 0.99, np.array([0.0, 1.0]), pays=(0.0, 0.0), layers=1)
@@ -192,6 +193,7 @@ def test_brackets_hold_exact_laws_of_many_kinds(sharing: str, kind: str) -> None
     check_everywhere(made, (16, 80))
 
 
+@pytest.mark.slow
 def test_scales_do_not_matter() -> None:
     # A factor of 2ᵏ changes no rounding: the same probabilities to the last bit.
     made = ending(5, "state", 0.9, continuous(1))

@@ -81,6 +81,7 @@ def test_replications_deliver_what_they_promise(shop: jm.Solution) -> None:
 
 
 @pytest.mark.parametrize("sharing", ["state", "time", "none"])
+@pytest.mark.slow
 def test_gap_statements_hold_for_exact_laws(sharing: str) -> None:
     """P(G > 0), quantiles and CVaR of enumerated three-step laws lie within the certified intervals."""
     for seed in range(5):

@@ -1,8 +1,10 @@
 """Settings shared by all tests, made before anything imports JAX or the equations."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from jaxtyping import install_import_hook
 
 # Compilation is most of the time of these tests; workers and later runs share what one of them has compiled.
@@ -12,3 +14,21 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # Shapes in signatures are executed: a wrong one raises at the call, naming the argument.
 install_import_hook(["jointmdp.bellman", "jointmdp.bellman_law", "jointmdp.bellman_powers"], "beartype.beartype")
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    """Grows by one entry whenever JAX compiles something, or reads it from the cache."""
+    import jax
+
+    events: list[str] = []
+
+    def listen(event: str, duration: float, **_: object) -> None:
+        if event == COMPILED:
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)

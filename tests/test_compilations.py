@@ -1,29 +1,11 @@
 """Compilation is what eats time on small models: new numbers in the same shapes must not compile anything."""
 
-from collections.abc import Iterator
-
-import jax
 import numpy as np
 import oracle
 import pytest
 from zoo import build
 
 import jointmdp as jm
-
-COMPILED = "/jax/core/compile/backend_compile_duration"
-
-
-@pytest.fixture
-def compilations() -> Iterator[list[str]]:
-    events: list[str] = []
-
-    def listen(event: str, duration: float, **_: object) -> None:
-        if event == COMPILED:
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield events
-    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def work(seed: int, sharing: str) -> None:

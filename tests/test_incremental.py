@@ -1,6 +1,7 @@
 """Learning from samples: it converges, at the stated rate, with honest errors; wrong rules do not."""
 
 import warnings
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from zoo import SHARINGS, build, random_model
 import jointmdp as jm
 from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn
 from jointmdp.incremental import learner as engine
-from jointmdp.incremental.backups import powers
+from jointmdp.incremental.backups import Pairs, powers
 from jointmdp.incremental.replicas import Replicas
 
 # Each combination compiles programs of its own, so that a few stand for all of them every day.
@@ -95,9 +96,17 @@ def test_powers_outside_of_robbins_and_monro_are_refused(power: float, condition
 
 
 @pytest.mark.parametrize("schedule", [lambda n: 1 / n, lambda n: 1 / (1 + n) ** 0.51, lambda n: 5 / (9 + n) ** 0.8])
-def test_functions_that_meet_the_conditions_are_taken(schedule: object) -> None:
+def test_functions_that_meet_the_conditions_are_taken(schedule: Callable[[int], float]) -> None:
     model, policy = jm.coupled_reward_chain(3)
-    TableLearner(model, policy, schedule=schedule)
+    learner = TableLearner(model, policy, schedule=schedule)
+    first = learner.init()
+    sample = learner.draw(first)
+    after, _ = learner.step(first, sample)
+    assert isinstance(after.values, Pairs)
+    # From zero the first step goes the share α(1) of the way to the rewards: one product, rounded twice at most.
+    np.testing.assert_allclose(
+        after.values.mean, schedule(1) * np.asarray(sample.rewards), rtol=4 * np.finfo(float).eps
+    )
 
 
 def test_the_default_schedule_in_numbers() -> None:

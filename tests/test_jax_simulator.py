@@ -7,7 +7,6 @@ amounts are multiples of 1/4: single precision and the draws of JAX are exact fo
 """
 
 import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -29,7 +28,6 @@ from jointmdp.simulators.tables import TableSimulator
 
 LIMIT = 4.5
 TIME_AND_SLOW = ["time", *(pytest.param(sharing, marks=pytest.mark.slow) for sharing in ("state", "none"))]
-COMPILED = "/jax/core/compile/backend_compile_duration"
 
 # -- a shop, as a JAX environment and as a table -----------------------------------------------------------------
 
@@ -263,19 +261,6 @@ def test_states_are_told_apart_by_what_they_hold() -> None:
     assert simulator.identity(negative) == simulator.identity(first)
     found = rolled(simulator, 0, first, (0, 1, 0), horizon=3)(0, 4, "state")
     assert found.meetings.tolist() == [0] * 4
-
-
-@pytest.fixture
-def compilations() -> Iterator[list[str]]:
-    events: list[str] = []
-
-    def listen(event: str, duration: float, **_: object) -> None:
-        if event == COMPILED:
-            events.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield events
-    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_a_query_compiles_once_for_each_number_of_actions(compilations: list[str]) -> None:

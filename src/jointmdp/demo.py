@@ -109,7 +109,9 @@ def print_comparison(comparison: Comparison) -> None:
     console.print(
         "\nNext: your own model. [bold]jointmdp.JointMDP(probabilities, rewards, successors, discount)[/bold] takes "
         "the tables, [bold]jointmdp.evaluate(model, policy).gap(state, action, other)[/bold] compares two actions, "
-        "and its [bold].law()[/bold] gives every probability of the difference.\n"
+        "and its [bold].law()[/bold] gives every probability of the difference. Your own simulator: "
+        "[bold]jointmdp compare[/bold] decides between its actions under the same luck, [bold]jointmdp audit[/bold] "
+        "tells whether the luck is the same.\n"
     )
 
 

@@ -24,7 +24,7 @@ MEMORY_LIMIT = 2 * 2**30  # bytes that a law may take by default
 NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the independent one counts as gone
 
 
-class Replications(NamedTuple):
+class ReplicationsNeeded(NamedTuple):
     """How many simulated pairs are needed when branches share their luck as the model says, and when they do not."""
 
     paired: float  # a whole number, or infinity
@@ -258,13 +258,13 @@ class Gap:
 
     # -- planning a simulation ---------------------------------------------------------------------------------
 
-    def replications(self, half_width: float, confidence: float = 0.95) -> Replications:
+    def replications(self, half_width: float, confidence: float = 0.95) -> ReplicationsNeeded:
         """Pairs needed for a confidence interval of the mean gap of this half width (normal approximation)."""
         half_width = checks.as_positive("half_width", half_width)
         z = NormalDist().inv_cdf((1 + checks.as_fraction("confidence", confidence)) / 2)
         return self._plan(z / half_width)
 
-    def replications_to_select(self, probability: float = 0.95) -> Replications:
+    def replications_to_select(self, probability: float = 0.95) -> ReplicationsNeeded:
         """Pairs needed for the better action to have the higher sample mean with this probability.
 
         Normal approximation; infinite when the two means cannot be told apart at all.
@@ -273,13 +273,13 @@ class Gap:
         if probability <= 0.5:
             raise ModelError(f"probability is {probability:g}; tossing a coin selects correctly with 0.5")
         if abs(self.mean) <= self.mean_error:
-            return Replications(math.inf, math.inf)
+            return ReplicationsNeeded(math.inf, math.inf)
         return self._plan(NormalDist().inv_cdf(probability) / self.mean)
 
-    def _plan(self, per_std: float) -> Replications:
+    def _plan(self, per_std: float) -> ReplicationsNeeded:
         roots = (per_std * math.sqrt(variance) for variance in (self.variance, self.independent_variance))
         counts = [root * root for root in roots]
-        return Replications(*(max(1, math.ceil(count)) if math.isfinite(count) else count for count in counts))
+        return ReplicationsNeeded(*(max(1, math.ceil(count)) if math.isfinite(count) else count for count in counts))
 
 
 def _as_tolerance(tolerance: float) -> float:

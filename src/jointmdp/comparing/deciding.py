@@ -99,7 +99,7 @@ def decide(
     with Meter("comparing under the same luck") as meter, opened(executor) as workers:
         while True:
             sample, look = _grown(sampler, sample, size, sharing, meter, workers), look + 1
-            _check(sample, labels, rules.bounds)
+            _check(sample, labels, rules)
             if rules.indifference is None and indifference == 0:
                 indifference = default_indifference(sample.leads, sample.returns)
             intervals = {pair: gap_interval(sample, pair, error, rules) for pair in pairs}
@@ -144,14 +144,17 @@ def _grown(sampler: Sampler, sample: _Sample, size: int, sharing: Sharing, meter
     return _Sample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _check(sample: _Sample, labels: Sequence[str], bounds: Interval | None) -> None:
+def _check(sample: _Sample, labels: Sequence[str], rules: Rules) -> None:
     bad = np.argwhere(~np.isfinite(sample.returns))
     if len(bad):
         i, j = bad[0]
         raise ModelError(f"replication {i} of {labels[j]} returned {sample.returns[i, j]}, no finite number")
+    bounds = rules.bounds
     if bounds is None:
         return
-    outside = np.argwhere((sample.returns < bounds.lower) | (sample.returns > bounds.upper))
+    # A return that was cut lacks its end, which is as large as the bounds allow, times the weight of the cut.
+    room = rules.cut * max(abs(bounds.lower), abs(bounds.upper))
+    outside = np.argwhere((sample.returns < bounds.lower - room) | (sample.returns > bounds.upper + room))
     if len(outside):
         i, j = outside[0]
         raise ModelError(

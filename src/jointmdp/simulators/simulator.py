@@ -12,7 +12,7 @@ is normal; then only ``sharing="time"``, the same noise for every branch at the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,6 +147,3 @@ class Simulator(ABC):
 def default_action_names(count: int) -> tuple[str, ...]:
     """Names of actions that have none."""
     return tuple(f"action {a}" for a in range(count))
-
-
-RunFunction = Callable[[Any, int], float]

@@ -14,6 +14,7 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.executors import RayExecutor, Serial, WorkerError, as_executor, sample
+from jointmdp.incremental import learn
 from jointmdp.simulation import alternatives
 from jointmdp.simulators.functions import FunctionSimulator
 
@@ -95,6 +96,33 @@ def test_a_killed_worker_changes_nothing(cluster, tmp_path):
     with RayExecutor(cluster.address) as executor:
         assert same_bits(sample(deadly, 0, 200, "time", executor), sampler(0, 200, "time"))
     assert (tmp_path / "died").exists()
+
+
+def test_learning_from_a_simulator_survives_a_killed_worker(cluster, tmp_path):
+    def stall(place, move, rain, is_deadly):
+        if is_deadly and place == "coast" and rain < 0.02 and not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        there = {"town": "coast", "coast": "town"}[place]
+        return (4.0 if place == "coast" else 3.0) * (rain > 0.4) - move, there if move else place
+
+    def learned(executor, is_deadly):
+        simulator = FunctionSimulator(
+            lambda place, move, rain: stall(place, move, rain, is_deadly),
+            lambda rng: rng.random(),
+            start="town",
+            actions=2,
+            discount=0.5,
+            reward_bounds=(-1, 4),
+        )
+        return learn(simulator, "uniform", steps=80, batch=9, replicas=2, coordinates="uniform", executor=executor)
+
+    straight = learned(None, False)
+    with RayExecutor(cluster.address) as executor:
+        found = learned(executor, True)
+    assert (tmp_path / "died").exists()
+    assert found._mean.values.tobytes() == straight._mean.values.tobytes()
+    assert found._pair.values.tobytes() == straight._pair.values.tobytes()
 
 
 def test_a_killed_node_changes_nothing(cluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,37 +14,65 @@ from jointmdp.errors import ModelError
 from jointmdp.incremental.answers import BlockVisits, Progress, block_visits
 from jointmdp.incremental.backups import powers
 from jointmdp.incremental.replicas import Estimate, Held, LearnedGap, Replicas, gap
-from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.incremental.walks import NOWHERE, state_key
 from jointmdp.simulators.simulator import Simulator, Snapshot
 
 OVER = 0  # number of the coordinate that pays nothing any more, and of every pair with it
+BITS = 31  # of the number of a coordinate
+MASK = (1 << BITS) - 1
 
 
 @dataclass
 class Atlas:
-    """What has been discovered: states by the fingerprint of their identity, coordinates, and pairs of these."""
+    """What has been discovered: states by the fingerprint of their identity, coordinates, and pairs of these.
+
+    Numbers are given in the order of discovery, so that they do not depend on how many steps are looked at together.
+    """
 
     states: dict[bytes, int] = field(default_factory=dict)
     coordinates: dict[tuple[int, int], int] = field(default_factory=dict)  # (state, action) → number, from 1
-    pairs: dict[tuple[int, int], int] = field(default_factory=dict)  # coordinates → place, from 1
+    pairs: dict[int, int] = field(default_factory=dict)  # two coordinates as one number → place, from 1
 
-    def state(self, simulator: Simulator, state: Snapshot) -> int:
-        """The number of a state, a new one for a new state."""
-        return self.states.setdefault(state_key(simulator, state), len(self.states))
+    def number(self, keys: Ints, actions: Ints) -> tuple[Ints, list[int]]:
+        """The numbers of coordinates given as ``[N, 2]`` names of states and ``[N]`` actions, NOWHERE where it is over.
 
-    def coordinate(self, state: int, action: int) -> int:
-        """The number of a coordinate, a new one for a new coordinate."""
-        return self.coordinates.setdefault((state, int(action)), len(self.coordinates) + 1)
+        Beside them, at which of the N each new state was first seen.
+        """
+        known = len(self.states)
+        rows = np.concatenate([keys, actions[:, None]], axis=1)
+        kinds, first, where = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        numbers, news = np.zeros(len(kinds), dtype=np.int64), list[int]()
+        for i in np.argsort(first):
+            action = int(kinds[i, 2])
+            if action == NOWHERE:
+                numbers[i] = OVER
+                continue
+            state = self.states.setdefault(name(kinds[i, :2]), len(self.states))
+            if state == len(news) + known:
+                news.append(int(first[i]))
+            numbers[i] = self.coordinates.setdefault((state, action), len(self.coordinates) + 1)
+        return numbers[where.reshape(-1)], news
+
+    def places(self, x: Ints, y: Ints) -> Ints:
+        """Where pairs of coordinates ``[N]`` are stored."""
+        codes, first, where = np.unique(_code(x, y), return_index=True, return_inverse=True)
+        is_over = ((codes >> BITS) == OVER) | ((codes & MASK) == OVER)
+        found = np.zeros(len(codes), dtype=np.int64)
+        for i in np.argsort(first):
+            found[i] = OVER if is_over[i] else self.pairs.setdefault(int(codes[i]), len(self.pairs) + 1)
+        return found[where.reshape(-1)]
+
+    def place(self, x: int, y: int) -> int | None:
+        """Where a pair of coordinates is stored, if it was seen."""
+        return self.pairs.get((x << BITS) | y)
+
+    def seen_pairs(self) -> list[tuple[int, int]]:
+        """All pairs that were seen, in the order of their places."""
+        return [(code >> BITS, code & MASK) for code in self.pairs]
 
     def copy(self) -> Atlas:
         """As it is now."""
         return Atlas(dict(self.states), dict(self.coordinates), dict(self.pairs))
-
-    def pair(self, x: int, y: int) -> int:
-        """The place of a pair of coordinates, a new one for a new pair."""
-        if x == OVER or y == OVER:
-            return OVER
-        return self.pairs.setdefault((x, y), len(self.pairs) + 1)
 
     def arrays(self) -> dict[str, Ints]:
         """As arrays of whole numbers, in order of discovery."""
@@ -51,23 +80,28 @@ class Atlas:
         return {
             "states": keys.astype(np.int64),
             "coordinates": np.array(list(self.coordinates), dtype=np.int64).reshape(-1, 2),
-            "pairs": np.array(list(self.pairs), dtype=np.int64).reshape(-1, 2),
+            "pairs": np.array(self.seen_pairs(), dtype=np.int64).reshape(-1, 2),
         }
 
     @classmethod
-    def of(cls, arrays: dict[str, Any]) -> Atlas:
+    def of(cls, arrays: Mapping[str, Any]) -> Atlas:
         """From `arrays`."""
-        keys = [row.astype("<i8").tobytes() for row in arrays["states"]]
+        keys = [name(row) for row in arrays["states"]]
+        codes = _code(arrays["pairs"][:, 0], arrays["pairs"][:, 1])
         return cls(
             {key: i for i, key in enumerate(keys)},
             {(int(s), int(a)): i + 1 for i, (s, a) in enumerate(arrays["coordinates"])},
-            {(int(x), int(y)): i + 1 for i, (x, y) in enumerate(arrays["pairs"])},
+            {int(code): i + 1 for i, code in enumerate(codes)},
         )
 
 
-def state_key(simulator: Simulator, state: Snapshot) -> bytes:
-    """16 bytes that name a state; identities may be anything that can be hashed."""
-    return fingerprint(simulator.identity(state))
+def name(key: Ints) -> bytes:
+    """The 16 bytes of a state, from two numbers."""
+    return key.astype("<i8").tobytes()
+
+
+def _code(x: Ints, y: Ints) -> Ints:
+    return (x.astype(np.int64) << BITS) | y.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,11 +167,11 @@ class LearnedStates(Progress):
         home = {number: s for (s, _), number in self._atlas.coordinates.items()}
         found = [block_visits("mean", mean[numbers], numbers[:, None], names.__getitem__)]
         kinds: dict[str, list[tuple[int, int]]] = {"diagonal": [], "same state": [], "distinct states": []}
-        for x, y in self._atlas.pairs:
+        for x, y in self._atlas.seen_pairs():
             kinds["diagonal" if x == y else "same state" if home[x] == home[y] else "distinct states"].append((x, y))
         for kind, members in kinds.items():
             if members:
-                places = np.array([self._atlas.pairs[member] for member in members])
+                places = np.array([self._atlas.place(*member) for member in members])
                 found.append(block_visits(kind, pair[places], np.array(members), names.__getitem__))
         return found
 
@@ -153,7 +187,7 @@ class LearnedStates(Progress):
         return number
 
     def _place(self, x: int, y: int) -> int:
-        place = self._atlas.pairs.get((x, y))
+        place = self._atlas.place(x, y)
         if place is None:
             raise ModelError(f"this pair of coordinates of {self.simulator.name} has not been visited")
         return place

@@ -1,17 +1,17 @@
 """Learning from a simulator whose states are discovered on the way.
 
-Walkers follow pairs of branches: they begin in a starting state of the simulator with two actions at random (or one
-action twice) and go where the draws lead, under the rules of the simulator's ``sharing``. A state is new when its
-identity is; a coordinate gets a number when it is first seen, and so does a pair of coordinates, so memory grows with
-what is visited and not with all pairs that there might be. Episodes that are over pay nothing more: moments of 0.
+Walkers go where `walks` leads them, from the simulator's starting states. A state is new when its identity is; a
+coordinate gets a number when it is first seen, and so does a pair of coordinates, so memory grows with what is visited
+and not with all pairs that there might be. Episodes that are over pay nothing more: moments of 0.
 
-Snapshots cannot be saved. So all walkers begin again every `STRETCH` steps, runs end with a whole stretch, and
-checkpoints are written between two of them: all that goes on is numbers.
+Walks do not depend on what was learned. So they are drawn some steps ahead, by an executor's workers if there are any,
+and the updates of these steps are one compiled call. Snapshots cannot be saved; a checkpoint holds how each was
+reached, and the run that takes it up goes there again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,68 +22,83 @@ from jax import Array
 from numpy.typing import NDArray
 
 from jointmdp import checks, kernels
+from jointmdp.checks import Floats, Ints
 from jointmdp.errors import ModelError
+from jointmdp.executors.interface import Executor, Serial
 from jointmdp.incremental import backups, checkpoints, learner
 from jointmdp.incremental.atlas import OVER, Atlas, LearnedStates
 from jointmdp.incremental.backups import Pairs, Sample
 from jointmdp.incremental.learner import Collection, Info, Rule, Settings, State, Visits
+from jointmdp.incremental.pools import Pool
 from jointmdp.incremental.replicas import Replicas
 from jointmdp.incremental.settings import Options
+from jointmdp.incremental.walks import Steps, Stretch, Walker, Walks
 from jointmdp.simulators.agents import as_agent
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
+from jointmdp.simulators.simulator import Simulator
 
-STRETCH = 64  # steps between two times at which all walkers begin again
-FIRST = 64  # coordinates and pairs for which there is room at first; doubled when needed
+STRETCH = 64  # steps that are drawn ahead at most; in uniform choices new states join in between two of them
+LANES = 16  # lists in a task: at 0.1 ms a query a task takes 0.2 s
+FIRST = 256  # coordinates and pairs for which there is room at first; four times as much when needed: shapes compile
 
 
-class Place(NamedTuple):
-    """Where a walker is: a state with its number, an action, and the coordinate's number."""
+class Drawn(NamedTuple):
+    """Samples of some steps and the places of their pairs, ``[T, R, B, …]``; T is padded to a whole stretch."""
 
-    state: Snapshot
-    number: int
-    action: Action
-    coordinate: int
+    sample: Sample
+    slots: Array
+    later: Array
 
 
 @partial(jax.jit, static_argnames="rule")
-def _apply(
-    rule: Rule, discount: Array, settings: Settings, state: State, sample: Sample, slots: Array, later: Array
-) -> tuple[State, Array, Array]:
+def _apply(rule: Rule, discount: Array, settings: Settings, state: State, drawn: Drawn, count: Array) -> State:
+    """The state after the first `count` steps that were drawn."""
     assert state.visits is not None
+
+    def body(t: Any, carry: tuple[State, Array]) -> tuple[State, Array]:
+        sample, slots, later = jax.tree.map(lambda each: each[t], drawn)
+        return learner.apply_lists(rule, discount, settings, carry[0], sample, slots, later, carry[1])
+
     scratch = jnp.zeros(state.visits.pair.shape, dtype=jnp.int32)
-    after, _ = learner.apply_lists(rule, discount, settings, state, sample, slots, later, scratch)
-    return after, *learner.changes(rule, settings, state, after)
+    return jax.lax.fori_loop(0, count, body, (state, scratch))[0]
+
+
+_changes = jax.jit(learner.changes, static_argnames="rule")
 
 
 class SimulatorLearner:
-    """Incremental JIPE on any simulator with numbered actions."""
+    """Incremental JIPE on any simulator with numbered actions.
 
-    def __init__(self, simulator: Simulator, policy: Any, options: Options) -> None:
-        self.simulator, self.options = simulator, options
+    ``state = learner.init()``, then ``state, info = learner.step(state, learner.draw(state))`` again and again, or
+    ``learner.advance(state, 1000)``. Unlike a table's it goes one way: samples are drawn for its latest state alone.
+    """
+
+    def __init__(self, simulator: Simulator, policy: Any, options: Options, executor: Executor | None = None) -> None:
+        self.simulator, self.options, self.executor = simulator, options, executor or Serial()
         if simulator.action_names is None:
             raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates cannot be listed")
         if simulator.discount >= 1:
             raise ModelError(f"the discount of {simulator.name} is 1: returns over an endless future need one below 1")
-        if options.coordinates not in (None, "pairs") or options.collection != "pairs":
+        choice = options.coordinates or "pairs"
+        if choice == "sweep" or options.collection != "pairs":
             raise ModelError(
-                'the states of a simulator are discovered along pairs of branches: coordinates="pairs", '
-                'collection="pairs"; for the others make tables first (from_gymnasium, from_noise, from_sampler)'
+                'the states of a simulator are discovered on the way: coordinates must be "pairs", "trajectory" or '
+                '"uniform", and collection "pairs"; for the others make tables first (from_gymnasium, from_noise, '
+                "from_sampler)"
             )
         if options.start is not None:
             raise ModelError("a simulator begins where its start says; leave start out")
         self.bound = self._reward_bound(options.reward_bound)
-        self.restart = 1 - simulator.discount if options.restart is None else options.restart
-        self.agent = as_agent(policy, simulator)
-        self.atlas = Atlas()
-        self._walkers: list[list[tuple[Place, Place] | None]] = []
+        restart = 1 - simulator.discount if options.restart is None else options.restart
+        self.walks = Walks(simulator, as_agent(policy, simulator), choice, options.seed, restart)
+        self._begin(Atlas())
         with kernels.float64():
             self._settings, function = options.settings(simulator.discount, self.bound)
+        # Updates are the same for all lists, whoever chose them: one program.
         self._rule = Rule(options.order, simulator.sharing, "pairs", function)
         self._run = {
             **options.described(),
-            "coordinates": "pairs",
-            "restart": self.restart,
+            "coordinates": choice,
+            "restart": restart,
             "simulator": simulator.name,
             "discount": simulator.discount,
             "sharing": simulator.sharing,
@@ -106,10 +121,20 @@ class SimulatorLearner:
         """γ."""
         return self.simulator.discount
 
+    @property
+    def _lanes(self) -> int:
+        return self.options.replicas * self.options.batch
+
+    def _begin(self, atlas: Atlas) -> None:
+        """Before the first step."""
+        self.atlas, self._step = atlas, 0
+        self._walkers: list[list[Walker | None]] = [[None] * self.walks.walkers for _ in range(self._lanes)]
+        self._pool = Pool(self.walks)
+        self._pending: tuple[int, Sample] | None = None
+
     def init(self) -> State:
         """The state before the first step: nothing is discovered yet."""
-        self.atlas = Atlas()
-        self._walkers = []
+        self._begin(Atlas())
         self._check_memory(FIRST)
         replicas = self.options.replicas
         with kernels.float64():
@@ -126,105 +151,88 @@ class SimulatorLearner:
         doubts = Pairs(doubts.mean.at[:, OVER].set(0.0), doubts.pair.at[:, :, OVER].set(0.0))
         return learner.filled([0.0] * (order + 1), replicas, coordinates, pairs), doubts
 
+    # -- draws ---------------------------------------------------------------------------------------------------
+
     def draw(self, state: State) -> Sample:
-        """The sample of the next step, ``[R, B, 2]``: every walker's pair, its rewards and its next coordinates."""
-        step, shape = int(state.step), (self.options.replicas, self.options.batch)
-        if step % STRETCH == 0 or not self._walkers:
-            self._walkers = [[None] * shape[1] for _ in range(shape[0])]
-        x, nexts = (np.zeros((*shape, 2), dtype=np.int32) for _ in range(2))
-        rewards = np.zeros((*shape, 2))
-        for lane in np.ndindex(*shape):
-            begun = self._begun(step, lane)
-            outcomes, after = self._drawn(step, lane, begun)
-            x[lane] = [place.coordinate for place in begun]
-            nexts[lane] = [place.coordinate for place in after]
-            rewards[lane] = [outcome.reward for outcome in outcomes]
-            self._walkers[lane[0]][lane[1]] = self._going(after)
+        """The sample of the next step, ``[R, B, m]``: every list, its rewards and its next coordinates."""
+        step = int(state.step)
+        if self._pending is None or self._pending[0] != step:
+            found = self._sampled(step, 1)
+            with kernels.float64():
+                self._pending = step, Sample(*(jnp.asarray(part[0]) for part in found))
+        return self._pending[1]
+
+    def _sampled(self, step: int, count: int) -> tuple[NDArray[np.int32], Floats, NDArray[np.int32]]:
+        """Coordinates, rewards and nexts of some steps within one stretch, ``[T, R, B, m]``."""
+        if step != self._step:
+            raise ModelError(f"samples can be drawn for step {self._step} only, where the walkers are, not for {step}")
+        if step % STRETCH == 0:
+            self._pool.open(len(self.atlas.states))
+        cut = [range(i, min(i + LANES, self._lanes)) for i in range(0, self._lanes, LANES)]
+        tasks = [
+            Stretch(step, count, lanes, self._walkers[lanes.start : lanes.stop], self._pool.asked(step, count, lanes))
+            for lanes in cut
+        ]
+        found = list(self.executor.map(self.walks, tasks))
+        self._walkers = [walkers for each in found for walkers in each.walkers]
+        self._step = step + count
+        keys, actions, rewards = (np.concatenate(parts, axis=1) for parts in zip(*(f[:3] for f in found), strict=True))
         largest = float(np.max(np.abs(rewards)))
         if largest > self.bound * (1 + 1e-9):
             raise ModelError(
                 f"{self.simulator.name} paid {largest:g} in size, above its bound {self.bound:g}; give reward_bound=…"
             )
+        found_numbers, news = self.atlas.number(keys.reshape(-1, 2), actions.reshape(-1))
+        self._pool.note(self.atlas, step, Steps(keys, actions, rewards, []), news)
+        m, shape = self.walks.length, (count, self.options.replicas, self.options.batch)
+        numbers = found_numbers.astype(np.int32).reshape(*shape, 2 * m)
+        return numbers[..., :m], rewards.reshape(*shape, m), numbers[..., m:]
+
+    def _drawn(self, x: NDArray[np.int32], rewards: Floats, nexts: NDArray[np.int32]) -> Drawn:
+        """With the places of all pairs of each list, padded to a whole stretch."""
+        numbers = np.stack([x, nexts], axis=3)  # [T, R, B, 2, m]
+        both = np.broadcast_arrays(numbers[..., :, None], numbers[..., None, :])
+        places = self.atlas.places(both[0].reshape(-1), both[1].reshape(-1)).astype(np.int32).reshape(both[0].shape)
+        parts = x, rewards, nexts, places[..., 0, :, :], places[..., 1, :, :]
+
+        def padded(part: NDArray[Any]) -> Array:
+            return jnp.asarray(np.concatenate([part, np.zeros((STRETCH - len(part), *part.shape[1:]), part.dtype)]))
+
         with kernels.float64():
-            return Sample(jnp.asarray(x), jnp.asarray(rewards), jnp.asarray(nexts))
+            arrays = [padded(part) for part in parts]
+            return Drawn(Sample(*arrays[:3]), *arrays[3:])
+
+    # -- updates -------------------------------------------------------------------------------------------------
 
     def step(self, state: State, sample: Sample) -> tuple[State, Info]:
         """The state after a sample of `draw`."""
-        x, nexts = np.asarray(sample.coordinates), np.asarray(sample.nexts)
-        slots, later = self._places(x), self._places(nexts)
-        state = self._grown(state)
+        x, rewards, nexts = (np.asarray(part)[None] for part in sample)
+        after, before = self._applied(state, self._drawn(x, rewards, nexts), 1)
         with kernels.float64():
-            discount = jnp.asarray(self.simulator.discount)
-            places = jnp.asarray(slots), jnp.asarray(later)
-            after, count, surprise = _apply(self._rule, discount, self._settings, state, sample, *places)
+            count, surprise = _changes(self._rule, self._settings, before, after)
             return after, Info(int(after.step), int(count), float(surprise))
 
-    def _places(self, x: NDArray[Any]) -> NDArray[np.int32]:
-        """Where all pairs of each list are stored, ``[R, B, m, m]``."""
-        found = np.zeros((*x.shape, x.shape[-1]), dtype=np.int32)
-        for lane in np.ndindex(*x.shape[:-1]):
-            numbers = x[lane].tolist()
-            found[lane] = [[self.atlas.pair(one, two) for two in numbers] for one in numbers]
-        return found
+    def _applied(self, state: State, drawn: Drawn, count: int) -> tuple[State, State]:
+        """The state after some steps, and the state before with room for what they discovered."""
+        before = self._grown(state)
+        with kernels.float64():
+            discount = jnp.asarray(self.simulator.discount)
+            return _apply(self._rule, discount, self._settings, before, drawn, jnp.asarray(count)), before
 
     def advance(self, state: State, count: int) -> State:
-        """At least `count` steps: a stretch that was begun is always finished."""
-        goal = int(state.step) + count
-        while int(state.step) < goal or int(state.step) % STRETCH:
-            state, _ = self.step(state, self.draw(state))
+        """`count` steps at once."""
+        step, goal = int(state.step), int(state.step) + count
+        while step < goal:
+            some = min(goal, (step // STRETCH + 1) * STRETCH) - step
+            if self._pending is not None and self._pending[0] == step:  # drawn, and not yet used
+                state, step = self.step(state, self._pending[1])[0], step + 1
+                continue
+            state, _ = self._applied(state, self._drawn(*self._sampled(step, some)), some)
+            step += some
         return state
 
-    def _noise(self, word: str, step: int, lane: Sequence[int], branch: int = 0) -> Noise:
-        return Noise("incremental", word, self.options.seed, step, *map(int, lane), branch)
-
-    def _begun(self, step: int, lane: Sequence[int]) -> tuple[Place, Place]:
-        """The pair that a walker stands at, or a new one."""
-        found = self._walkers[lane[0]][lane[1]]
-        if found is not None and self._noise("restart", step, lane).uniform >= self.restart:
-            return found
-        state = self.simulator.start(self._noise("start", step, lane))
-        if self.simulator.is_over(state):
-            raise ModelError(f"{self.simulator.name} starts in a state that is over; there is nothing to learn")
-        actions = self.simulator.available(state)
-        number = self.atlas.state(self.simulator, state)
-        places = []
-        for branch in range(2):
-            action = actions[int(self._noise("first", step, lane, branch).uniform * len(actions))]
-            places.append(Place(state, number, action, self.atlas.coordinate(number, action)))
-        return places[0], places[1]
-
-    def _drawn(
-        self, step: int, lane: Sequence[int], places: tuple[Place, Place]
-    ) -> tuple[tuple[Outcome, Outcome], tuple[Place, Place]]:
-        """A joint outcome of two coordinates, and where it leads: one draw for what is one, shared luck where it is."""
-        simulator, sharing, (one, two) = self.simulator, self.simulator.sharing, places
-        noise = self._noise("noise", step, lane)
-        if one.coordinate == two.coordinate:
-            (outcome,) = simulator.query(one.state, [one.action], noise)
-            place = self._next(outcome.state, self._noise("policy", step, lane))
-            return (outcome, outcome), (place, place)
-        if one.number == two.number and sharing != "none":
-            both = simulator.query(one.state, [one.action, two.action], noise)
-        else:
-            other = noise.fresh() if sharing == "time" else self._noise("noise", step, lane, 1)
-            both = [simulator.query(one.state, [one.action], noise)[0]]
-            both += simulator.query(two.state, [two.action], other)
-        after = [self._next(each.state, self._noise("policy", step, lane, i)) for i, each in enumerate(both)]
-        return (both[0], both[1]), (after[0], after[1])
-
-    def _next(self, state: Snapshot, noise: Noise) -> Place:
-        if self.simulator.is_over(state):
-            return Place(state, -1, None, OVER)
-        action, number = self.agent(state, noise), self.atlas.state(self.simulator, state)
-        return Place(state, number, action, self.atlas.coordinate(number, action))
-
-    def _going(self, places: tuple[Place, Place]) -> tuple[Place, Place] | None:
-        """Where the pair stands next: one branch alone where the other is over, nowhere where both are."""
-        alive = [place for place in places if place.coordinate != OVER]
-        return (alive[0], alive[-1]) if alive else None
-
     def _grown(self, state: State) -> State:
-        """Room for all that was discovered: doubled, so that few shapes are compiled."""
+        """Room for all that was discovered, in few sizes, so that few shapes are compiled."""
         assert isinstance(state.values, Pairs)
         assert state.visits is not None
         coordinates, pairs = len(self.atlas.coordinates) + 1, len(self.atlas.pairs) + 1
@@ -232,8 +240,8 @@ class SimulatorLearner:
         if coordinates <= have[0] and pairs <= have[1]:
             return state
         # Never fewer pairs than coordinates: the scratch space serves both.
-        room = _doubled(have[0], coordinates)
-        need = _doubled(have[1], max(pairs, room))
+        room = _enough(have[0], coordinates)
+        need = _enough(have[1], max(pairs, room))
         self._check_memory(need)
         with kernels.float64():
             zero, full = self._start(room, need)
@@ -256,6 +264,7 @@ class SimulatorLearner:
 
     def answer(self, state: State, log: tuple[dict[str, Any], ...] = ()) -> LearnedStates:
         """What has been learned so far."""
+        state = self._grown(state)
         assert isinstance(state.averages, Pairs)
         assert isinstance(state.doubt_averages, Pairs)
         assert state.visits is not None
@@ -284,23 +293,48 @@ class SimulatorLearner:
         mean, pair = (int(np.asarray(part).sum(dtype=np.int64)) for part in state.visits)
         return mean + len(backups.powers(self.options.order)) * pair
 
+    # -- on disk -------------------------------------------------------------------------------------------------
+
     def save(self, state: State, log: list[dict[str, Any]]) -> None:
         """Write the checkpoint of the options."""
         assert self.options.checkpoint is not None
-        assert int(state.step) % STRETCH == 0
-        checkpoints.save(self.options.checkpoint, self._run, log, state, self.atlas.arrays())
+        assert int(state.step) == self._step, "walkers are ahead of the state"
+        since = [[self._step if each is None else each.since for each in walkers] for walkers in self._walkers]
+        more = {**self.atlas.arrays(), "since": np.array(since, dtype=np.int64), **self._pool.arrays()}
+        checkpoints.save(self.options.checkpoint, self._run, log, state, more)
 
     def resume(self) -> tuple[State, list[dict[str, Any]]]:
         """The state and log of the checkpoint, or those before the first step."""
         first = self.init()
         if self.options.checkpoint is None:
             return first, []
-        names = ("states", "coordinates", "pairs")
+        names = ("states", "coordinates", "pairs", "since", "origins", "known")
         found = checkpoints.load(self.options.checkpoint, self._run, first, names, is_growing=True)
         if found is None:
             return first, []
-        self.atlas = Atlas.of(found[2])
-        return found[:2]
+        state, log, arrays = found
+        self._take_up(int(state.step), arrays)
+        return state, log
+
+    def _take_up(self, step: int, arrays: Mapping[str, Ints]) -> None:
+        self._begin(Atlas.of(arrays))
+        self._step = step
+        self._pool = Pool.of(self.walks, arrays, list(self.atlas.states))
+        tasks = [(lane, w, int(since), step) for (lane, w), since in np.ndenumerate(arrays["since"])]
+        found = list(self.executor.map(_Again(self.walks), tasks))
+        count = self.walks.walkers
+        self._walkers = [found[i : i + count] for i in range(0, len(found), count)]
+
+
+class _Again:
+    """Walkers found again, as a function of tasks."""
+
+    def __init__(self, walks: Walks) -> None:
+        self.walks = walks
+
+    def __call__(self, task: Sequence[int]) -> Walker | None:
+        lane, w, since, step = task
+        return self.walks.found_again(lane, w, since, step)
 
 
 def _wider(new: Pairs, old: Collection) -> Pairs:
@@ -310,7 +344,7 @@ def _wider(new: Pairs, old: Collection) -> Pairs:
     return Pairs(new.mean.at[:, :size].set(old.mean), new.pair.at[:, :, :places].set(old.pair))
 
 
-def _doubled(have: int, needed: int) -> int:
+def _enough(have: int, needed: int) -> int:
     while have < needed:
-        have *= 2
+        have *= 4
     return have

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
+from jointmdp.executors.interface import Executor, Serial, opened
 from jointmdp.incremental.answers import Learned, LearnedJoint
 from jointmdp.incremental.atlas import LearnedStates
 from jointmdp.incremental.discovery import SimulatorLearner
-from jointmdp.incremental.learner import State
 from jointmdp.incremental.settings import Options, default_steps
 from jointmdp.incremental.tables import TableLearner
 from jointmdp.model import JointMDP
@@ -23,31 +23,6 @@ PORTION = 0.5  # seconds between two looks at the clock
 Answer = Learned | LearnedJoint | LearnedStates
 
 
-class _Learner(Protocol):
-    """What both kinds of learner can do."""
-
-    options: Options
-
-    @property
-    def discount(self) -> float:
-        """γ."""
-
-    def advance(self, state: State, count: int) -> State:
-        """Some steps at once."""
-
-    def answer(self, state: State, log: tuple[dict[str, Any], ...] = ()) -> Answer:
-        """What has been learned so far."""
-
-    def updates(self, state: State) -> int:
-        """Coordinate updates so far."""
-
-    def save(self, state: State, log: list[dict[str, Any]]) -> None:
-        """Write the checkpoint."""
-
-    def resume(self) -> tuple[State, list[dict[str, Any]]]:
-        """Read it."""
-
-
 def learn(
     source: Any,
     policy: Any,
@@ -55,6 +30,7 @@ def learn(
     steps: int | None = None,
     tolerance: float | None = None,
     seconds: float | None = None,
+    executor: Executor | str | None = None,
     **options: Any,
 ) -> Any:
     """Joint moments of returns learned from samples: the paper's incremental JIPE-2, and JIPE-n of higher order.
@@ -62,10 +38,11 @@ def learn(
     Args:
         source: a `JointMDP`, or a simulator whose states are discovered on the way.
         policy: as in `evaluate`; for a simulator as in `simulate_gap`.
-        steps: steps of each replica; a step of a sweep updates every coordinate once. For simulators they are rounded
-            up to whole stretches of 64, after which all walkers begin again. By default 100/(1 − γ).
+        steps: steps of each replica; a step of a sweep updates every coordinate once. By default 100/(1 − γ).
         tolerance: stop earlier, at the first report whose `error` is below it.
         seconds: stop earlier, after about so many seconds.
+        executor: where a simulator is sampled, ``"processes"``, ``"ray"`` and so on; the result is the same to the last
+            bit. Draws from tables are part of the compiled recursion and have none.
         options: see `Options`: order, collection, coordinates, batch, schedule, averaging, burn_in, replicas, start,
             restart, reward_bound, seed, checkpoint, checkpoint_seconds, memory_limit.
 
@@ -74,7 +51,7 @@ def learn(
         run that was killed, or that ended before, is taken up where it was.
     """
     found = None
-    for found in answers(source, policy, steps=steps, seconds=seconds, **options):
+    for found in answers(source, policy, steps=steps, seconds=seconds, executor=executor, **options):
         if tolerance is not None and found.error <= checks.as_positive("tolerance", tolerance):
             break
     assert found is not None
@@ -82,16 +59,26 @@ def learn(
 
 
 def answers(
-    source: Any, policy: Any, *, steps: int | None = None, seconds: float | None = None, **options: Any
+    source: Any,
+    policy: Any,
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    executor: Executor | str | None = None,
+    **options: Any,
 ) -> Iterator[Answer]:
     """Early answers of `learn`, at about six reports in every power of ten of steps; stop whenever one is enough."""
     limit = None if seconds is None else checks.as_positive("seconds", seconds)
     most = None if steps is None else checks.as_count("steps", steps, most=2**31 - 1)
     learner = _learner(source, policy, Options.of(options))
-    return _answers(learner, default_steps(learner.discount) if most is None else most, limit)
+    if isinstance(learner, TableLearner) and executor not in (None, "serial") and not isinstance(executor, Serial):
+        raise ModelError(
+            "executor is for simulators: draws from tables are part of the compiled recursion, in this process"
+        )
+    return _answers(learner, default_steps(learner.discount) if most is None else most, limit, executor)
 
 
-def _learner(source: Any, policy: Any, options: Options) -> _Learner:
+def _learner(source: Any, policy: Any, options: Options) -> TableLearner | SimulatorLearner:
     if isinstance(source, JointMDP):
         return TableLearner.of(source, policy, options)
     if isinstance(source, tuple):
@@ -101,7 +88,16 @@ def _learner(source: Any, policy: Any, options: Options) -> _Learner:
     return SimulatorLearner(as_simulator(source), policy, options)
 
 
-def _answers(learner: _Learner, steps: int, seconds: float | None) -> Iterator[Answer]:
+def _answers(
+    learner: TableLearner | SimulatorLearner, steps: int, seconds: float | None, executor: Executor | str | None
+) -> Iterator[Answer]:
+    with opened(executor) as workers:
+        if isinstance(learner, SimulatorLearner):
+            learner.executor = workers
+        yield from _reports(learner, steps, seconds)
+
+
+def _reports(learner: TableLearner | SimulatorLearner, steps: int, seconds: float | None) -> Iterator[Answer]:
     state, log = learner.resume()
     begun = time.monotonic()
     before = log[-1]["seconds"] if log else 0.0

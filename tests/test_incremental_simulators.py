@@ -1,0 +1,275 @@
+"""Learning from simulators whose states are discovered on the way, here and by workers elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from test_incremental import check_all, exact
+from zoo import build, random_model
+
+import jointmdp as jm
+from jointmdp.executors import Processes, Serial
+from jointmdp.incremental import LearnedStates, Options, SimulatorLearner, learn
+from jointmdp.incremental.discovery import STRETCH
+from jointmdp.incremental.replicas import Replicas
+from jointmdp.incremental.walks import Stretch, Walks, state_key
+from jointmdp.simulators.functions import FunctionSimulator
+from jointmdp.simulators.tables import TableSimulator
+
+CHOICES = ["pairs", "trajectory", "uniform"]
+# Lists of the same shape share what was compiled; those along trajectories are longer.
+MOSTLY = ["pairs", "uniform", pytest.param("trajectory", marks=pytest.mark.slow)]
+SHAPE: dict[str, Any] = {"batch": 9, "replicas": 2}
+
+
+def bits(state: object) -> list[bytes]:
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
+
+
+def held_values(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np.ndarray]:
+    """Means of all discovered coordinates of a table's simulator, and their numbers in the table."""
+    numbers, keys = learned._atlas.coordinates, learned._atlas.states
+    simulator = TableSimulator(model)
+    where = {keys[state_key(simulator, s)]: s for s in range(model.num_states) if state_key(simulator, s) in keys}
+    found = [(numbers[s, a], where[s] * model.num_actions + a) for s, a in numbers]
+    places = np.array([place for place, _ in found])
+    return learned._mean[places], np.array([x for _, x in found])
+
+
+def held_pairs(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np.ndarray]:
+    """Second moments of all pairs that were updated in every replica, and the pairs' numbers in the table."""
+    _, x = held_values(learned, model)
+    number = dict(zip(learned._atlas.coordinates.values(), x, strict=True))
+    pairs = learned._atlas.seen_pairs()
+    places = np.array([learned._atlas.place(*pair) for pair in pairs])
+    seen = (learned._visits[1][:, places] > 0).all(axis=0)
+    return learned._pair[0, places[seen]], np.array([(number[x], number[y]) for x, y in pairs])[seen]
+
+
+EVERYDAY = {("pairs", "state"), ("trajectory", "time"), ("uniform", "state")}
+COMBINATIONS = [
+    pytest.param(choice, sharing, marks=() if (choice, sharing) in EVERYDAY else pytest.mark.slow)
+    for choice in CHOICES
+    for sharing in ("state", "time", "none")
+]
+
+
+@pytest.mark.parametrize(("choice", "sharing"), COMBINATIONS)
+def test_a_simulator_is_learned_like_its_table(choice: str, sharing: str) -> None:
+    """A random table behind the protocol: means, second moments of all pairs, and gaps within their intervals."""
+    case = random_model(np.random.default_rng(12), 3, 3, 2, discount=0.4, sharing=sharing)
+    case = case._replace(policy=np.full((3, 2), 0.5))
+    model = build(case)
+    steps = 6 * STRETCH if choice != "uniform" else 12 * STRETCH
+    learned = learn(TableSimulator(model), case.policy, coordinates=choice, steps=steps, batch=4, replicas=8)
+    assert learned.num_states == 3
+    assert learned.steps == steps
+    mean, second = exact(model, case.policy)
+    values, x = held_values(learned, model)
+    assert sorted(x) == list(range(6))
+    check_all(values, mean[x])
+    values, pairs = held_pairs(learned, model)
+    assert len({tuple(sorted(pair)) for pair in pairs}) == 6 + 15  # all of them: diagonal, same state, distinct states
+    check_all(values, second[pairs[:, 0], pairs[:, 1]])
+    gap, truth = learned.gap(0, 0, 1), jm.evaluate(model, case.policy).gap(0, 0, 1)
+    most = 8.5  # intervals of 8 replicas: Student's t with 7 degrees of freedom goes beyond once in 1e7
+    assert abs(gap.mean.value - truth.mean) < most * gap.mean.error
+    assert abs(gap.variance.value - truth.variance) < most * gap.variance.error
+    assert gap.variance.error < 0.5 * (truth.variance + 1)
+    assert learned.gap(0, 1, 1).variance == (0.0, 0.0)
+
+
+def scenario_teller(sharing: str) -> jm.JointMDP:
+    """Three states whose rewards tell the scenario, one of a hundred; actions lead everywhere."""
+    scenarios = np.broadcast_to(np.arange(100.0)[None, :, None], (3, 100, 2))
+    successors = np.random.default_rng(0).integers(0, 3, size=(3, 100, 2))
+    return jm.JointMDP(np.full((3, 100), 0.01), scenarios, successors, 0.9, sharing=sharing)
+
+
+@pytest.mark.parametrize("sharing", ["state", "time", "none"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_luck_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
+    """Two coordinates of one list had the same scenario where they share it, and by chance, once in 100, elsewhere."""
+    simulator = TableSimulator(scenario_teller(sharing))
+    walks = Walks(simulator, lambda state, noise: int(noise.uniform < 0.5), choice, seed=4, restart=0.3)
+    states = {state_key(simulator, s): s for s in range(3)}
+    steps = walks(Stretch(0, 600, range(3), [[None] * walks.walkers] * 3))
+    m = walks.length
+    kinds: dict[str, list[bool]] = {"coordinate": [], "state": [], "elsewhere": []}
+    followers: dict[str, list[bool]] = {"coordinate": [], "distinct": []}
+    names = np.vectorize(lambda key: states[key.tobytes()], signature="(k)->()")(steps.keys)
+    x = 2 * names[:, :, :m] + steps.actions[:, :, :m]
+    for t, lane in np.ndindex(600, 3):
+        for p in range(m):
+            for q in range(p):
+                one, two = x[t, lane, p], x[t, lane, q]
+                kind = "coordinate" if one == two else "state" if one // 2 == two // 2 else "elsewhere"
+                kinds[kind].append(steps.rewards[t, lane, p] == steps.rewards[t, lane, q])
+                action, other = steps.actions[t, lane, m + p], steps.actions[t, lane, m + q]
+                followers["coordinate" if one == two else "distinct"].append(action == other)
+    shared = {"coordinate"} | ({"state"} if sharing != "none" else set())
+    shared |= {"elsewhere"} if sharing == "time" else set()
+    for kind, agreed in kinds.items():
+        assert len(agreed) >= 90, kind
+        if kind in shared:
+            assert all(agreed)
+        else:
+            # Independent draws agree with 0.01: beyond 12 of 100, or 12 %, less than once in 1e8 (binomial).
+            assert np.mean(agreed) < 0.12
+    assert all(followers["coordinate"])
+    apart = followers["distinct"]
+    assert abs(np.mean(apart) - 0.5) < 6 * 0.5 / np.sqrt(len(apart) / m**2)  # lists repeat one draw at most m² times
+
+
+@pytest.mark.parametrize("choice", MOSTLY)
+def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: Path) -> None:
+    """By hand, at once, by two processes, and taken up again in the middle of a stretch."""
+    model, policy = jm.coupled_reward_chain(4, discount=0.7)
+    options = {**SHAPE, "coordinates": choice, "seed": 3}
+    steps = 2 * STRETCH + 6
+
+    def learner(**more: Any) -> SimulatorLearner:
+        return SimulatorLearner(TableSimulator(model), policy, Options(**options, **more))
+
+    whole = learner()
+    straight = whole.advance(whole.init(), steps)
+    assert int(straight.step) == steps
+
+    by_hand = learner()
+    state = by_hand.init()
+    for n in range(3):
+        sample = by_hand.draw(state)
+        assert bits(by_hand.draw(state)) == bits(sample)  # drawing again changes nothing
+        state, info = by_hand.step(state, sample)
+        assert info.step == n + 1
+        assert info.updated >= 2 * 2
+    drawn = by_hand.draw(state)
+    assert by_hand.answer(state).steps == 3
+    for portion in (1, STRETCH, 1, 2, steps - STRETCH - 7):
+        state = by_hand.advance(state, portion)
+    assert drawn.coordinates.shape == (2, 9, by_hand.walks.length)
+    assert bits(state) == bits(straight)
+    assert by_hand.atlas == whole.atlas
+
+    path = tmp_path / "run"
+    for until in (1, STRETCH - 1, STRETCH + 5, steps):
+        learn(TableSimulator(model), policy, steps=until, checkpoint=path, **options)
+    resumed, _ = learner(checkpoint=path).resume()
+    assert bits(resumed) == bits(straight)
+
+    with Processes(2) as workers:
+        elsewhere = SimulatorLearner(TableSimulator(model), policy, Options(**options), workers)
+        assert bits(elsewhere.advance(elsewhere.init(), steps)) == bits(straight)
+        assert elsewhere.atlas == whole.atlas
+
+
+@pytest.mark.parametrize("choice", ["pairs", pytest.param("trajectory", marks=pytest.mark.slow)])
+def test_walkers_are_not_stopped_by_the_end_of_a_stretch(choice: str) -> None:
+    """A line of 100 states from left to right, never begun again: all of them are found."""
+    simulator = FunctionSimulator(
+        lambda place, action, _: (1.0, min(place + 1, 99)),
+        lambda rng: 0,
+        start=0,
+        actions=1,
+        discount=0.9,
+        reward_bounds=(0, 1),
+    )
+    assert learn(simulator, 0, steps=100, restart=0.0, coordinates=choice, **SHAPE).num_states == 100
+
+
+@pytest.mark.parametrize("choice", MOSTLY)
+def test_states_with_a_coarse_identity_are_taken_up_again(choice: str, tmp_path: Path) -> None:
+    """Snapshots differ within one identity: what goes on is the snapshot of the walker, not that of the state."""
+    simulator = FunctionSimulator(
+        lambda place, action, push: (float(np.clip(place, -1, 1)), 0.9 * place + (action - 0.5) * 0.1 + push),
+        lambda rng: rng.normal(0, 0.2),
+        start=0.1,
+        actions=2,
+        discount=0.8,
+        reward_bounds=(-1, 1),
+        identity=lambda place: round(place),
+    )
+    options = {**SHAPE, "coordinates": choice, "seed": 1}
+    straight = learn(simulator, "uniform", steps=STRETCH + 20, **options)
+    for until in (STRETCH // 2, STRETCH + 3, STRETCH + 20):
+        found = learn(simulator, "uniform", steps=until, checkpoint=tmp_path / "run", **options)
+    assert found._atlas == straight._atlas
+    np.testing.assert_array_equal(found._pair.values, straight._pair.values)
+    np.testing.assert_array_equal(found._mean.doubt, straight._mean.doubt)
+
+
+def stall(state: tuple[int, int], action: int | str, rain: bool) -> tuple[float, tuple[int, int], bool]:
+    """A market stall for three days, in town (0) or on the coast (1); moving costs 1."""
+    (day, place), moves = state, int(action in (1, "move"))
+    earned = (-1.0 if rain else 3.0 + place) if place else (0.0 if rain else 3.0)
+    return earned - moves, (day + 1, place ^ moves), day == 2
+
+
+def test_states_are_discovered_and_episodes_end() -> None:
+    """Known answer: three days, one coin a day, and what is over pays nothing."""
+    simulator = FunctionSimulator(
+        stall,
+        lambda rng: rng.random() < 0.4,
+        start=(0, 0),
+        actions=["stay", "move"],
+        discount=0.9,
+        reward_bounds=(-2, 4),
+    )
+    learned = learn(simulator, "stay", steps=4 * STRETCH, batch=4)
+    assert learned.num_states == 5  # two places on the second and third day, and one on the first
+    start = simulator.at((0, 0))
+    town, coast = 0.6 * 3.0, 0.6 * 4.0 - 0.4
+    stay = town * (1 + 0.9 + 0.81)
+    move = town - 1 + coast * (0.9 + 0.81)
+    for action, truth in (("stay", stay), ("move", move)):
+        found = learned.mean(start, action)
+        assert abs(found.value - truth) < 8.5 * found.error
+        assert found.error < 0.5
+    # One coin for both: the gap of a day is 1 in the sun and −1 in the rain.
+    gap = learned.gap(start, "move", "stay")
+    assert abs(gap.variance.value - (0.81 + 0.81**2) * 4 * 0.24) < 8.5 * gap.variance.error
+    assert {row.kind for row in learned.visits} == {"mean", "diagonal", "same state", "distinct states"}
+    assert "5 states discovered" in repr(learned)
+    with pytest.raises(jm.ModelError, match="has not been visited"):
+        learned.mean(simulator.at((7, 7)), "stay")
+    with pytest.raises(jm.ModelError, match="has not been visited"):
+        learned.mean(simulator.at((2, 1)), "move")  # the policy stays from the second day on
+
+
+def test_simulators_that_cannot_be_learned_are_refused() -> None:
+    def simulator(**changes: object) -> FunctionSimulator:
+        settings = {"start": (0, 0), "actions": 2, "discount": 0.9, "reward_bounds": (-2, 4), **changes}
+        return FunctionSimulator(stall, lambda rng: rng.random() < 0.4, **settings)
+
+    for changes, options, words in (
+        ({"reward_bounds": None}, {}, "give reward_bound="),
+        ({"discount": 1.0}, {}, "is 1"),
+        ({"actions": None}, {}, "not numbered"),
+        ({}, {"coordinates": "sweep"}, "discovered on the way"),
+        ({}, {"collection": "joint"}, "discovered on the way"),
+        ({}, {"start": 3}, "leave start out"),
+        ({"reward_bounds": (0, 1)}, {}, "above its bound 1"),
+        ({}, {"memory_limit": 1000.0}, "coarser identity"),
+    ):
+        with pytest.raises(jm.ModelError, match=words):
+            learn(simulator(**changes), "uniform", steps=STRETCH, batch=8, replicas=4, **options)
+    assert learn(simulator(reward_bounds=None), 0, steps=1, batch=1, replicas=2, reward_bound=4).num_states > 1
+
+
+def test_tables_are_not_sent_to_workers() -> None:
+    model, policy = jm.coupled_reward_chain(3)
+    with pytest.raises(jm.ModelError, match="executor is for simulators"):
+        learn(model, policy, steps=2, executor="processes")
+    assert learn(model, policy, steps=2, executor="serial").steps == 2
+    assert learn(model, policy, steps=2, executor=Serial()).steps == 2
+
+
+def test_a_learner_goes_one_way() -> None:
+    model, policy = jm.coupled_reward_chain(3)
+    learner = SimulatorLearner(TableSimulator(model), policy, Options(**SHAPE))
+    first = learner.init()
+    learner.advance(first, 2)
+    with pytest.raises(jm.ModelError, match="samples can be drawn for step 2 only"):
+        learner.draw(first)

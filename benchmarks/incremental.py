@@ -1,10 +1,16 @@
-"""Learning from samples: coordinate updates per second, beside a plain Python loop and a Numba loop.
+"""Learning from samples: coordinate updates per second, beside plain Python loops and Numba loops.
 
-All do the same work on the same model: sweeps update every mean and every pair of coordinates once from one field of
-outcomes, with averaging; loops "one" choose a pair at a time and draw for each, as the paper writes it, and so do
-"lists" of the library, 1,024 in a step, which carry their doubts besides. An update is one entry of M. The library runs
-8 replicas; their updates all count, as their mean is the answer. Numba is no dependency: where it is not
-installed its columns are left out.
+All work on the same model with the same schedule and averaging. An update is one entry of M that moves in a step;
+doubts are carried along and never counted. The library runs 8 replicas; their updates all count, as their mean is the
+answer.
+
+- Sweeps update every mean and every pair once from one field of outcomes. The loops beside them do the same.
+- Lists name two coordinates at random, draw for both, and update their two means and four pairs; an entry that a step
+  names several times moves once, with the mean of its targets. "Lists" loops do the same with the same doubts, replicas
+  and batches (`tests/test_incremental.py` feeds both the same numbers). "One" loops choose one pair at a time and move
+  that alone, the paper's recursion as it is written: no means, no replicas; with doubts or without.
+
+Numba is no dependency: where it is not installed its columns are left out.
 """
 
 import time
@@ -12,7 +18,6 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-import jax
 import numpy as np
 
 import jointmdp as jm
@@ -58,8 +63,10 @@ def sweeps(tables: Tables, m: Any, M: Any, out: Any, average: Any, count: int, r
     return M
 
 
-def singles(tables: Tables, m: Any, M: Any, average: Any, visits: Any, count: int, rng: Any) -> Any:
-    """As many updates of one pair at a time, each with draws of its own: the paper's recursion as it is written."""
+def singles(
+    tables: Tables, m: Any, M: Any, average: Any, doubts: Any, visits: Any, is_doubted: bool, count: int, rng: Any
+) -> Any:
+    """Some updates of one pair at a time, each with draws of its own: the paper's recursion as it is written."""
     ends, cut, rewards, successors, states, discount = tables
     X, W, A = len(states), ends.shape[1], cut.shape[1]
     for _ in range(count):
@@ -84,9 +91,69 @@ def singles(tables: Tables, m: Any, M: Any, average: Any, visits: Any, count: in
         target = r * q + discount * (r * m[fro] + q * m[to]) + discount * discount * M[to, fro]
         visits[x, y] += 1
         n = visits[x, y]
-        M[x, y] += (1000 / (1000 + n)) ** 0.65 * (target - M[x, y])
-        average[x, y] += 3 / (n + 2) * (M[x, y] - average[x, y])
+        alpha, share = (1000 / (1000 + n)) ** 0.65, 3 / (n + 2)
+        M[x, y] += alpha * (target - M[x, y])
+        average[x, y] += share * (M[x, y] - average[x, y])
+        if is_doubted:
+            target = discount * (abs(r) + abs(q)) * 1000 + discount * discount * doubts[to, fro, 0]
+            doubts[x, y, 0] += alpha * (target - doubts[x, y, 0])
+            doubts[x, y, 1] += share * (doubts[x, y, 0] - doubts[x, y, 1])
     return M
+
+
+def nudge(row: Any, total: Any, n: int) -> None:
+    """The n-th update of value, average, doubt and its average, with the mean of the targets in `total`."""
+    alpha, share = (1000 / (1000 + n)) ** 0.65, 3 / (n + 2)
+    for i in range(2):
+        row[2 * i] += alpha * (total[i] / total[2] - row[2 * i])
+        row[2 * i + 1] += share * (row[2 * i] - row[2 * i + 1])
+        total[i] = 0
+    total[2] = 0
+
+
+def listed(tables: Tables, means: Any, pairs: Any, visits: tuple[Any, Any], batch: int, count: int, rng: Any) -> None:
+    """Steps of lists of two coordinates for all replicas: means ``[R, X, 4]`` and pairs ``[R, X, X, 4]``."""
+    ends, cut, rewards, successors, states, g = tables
+    X, W, A = len(states), ends.shape[1], cut.shape[1]
+    mean_total, pair_total = np.zeros((X, 3)), np.zeros((X, X, 3))
+    lists, r, to = np.empty((batch, 2), np.int64), np.empty(2), np.empty(2, np.int64)
+    for _ in range(count):
+        for replica in range(len(means)):
+            m, M = means[replica], pairs[replica]
+            for x in lists:
+                x[0], x[1] = int(rng.random() * X), int(rng.random() * X)
+                luck, other, choice, another = rng.random(), rng.random(), rng.random(), rng.random()
+                for p in range(2):
+                    if p == 1 and states[x[1]] != states[x[0]]:
+                        luck = other
+                    if p == 1 and x[1] != x[0]:
+                        choice = another
+                    k, b = 0, 0
+                    while k < W - 1 and luck >= ends[states[x[p]], k]:
+                        k += 1
+                    t = successors[x[p], k]
+                    while b < A - 1 and choice >= cut[t, b]:
+                        b += 1
+                    r[p], to[p] = rewards[x[p], k], t * A + b
+                for p in range(2):
+                    total, one = mean_total[x[p]], m[to[p]]
+                    total[0] += r[p] + g * one[0]
+                    total[1] += g * one[2]
+                    total[2] += 1
+                    for q in range(2):
+                        total, two, both = pair_total[x[p], x[q]], m[to[q]], M[to[p], to[q]]
+                        total[0] += r[p] * r[q] + g * (r[p] * two[0] + r[q] * one[0]) + g * g * both[0]
+                        total[1] += g * (abs(r[p]) * two[2] + abs(r[q]) * one[2]) + g * g * both[2]
+                        total[2] += 1
+            for x in lists:
+                for p in range(2):
+                    if mean_total[x[p], 2] > 0:
+                        visits[0][replica, x[p]] += 1
+                        nudge(m[x[p]], mean_total[x[p]], visits[0][replica, x[p]])
+                    for q in range(2):
+                        if pair_total[x[p], x[q], 2] > 0:
+                            visits[1][replica, x[p], x[q]] += 1
+                            nudge(M[x[p], x[q]], pair_total[x[p], x[q]], visits[1][replica, x[p], x[q]])
 
 
 def tables_of(model: jm.JointMDP, policy: np.ndarray) -> Tables:
@@ -97,26 +164,27 @@ def tables_of(model: jm.JointMDP, policy: np.ndarray) -> Tables:
     return ends, cut, rewards, successors, states, model.discount
 
 
-def compiled() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """The same loops under Numba, if it is there."""
+def compiled() -> tuple[Callable[..., Any], ...] | None:
+    """The same loops under Numba, if it is there: sweeps, one by one, lists."""
     try:
         import numba
     except ImportError:
         return None
-    inner = numba.njit(sweep)
-    namespace = {**sweeps.__globals__, "sweep": inner}
-    return numba.njit(FunctionType(sweeps.__code__, namespace)), numba.njit(singles)
+
+    def with_inner(outer: Any, inner: Any) -> Callable[..., Any]:
+        namespace = {**outer.__globals__, inner.__name__: numba.njit(inner)}
+        fast: Callable[..., Any] = numba.njit(FunctionType(outer.__code__, namespace))
+        return fast
+
+    return with_inner(sweeps, sweep), numba.njit(singles), with_inner(listed, nudge)
 
 
-def measure(name: str, model: jm.JointMDP, policy: np.ndarray) -> None:
+def measure_sweeps(name: str, model: jm.JointMDP, policy: np.ndarray) -> None:
     tables = tables_of(model, policy)
     X = len(tables[4])
     steps = max(20, int(2e7 / (8 * X * X)))
     learner = TableLearner(model, policy)
     state = learner.init()
-    walking = TableLearner(model, policy, coordinates="uniform", batch=1024)
-    begun = walking.init()
-    lists = 50
 
     def zeros() -> tuple[Any, ...]:
         return np.zeros(X), np.zeros((X, X)), np.zeros((X, X)), np.zeros((X, X))
@@ -124,47 +192,77 @@ def measure(name: str, model: jm.JointMDP, policy: np.ndarray) -> None:
     python_steps = max(1, int(40_000 / X**2))
     start = time.perf_counter()
     sweeps(tables, *zeros(), python_steps, np.random.default_rng(0))
-    plain = python_steps * (X * X + X) / (time.perf_counter() - start)
-    start = time.perf_counter()
-    singles(tables, *zeros()[:3], np.zeros((X, X), np.int64), 10_000, np.random.default_rng(0))
-    plain_one = 10_000 / (time.perf_counter() - start)
-
-    runs: dict[str, Callable[[], object]] = {
-        "ours": lambda: jax.block_until_ready(learner.advance(state, steps)),
-        "lists": lambda: jax.block_until_ready(walking.advance(begun, lists)),
-    }
+    others = {"python": python_steps * (X * X + X) / (time.perf_counter() - start), "one": plain_one(tables)}
+    runs: dict[str, Callable[[], object]] = {"ours": lambda: learner.advance(state, steps)}
     loops, count = compiled(), 8 * steps
     if loops is not None:
-        fast, one = loops
+        fast = loops[0]
         runs["numba"] = lambda: fast(tables, *zeros(), count, np.random.default_rng(0))
-        runs["numba_one"] = lambda: one(
-            tables, *zeros()[:3], np.zeros((X, X), np.int64), 200_000, np.random.default_rng(0)
-        )
     found = medians(5, **runs)
     ours = 8 * steps * (X * X + X) / found["ours"]
-    updates = walking.updates(walking.advance(begun, lists))
-    line = f"{name:<20}{X:>5}{ours / 1e6:>9,.0f}"
-    others = {"plain_one": plain_one, "plain": plain}
     if loops is not None:
-        others["numba_one"] = 200_000 / found["numba_one"]
         others["numba"] = count * (X * X + X) / found["numba"]
-    for speed in others.values():
-        line += f"{speed / 1e6:>10,.2f}{ours / speed:>8,.1f}×"
-    print(line + f"{updates / found['lists'] / 1e6:>10.1f}", flush=True)
+    print(f"{name:<20}{X:>5}{'':>7}{ours / 1e6:>9,.1f}" + _beside(ours, others), flush=True)
+
+
+def blank(X: int) -> tuple[Any, ...]:
+    """Room for `singles`."""
+    return np.zeros(X), np.zeros((X, X)), np.zeros((X, X)), np.zeros((X, X, 2)), np.zeros((X, X), np.int64)
+
+
+def plain_one(tables: Tables) -> float:
+    start = time.perf_counter()
+    singles(tables, *blank(len(tables[4])), is_doubted=False, count=10_000, rng=np.random.default_rng(0))
+    return 10_000 / (time.perf_counter() - start)
+
+
+def measure_lists(name: str, model: jm.JointMDP, policy: np.ndarray, batch: int) -> None:
+    tables = tables_of(model, policy)
+    X = len(tables[4])
+    steps, ones = 100 * 1024 // batch, 200_000
+    learner = TableLearner(model, policy, coordinates="uniform", batch=batch)
+    state = learner.init()
+    rows = np.zeros((8, X, 4)), np.zeros((8, X, X, 4)), (np.zeros((8, X), np.int32), np.zeros((8, X, X), np.int32))
+    others = {"python": plain_one(tables)}
+    runs: dict[str, Callable[[], object]] = {"ours": lambda: learner.advance(state, steps)}
+    loops = compiled()
+    if loops is not None:
+        one, many = loops[1:]
+        runs["numba"] = lambda: many(tables, *rows, batch, steps, np.random.default_rng(0))
+        runs["doubted"] = lambda: one(tables, *blank(X), True, ones, np.random.default_rng(0))
+        runs["bare"] = lambda: one(tables, *blank(X), False, ones, np.random.default_rng(0))
+    found = medians(5, **runs)
+    updates = learner.updates(learner.advance(state, steps))
+    ours = updates / found["ours"]
+    if loops is not None:
+        # As many lists of the same law: the same number of updates, up to chance.
+        others |= {"numba": updates / found["numba"], "doubted": ones / found["doubted"], "bare": ones / found["bare"]}
+    print(f"{name:<20}{X:>5}{batch:>7}{ours / 1e6:>9,.1f}" + _beside(ours, others), flush=True)
+
+
+def _beside(ours: float, others: dict[str, float]) -> str:
+    return "".join(f"{speed / 1e6:>9,.2f}{ours / speed:>9,.1f}×" for speed in others.values())
+
+
+MODELS = {
+    "gridworld 3×3": lambda: jm.windy_gridworld(3),
+    "chain of 25": lambda: jm.coupled_reward_chain(25),
+    "gridworld 5×5": lambda: jm.windy_gridworld(5),
+    "gridworld 10×10": lambda: jm.windy_gridworld(10),
+}
 
 
 def main() -> None:
     print("\nLearning from samples, million coordinate updates a second (aims: 1,000 × plain Python, 1 × Numba)")
-    head = f"{'model, γ = 0.99':<20}{'X':>5}{'sweeps':>9}{'Python, one':>10}{'':>8}{'sweeps':>10}{'':>9}"
-    if compiled() is not None:
-        head += f"{'Numba, one':>10}{'':>9}{'sweeps':>10}{'':>9}"
-    else:
+    has_numba = compiled() is not None
+    if not has_numba:
         print("Numba is not installed here: its columns are left out")
-    print(head + f"{'lists':>10}")
-    for name, (model, policy) in {
-        "gridworld 3×3": jm.windy_gridworld(3),
-        "chain of 25": jm.coupled_reward_chain(25),
-        "gridworld 5×5": jm.windy_gridworld(5),
-        "gridworld 10×10": jm.windy_gridworld(10),
-    }.items():
-        measure(name, model, policy)
+    head = f"{'X':>5}{'batch':>7}{'ours':>9}"
+    print(f"{'sweeps':<20}{head}{'Python':>9}{'':>10}{'Py., one':>9}{'':>10}" + ("    Numba" if has_numba else ""))
+    for name, make in MODELS.items():
+        measure_sweeps(name, *make())
+    words = f"{'Numba':>9}{'':>10}{'one + d.':>9}{'':>10}{'one':>9}" if has_numba else ""
+    print(f"{'lists':<20}{head}{'Py., one':>9}{'':>10}{words}")
+    for name, make in MODELS.items():
+        for batch in (32, 1024):
+            measure_lists(name, *make(), batch)

@@ -12,6 +12,8 @@ from oracle_incremental import RULES, loop, luck
 from zoo import SHARINGS, build, random_model
 
 import jointmdp as jm
+from benchmarks import incremental as benchmark
+from jointmdp import kernels
 from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn
 from jointmdp.incremental import learner as engine
 from jointmdp.incremental.backups import Pairs, powers
@@ -209,6 +211,44 @@ def test_coordinates_named_several_times_are_updated_once_with_the_mean() -> Non
     assert {tuple(map(int, z)) for z in np.argwhere(grown == 1)} == set(goals)
     assert grown.sum() == len(goals)
     assert info.updated == len(goals) + 2
+
+
+def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
+    """Values, averages, doubts and counts after four steps of the benchmark's plain loop, fed with the same numbers."""
+    model, policy = jm.coupled_reward_chain(3, discount=0.99)
+    X, R, batch, steps = 6, 2, 12, 4
+    learner = TableLearner(
+        model, policy, coordinates="uniform", batch=batch, replicas=R, seed=3, averaging=2.0, burn_in=0
+    )
+    first = learner.init()
+    numbers = []
+    with kernels.float64():
+        for k in range(steps):
+            found = engine._numbers(learner._rule, learner._problem, learner._settings, first, k)
+            numbers.append(np.concatenate([found.where, found.luck, found.choice], axis=2))
+
+    class Scripted:
+        left = np.ravel(numbers).tolist()
+
+        def random(self) -> float:
+            return self.left.pop(0)
+
+    most = model.reward_bound / (1 - 0.99)
+    means, pairs = np.zeros((R, X, 4)), np.zeros((R, X, X, 4))
+    means[..., 2:], pairs[..., 2:] = most, most**2
+    visits = np.zeros((R, X), dtype=int), np.zeros((R, X, X), dtype=int)
+    benchmark.listed(benchmark.tables_of(model, policy), means, pairs, visits, batch, steps, Scripted())
+    assert not Scripted.left
+    state = learner.advance(first, steps)
+    # A place is named at most 2 · 12 times in a step, and each time costs less than ten roundings.
+    rounding = steps * 2 * batch * 10 * np.finfo(float).eps
+    for k, part in enumerate((state.values, state.averages, state.doubts, state.doubt_averages)):
+        scale = most if k >= 2 else np.abs(means[..., k]).max()
+        np.testing.assert_allclose(part.mean, means[..., k], rtol=0, atol=rounding * scale)
+        scale = most**2 if k >= 2 else np.abs(pairs[..., k]).max()
+        np.testing.assert_allclose(part.pair.reshape(R, X, X), pairs[..., k], rtol=0, atol=rounding * scale)
+    np.testing.assert_array_equal(state.visits.mean, visits[0])
+    np.testing.assert_array_equal(state.visits.pair.reshape(R, X, X), visits[1])
 
 
 @pytest.mark.parametrize(

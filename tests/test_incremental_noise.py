@@ -22,6 +22,7 @@ from jointmdp import bellman, kernels
 from jointmdp.bellman_joint import Tuples
 from jointmdp.incremental import backups, worlds
 from jointmdp.incremental.backups import Pairs, noise_constants, powers
+from jointmdp.incremental.uniforms import uniforms
 
 ALARM = 1e-4  # false alarms of one chi-square test; there are about 30
 XS = [(s, a) for s in range(2) for a in range(2)]
@@ -231,6 +232,14 @@ def test_the_constants_of_the_text_do_not_hold_for_large_rewards() -> None:
 
 
 # -- the generators ----------------------------------------------------------------------------------------------
+
+
+def test_uniform_numbers_are_those_of_jax() -> None:
+    """Bit by bit, for small and large seeds."""
+    with kernels.float64():
+        for seed in (0, 2**40 + 7):
+            key = jax.random.fold_in(jax.random.key(seed), 5)
+            np.testing.assert_array_equal(uniforms(key, (3, 7)), jax.random.uniform(key, (3, 7), dtype=jnp.float64))
 
 
 def p_value(case: RandomModel, xs: list[tuple[int, int]], rule: str, rewards: np.ndarray, nexts: np.ndarray) -> float:

@@ -54,12 +54,12 @@ def powers(order: int) -> list[tuple[int, int]]:
 def targets(
     order: int,
     discount: Array,
-    rewards: Float[Array, " m"],
-    singles: Float[Array, "n m"],
-    later: Float[Array, "K m m"] | None,
+    rewards: Float[Array, "m ..."],
+    singles: Float[Array, "n m ..."],
+    later: Float[Array, "K m m ..."] | None,
     same: Array,
-) -> tuple[Float[Array, " m"], Float[Array, "K m m"]]:
-    """The sample backups of one list: means, and the powers (i, j) of all pairs.
+) -> tuple[Float[Array, "m ..."], Float[Array, "K m m ..."]]:
+    """The sample backups of lists, on any further axes: means, and the powers (i, j) of all pairs.
 
     `singles` are the moments 1 … n of the next coordinates, `later` those of pairs of them; None where distinct
     coordinates are independent for ever, and then `same` says which are not distinct.
@@ -94,7 +94,7 @@ def _one(order: int, discount: Array, rewards: Array, singles: Array, k: int) ->
     return rewards**k + sum(comb(k, m) * discount**m * rewards ** (k - m) * singles[m - 1] for m in range(1, k + 1))
 
 
-def singles_of(order: int, mean: Float[Array, " m"], diagonal: Float[Array, "K m"]) -> Float[Array, "n m"]:
+def singles_of(order: int, mean: Float[Array, "m ..."], diagonal: Float[Array, "K m ..."]) -> Float[Array, "n m ..."]:
     """Moments 1 … n of coordinates, from their means and the diagonal of the pairs."""
     place = {power: k for k, power in enumerate(powers(order))}
     return jnp.stack([mean, *(diagonal[place[k - 1, 1]] for k in range(2, order + 1))])

@@ -29,6 +29,7 @@ from jointmdp.incremental import backups, checkpoints, learner
 from jointmdp.incremental.atlas import OVER, Atlas, LearnedStates
 from jointmdp.incremental.backups import Pairs, Sample
 from jointmdp.incremental.learner import Collection, Info, Rule, Settings, State, Visits
+from jointmdp.incremental.lists import Tables
 from jointmdp.incremental.pools import Pool
 from jointmdp.incremental.replicas import Replicas
 from jointmdp.incremental.settings import Options
@@ -53,13 +54,14 @@ class Drawn(NamedTuple):
 def _apply(rule: Rule, discount: Array, settings: Settings, state: State, drawn: Drawn, count: Array) -> State:
     """The state after the first `count` steps that were drawn."""
     assert state.visits is not None
+    size = state.visits.mean.shape[1]
 
-    def body(t: Any, carry: tuple[State, Array]) -> tuple[State, Array]:
+    def body(t: Any, tables: Tables) -> Tables:
         sample, slots, later = jax.tree.map(lambda each: each[t], drawn)
-        return learner.apply_lists(rule, discount, settings, carry[0], sample, slots, later, carry[1])
+        return learner.update_lists(rule, discount, settings, tables, size, sample, slots, later)
 
-    scratch = jnp.zeros(state.visits.pair.shape, dtype=jnp.int32)
-    return jax.lax.fori_loop(0, count, body, (state, scratch))[0]
+    tables = jax.lax.fori_loop(0, count, body, learner.packed(state))
+    return learner.unpacked(state, tables)._replace(step=state.step + count)
 
 
 _changes = jax.jit(learner.changes, static_argnames="rule")
@@ -239,9 +241,7 @@ class SimulatorLearner:
         have = state.values.mean.shape[1], state.values.pair.shape[2]
         if coordinates <= have[0] and pairs <= have[1]:
             return state
-        # Never fewer pairs than coordinates: the scratch space serves both.
-        room = _enough(have[0], coordinates)
-        need = _enough(have[1], max(pairs, room))
+        room, need = _enough(have[0], coordinates), _enough(have[1], pairs)
         self._check_memory(need)
         with kernels.float64():
             zero, full = self._start(room, need)

@@ -33,9 +33,11 @@ from jaxtyping import Float, Int
 
 from jointmdp import kernels
 from jointmdp.checks import Sharing
-from jointmdp.incremental import backups, worlds
+from jointmdp.incremental import backups, lists, worlds
 from jointmdp.incremental.backups import Links, Pairs, Sample
+from jointmdp.incremental.lists import Tables
 from jointmdp.incremental.schedules import Function, Rates, rate
+from jointmdp.incremental.uniforms import uniforms
 from jointmdp.incremental.worlds import Choice, World
 
 Collection = Pairs | Array  # an array: the moments of sorted tuples
@@ -146,19 +148,17 @@ class Numbers(NamedTuple):
     where: Array
 
 
-def _numbers(rule: Rule, problem: Problem, settings: Settings, state: State) -> Numbers:
+def _numbers(rule: Rule, problem: Problem, settings: Settings, state: State, ahead: int = 0) -> Numbers:
+    """The numbers of the next step, or of one that many steps ahead of it."""
     world, (replicas, batch, _) = problem.world, state.walkers.shape
+    key = jax.random.fold_in(settings.key, state.step + ahead)
     if rule.choice == "sweep":
-        luck, choice, where = worlds.field_luck(world, rule.sharing), world.size, 0
-    else:
-        luck = choice = batch * worlds.length(world, rule.choice)
-        where = batch * worlds.NUMBERS
-    key = jax.random.fold_in(settings.key, state.step)
-    found = jax.random.uniform(key, (replicas, luck + choice + where), dtype=jnp.float64)
-    parts = found[:, :luck], found[:, luck : luck + choice], found[:, luck + choice :]
-    if rule.choice == "sweep":
-        return Numbers(*parts)
-    return Numbers(*(part.reshape(replicas, batch, -1) for part in parts))
+        luck = worlds.field_luck(world, rule.sharing)
+        found = uniforms(key, (replicas, luck + world.size))
+        return Numbers(found[:, :luck], found[:, luck:], found[:, :0])
+    m = worlds.length(world, rule.choice)
+    found = uniforms(key, (2 * m + worlds.NUMBERS[rule.choice], replicas, batch))
+    return Numbers(*(lists.first(part) for part in (found[:m], found[m : 2 * m], found[2 * m :])))
 
 
 def _draw(rule: Rule, problem: Problem, numbers: Numbers, state: State) -> tuple[Sample, Array]:
@@ -167,38 +167,32 @@ def _draw(rule: Rule, problem: Problem, numbers: Numbers, state: State) -> tuple
     if rule.choice == "sweep":
         one = partial(worlds.draw_field, world, sharing=rule.sharing)
         return jax.vmap(one)(numbers.luck, numbers.choice), state.walkers
-    lists, walkers = jax.vmap(partial(worlds.choose, world, rule.choice))(numbers.where, state.walkers)
+    named, walkers = jax.vmap(partial(worlds.choose, world, rule.choice))(numbers.where, state.walkers)
     each = partial(worlds.draw_lists, world, sharing=rule.sharing)
-    return jax.vmap(each)(numbers.luck, numbers.choice, lists), walkers
+    return jax.vmap(each)(numbers.luck, numbers.choice, named), walkers
 
 
-def _apply(
-    rule: Rule,
-    problem: Problem,
-    settings: Settings,
-    state: State,
-    sample: Sample,
-    numbers: Numbers,
-    walkers: Array,
-    scratch: Array,
-) -> tuple[State, Array]:
-    """The state after a sample."""
-    n, world = state.step + 1, problem.world
-    if rule.choice == "sweep":
-        found = _field_targets(rule, problem, state.values, sample)
-        alpha, share = rate(settings.rates, rule.function, n), _share(settings, n)
-        values = _towards(state.values, found, alpha)
-        averages = _towards(state.averages, values, share)
-        assert isinstance(state.doubts, Array)
-        doubts = _towards(state.doubts, _order_doubts(rule, world.discount, settings, state.doubts), alpha)
-        doubt_averages = _towards(state.doubt_averages, doubts, share)
-        return State(n, values, averages, doubts, doubt_averages, None, walkers), scratch
-    x, nexts = sample.coordinates, sample.nexts
-    slots = x[..., :, None] * world.size + x[..., None, :]
-    later = nexts[..., :, None] * world.size + nexts[..., None, :]
-    state, scratch = apply_lists(rule, world.discount, settings, state, sample, slots, later, scratch)
-    moved = jax.vmap(partial(worlds.move, world, rule.choice))(numbers.where, walkers, sample)
-    return state._replace(walkers=moved), scratch
+def _swept(rule: Rule, problem: Problem, settings: Settings, state: State, sample: Sample) -> State:
+    """The state after a sample of a whole field."""
+    n = state.step + 1
+    found = _field_targets(rule, problem, state.values, sample)
+    alpha, share = rate(settings.rates, rule.function, n), _share(settings, n)
+    values = _towards(state.values, found, alpha)
+    averages = _towards(state.averages, values, share)
+    assert isinstance(state.doubts, Array)
+    doubts = _towards(state.doubts, _order_doubts(rule, problem.world.discount, settings, state.doubts), alpha)
+    doubt_averages = _towards(state.doubt_averages, doubts, share)
+    return State(n, values, averages, doubts, doubt_averages, None, state.walkers)
+
+
+def _listed(rule: Rule, world: World, settings: Settings, tables: Tables, sample: Sample) -> Tables:
+    """The tables after a sample of lists."""
+    slots, later = (x[..., :, None] * world.size + x[..., None, :] for x in (sample.coordinates, sample.nexts))
+    return update_lists(rule, world.discount, settings, tables, world.size, sample, slots, later)
+
+
+def _moved(rule: Rule, world: World, where: Array, walkers: Array, sample: Sample) -> Array:
+    return jax.vmap(partial(worlds.move, world, rule.choice))(where, walkers, sample)
 
 
 def _field_targets(rule: Rule, problem: Problem, values: Collection, sample: Sample) -> Collection:
@@ -231,98 +225,40 @@ def _share(settings: Settings, n: Array) -> Array:
     return jnp.where((p < 0) | (later < 1), 1.0, (1 + p) / (jnp.maximum(later, 1) + jnp.maximum(p, 0.0)))
 
 
-def apply_lists(
+def packed(state: State) -> Tables:
+    """What lists update, as a loop of `update_lists` holds it."""
+    known: tuple[Any, ...] = (state.values, state.averages, state.doubts, state.doubt_averages)
+    assert state.visits is not None
+    return lists.packed(known, state.visits)
+
+
+def unpacked(state: State, tables: Tables) -> State:
+    """The state with the tables in it."""
+    found, visits = lists.unpacked(tables, _size(state))
+    return State(state.step, *found, Visits(*visits), state.walkers)
+
+
+def _size(state: State) -> int:
+    assert state.visits is not None
+    return state.visits.mean.shape[1]
+
+
+def update_lists(
     rule: Rule,
     discount: Array,
     settings: Settings,
-    state: State,
+    tables: Tables,
+    size: int,
     sample: Sample,
     slots: Int[Array, "R B m m"],
     later: Int[Array, "R B m m"],
-    scratch: Int[Array, "R N"],
-) -> tuple[State, Array]:
-    """The state after joint draws for lists of coordinates; `slots` say where pairs are stored, `later` their nexts."""
-    assert state.visits is not None
-    known = (state.values, state.averages, state.doubts, state.doubt_averages)
+) -> Tables:
+    """The tables after joint draws for lists of coordinates, of which there are `size`."""
 
-    def one(known: tuple[Any, ...], visits: Visits, sample: Sample, slots: Array, later: Array, scratch: Array) -> Any:
-        values, averages, doubts, doubt_averages = known
-        mean, pair = _list_targets(rule, discount, values, sample, later)
-        nothing = Pairs(jnp.zeros_like(values.mean), jnp.zeros_like(values.pair))
-        sizes = sample._replace(rewards=jnp.abs(sample.rewards))
-        # What the backup makes of the doubts alone: with them, less without.
-        with_mean, with_pair = _list_targets(rule, discount, doubts, sizes, later)
-        mean_only, pair_only = _list_targets(rule, discount, nothing, sizes, later)
-        means = [
-            (values.mean[None], averages.mean[None], mean[None]),
-            (doubts.mean[None], doubt_averages.mean[None], (with_mean - mean_only)[None]),
-        ]
-        pairs = [
-            (values.pair, averages.pair, pair),
-            (doubts.pair, doubt_averages.pair, with_pair - pair_only),
-        ]
-        new, mean_visits, scratch = _scatter(rule, settings, means, visits.mean, sample.coordinates, scratch)
-        more, pair_visits, scratch = _scatter(rule, settings, pairs, visits.pair, slots, scratch)
-        found = [Pairs(new[i][k][0], more[i][k]) for i in range(2) for k in range(2)]
-        return found, Visits(mean_visits, pair_visits), scratch
+    def rates(n: Array) -> tuple[Array, Array]:
+        return rate(settings.rates, rule.function, n), _share(settings, n)
 
-    found, visits, scratch = jax.vmap(one)(known, state.visits, sample, slots, later, scratch)
-    return State(state.step + 1, found[0], found[1], found[2], found[3], visits, state.walkers), scratch
-
-
-def _list_targets(rule: Rule, discount: Array, M: Pairs, sample: Sample, later: Array) -> tuple[Array, Array]:
-    """Sample backups of all lists of one replica: means ``[B, m]`` and pairs ``[K, B, m, m]``."""
-    x = sample.coordinates
-    after = M.pair[:, later]  # [K, B, m, m]
-    diagonal = jnp.diagonal(after, axis1=2, axis2=3)
-    kept = after if rule.sharing != "none" else None
-
-    def backup(r: Array, nexts: Array, diagonal: Array, after: Array | None, same: Array) -> tuple[Array, Array]:
-        singles = backups.singles_of(rule.order, M.mean[nexts], diagonal)
-        return backups.targets(rule.order, discount, r, singles, after, same)
-
-    axes = (0, 0, 1, None if kept is None else 1, 0)
-    same = x[:, :, None] == x[:, None, :]
-    mean, pair = jax.vmap(backup, in_axes=axes)(sample.rewards, sample.nexts, diagonal, kept, same)
-    return mean, jnp.moveaxis(pair, 1, 0)
-
-
-Triple = tuple[Array, Array, Array]  # values and averages [K, N], and targets [K, …] for the named places
-
-
-def _scatter(
-    rule: Rule,
-    settings: Settings,
-    triples: list[Triple],
-    visits: Int[Array, " N"],
-    places: Int[Array, ...],
-    scratch: Int[Array, " M"],
-) -> tuple[list[tuple[Array, Array]], Array, Array]:
-    """Update the named places; those named several times once, with the mean of their targets."""
-    ids = places.reshape(-1)
-    count = ids.shape[0]
-    here = jnp.arange(count, dtype=jnp.int32)
-    # The first entry that names a place gathers for all: integers, so that the order of writing does not matter.
-    scratch = scratch.at[ids].set(count).at[ids].min(here)
-    owner = scratch[ids]
-    named = jnp.zeros(count, dtype=jnp.int32).at[owner].add(1)
-    n = visits[ids] + 1
-    alpha, share = rate(settings.rates, rule.function, n), _share(settings, n)
-    where = jnp.where(owner == here, ids, visits.shape[0])  # beyond the end: dropped
-    found = []
-    for values, averages, targets in triples:
-        flat = targets.reshape(values.shape[0], -1)
-        goal = jnp.zeros(flat.shape).at[:, owner].add(flat) / jnp.maximum(named, 1)
-        old, before = values[:, ids], averages[:, ids]
-        new = old + alpha * (goal - old)
-        averaged = before + share * (new - before)
-        found.append((values.at[:, where].set(new, mode="drop"), averages.at[:, where].set(averaged, mode="drop")))
-    return found, visits.at[where].set(n, mode="drop"), scratch
-
-
-def _scratch(state: State) -> Array:
-    shape = (state.walkers.shape[0], 0)
-    return jnp.zeros(shape if state.visits is None else state.visits.pair.shape, dtype=jnp.int32)
+    return lists.update(rule.order, rule.sharing != "none", discount, rates, size, tables, sample, slots, later)
 
 
 # -- compiled ----------------------------------------------------------------------------------------------------
@@ -336,9 +272,14 @@ def draw(rule: Rule, problem: Problem, settings: Settings, state: State) -> Samp
 
 @partial(jax.jit, static_argnames="rule")
 def _step(rule: Rule, problem: Problem, settings: Settings, state: State, sample: Sample) -> tuple[State, Array, Array]:
-    numbers = _numbers(rule, problem, settings, state)
-    walkers = state.walkers if rule.choice == "sweep" else _draw(rule, problem, numbers, state)[1]
-    after, _ = _apply(rule, problem, settings, state, sample, numbers, walkers, _scratch(state))
+    if rule.choice == "sweep":
+        after = _swept(rule, problem, settings, state, sample)
+    else:
+        numbers = _numbers(rule, problem, settings, state)
+        walkers = _draw(rule, problem, numbers, state)[1]
+        after = unpacked(state, _listed(rule, problem.world, settings, packed(state), sample))
+        walkers = _moved(rule, problem.world, numbers.where, walkers, sample)
+        after = after._replace(step=state.step + 1, walkers=walkers)
     return after, *changes(rule, settings, state, after)
 
 
@@ -368,11 +309,29 @@ def step(rule: Rule, problem: Problem, settings: Settings, state: State, sample:
 @partial(jax.jit, static_argnames="rule")
 def advance(rule: Rule, problem: Problem, settings: Settings, state: State, count: Any) -> State:
     """`count` steps of draw and update in one compiled loop."""
+    if rule.choice == "sweep":
 
-    def body(_: Any, carry: tuple[State, Array]) -> tuple[State, Array]:
-        state, scratch = carry
-        numbers = _numbers(rule, problem, settings, state)
-        sample, walkers = _draw(rule, problem, numbers, state)
-        return _apply(rule, problem, settings, state, sample, numbers, walkers, scratch)
+        def sweep(_: Any, state: State) -> State:
+            sample, _ = _draw(rule, problem, _numbers(rule, problem, settings, state), state)
+            return _swept(rule, problem, settings, state, sample)
 
-    return jax.lax.fori_loop(0, count, body, (state, _scratch(state)))[0]
+        return jax.lax.fori_loop(0, count, sweep, state)
+
+    def drawn(state: State, numbers: Numbers) -> Any:
+        return lists.last((*_draw(rule, problem, numbers, state), numbers.where))
+
+    def then(state: State, ahead: int) -> Any:
+        return lists.last(_numbers(rule, problem, settings, state, ahead))
+
+    # Samples are drawn one step ahead, their numbers two, so that they are held in memory: else they would be made anew
+    # at every use.
+    def body(_: Any, carry: tuple[State, Tables, Any, Any]) -> tuple[State, Tables, Any, Any]:
+        state, tables, now, numbers = carry
+        sample, walkers, where = lists.first(now)
+        tables = _listed(rule, problem.world, settings, tables, sample)
+        walkers = _moved(rule, problem.world, where, walkers, sample)
+        state = state._replace(step=state.step + 1, walkers=walkers)
+        return state, tables, drawn(state, lists.first(numbers)), then(state, 1)
+
+    start = (state, packed(state), drawn(state, _numbers(rule, problem, settings, state)), then(state, 1))
+    return unpacked(*jax.lax.fori_loop(0, count, body, start)[:2])

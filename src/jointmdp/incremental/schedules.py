@@ -87,7 +87,8 @@ def rate(rates: Rates, function: Function | None, n: Array) -> Array:
     """α(n), in (0, 1]."""
     if function is not None:
         return jnp.asarray(function(n), dtype=jnp.float64)
-    return jnp.minimum(1.0, rates.scale * (rates.offset + n) ** (-rates.power))
+    # A power as exponential and logarithm: XLA vectorises these on a CPU, and its power it does not.
+    return jnp.minimum(1.0, rates.scale * jnp.exp(-rates.power * jnp.log(rates.offset + n)))
 
 
 def as_schedule(schedule: Any, discount: float) -> tuple[Rates, Function | None]:

@@ -126,7 +126,8 @@ def _outcomes(world: World, x: Array, uniform: Array, choice: Array) -> Sample:
 # -- which coordinates -------------------------------------------------------------------------------------------
 
 
-NUMBERS = 6  # uniform numbers a list: whether walkers begin again, where, and what they do
+# Uniform numbers a list: which coordinates; or whether walkers begin again and where; and what they do.
+NUMBERS = {"uniform": 2, "pairs": 4, "trajectory": 6}
 
 
 def length(world: World, choice: Choice) -> int:
@@ -135,7 +136,7 @@ def length(world: World, choice: Choice) -> int:
 
 
 def choose(
-    world: World, choice: Choice, numbers: Float[Array, "B 6"], walkers: Int[Array, "B 2"]
+    world: World, choice: Choice, numbers: Float[Array, "B n"], walkers: Int[Array, "B 2"]
 ) -> tuple[Int[Array, "B m"], Int[Array, "B 2"]]:
     """Lists of coordinates to be drawn next, and the walkers that stand behind them; −1 is a walker yet to start.
 
@@ -157,7 +158,7 @@ def choose(
 
 
 def move(
-    world: World, choice: Choice, numbers: Float[Array, "B 6"], walkers: Int[Array, "B 2"], sample: Sample
+    world: World, choice: Choice, numbers: Float[Array, "B n"], walkers: Int[Array, "B 2"], sample: Sample
 ) -> Int[Array, "B 2"]:
     """Where the walkers stand after the draw: each has taken an action of the policy, or is its branch's next step."""
     if choice == "pairs":

@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MDPAX := $(VENV)/mdpax
 
-# More than four workers gain little: each compiles its own JAX programs, and XLA runs threads of its own.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4
+# More than four workers gain little: each compiles its own JAX programs, and XLA runs threads of its own. Neighbours
+# among the tests use the same programs: stealing work leaves them together, dealing it out parts them.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow check bench lock clean

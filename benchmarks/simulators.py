@@ -8,8 +8,12 @@ branches that know nothing of each other: what is left is the price of shared lu
 A query draws its noise once for all its actions and bare lanes draw it each for itself, so ratios below 1 are what
 sharing saves. CartPole draws nothing in a step: its ratio is the overhead alone, and part of it is paid once a call, so
 that it is larger for fewer queries at once; both sizes are shown.
+
+Decisions are whole calls of `compare` and `audit`, each once, from the making of the environment to the answer: what a
+person waits for.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import jointmdp as jm
 from benchmarks.timing import medians
 from jointmdp.branches import BLOCK
 from jointmdp.simulators.batches import batch_rollout
@@ -75,6 +80,12 @@ def main() -> None:
     for name in ("CartPole-v1", "FrozenLake-v1"):
         for kind in ("copy", None):
             live(name, kind)
+    print("\nDecisions of one process, from the making of the environment to the answer (aim: under a minute)")
+    print(f"{'decision':<46}{'seconds':>9}  answer")
+    decision("gusty CartPole: left or right? (40 steps)", lambda: gusty(40, indifference=1.0))
+    decision("gusty CartPole: left or right? (200 steps)", lambda: gusty(200))
+    decision("LunarLander: which engine? (60 steps)", engines)
+    decision("LunarLander: audit", lambda: jm.audit(GymnasiumSimulator("LunarLander-v3")))
 
 
 def queries(name: str, simulator: JaxSimulator, size: int, count: int) -> None:
@@ -145,6 +156,30 @@ def live(name: str, kind: Any) -> None:
     # Episodes end, so the bare steps need resets among them; their time is measured beside and taken off.
     steps = found["bare"] - found["resets"]
     report(name, kind or "own", found["query"] / CALLS, steps / CALLS, 2, 1e6, "µs")
+
+
+def gusty(max_steps: int, **options: Any) -> jm.Comparison:
+    """Would the other action have been better here? With the settings of docs/comparing.md, or the default ones."""
+    cart, policy = jm.gusty_cartpole(max_steps=max_steps)
+    return jm.compare(cart, policy, cart.walk(policy, 6, seed=5), **options)
+
+
+def engines() -> jm.Comparison:
+    """All four first actions at the start of a descent, after which a uniform policy follows."""
+    lander = GymnasiumSimulator("LunarLander-v3", discount=0.99)
+    return jm.compare(lander, "uniform", lander.reset(0), horizon=60)
+
+
+def decision(name: str, run: Callable[[], jm.Comparison | jm.AuditReport]) -> None:
+    """One line: how long the answer took, and what it was."""
+    start = time.perf_counter()
+    found = run()
+    seconds = time.perf_counter() - start
+    if isinstance(found, jm.Comparison):
+        answer = f"{found.replications:,} replications: {found.status.value}"
+    else:
+        answer = str(found).partition("\n")[0].partition(": ")[2]
+    print(f"{name:<46}{seconds:>8.1f}s  {answer}", flush=True)
 
 
 def report(

@@ -483,3 +483,4 @@ def test_gymnax_environments_pass(name: str) -> None:
 
     report = audit(gymnax_simulator(name))
     assert not report.failures, str(report)
+    assert len([check for check in report.checks if check.status == "pass"]) >= 10

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import oracle
 import pytest
-from zoo import SHARINGS, build, cases
+from zoo import SHARINGS, build, cases, padded
 
 import jointmdp as jm
 from jointmdp.certificates import norm_weight
@@ -203,13 +203,14 @@ def test_common_scenarios_are_one_law() -> None:
 @QUIET
 def test_impossible_rewards_do_not_matter() -> None:
     """A reward of 1e12 in a scenario of probability 0 changes neither answer nor certificate."""
-    case = oracle.random_model(np.random.default_rng(2), 2, 2, 2, discount=0.9)
-    chances = np.concatenate([case.probabilities, np.zeros((2, 1))], axis=1)
-    decoy = np.concatenate([case.rewards, np.full((2, 1, 2), 1e12)], axis=1)
-    successors = np.concatenate([case.successors, np.zeros((2, 1, 2), dtype=int)], axis=1)
-    model, plain = jm.JointMDP(chances, decoy, successors, 0.9), build(case)
+    case = padded(oracle.random_model(np.random.default_rng(2), 3, 2, 3, discount=0.9), 3, 3, 3)
+    assert not case.probabilities[:, 2].any()
+    plain, decoy = case.rewards.copy(), case.rewards.copy()
+    plain[:, 2], decoy[:, 2] = 0, 1e12
     for arguments in ({}, {"method": jm.Iterate()}, {"horizon": 5}):
-        found, reference = (jm.evaluate(m, case.policy, **arguments) for m in (model, plain))
+        found, reference = (
+            jm.evaluate(build(case._replace(rewards=rewards)), case.policy, **arguments) for rewards in (decoy, plain)
+        )
         np.testing.assert_allclose(found.covariance, reference.covariance, rtol=1e-12)
         assert found.certificate.covariance_error <= 10 * reference.certificate.covariance_error
 
@@ -218,6 +219,7 @@ def test_several_classes_near_discount_one() -> None:
     """Two absorbing classes with different values: one offset centres only one, and errors stay local all the same."""
     rewards = np.array([[[1.0, 1.0]], [[3.0, 3.0]], [[0.0, 0.5]]])
     successors = np.array([[[0, 0]], [[1, 1]], [[0, 1]]])
-    for policy in (np.full((3, 2), 0.5), np.array([0, 1, 1])):
-        solution = jm.evaluate(jm.JointMDP(np.ones((3, 1)), rewards, successors, 0.999), policy)
+    for policy in (np.full((3, 2), 0.5), np.eye(2)[[0, 1, 1]]):
+        case = padded(oracle.RandomModel(np.ones((3, 1)), rewards, successors, 0.999, policy, "state", None), 3, 3, 3)
+        solution = jm.evaluate(build(case), case.policy)
         assert solution.status.is_success

@@ -17,16 +17,6 @@ from jointmdp.envs.registry import MODELS
 
 
 @pytest.mark.slow
-def test_demo_prints_a_table_and_an_answer(tmp_path) -> None:
-    result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
-    assert result.exit_code == 0
-    assert "How much to order today?" in result.output
-    assert "Order 4." in result.output
-    assert "certified" in result.output
-    assert (tmp_path / "how-much-to-order.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
 def test_demo_as_json() -> None:
     result = CliRunner().invoke(main, ["demo", "--stock", "3", "--json"])
     found = json.loads(result.output)

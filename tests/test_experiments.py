@@ -1,26 +1,59 @@
 """The paper's experiments: what the figures claim, and that every file is written."""
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy import stats
+from zoo import SHARINGS
 
 from jointmdp.checks import Sharing
+from jointmdp.cli import main
 from jointmdp.errors import ModelError
 from jointmdp.experiments import correlations, diagrams, residuals, tabular, validation
 from jointmdp.experiments.result import Result
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", ["state", "time", "none"])
-def test_gap_validation_is_calibrated(sharing: Sharing) -> None:
+def test_everything_is_reproduced_and_is_as_the_paper_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run of the command for all that can be read from it: it takes minutes."""
+    pairs: dict[Sharing, list[validation.Pair]] = {}
+    kept: list[Result] = []
+    simulate, run = validation.simulate, residuals.run
+
+    def simulated(sharing: Sharing) -> list[validation.Pair]:
+        pairs[sharing] = simulate(sharing)
+        return pairs[sharing]
+
+    def found() -> Result:
+        kept.append(run())
+        return kept[0]
+
+    monkeypatch.setattr(validation, "simulate", simulated)
+    monkeypatch.setattr(residuals, "run", found)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["reproduce", "tabular"])
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "results" / "tabular"
+    names = {path.stem for path in folder.glob("*.png")}
+    assert len(names) == 10
+    for name in names:
+        assert (folder / f"{name}.csv").stat().st_size > 0
+        assert f"{name}.png" in (folder / "README.md").read_text(encoding="utf-8")
+    for sharing in SHARINGS:
+        check_calibrated(pairs[sharing])
+    check_residuals(kept[0])
+
+
+def check_calibrated(pairs: list[validation.Pair]) -> None:
     """z-scores over all states and alternatives look standard normal.
 
     Each pair has a seed of its own. Kolmogorov–Smirnov of the means at 1e-4; of the variances, whose standard error is
     estimated from a skewed sample, mean within 4 standard errors and spread within 0.65..1.4 (chi-square: below 1e-4).
     """
-    pairs = [pair for pair in validation.simulate(sharing) if pair.has_luck]
+    pairs = [pair for pair in pairs if pair.has_luck]
     means = np.array([pair.mean_score for pair in pairs])
     variances = np.array([pair.variance_score for pair in pairs])
     assert len(pairs) >= 60
@@ -31,15 +64,8 @@ def test_gap_validation_is_calibrated(sharing: Sharing) -> None:
     assert stats.kstest(means + 0.8, "norm").pvalue < 1e-4
 
 
-def test_gaps_without_luck_agree_exactly() -> None:
-    for pair in validation.simulate("time", num_samples=20, size=3):
-        if not pair.has_luck:
-            assert np.allclose(pair.sample.gaps, pair.gap.mean, atol=pair.gap.mean_error + 1e-12)
-
-
-@pytest.mark.slow
-def test_residuals_fall_as_the_theorem_says() -> None:
-    result = residuals.run()
+def check_residuals(result: Result) -> None:
+    """They fall as the theorem says."""
     grid = np.array([r["residual"] for r in result.rows if r["model"] == residuals.GRID and r["sharing"] == "state"])
     assert len(grid) == residuals.STEPS + 1
     assert np.all(grid[1:] <= 0.99 * grid[:-1] * (1 + 1e-12))
@@ -47,6 +73,12 @@ def test_residuals_fall_as_the_theorem_says() -> None:
     assert chain[30] == 0
     assert "0.9900" in result.text
     assert "raw moments reach 10,000" in result.text  # rounding, not patience, ends the raw iteration short of 1e-8
+
+
+def test_gaps_without_luck_agree_exactly() -> None:
+    for pair in validation.simulate("time", num_samples=20, size=3):
+        if not pair.has_luck:
+            assert np.allclose(pair.sample.gaps, pair.gap.mean, atol=pair.gap.mean_error + 1e-12)
 
 
 def test_chain_correlations() -> None:

@@ -30,6 +30,7 @@ def daily(names: list[str]) -> list:
     return [pytest.param(*pair, marks=() if " ".join(pair) in DAILY else slow, id="-".join(pair)) for pair in every]
 
 
+TRUTH = 1e-7  # to which the truth itself is iterated
 FAMILY = 1e-6  # false alarms of one test that looks at all coordinates of a run
 
 
@@ -45,8 +46,7 @@ def check_all(found: Replicas, truth: np.ndarray) -> None:
     count = len(found.values)
     noise = found.values.std(axis=0, ddof=1) / np.sqrt(count)
     most = scipy.stats.t.ppf(1 - FAMILY / 2 / truth.size, count - 1) * noise + found.doubt
-    # Rounding of raw moments: where nothing is random at all, replicas agree to the last digits.
-    most += 1e-9 * (1 + np.abs(truth))
+    most += TRUTH * (1 + np.abs(truth))
     off = np.abs(found.mean - truth)
     assert np.all(off <= most), f"{np.mean(off > most):.1%} are off, the worst by {np.max(off / most):.1f} intervals"
 
@@ -61,7 +61,7 @@ def exact(model: jm.JointMDP, policy: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Means ``[X]`` and second moments ``[X, X]`` of available coordinates."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jm.ConvergenceWarning)
-        solution = jm.evaluate(model, policy, jm.Iterate(tolerance=1e-7))
+        solution = jm.evaluate(model, policy, jm.Iterate(tolerance=TRUTH))
     size = model.num_states * model.num_actions
     keep = np.flatnonzero(model.available)
     return solution.mean.ravel()[keep], solution.moments._second.reshape(size, size)[np.ix_(keep, keep)]
@@ -630,3 +630,32 @@ def test_new_numbers_compile_nothing() -> None:
     for seed in range(1, 4):
         work(seed)
     assert engine.advance._cache_size() == sizes
+
+
+@pytest.mark.parametrize("choice", ["pairs", "trajectory", pytest.param("uniform", marks=pytest.mark.slow)])
+def test_walkers_leave_no_bias(choice: str) -> None:
+    """The mean of many replicas is as far from the truth as its own noise and doubt say, at every coordinate.
+
+    If walkers followed the draws of the updates, means would be off by a standard deviation of one replica, 8 of the
+    errors of the mean of 64.
+    """
+    model, policy = jm.windy_gridworld(3, discount=0.9)
+    learned = learn(model, policy, coordinates=choice, steps=1000, batch=8, replicas=64, seed=1)
+    mean, second = exact(model, policy)
+    check_all(learned._held.mean, mean)
+    assert learned._visits is not None
+    seen = (learned._visits[1] > 0).all(axis=0)
+    check_all(learned._held.pair[0, seen], second[seen])
+
+
+@pytest.mark.parametrize("choice", ["sweep", "pairs"])
+def test_where_nothing_is_random_rounding_is_the_error(choice: str) -> None:
+    """Replicas agree to the last bit and the start is forgotten: the error is not zero, and the truth is within it."""
+    model = jm.JointMDP([[1.0]], [[[0.7, -0.3]]], [[[0, 0]]], discount=0.5)
+    learned = learn(model, [0], coordinates=choice, steps=4000, batch=1, replicas=2, averaging=False)
+    truth = np.array([1.4, 0.4])  # 0.7/(1 − 0.5), and −0.3 + 0.5 · 1.4
+    assert np.all(np.ptp(learned._held.mean.values, axis=0) < 1e-14)
+    # 16 roundings of 1.4 a step, of which 1/(α (1 − γ)) steps are remembered; α(4000) = (20/4020)^0.65 = 0.032.
+    assert np.all(learned.mean_error[0] < 2 * 16 * 2**-53 * 1.4 / (0.032 * 0.5))
+    assert np.all(np.abs(learned.mean[0] - truth) <= learned.mean_error[0])
+    assert np.all(np.abs(learned.second_moment[0] - np.outer(truth, truth)) <= learned.second_moment_error[0])

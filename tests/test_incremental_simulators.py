@@ -109,6 +109,9 @@ def test_luck_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
                 kinds[kind].append(steps.rewards[t, lane, p] == steps.rewards[t, lane, q])
                 action, other = steps.actions[t, lane, m + p], steps.actions[t, lane, m + q]
                 followers["coordinate" if one == two else "distinct"].append(action == other)
+    if choice == "pairs":  # walkers move by draws of their own: the next list is not where this one's draws led
+        nexts = 2 * names[:, :, m:] + steps.actions[:, :, m:]
+        assert np.mean(x[1:] == nexts[:-1]) < 0.3  # one of 6 by chance
     shared = {"coordinate"} | ({"state"} if sharing != "none" else set())
     shared |= {"elsewhere"} if sharing == "time" else set()
     for kind, agreed in kinds.items():

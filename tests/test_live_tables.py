@@ -57,11 +57,17 @@ def model_and_simulator(case: Case, sharing: Sharing | None = None) -> tuple[jm.
     return jm.from_gymnasium(env, 0.95, sharing=case.sharing, action_names=names), simulator
 
 
+EXACT: list[tuple[Case, jm.Gap]] = []  # of the cases so far: a Taxi's takes longer than its pairs
+
+
 def distances(case: Case, sharing: Sharing | None = None, pairs: int | None = None) -> tuple[float, float]:
     """How many standard errors the simulated mean and variance are off the exact ones."""
     model, simulator = model_and_simulator(case, sharing)
     policy = policy_of(case.policy, model)
-    gap = jm.evaluate(model, policy, horizon=case.horizon, order=4).gap(case.state, case.action, case.other)
+    gap = next((gap for known, gap in EXACT if known == case._replace(pairs=known.pairs)), None)
+    if gap is None:
+        gap = jm.evaluate(model, policy, horizon=case.horizon, order=4).gap(case.state, case.action, case.other)
+        EXACT.append((case, gap))
     count = pairs or case.pairs
     sample = simulate_gap(
         simulator,
@@ -82,26 +88,28 @@ def distances(case: Case, sharing: Sharing | None = None, pairs: int | None = No
     return (sample.mean - gap.mean) / mean_error, (sample.variance - gap.variance) / variance_error
 
 
+# As many pairs as tell "none" apart, both variances K standard errors wide by the exact moments, if 2,500 do; or 1,000.
+# CLIFF and RAIN have about what tells "time" and "state" apart, and RAIN more: its gaps are rare (kurtosis 63).
 LAKE = Case("FrozenLake-v1", {}, 14, "left", "down", "stochastic", "time", 30, 1500)
 CLIFF = Case("CliffWalkingSlippery-v1", {}, 13, "up", "left", "fixed", "time", 25, 2500)
 RAIN = Case("Taxi-v4", {"is_rainy": True}, 348, "south", "north", "fixed", "time", 20, 2500)
 CASES = [
     LAKE,
-    LAKE._replace(sharing="state", pairs=2500),
-    LAKE._replace(policy="greedy", state=10, action="down", other="left", sharing="state", pairs=2500),
+    LAKE._replace(sharing="state", pairs=1600),
+    LAKE._replace(policy="greedy", state=10, action="down", other="left", sharing="state", pairs=1000),
     LAKE._replace(policy="greedy", state=10, action="down", other="left", pairs=2500),
-    Case("FrozenLake8x8-v1", {}, 62, "left", "down", "stochastic", "time", 60, 2500),
-    Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "state", 60, 2500),
-    Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "time", 60, 2500),
+    Case("FrozenLake8x8-v1", {}, 62, "left", "down", "stochastic", "time", 60, 1000),
+    Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "state", 60, 1000),
+    Case("FrozenLake8x8-v1", {}, 53, "right", "left", "greedy", "time", 60, 1000),
     CLIFF,
-    CLIFF._replace(sharing="state"),
-    CLIFF._replace(policy="stochastic", state=31, pairs=1500),
-    CLIFF._replace(policy="stochastic", state=31, sharing="state", pairs=1500),
-    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "time", 20, 1000),
-    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "state", 20, 1000),
+    CLIFF._replace(sharing="state", pairs=1400),
+    CLIFF._replace(policy="stochastic", state=31, pairs=1000),
+    CLIFF._replace(policy="stochastic", state=31, sharing="state", pairs=1000),
+    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "time", 10, 1000),
+    Case("Taxi-v4", {}, 96, "south", "west", "stochastic", "state", 10, 1000),
     RAIN,
-    RAIN._replace(sharing="state"),
-    RAIN._replace(policy="stochastic", pairs=1000),
+    RAIN._replace(sharing="state", pairs=1200),
+    RAIN._replace(policy="stochastic", horizon=8, pairs=1000),
 ]
 
 
@@ -128,7 +136,7 @@ def test_another_sharing_is_told_apart() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [CLIFF, RAIN], ids=name_of)
+@pytest.mark.parametrize("case", [CLIFF, RAIN._replace(pairs=1200)], ids=name_of)
 def test_sharing_in_time_and_in_the_same_state_are_told_apart(case: Case) -> None:
     _, variance = distances(case, sharing="state")
     assert variance > K

@@ -3,6 +3,9 @@
 Simulated answers are compared at a confidence of 1 − 1e-6 for all their intervals together, so each of the about 20
 comparisons gives a false alarm with probability below 1e-6 had the seeds not been fixed. The coverage test states its
 own.
+
+A new shape, number of samples or number of actions compiles for more than a second, so models are padded to one shape
+and sampled equally often.
 """
 
 import itertools
@@ -17,7 +20,7 @@ import oracle
 import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom, multinomial
-from zoo import SHARINGS, build
+from zoo import SHARINGS, build, padded
 
 import jointmdp as jm
 from jointmdp import estimates, rankings, tallies
@@ -26,6 +29,12 @@ from jointmdp.rankings import BestAction, best_action, certified_best, solution_
 
 SURE = 1 - 1e-6
 SAMPLES = 20_000
+
+
+def fitted(case: oracle.RandomModel, action_names: list[str] | None = None) -> tuple[jm.JointMDP, np.ndarray]:
+    """A case as a model of five states, four scenarios and three actions, and its policy."""
+    p, R, N, g, pi, sharing, available = padded(case, 5, 4, 3)
+    return jm.JointMDP(p, R, N, g, sharing, available=available, action_names=action_names), pi
 
 
 def agrees(found: BestAction, share, alone, tied, tie) -> bool:
@@ -127,28 +136,32 @@ ONE_STEP = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 2]], dtype=float)  
 CHANCES = np.array([0.4, 0.3, 0.2, 0.1])
 
 
-def one_step(sharing: str) -> tuple[jm.JointMDP, list[int]]:
+def one_step(sharing: str) -> tuple[jm.JointMDP, np.ndarray]:
     rewards = np.stack([ONE_STEP, np.zeros((4, 3))])
-    names = ["left", "middle", "right"]
-    return jm.JointMDP([CHANCES] * 2, rewards, np.ones((2, 4, 3), int), 0.9, sharing, action_names=names), [0, 0]
+    case = oracle.RandomModel(
+        np.array([CHANCES] * 2), rewards, np.ones((2, 4, 3), int), 0.9, np.eye(3)[[0, 0]], sharing, None
+    )
+    return fitted(case, ["left", "middle", "right"])
 
 
-def race(hit: float, discount: float, sharing: str) -> tuple[jm.JointMDP, list[int]]:
+def race(hit: float, discount: float, sharing: str) -> tuple[jm.JointMDP, np.ndarray]:
     """Each action sends its own runner, who arrives with probability `hit` a step and is paid 1, once."""
     rewards, successors = np.zeros((5, 2, 3)), np.full((5, 2, 3), 4)
     rewards[1:4, 0] = 1
     successors[0] = [1, 2, 3]
     successors[1:4, 1] = np.array([1, 2, 3])[:, None]
-    return jm.JointMDP([[hit, 1 - hit]] * 5, rewards, successors, discount, sharing), [0] * 5
+    chances, policy = np.array([[hit, 1 - hit]] * 5), np.eye(3)[[0] * 5]
+    return fitted(oracle.RandomModel(chances, rewards, successors, discount, policy, sharing, None))
 
 
-def draw_apart(sharing: str) -> tuple[jm.JointMDP, list]:
+def draw_apart(sharing: str) -> tuple[jm.JointMDP, np.ndarray]:
     """Both actions lead to one state, where the policy's own draw decides on which side of a coin the branch stands."""
     rewards = np.zeros((3, 2, 2))
     rewards[1] = [[1, -1], [-1, 1]]
     successors = np.full((3, 2, 2), 2)
     successors[0] = 1
-    return jm.JointMDP([[0.8, 0.2]] * 3, rewards, successors, 0.9, sharing), [[0.7, 0.3]] * 3
+    chances, policy = np.array([[0.8, 0.2]] * 3), np.array([[0.7, 0.3]] * 3)
+    return fitted(oracle.RandomModel(chances, rewards, successors, 0.9, policy, sharing, None))
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -187,7 +200,7 @@ def test_a_race_of_three(sharing: str) -> None:
 def test_runners_who_share_the_clock_always_tie() -> None:
     """They are in different states until the end, and yet nothing ever differs: no need to wait for it."""
     model, policy = race(0.001, 0.5, "time")
-    found = best_action(model, policy, 0, num_samples=500)
+    found = best_action(model, policy, 0, num_samples=SAMPLES)
     assert found.undecided == 0
     assert found.tied == [1, 1, 1]
     assert found.probability == pytest.approx([1 / 3] * 3)
@@ -206,11 +219,13 @@ def test_branches_that_merge_tie(sharing: str) -> None:
 
 
 def test_identical_actions_share_the_first_place() -> None:
-    model = jm.JointMDP([[0.3, 0.7]] * 2, [[[1, 1], [0, 0]]] * 2, [[[1, 1], [0, 0]]] * 2, 0.9)
-    found = best_action(model, [0, 0], 0, num_samples=1000)
+    pays = np.array([[[1.0, 1], [0, 0]]] * 2)
+    case = oracle.RandomModel(np.array([[0.3, 0.7]] * 2), pays, pays.astype(int), 0.9, np.eye(2)[[0, 0]], "state", None)
+    model, policy = fitted(case)
+    found = best_action(model, policy, 0, num_samples=SAMPLES)
     assert found.probability == [0.5, 0.5]
     assert found.tie == 1
-    certified = solution_best(jm.evaluate(model, [0, 0]), 0)
+    certified = solution_best(jm.evaluate(model, policy), 0)
     assert certified.is_certified
     assert certified.probability == pytest.approx([0.5, 0.5], abs=1e-9)
     assert all(0.5 in interval and interval.width < 1e-9 for interval in certified.intervals)
@@ -222,8 +237,8 @@ def test_identical_actions_share_the_first_place() -> None:
 @pytest.mark.parametrize("sharing", SHARINGS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_agrees_with_every_way_listed(sharing: str, seed: int) -> None:
-    case = dyadic_case(seed, sharing)
-    found = best_action(build(case), case.policy, 0, horizon=3, num_samples=SAMPLES, seed=seed, confidence=SURE)
+    model, policy = fitted(dyadic_case(seed, sharing))
+    found = best_action(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=seed, confidence=SURE)
     assert agrees(found, *dyadic_truth(seed, sharing))
     assert found.undecided == 0
     is_consistent(found)
@@ -239,8 +254,8 @@ def test_the_listing_is_that_of_the_oracle() -> None:
 def test_wrong_rules_are_told_apart() -> None:
     """The samples suffice to see another sharing, and branches that should merge and do not."""
     for sharing in SHARINGS:
-        case = dyadic_case(0, sharing)
-        found = best_action(build(case), case.policy, 0, horizon=3, num_samples=SAMPLES, confidence=SURE)
+        model, policy = fitted(dyadic_case(0, sharing))
+        found = best_action(model, policy, 0, horizon=3, num_samples=SAMPLES, confidence=SURE)
         wrong = [dyadic_truth(0, other) for other in SHARINGS if other != sharing]
         if sharing != "none":
             wrong.append(dyadic_truth(0, sharing, merges=False))
@@ -249,10 +264,9 @@ def test_wrong_rules_are_told_apart() -> None:
 
 def test_counts_are_those_of_the_joint_simulation() -> None:
     """The same seed gives the same samples as `simulate_returns`."""
-    case = dyadic_case(1, "state")
-    model = build(case)
-    found = best_action(model, case.policy, 0, horizon=3, num_samples=500, seed=7)
-    returns = jm.simulate_returns(model, case.policy, 0, horizon=3, num_samples=500, seed=7).returns
+    model, policy = fitted(dyadic_case(1, "state"))
+    found = best_action(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=7)
+    returns = jm.simulate_returns(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=7).returns
     firsts = returns == returns.max(axis=1, keepdims=True)
     assert found.probability == pytest.approx((firsts / firsts.sum(axis=1, keepdims=True)).mean(axis=0), abs=1e-15)
     assert found.mean == pytest.approx(returns.mean(axis=0), abs=1e-13)
@@ -375,7 +389,7 @@ def test_a_vague_certificate_gives_way_to_simulation(monkeypatch: pytest.MonkeyP
     model, policy = race(0.25, 0.5, "state")
     solution = jm.evaluate(model, policy)
     monkeypatch.setattr(rankings.Laws, "gap_law", lambda *_, **__: Vague())
-    found = solution_best(solution, 0, [0, 1], num_samples=2500)
+    found = solution_best(solution, 0, [0, 1], num_samples=SAMPLES)
     assert not found.is_certified
     assert solution_best(solution, 0, [0, 1], num_samples=9).is_certified
     vague = certified_best(laws_of(solution), 0, 0, 1)
@@ -425,7 +439,7 @@ def test_a_tie_so_far_is_no_tie() -> None:
     """Runners who arrive once in a thousand steps: most samples end before anyone has, and nearly none is a tie."""
     q = 0.001
     model, policy = race(q, 0.5, "state")
-    found = best_action(model, policy, 0, [0, 1], num_samples=2000, confidence=SURE)
+    found = best_action(model, policy, 0, [0, 1], num_samples=SAMPLES, confidence=SURE)
     tie, alone = q / (2 - q), (1 - q) / (2 - q)
     assert found.undecided > 0.5
     assert found.tie > 0.5  # what the samples show, unfinished as they are
@@ -447,13 +461,13 @@ def test_the_end_of_a_horizon_is_no_open_future() -> None:
 
 def test_leads_within_rounding_are_counted_both_ways() -> None:
     """1 now against 1/0.9 a step later, discounted by 0.9: float64 cannot tell which is more."""
-    rewards = np.zeros((4, 1, 2))
-    rewards[0, 0, 0], rewards[2, 0] = 1, 1 / 0.9
-    successors = np.full((4, 1, 2), 3)
-    successors[0, 0] = [1, 2]
+    rewards, successors = np.zeros((4, 1, 2)), np.full((4, 1, 2), 3)
+    rewards[0, 0, 0], successors[0, 0] = 1, [1, 2]
+    case = oracle.RandomModel(np.ones((4, 1)), rewards, successors, 0.9, np.eye(2)[[0] * 4], "state", None)
     for last, leaves_open in ((1 / 0.9, 1), (1 / 0.9 + 1e-9, 0)):
         rewards[2, 0] = last
-        found = best_action(jm.JointMDP(np.ones((4, 1)), rewards, successors, 0.9), [0] * 4, 0, num_samples=100)
+        model, policy = fitted(case)
+        found = best_action(model, policy, 0, num_samples=SAMPLES)
         assert found.undecided == leaves_open
         assert (found.tie_interval == (0, 1)) == bool(leaves_open)
         assert found.probability == ([0.5, 0.5] if leaves_open else [0, 1])
@@ -462,8 +476,10 @@ def test_leads_within_rounding_are_counted_both_ways() -> None:
 def test_a_small_lead_of_merged_branches_is_certain() -> None:
     """The lead is far below what the common future still brings, but that comes to both."""
     rewards = np.array([[[1e-9, 0.0]] * 2, [[1.0, 1.0], [-1.0, -1.0]]])
-    model = jm.JointMDP([[0.5, 0.5]] * 2, rewards, np.ones((2, 2, 2), int), 0.99)
-    found = best_action(model, [0, 0], 0, num_samples=100)
+    chances, policy = np.full((2, 2), 0.5), np.eye(2)[[0, 0]]
+    case = oracle.RandomModel(chances, rewards, np.ones((2, 2, 2), int), 0.99, policy, "state", None)
+    model, policy = fitted(case)
+    found = best_action(model, policy, 0, num_samples=100)  # a long future: more samples take longer than compiling
     assert model.discount**64 * 100 > 1e-9
     assert found.undecided == 0
     assert found.alone == [1, 0]
@@ -472,9 +488,9 @@ def test_a_small_lead_of_merged_branches_is_certain() -> None:
 def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pairs of states are too many, branches that never merge stay open: wider, never wrong."""
     model, policy = one_step("none")
-    exact = best_action(model, policy, 0, num_samples=1000)
+    exact = best_action(model, policy, 0, num_samples=SAMPLES)
     monkeypatch.setattr(tallies, "PAIR_LIMIT", 0)
-    careful = best_action(model, policy, 0, num_samples=1000)
+    careful = best_action(model, policy, 0, num_samples=SAMPLES)
     assert careful.undecided > 0
     assert careful.tie_interval.lower == 0
     assert careful.tie_interval.upper == pytest.approx(exact.tie_interval.upper, abs=1e-12)
@@ -485,9 +501,10 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
 
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = race(0.25, 0.5, "state")
-    whole = best_action(model, policy, 0, num_samples=1000)
-    monkeypatch.setattr(tallies, "BLOCK", 9 * 7)
-    assert best_action(model, policy, 0, num_samples=1000).table() == whole.table()
+    whole = best_action(model, policy, 0, num_samples=SAMPLES)
+    monkeypatch.setattr(tallies, "BLOCK", 9 * 700)
+    assert SAMPLES % 700
+    assert best_action(model, policy, 0, num_samples=SAMPLES).table() == whole.table()
 
 
 # -- asking ----------------------------------------------------------------------------------------------------
@@ -505,13 +522,13 @@ def test_one_action_is_the_best_one() -> None:
 
 def test_it_explains_itself() -> None:
     model, policy = one_step("state")
-    found = best_action(model, policy, 0, num_samples=1000, seed=5, confidence=0.9)
+    found = best_action(model, policy, 0, num_samples=SAMPLES, seed=5, confidence=0.9)
     text = str(found).splitlines()
     assert text[0].startswith("Which action brings most in state 0?")
     assert [line.split()[0] for line in text[1:5]] == ["action", "left", "middle", "right"]
-    assert "hold together with probability at least 0.9: 1,000 joint simulations" in text[-1]
+    assert "hold together with probability at least 0.9: 20,000 joint simulations" in text[-1]
     assert "seed 5" in text[-1]
-    assert (found.num_samples, found.seed, found.confidence, found.is_certified) == (1000, 5, 0.9, False)
+    assert (found.num_samples, found.seed, found.confidence, found.is_certified) == (SAMPLES, 5, 0.9, False)
     assert [row["action"] for row in found.table()] == ["left", "middle", "right"]
 
 

@@ -42,3 +42,25 @@ def cases(
         )
         everything = np.ones(case.policy.shape, dtype=bool)
         yield case._replace(available=everything if case.available is None else case.available)
+
+
+def padded(case: RandomModel, S: int, W: int, A: int) -> RandomModel:
+    """The same case in another shape: states that nothing leads to, scenarios that never come, actions not at hand.
+
+    Scenarios and actions that are added pay, so that whoever reads them gets another answer.
+    """
+    s, w, a = case.rewards.shape
+    more = ((0, S - s), (0, W - w), (0, A - a))
+    chances = np.pad(case.probabilities, (more[0], (0, 0)), mode="edge")  # one row for all under "time"
+    available = np.pad(np.ones((s, a), dtype=bool) if case.available is None else case.available, more[::2])
+    policy = np.pad(case.policy, more[::2])
+    available[s:, 0], policy[s:, 0] = True, 1
+    return case._replace(
+        probabilities=np.pad(chances, ((0, 0), more[1])),
+        rewards=np.pad(
+            np.pad(case.rewards, (more[0], (0, 0), (0, 0)), mode="edge"), ((0, 0), *more[1:]), constant_values=7
+        ),
+        successors=np.pad(case.successors, more),
+        policy=policy,
+        available=available,
+    )

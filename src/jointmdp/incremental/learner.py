@@ -10,9 +10,10 @@ Two runs with the same draws and different starts differ by D, and D obeys the r
 
     |D_k(x…)| ← (1−α) |D_k(x…)| + α Σ_{1≤j≤k} C(k,j) γʲ |R|^{k−j} |D_j(X'…)|
 
-A run that starts at the truth stays there on average, as the backup is affine. Hence the bias is at most the doubt. In
-sweeps, where all coordinates are alike, one number for each order with R_max in place of |R| is enough; else each
-coordinate has its own, and one that was never updated keeps all of it.
+A run that starts at the truth stays there on average, as the backup is affine and as no draw decides which coordinates
+come next. Hence the bias is at most the doubt. In sweeps, where all coordinates are alike, one number for each order
+with R_max in place of |R| is enough; else each coordinate has its own, and one that was never updated keeps all of it.
+Rounding is added to the doubts in every step: where nothing is random it is all that is left.
 
 A coordinate that one step names several times is updated once, with the mean of its sample backups.
 """
@@ -32,6 +33,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from jointmdp import kernels
+from jointmdp.certificates import UNIT
 from jointmdp.checks import Sharing
 from jointmdp.incremental import backups, lists, worlds
 from jointmdp.incremental.backups import Links, Pairs, Sample
@@ -180,8 +182,10 @@ def _swept(rule: Rule, problem: Problem, settings: Settings, state: State, sampl
     values = _towards(state.values, found, alpha)
     averages = _towards(state.averages, values, share)
     assert isinstance(state.doubts, Array)
-    doubts = _towards(state.doubts, _order_doubts(rule, problem.world.discount, settings, state.doubts), alpha)
-    doubt_averages = _towards(state.doubt_averages, doubts, share)
+    discount = problem.world.discount
+    more = _rounding(rule, discount, settings)
+    doubts = _towards(state.doubts, _order_doubts(rule, discount, settings, state.doubts), alpha) + more
+    doubt_averages = _towards(state.doubt_averages, doubts, share) + more
     return State(n, values, averages, doubts, doubt_averages, None, state.walkers)
 
 
@@ -191,8 +195,8 @@ def _listed(rule: Rule, world: World, settings: Settings, tables: Tables, sample
     return update_lists(rule, world.discount, settings, tables, world.size, sample, slots, later)
 
 
-def _moved(rule: Rule, world: World, where: Array, walkers: Array, sample: Sample) -> Array:
-    return jax.vmap(partial(worlds.move, world, rule.choice))(where, walkers, sample)
+def _moved(rule: Rule, world: World, where: Array, walkers: Array) -> Array:
+    return jax.vmap(partial(worlds.move, world, rule.choice, sharing=rule.sharing))(where, walkers)
 
 
 def _field_targets(rule: Rule, problem: Problem, values: Collection, sample: Sample) -> Collection:
@@ -217,6 +221,12 @@ def _order_doubts(rule: Rule, discount: Array, settings: Settings, doubts: Array
         for k in range(rule.order + 1)
     ]
     return jnp.stack(rows)
+
+
+def _rounding(rule: Rule, discount: Array, settings: Settings) -> Float[Array, " n+1"]:
+    """The most that rounding changes in an update of order k: fewer than (k+3)² times, in sizes to (R_max/(1−γ))ᵏ."""
+    orders = jnp.arange(rule.order + 1)
+    return UNIT * (orders + 3) ** 2 * (settings.reward_bound / (1 - discount)) ** orders
 
 
 def _share(settings: Settings, n: Array) -> Array:
@@ -258,7 +268,8 @@ def update_lists(
     def rates(n: Array) -> tuple[Array, Array]:
         return rate(settings.rates, rule.function, n), _share(settings, n)
 
-    return lists.update(rule.order, rule.sharing != "none", discount, rates, size, tables, sample, slots, later)
+    is_shared, more = rule.sharing != "none", _rounding(rule, discount, settings)
+    return lists.update(rule.order, is_shared, discount, rates, more, size, tables, sample, slots, later)
 
 
 # -- compiled ----------------------------------------------------------------------------------------------------
@@ -278,7 +289,7 @@ def _step(rule: Rule, problem: Problem, settings: Settings, state: State, sample
         numbers = _numbers(rule, problem, settings, state)
         walkers = _draw(rule, problem, numbers, state)[1]
         after = unpacked(state, _listed(rule, problem.world, settings, packed(state), sample))
-        walkers = _moved(rule, problem.world, numbers.where, walkers, sample)
+        walkers = _moved(rule, problem.world, numbers.where, walkers)
         after = after._replace(step=state.step + 1, walkers=walkers)
     return after, *changes(rule, settings, state, after)
 
@@ -329,7 +340,7 @@ def advance(rule: Rule, problem: Problem, settings: Settings, state: State, coun
         state, tables, now, numbers = carry
         sample, walkers, where = lists.first(now)
         tables = _listed(rule, problem.world, settings, tables, sample)
-        walkers = _moved(rule, problem.world, where, walkers, sample)
+        walkers = _moved(rule, problem.world, where, walkers)
         state = state._replace(step=state.step + 1, walkers=walkers)
         return state, tables, drawn(state, lists.first(numbers)), then(state, 1)
 

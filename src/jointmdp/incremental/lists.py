@@ -73,13 +73,17 @@ def update(
     is_shared: bool,
     discount: Array,
     rates: Rates,
+    rounding: Float[Array, " n+1"],
     size: int,
     tables: Tables,
     sample: Sample,
     slots: Int[Array, "R B m m"],
     later: Int[Array, "R B m m"],
 ) -> Tables:
-    """The tables after joint draws for lists of coordinates; pairs stand at `slots`, those of the nexts at `later`."""
+    """The tables after joint draws for lists of coordinates; pairs stand at `slots`, those of the nexts at `later`.
+
+    Each entry adds to the doubts what it may have been rounded by, `rounding` for each order 0 … n.
+    """
     x, rewards, nexts = last(sample)
     here, after = (_places(one, last(two), size) for one, two in ((x, slots), (nexts, later)))
     same, sizes = x[:, None] == x[None, :], jnp.abs(rewards)
@@ -87,6 +91,10 @@ def update(
     # What the backup makes of doubts alone: with them, less |R|ⁱ |R|ʲ, what it makes of nothing.
     nothing = _entries(sizes, jnp.stack([sizes[:, None] ** i * sizes[None, :] ** j for i, j in backups.powers(order)]))
     doubtful = _targets(order, is_shared, discount, tables.doubts, sizes, after, same) - nothing
+
+    m = len(x)
+    each = jnp.stack([jnp.broadcast_to(rounding[i + j], (m, m, 1, 1)) for i, j in backups.powers(order)])
+    rounded = _entries(jnp.broadcast_to(rounding[1], (m, 1, 1)), each)
 
     ids = _flat(tables.visits[:, None], here)[0]
     named = _line(tables.named).at[ids].add(1, mode=IN)
@@ -98,13 +106,13 @@ def update(
 
     found = []
     ids = _flat(tables.values, here)
-    for values, averages, targets in (
-        (tables.values, tables.averages, goals),
-        (tables.doubts, tables.doubt_averages, doubtful),
+    for values, averages, targets, more in (
+        (tables.values, tables.averages, goals, 0.0),
+        (tables.doubts, tables.doubt_averages, doubtful, rounded),
     ):
         old, before = _line(values).at[ids].get(mode=IN), _line(averages).at[ids].get(mode=IN)
-        change = alpha * part * (targets - old)
-        moved = share * (part * (old - before) + change)
+        change = alpha * part * (targets - old) + more
+        moved = share * (part * (old - before) + change) + more
         found += [_line(values).at[ids].add(change + 0 * moved, mode=IN), _line(averages).at[ids].add(moved, mode=IN)]
     return Tables(*(new.reshape(old.shape) for new, old in zip((*found, visits, named), tables, strict=True)))
 

@@ -49,7 +49,7 @@ class Pool:
         parent, action, step, lane = self.origins[number]
         if parent == BEGINNING:
             return self.walks.started(step, lane, action)
-        (outcome,) = self.walks.outcomes(step, lane, self._snapshots[parent], self._keys[parent], [action])
+        (outcome,) = self.walks.outcomes("", step, lane, self._snapshots[parent], self._keys[parent], [action])
         return outcome.state
 
     def asked(self, first: int, count: int, lanes: range) -> Picks:

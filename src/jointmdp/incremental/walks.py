@@ -5,6 +5,9 @@ addresses of the noise alone: luck is addressed by the step and lane under ``"ti
 ``"state"``, by the coordinate under ``"none"``; next actions always by the coordinate. So a coordinate that is listed
 twice has one outcome and one next action, and every walker can be followed without the others: tasks may be done
 anywhere, and a walker is found again from the step at which it last began.
+
+Walkers move by draws of their own. If they followed those that the updates use, which coordinates come next would
+depend on the noise, and all replicas would be off in the same direction.
 """
 
 from __future__ import annotations
@@ -36,19 +39,18 @@ class Place(NamedTuple):
 
 
 class Walker(NamedTuple):
-    """Where a walker stands, and the step at which it began."""
+    """Where a walker stands, with the actions that it will take, and the step at which it began."""
 
     since: int
     places: tuple[Place, ...]
 
 
 class Part(NamedTuple):
-    """What one walker adds to a list: coordinates, their rewards and next coordinates, and where it stands then."""
+    """What one walker adds to a list: coordinates, their rewards and next coordinates."""
 
     places: list[Place]
     rewards: list[float]
     nexts: list[Place]
-    walker: Walker | None
 
 
 class Picks(NamedTuple):
@@ -104,8 +106,9 @@ class Walks:
         for t in range(stretch.count):
             for i, lane in enumerate(stretch.lanes):
                 step = stretch.first + t
-                parts = [self.part(step, lane, w, standing[i][w], stretch.picks) for w in range(self.walkers)]
-                standing[i] = [part.walker for part in parts]
+                here = [self.here(step, lane, w, standing[i][w], stretch.picks) for w in range(self.walkers)]
+                parts = [self._part(step, lane, walker) for walker in here]
+                standing[i] = [self._moved(step, lane, w, walker) for w, walker in enumerate(here)]
                 places = [place for part in parts for place in part.places]
                 places += [place for part in parts for place in part.nexts]
                 names += b"".join(place.key for place in places)
@@ -118,35 +121,50 @@ class Walks:
         """A walker that began at the step `since`, as it stands before `step`."""
         walker = None
         for k in range(since, step):
-            walker = self.part(k, lane, w, walker).walker
+            walker = self._moved(k, lane, w, self.here(k, lane, w, walker))
         return walker
 
     # -- one walker, one step ------------------------------------------------------------------------------------
 
-    def part(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks | None = None) -> Part:
-        """What walker w of a lane adds to the list of a step, and where it stands then."""
+    def here(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks | None = None) -> Walker:
+        """Where walker w of a lane stands in a step: where it came to, or at a new beginning."""
         if self.choice == "uniform":
-            number = self.pick(step, lane, w, 0 if picks is None else picks.size)
-            place = self._begun(step, lane, w, 1)[0] if picks is None or number < 0 else picks.chosen[number]
-            return self._drawn(step, lane, [place], None)
+            number = -1 if picks is None else self.pick(step, lane, w, picks.size)
+            return Walker(
+                step, self._begun(step, lane, w, 1) if number < 0 or picks is None else (picks.chosen[number],)
+            )
         if walker is None or self._noise("restart", step, lane, w).uniform < self.restart:
-            walker = Walker(step, self._begun(step, lane, w, 2 if self.choice == "pairs" else 1))
-        if self.choice == "pairs":
-            part = self._drawn(step, lane, list(walker.places), walker)
-            # One branch goes on alone where the other is over.
-            alive = [place for place in part.nexts if place.action != NOWHERE]
-            return part._replace(walker=Walker(walker.since, (alive[0], alive[-1])) if alive else None)
+            return Walker(step, self._begun(step, lane, w, 2 if self.choice == "pairs" else 1))
+        return walker
+
+    def _part(self, step: int, lane: int, walker: Walker) -> Part:
+        """What a walker adds to the list of a step: where it stands, with all actions along a trajectory."""
+        if self.choice != "trajectory":
+            return self._drawn("", step, lane, list(walker.places))
         (here,) = walker.places
-        actions = [int(action) for action in self.simulator.available(here.state)]
-        chosen = self.agent(here.state, self._noise("taken", step, lane, w))
-        taken = actions.index(int(self.simulator.action_index(chosen, here.state)))
-        part = self._drawn(step, lane, [here._replace(action=action) for action in actions], walker)
-        there = part.nexts[taken]
-        after = None if there.action == NOWHERE else Walker(walker.since, (there,))
+        actions = self.simulator.available(here.state)
+        part = self._drawn("", step, lane, [here._replace(action=int(action)) for action in actions])
         # Lists have one length: where an action is not available the first one stands again.
         missing = self.length // 2 - len(actions)
-        padded = [each + each[:1] * missing for each in (part.places, part.rewards, part.nexts)]
-        return Part(padded[0], padded[1], padded[2], after)  # type: ignore[arg-type]
+        return Part(
+            part.places + part.places[:1] * missing,
+            part.rewards + part.rewards[:1] * missing,
+            part.nexts + part.nexts[:1] * missing,
+        )
+
+    def _moved(self, step: int, lane: int, w: int, walker: Walker) -> Walker | None:
+        """Where a walker comes to; None where its episode is over."""
+        if self.choice == "uniform":
+            return None
+        if self.choice == "pairs":
+            nexts = self._drawn("move ", step, lane, list(walker.places)).nexts
+            # One branch goes on alone where the other is over.
+            alive = [place for place in nexts if place.action != NOWHERE]
+            return Walker(walker.since, (alive[0], alive[-1])) if alive else None
+        (here,) = walker.places
+        (outcome,) = self.simulator.query(here.state, [here.action], self._noise("move", step, lane, w))
+        there = self._next(outcome.state, self._noise("move policy", step, lane, w))
+        return None if there.action == NOWHERE else Walker(walker.since, (there,))
 
     def pick(self, step: int, lane: int, w: int, size: int) -> int:
         """Which of `size` known coordinates a uniform choice falls on; −1: one of a starting state."""
@@ -159,6 +177,8 @@ class Walks:
         state = self.started(step, lane, w)
         if self.simulator.is_over(state):
             raise ModelError(f"{self.simulator.name} starts in a state that is over; there is nothing to learn")
+        if self.choice == "trajectory":
+            return (self._next(state, self._noise("first", step, lane, w)),)
         actions, key = self.simulator.available(state), state_key(self.simulator, state)
         uniforms = [self._noise("first", step, lane, w, branch).uniform for branch in range(count)]
         return tuple(Place(state, key, int(actions[int(uniform * len(actions))])) for uniform in uniforms)
@@ -167,28 +187,30 @@ class Walks:
         """The starting state of a walker that begins."""
         return self.simulator.start(self._noise("start", step, lane, w))
 
-    def outcomes(self, step: int, lane: int, state: Snapshot, key: bytes, actions: Sequence[Action]) -> list[Outcome]:
+    def outcomes(
+        self, word: str, step: int, lane: int, state: Snapshot, key: bytes, actions: Sequence[Action]
+    ) -> list[Outcome]:
         """What actions bring in a state at a step: the luck that the model's sharing says."""
-        sharing = self.simulator.sharing
+        simulator, sharing, word = self.simulator, self.simulator.sharing, word + "noise"
         if sharing == "none":
-            noises = [self._noise("noise", step, lane, key, action) for action in actions]
-            return [self.simulator.query(state, [a], noise)[0] for a, noise in zip(actions, noises, strict=True)]
-        noise = self._noise("noise", step, lane) if sharing == "time" else self._noise("noise", step, lane, key)
-        return self.simulator.query(state, actions, noise)
+            noises = [self._noise(word, step, lane, key, action) for action in actions]
+            return [simulator.query(state, [action], noise)[0] for action, noise in zip(actions, noises, strict=True)]
+        noise = self._noise(word, step, lane) if sharing == "time" else self._noise(word, step, lane, key)
+        return simulator.query(state, actions, noise)
 
-    def _drawn(self, step: int, lane: int, places: list[Place], walker: Walker | None) -> Part:
-        """The joint outcome of coordinates, and where it leads: one draw for what is one."""
+    def _drawn(self, word: str, step: int, lane: int, places: list[Place]) -> Part:
+        """The joint outcome of coordinates, and where it leads: one draw for what is one. `word` tells draws apart."""
         found: dict[tuple[bytes, Action], tuple[float, Place]] = {}
         states: dict[bytes, Snapshot] = {}
         for place in places:
             states.setdefault(place.key, place.state)
         for key, state in states.items():
             actions = list(dict.fromkeys(place.action for place in places if place.key == key))
-            for action, outcome in zip(actions, self.outcomes(step, lane, state, key, actions), strict=True):
-                after = self._next(outcome.state, self._noise("policy", step, lane, key, action))
+            for action, outcome in zip(actions, self.outcomes(word, step, lane, state, key, actions), strict=True):
+                after = self._next(outcome.state, self._noise(word + "policy", step, lane, key, action))
                 found[key, action] = float(outcome.reward), after
         drawn = [found[place.key, place.action] for place in places]
-        return Part(places, [reward for reward, _ in drawn], [after for _, after in drawn], walker)
+        return Part(places, [reward for reward, _ in drawn], [after for _, after in drawn])
 
     def _next(self, state: Snapshot, noise: Noise) -> Place:
         if self.simulator.is_over(state):

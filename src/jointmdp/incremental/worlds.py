@@ -126,8 +126,8 @@ def _outcomes(world: World, x: Array, uniform: Array, choice: Array) -> Sample:
 # -- which coordinates -------------------------------------------------------------------------------------------
 
 
-# Uniform numbers a list: which coordinates; or whether walkers begin again and where; and what they do.
-NUMBERS = {"uniform": 2, "pairs": 4, "trajectory": 6}
+# Uniform numbers a list: which coordinates; or whether walkers begin again, where, and how they go on.
+NUMBERS = {"uniform": 2, "pairs": 8, "trajectory": 8}
 
 
 def length(world: World, choice: Choice) -> int:
@@ -158,13 +158,16 @@ def choose(
 
 
 def move(
-    world: World, choice: Choice, numbers: Float[Array, "B n"], walkers: Int[Array, "B 2"], sample: Sample
+    world: World, choice: Choice, numbers: Float[Array, "B n"], walkers: Int[Array, "B 2"], sharing: Sharing
 ) -> Int[Array, "B 2"]:
-    """Where the walkers stand after the draw: each has taken an action of the policy, or is its branch's next step."""
+    """Where the walkers stand next: each takes an action of the policy, or is its branch's next step.
+
+    They move by draws of their own. If they followed those that the updates use, which coordinates come next would
+    depend on the noise, and all replicas would be off in the same direction.
+    """
+    if choice == "uniform":
+        return walkers
     if choice == "pairs":
-        return sample.nexts
-    if choice == "trajectory":
-        taken = _pick(world.action_ends, walkers, numbers[:, 4:6])
-        nexts = sample.nexts.reshape(*walkers.shape, world.place.shape[1])
-        return world.states[jnp.take_along_axis(nexts, taken[:, :, None], axis=2)[:, :, 0]]
-    return walkers
+        return draw_lists(world, numbers[:, 4:6], numbers[:, 6:8], walkers, sharing).nexts
+    taken = world.place[walkers, _pick(world.action_ends, walkers, numbers[:, 4:6])]
+    return world.successors[taken, _pick(world.scenario_ends, walkers, numbers[:, 6:8])]

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jointmdp import kernels
 from jointmdp.checks import Bools, Floats, Ints, Sharing
 from jointmdp.model import JointMDP
 from jointmdp.sampling import cumulative, invert
@@ -90,12 +91,12 @@ class TableWorld(NamedTuple):
 def table_world(model: JointMDP, policy: Floats, is_terminal: Bools | None = None) -> TableWorld:
     """A model and an ``[S, A]`` policy as a world; to be called, like all that follows, in `kernels.float64`."""
     return TableWorld(
-        jnp.asarray(cumulative(model.probabilities)),
-        jnp.asarray(cumulative(policy)),
-        jnp.asarray(model.rewards),
-        jnp.asarray(model.successors.astype(np.int32)),
-        jnp.asarray(model.discount),
-        None if is_terminal is None else jnp.asarray(is_terminal),
+        kernels.on_device(cumulative(model.probabilities)),
+        kernels.on_device(cumulative(policy)),
+        kernels.on_device(model.rewards),
+        kernels.on_device(model.successors.astype(np.int32)),
+        kernels.on_device(model.discount),
+        None if is_terminal is None else kernels.on_device(is_terminal),
     )
 
 

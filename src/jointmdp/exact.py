@@ -150,7 +150,7 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
     branch = linear.solve_single_branch(model, policy)
     tables = kernels.tables(model, policy, branch.shift)
     kernel = kernels.pair_kernel(model, policy)
-    m, B = jnp.asarray(branch.mean), jnp.asarray(branch.variance)
+    m, B = kernels.on_device(branch.mean), kernels.on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
     largest = errors.largest_variance
     target = max(RESIDUAL_SHARE * tolerance * largest * (1 - model.discount**2), FLOOR_SHARE * errors.floor)
@@ -290,4 +290,4 @@ def _first_collection(model: JointMDP, method: Iterate) -> Moments:
     checks.check_finite("start second moment", second, "state", "action", "state", "action")
     if np.max(np.abs(mean)) > LARGEST or np.max(np.abs(second)) > LARGEST:
         raise ModelError(f"the starting collection has entries above {LARGEST:g}, whose squares floats cannot hold")
-    return Moments(jnp.asarray(mean), jnp.asarray(second))
+    return Moments(kernels.on_device(mean), kernels.on_device(second))

@@ -4,9 +4,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from jax import Array
+from numpy.typing import ArrayLike
 
 from jointmdp.bellman import PairKernel, Tables
 from jointmdp.checks import Floats, Ints
@@ -21,6 +22,11 @@ DENSE_LIMIT = 30_000_000
 def float64() -> AbstractContextManager[Any]:
     """Inside, JAX computes in float64; the user's own setting is untouched outside."""
     return jax.enable_x64(True)
+
+
+def on_device(values: ArrayLike) -> Array:
+    """An array of the host where JAX computes. `jax.numpy.asarray` compiles a program for every new shape to do so."""
+    return jax.device_put(values if isinstance(values, Array) else np.asarray(values))
 
 
 def policy_kernel(model: JointMDP, policy: Floats) -> sp.csr_array:
@@ -42,11 +48,11 @@ def shifted_rewards(model: JointMDP, shift: float = 0.0) -> Floats:
 def tables(model: JointMDP, policy: Floats, shift: float = 0.0) -> Tables:
     """The model's arrays on the device; `shift` is subtracted from every reward."""
     return Tables(
-        jnp.asarray(model.probabilities),
-        jnp.asarray(shifted_rewards(model, shift)),
-        jnp.asarray(model.successors.astype(np.int32)),
-        jnp.asarray(policy),
-        jnp.asarray(model.discount),
+        on_device(model.probabilities),
+        on_device(shifted_rewards(model, shift)),
+        on_device(model.successors.astype(np.int32)),
+        on_device(policy),
+        on_device(model.discount),
     )
 
 
@@ -66,12 +72,12 @@ def pair_kernel(model: JointMDP, policy: Floats) -> PairKernel:
     if columns is not None and _is_dense_cheaper(columns):
         weights, columns = _dense(weights, columns), None
     return PairKernel(
-        jnp.asarray(chances),
-        jnp.asarray(weights),
-        None if columns is None else jnp.asarray(columns.astype(np.int32)),
-        jnp.asarray(model.probabilities),
-        jnp.asarray(successors.astype(np.int32)),
-        jnp.asarray(choice),
+        on_device(chances),
+        on_device(weights),
+        None if columns is None else on_device(columns.astype(np.int32)),
+        on_device(model.probabilities),
+        on_device(successors.astype(np.int32)),
+        on_device(choice),
     )
 
 

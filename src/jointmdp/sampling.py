@@ -64,8 +64,8 @@ def _draw(ends: Array, key: Array, rows: Array, num_samples: int) -> Array:
 
 def _choose(rows: Floats, key: Array, at: Ints | int, num_samples: int) -> Ints:
     with kernels.float64():
-        where = jnp.asarray(np.asarray(at, dtype=np.int32))
-        return np.asarray(_draw(jnp.asarray(cumulative(rows)), key, where, num_samples)).astype(np.int64)
+        where = kernels.on_device(np.asarray(at, dtype=np.int32))
+        return np.asarray(_draw(kernels.on_device(cumulative(rows)), key, where, num_samples)).astype(np.int64)
 
 
 def sample_query(model: JointMDP, noise_key: Array, state: int, actions: Sequence[int], num_samples: int) -> Query:

@@ -27,6 +27,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
+from jointmdp import kernels
 from jointmdp.bellman_joint import Tuples
 from jointmdp.checks import Ints
 
@@ -140,8 +141,13 @@ class Links(NamedTuple):
 def links(tuples: Tuples) -> Links:
     """The links of all tuples up to an order."""
     labels = tuples.labels()
-    chosen = tuple(jnp.asarray(labels[tuples.of_degree(k), :k]) for k in range(1, tuples.order + 1))
-    return Links(jnp.asarray(tuples.insert), chosen, jnp.asarray(_small(tuples.stem)), jnp.asarray(_small(tuples.runs)))
+    chosen = tuple(kernels.on_device(labels[tuples.of_degree(k), :k]) for k in range(1, tuples.order + 1))
+    return Links(
+        kernels.on_device(tuples.insert),
+        chosen,
+        kernels.on_device(_small(tuples.stem)),
+        kernels.on_device(_small(tuples.runs)),
+    )
 
 
 def _small(numbers: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:

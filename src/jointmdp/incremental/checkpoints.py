@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,7 +84,7 @@ def load(
             fits = array.ndim == leaf.ndim if is_growing else array.shape == leaf.shape
             if not fits or (array.dtype.kind != np.dtype(leaf.dtype).kind):
                 raise ModelError(f"cannot load {name!r}: it is damaged: {part} does not fit")
-            found.append(jnp.asarray(array.astype(leaf.dtype)))
+            found.append(kernels.on_device(array.astype(leaf.dtype)))
         return jax.tree.unflatten(tree, found), page["log"], {key: arrays[key] for key in more}
 
 

@@ -161,7 +161,7 @@ class SimulatorLearner:
         if self._pending is None or self._pending[0] != step:
             found = self._sampled(step, 1)
             with kernels.float64():
-                self._pending = step, Sample(*(jnp.asarray(part[0]) for part in found))
+                self._pending = step, Sample(*(kernels.on_device(part[0]) for part in found))
         return self._pending[1]
 
     def _sampled(self, step: int, count: int) -> tuple[NDArray[np.int32], Floats, NDArray[np.int32]]:
@@ -198,7 +198,9 @@ class SimulatorLearner:
         parts = x, rewards, nexts, places[..., 0, :, :], places[..., 1, :, :]
 
         def padded(part: NDArray[Any]) -> Array:
-            return jnp.asarray(np.concatenate([part, np.zeros((STRETCH - len(part), *part.shape[1:]), part.dtype)]))
+            return kernels.on_device(
+                np.concatenate([part, np.zeros((STRETCH - len(part), *part.shape[1:]), part.dtype)])
+            )
 
         with kernels.float64():
             arrays = [padded(part) for part in parts]

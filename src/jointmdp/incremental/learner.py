@@ -109,7 +109,7 @@ def filled(sizes: Sequence[float], replicas: int, size: int, *places: int) -> Pa
     """Means ``[R, X]`` and pairs ``[R, K, *places]`` that hold one number for each order k, ``sizes[k]``."""
     each = np.array([sizes[i + j] for i, j in backups.powers(len(sizes) - 1)])
     pair = np.broadcast_to(each.reshape(1, -1, *(1,) * len(places)), (replicas, len(each), *places))
-    return Pairs(jnp.full((replicas, size), float(sizes[1])), jnp.asarray(pair))
+    return Pairs(jnp.full((replicas, size), float(sizes[1])), kernels.on_device(pair))
 
 
 def bounds(order: int, reward_bound: float, discount: float) -> list[float]:
@@ -131,7 +131,7 @@ def init(rule: Rule, problem: Problem, reward_bound: float, replicas: int, batch
             values = jnp.zeros((replicas, count)).at[:, 0].set(1.0)
         step = jnp.asarray(0, dtype=jnp.int64)
         if rule.choice == "sweep":
-            doubts = jnp.asarray(most)
+            doubts = kernels.on_device(most)
             return State(step, values, values, doubts, doubts, None, jnp.zeros((replicas, 0, 2), dtype=jnp.int32))
         full = filled(most, replicas, size, size * size)
         visits = Visits(*(jnp.zeros((replicas, count), dtype=jnp.int32) for count in (size, size * size)))

@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
+from jointmdp import kernels
 from jointmdp.checks import Floats, Sharing
 from jointmdp.incremental.backups import Sample
 from jointmdp.model import JointMDP
@@ -53,20 +54,20 @@ def table_world(model: JointMDP, policy: Floats, start: Floats, restart: float) 
     rewards = np.where(model.is_possible, model.rewards, 0.0)
 
     def ints(values: object) -> Array:
-        return jnp.asarray(np.asarray(values, dtype=np.int32))
+        return kernels.on_device(np.asarray(values, dtype=np.int32))
 
     return World(
-        jnp.asarray(cumulative(model.probabilities)),
-        jnp.asarray(cumulative(policy)),
-        jnp.asarray(rewards[states, :, actions]),
+        kernels.on_device(cumulative(model.probabilities)),
+        kernels.on_device(cumulative(policy)),
+        kernels.on_device(rewards[states, :, actions]),
         ints(model.successors[states, :, actions]),
         ints(states),
         ints(np.where(model.available, numbers, first[:, None])),
         ints(np.take_along_axis(numbers, order, axis=1)),
         ints(model.available.sum(axis=1)),
-        jnp.asarray(cumulative(start[None, :])),
-        jnp.asarray(model.discount),
-        jnp.asarray(restart),
+        kernels.on_device(cumulative(start[None, :])),
+        kernels.on_device(model.discount),
+        kernels.on_device(restart),
     )
 
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from jointmdp import kernels
@@ -203,7 +202,9 @@ class Laws:
         def at_most(shifts: Floats, left: Ints, right: Ints) -> Floats:
             i = np.searchsorted(z, (slack - shifts) / g, side="right") - 1
             with kernels.float64():
-                F = np.asarray(F_all[jnp.asarray(left), jnp.asarray(np.maximum(i, 0)), jnp.asarray(right)])
+                F = np.asarray(
+                    F_all[kernels.on_device(left), kernels.on_device(np.maximum(i, 0)), kernels.on_device(right)]
+                )
             return np.sum(mix.weights * np.where(i >= 0, F, 0.0), axis=-1) + laws.probability_slack
 
         above = np.clip(1 - at_most(mix.shifts, mix.left, mix.right), 0, 1)

@@ -122,10 +122,10 @@ class PairLaws:
                 # F_j bounds P(G < z_{j+1}): the last old point strictly below the next new one.
                 beyond = np.append(grid.points[1:], np.inf) - self.grid.rounding
                 last = np.maximum(np.searchsorted(self.grid.points, beyond, side="left") - 1, 0)
-                F = jnp.minimum(F, self.F[:, jnp.asarray(last)])
+                F = jnp.minimum(F, self.F[:, kernels.on_device(last)])
                 if stop_loss is not None and self.stop_loss is not None:
                     places = grids.cell_index(self.grid, grid.points)
-                    known = bellman_law.read(self.stop_loss, *(jnp.asarray(x) for x in places))
+                    known = bellman_law.read(self.stop_loss, *(kernels.on_device(x) for x in places))
                     stop_loss = bellman_law.tightened(stop_loss, known)
             self.grid, self.F, self.stop_loss = grid, F, stop_loss
             if self.horizon is not None:
@@ -163,15 +163,15 @@ class PairLaws:
             places = grids.cell_index(grid, grids.origins(grid, m.rewards, g))
             rounded = grids.rounded_index(grid, m.rewards, g)
             parts = (m.weights, m.state, m.left, m.right, rounded, *places, m.ties)
-            meetings = Meetings(*(jnp.asarray(part) for part in parts))
+            meetings = Meetings(*(kernels.on_device(part) for part in parts))
         return World(
-            jnp.asarray(grid.points),
-            jnp.asarray(g),
-            [jnp.asarray(out.chances[block]) for block in self._blocks(grid)],
+            kernels.on_device(grid.points),
+            kernels.on_device(g),
+            [kernels.on_device(out.chances[block]) for block in self._blocks(grid)],
             self._moves(grid, out.rewards, 1.0),
             self._moves(grid, -out.rewards, g),
             meetings,
-            jnp.asarray(self.is_nought),
+            kernels.on_device(self.is_nought),
         )
 
     def _blocks(self, grid: Grid) -> list[slice]:
@@ -189,21 +189,21 @@ class PairLaws:
             below = np.einsum("gso,gson->gsn", weights, places.below)
             rounded = grids.rounded_index(grid, r, scale)
             parts = (weights, out.successors[block].astype(np.int32), rounded, *places[:3], below)
-            found.append(Moves(*(jnp.asarray(part) for part in parts)))
+            found.append(Moves(*(kernels.on_device(part) for part in parts)))
         return found
 
     def _start_rounded(self, grid: Grid) -> jax.Array:
         """All mass at the lower end of the support, or at 0 where no step is left to go."""
         lowest = -self.most.T[:, None, :] if self.horizon is None else np.zeros((len(self.most), 1, len(self.most)))
         beyond = np.append(grid.points[1:], np.inf)[None, :, None]  # F_j bounds P(G < z_{j+1})
-        return jnp.asarray((beyond > lowest + grid.rounding).astype(float))
+        return kernels.on_device((beyond > lowest + grid.rounding).astype(float))
 
     def _start_stop_loss(self, grid: Grid) -> StopLoss:
         """Above, mass at both ends of the support, with the right mean; below, all of it at the mean."""
         z, size = grid.points[None, :, None], len(self.most)
         if self.horizon is not None:
             rows = (np.maximum(-z, 0.0), np.maximum(-z, 0.0), (z >= 0).astype(float))
-            return StopLoss(*(jnp.asarray(np.broadcast_to(row, (size, z.shape[1], size))) for row in rows))
+            return StopLoss(*(kernels.on_device(np.broadcast_to(row, (size, z.shape[1], size))) for row in rows))
         high, low = self.most[:, None, :], -self.most.T[:, None, :]
         nought = self.is_nought[:, None, :]
         mean = np.where(nought, 0.0, (self.tables.mean[:, None] - self.tables.mean[None, :])[:, None, :])
@@ -213,7 +213,7 @@ class PairLaws:
         upper = np.where(z <= low, top - z, np.where(z >= high, 0.0, np.maximum(chord, top - z)))
         bottom = mean - error
         parts = (np.maximum(upper, 0.0), np.maximum(bottom - z, 0.0), (z >= bottom).astype(float))
-        return StopLoss(*(jnp.asarray(part) for part in parts))
+        return StopLoss(*(kernels.on_device(part) for part in parts))
 
     # -- sweeps ------------------------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class PairLaws:
         """The brackets of some pairs, given by position."""
         assert self.F is not None
         assert self.stop_loss is not None
-        i, j = jnp.asarray(left), jnp.asarray(right)
+        i, j = kernels.on_device(left), kernels.on_device(right)
         X = self.stop_loss
         found = (self.F[i, :, j], self.F[j, :, i], X.upper[i, :, j], X.V[i, :, j], X.D[i, :, j])
         return Rows(*(np.asarray(x) for x in found))

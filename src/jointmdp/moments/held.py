@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from typing import Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jointmdp import bellman, kernels
@@ -82,10 +81,10 @@ class StateMoments:
         with kernels.float64():
             found._model = model
             found._sharing = model.sharing
-            found._tables = kernels.tables(model, policy)._replace(rewards=jnp.asarray(parts["shifted_rewards"]))
-            found._v = jnp.asarray(parts["state_mean"])
-            found._C = jnp.asarray(parts["state_covariance"])
-            found._B = jnp.asarray(parts["branch_variance"])
+            found._tables = kernels.tables(model, policy)._replace(rewards=kernels.on_device(parts["shifted_rewards"]))
+            found._v = kernels.on_device(parts["state_mean"])
+            found._C = kernels.on_device(parts["state_covariance"])
+            found._B = kernels.on_device(parts["branch_variance"])
         found.mean = parts["mean"]
         return found
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp import bellman, linear, pairs
+from jointmdp import bellman, kernels, linear, pairs
 from jointmdp.bellman import Source, Tables
 from jointmdp.certificates import UNIT, mean_operations
 from jointmdp.checks import Floats
@@ -98,7 +98,7 @@ def solve_order(
     for aim in aims:
         target = max(share, aim(float(np.max(np.abs(values)))))
         if np.max(residual) > target and done < effort.max_sweeps:
-            left, root, first = effort.max_sweeps - done, _root(factor), jnp.asarray(values)
+            left, root, first = effort.max_sweeps - done, _root(factor), kernels.on_device(values)
             found, taken = pairs.solve_pairs(
                 layout.kernel, added, root, target, left, effort.is_accelerated, meter, first, parity
             )
@@ -115,7 +115,7 @@ def _root(factor: float) -> Array:
 
 def swept(layout: Layout, added: Source, k: int, values: Floats) -> Floats:
     """One sweep of the recursion of order k."""
-    return np.asarray(pairs.sweeps(layout.kernel, added, _root(layout.discount**k), jnp.asarray(values), 1)[0])
+    return np.asarray(pairs.sweeps(layout.kernel, added, _root(layout.discount**k), kernels.on_device(values), 1)[0])
 
 
 def solve(
@@ -158,7 +158,7 @@ def solve(
 
 def _value_errors(model: JointMDP, tables: Tables, v: Floats, mean_errors: Floats) -> Floats:
     """Bounds on |v(s) − v*(s)|, through one backup of v."""
-    m = np.asarray(bellman.mean(tables, jnp.asarray(v)))
+    m = np.asarray(bellman.mean(tables, kernels.on_device(v)))
     policy = np.asarray(tables.policy)
     rounding = mean_operations(model.num_scenarios, model.num_actions) * UNIT * np.sum(policy * np.abs(m), axis=1)
     return np.abs(np.sum(policy * m, axis=1) - v) + np.sum(policy * mean_errors, axis=1) + rounding
@@ -209,8 +209,10 @@ class Bounds:
         factor = layout.discount**k
         shares = supersolution(layout.matrix, factor, solver, np.max(local, axis=1) / 2, layout.relative)
         # Branches that meet are one, which the shares of single states do not know and sweeps over pairs do.
-        bound, kernel = jnp.asarray(shares[:, None] + shares[None, :]), layout.kernel
-        added = Source(jnp.zeros((layout.groups, len(shares))), jnp.asarray(np.diagonal(local)), jnp.asarray(local))
+        bound, kernel = kernels.on_device(shares[:, None] + shares[None, :]), layout.kernel
+        added = Source(
+            jnp.zeros((layout.groups, len(shares))), kernels.on_device(np.diagonal(local)), kernels.on_device(local)
+        )
         top, root = 2 * float(np.max(shares)), _root(factor)
         for _ in range(found.sweeps // (2 * pairs.CHUNK)):
             bound, _ = pairs.sweeps(kernel, added, root, bound, pairs.CHUNK)

@@ -6,11 +6,10 @@ import math
 import warnings
 from functools import cached_property, partial
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp import bellman, pairs
+from jointmdp import bellman, kernels, pairs
 from jointmdp.bellman import Tables
 from jointmdp.checks import Floats
 from jointmdp.errors import ConvergenceWarning, ModelError, Status
@@ -75,7 +74,7 @@ class JointPowers:
         v = np.zeros(size)
         with Meter("joint moments") as meter:
             for done in range(horizon - 1):
-                now = np.asarray(bellman.state_mean(self.tables, bellman.mean(self.tables, jnp.asarray(v))))
+                now = np.asarray(bellman.state_mean(self.tables, bellman.mean(self.tables, kernels.on_device(v))))
                 step = Step(self.layout, v, now)
                 held = partial(_held, c=c, found=found)
                 after = {}

@@ -50,7 +50,7 @@ class Layout:
         self.relative = operations(model.num_scenarios, choice.shape[1], order) * UNIT
         if self.is_shared:
             given = np.broadcast_to(choice[:, None, :], self.chance.shape) if self.groups > 1 else self.chance
-            self.steps = Steps(jnp.asarray(given), jnp.asarray(self._places(model).astype(np.int32)))
+            self.steps = Steps(kernels.on_device(given), kernels.on_device(self._places(model).astype(np.int32)))
 
     @property
     def both(self) -> tuple[Ints, Ints]:
@@ -199,4 +199,4 @@ class Step:
 
 def _source(layout: Layout, same: Floats, cross: Floats) -> Source:
     luck = np.zeros((layout.groups, len(same)))
-    return Source(jnp.asarray(luck), jnp.asarray(same), jnp.asarray(cross))
+    return Source(kernels.on_device(luck), kernels.on_device(same), kernels.on_device(cross))

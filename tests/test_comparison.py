@@ -404,6 +404,7 @@ def test_bad_samples_and_requests():
 # -- asking --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_inventory_against_its_exact_evaluation():
     """Means and P(better) in intervals that miss once in a million; standard deviations within five standard errors.
 

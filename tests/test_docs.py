@@ -17,6 +17,8 @@ from jointmdp.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LONG = {f"{name}.md" for name in ("bounds", "comparing", "incremental", "laws", "models", "signs", "simulators")}
+RUN = [pytest.param(page, marks=pytest.mark.slow) if page.name in LONG else page for page in PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -84,7 +86,7 @@ def is_documented(name: str, thing: object) -> bool:
     return bool(text.strip()) and not text.startswith(f"{name}(")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_code_runs_and_prints_what_the_page_shows(page: Path) -> None:
     run(page.name, page.read_text(encoding="utf-8"))
 

@@ -38,6 +38,7 @@ def test_widths_are_what_was_asked_for(stall: jm.Solution) -> None:
     assert law.estimate.probabilities.sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_ways_to_ask_agree(stall: jm.Solution) -> None:
     """Gap, law, table of signs and the better of two actions speak of the same number, so their intervals meet."""
     gap = stall.gap(0, 0, 1)

@@ -420,7 +420,7 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     jm.evaluate(model.with_sharing("none"), policy, order=4)
 
 
-@pytest.mark.parametrize("sharing", ["state", "time"])
+@pytest.mark.parametrize("sharing", ["state", pytest.param("time", marks=pytest.mark.slow)])
 def test_new_numbers_compile_nothing(sharing: str, compilations: list[str]) -> None:
     def work(seed: int) -> None:
         case = oracle.random_model(np.random.default_rng(seed), 4, 3, 3, discount=0.5 + seed / 100, sharing=sharing)

@@ -195,7 +195,7 @@ def test_agrees_with_the_linear_programme(order: int, kind: int) -> None:
 @pytest.mark.parametrize("kind", range(4))
 @pytest.mark.parametrize("order", range(1, 9))
 def test_agrees_with_the_linear_programme_many_times(order: int, kind: int) -> None:
-    for seed in range(1, 11):
+    for seed in range(1, 6):
         compare(seed, kind, order)
 
 
@@ -215,8 +215,7 @@ def test_cvar_agrees_with_the_linear_programme(kind: int, order: int, alpha: flo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", range(4))
-@pytest.mark.parametrize("order", range(2, 9))
-@pytest.mark.parametrize("alpha", [0.05, 0.5])
+@pytest.mark.parametrize(("order", "alpha"), [(2, 0.05), (3, 0.5), (4, 0.05), (5, 0.5), (6, 0.05), (7, 0.5), (8, 0.05)])
 def test_cvar_agrees_with_the_linear_programme_many_times(order: int, kind: int, alpha: float) -> None:
     compare_cvar(1, kind, order, alpha)
 

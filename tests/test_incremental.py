@@ -252,10 +252,7 @@ def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
     np.testing.assert_array_equal(state.visits.pair.reshape(R, X, X), visits[1])
 
 
-@pytest.mark.parametrize(
-    "choice",
-    ["sweep", "trajectory", *(pytest.param(choice, marks=pytest.mark.slow) for choice in ("uniform", "pairs"))],
-)
+@pytest.mark.parametrize("choice", ["sweep", "trajectory"])
 @pytest.mark.slow
 def test_steps_one_by_one_are_the_compiled_loop(choice: str) -> None:
     """Up to rounding, as the two are compiled apart; the loop itself does not depend on how it is portioned."""

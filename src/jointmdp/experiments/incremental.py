@@ -117,9 +117,12 @@ def _draw(curves: list[Curve]) -> Figure:
         last = shown[0]
         n = np.array([last.steps[-1] / 30, last.steps[-1]])
         ax.loglog(n, 0.4 * last.errors[-1] * (n / n[-1]) ** -0.5, color=style.GREY, linewidth=2, label="slope −1/2")
+        ax.plot([], [], linestyle=":", linewidth=1, color=style.PALETTE[0], label="error as stated")
         ax.set_title(panel)
         ax.set_xlabel("sweeps n")
-        if panel != GRID:  # its lines are those of the chain beside it
-            ax.legend(loc="upper right", frameon=False)
+        if panel == GRID:
+            ax.set_ylim(bottom=ax.get_ylim()[0] / 300)  # room for the legend
+        if panel != CHAIN:  # its lines are those of the gridworld beside it
+            ax.legend(loc="lower left" if panel == GRID else "upper right", frameon=False, fontsize="small")
     np.ravel(axes)[0].set_ylabel("error / (root mean square return)ᵏ")
     return fig

@@ -26,7 +26,7 @@ import numpy as np
 import jointmdp as jm
 from benchmarks.timing import medians
 from jointmdp.executors import Processes
-from jointmdp.incremental import Options, SimulatorLearner, TableLearner
+from jointmdp.incremental import SimulatorLearner, TableLearner
 from jointmdp.simulators.functions import FunctionSimulator
 
 Tables = tuple[Any, ...]
@@ -262,7 +262,7 @@ def measure_workers() -> None:
     seconds: dict[Processes | None, float] = {}
     with Processes(2) as workers:
         for executor in (None, None, workers, workers):  # each a second time: compiled, and with workers that are up
-            learner = SimulatorLearner(simulator, "uniform", Options(batch=8), executor)
+            learner = SimulatorLearner(simulator, "uniform", executor, batch=8)
             state, begun = learner.init(), time.perf_counter()
             jax.block_until_ready(learner.advance(state, 32))
             seconds[executor] = time.perf_counter() - begun

@@ -450,8 +450,9 @@ def test_an_executor_that_nobody_closes_ends_with_its_last_user():
 
 # Without ``if __name__ == "__main__"``: workers do not run the script again.
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 from jointmdp.executors import Processes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
 print("begun", flush=True)
 
 def work(i):
@@ -483,6 +484,7 @@ def test_workers_end_with_their_caller(how, tmp_path):
         out, err = caller.communicate(timeout=20)
     finally:
         caller.kill()
+        caller.communicate()
     assert out == "begun\n"
     if how == signal.SIGINT:
         assert err.rstrip().endswith("KeyboardInterrupt")

@@ -11,7 +11,7 @@ from zoo import build, random_model
 
 import jointmdp as jm
 from jointmdp.executors import Processes, Serial
-from jointmdp.incremental import LearnedStates, Options, SimulatorLearner, learn
+from jointmdp.incremental import LearnedStates, SimulatorLearner, learn
 from jointmdp.incremental.discovery import STRETCH
 from jointmdp.incremental.replicas import Replicas
 from jointmdp.incremental.walks import Stretch, Walks, state_key
@@ -134,7 +134,7 @@ def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: 
     steps = 2 * STRETCH + 6
 
     def learner(**more: Any) -> SimulatorLearner:
-        return SimulatorLearner(TableSimulator(model), policy, Options(**options, **more))
+        return SimulatorLearner(TableSimulator(model), policy, **options, **more)
 
     whole = learner()
     straight = whole.advance(whole.init(), steps)
@@ -163,7 +163,7 @@ def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: 
     assert bits(resumed) == bits(straight)
 
     with Processes(2) as workers:
-        elsewhere = SimulatorLearner(TableSimulator(model), policy, Options(**options), workers)
+        elsewhere = SimulatorLearner(TableSimulator(model), policy, workers, **options)
         assert bits(elsewhere.advance(elsewhere.init(), steps)) == bits(straight)
         assert elsewhere.atlas == whole.atlas
 
@@ -201,6 +201,26 @@ def test_states_with_a_coarse_identity_are_taken_up_again(choice: str, tmp_path:
     assert found._atlas == straight._atlas
     np.testing.assert_array_equal(found._pair.values, straight._pair.values)
     np.testing.assert_array_equal(found._mean.doubt, straight._mean.doubt)
+
+
+@pytest.mark.parametrize("sharing", ["time", "state", "none"])
+def test_states_that_are_made_again_are_the_ones_that_were_found(sharing: str) -> None:
+    """Random starts and a coarse identity: what came of one start cannot be made again from another."""
+    simulator = FunctionSimulator(
+        lambda place, action, push: (0.0, place + action + push),
+        lambda rng: rng.random(),
+        start=lambda rng: rng.uniform(0, 10),
+        actions=2,
+        discount=0.5,
+        sharing=sharing,
+        reward_bounds=(0, 1),
+        identity=lambda place: round(place) // 3,
+    )
+    learner = SimulatorLearner(simulator, "uniform", coordinates="uniform", **SHAPE)
+    learner.advance(learner.init(), STRETCH + 1)
+    places = learner._pool._places
+    assert len(places) > 8
+    assert [state_key(simulator, place.state) for place in places] == [place.key for place in places]
 
 
 def stall(state: tuple[int, int], action: int | str, rain: bool) -> tuple[float, tuple[int, int], bool]:
@@ -271,7 +291,7 @@ def test_tables_are_not_sent_to_workers() -> None:
 
 def test_a_learner_goes_one_way() -> None:
     model, policy = jm.coupled_reward_chain(3)
-    learner = SimulatorLearner(TableSimulator(model), policy, Options(**SHAPE))
+    learner = SimulatorLearner(TableSimulator(model), policy, **SHAPE)
     first = learner.init()
     learner.advance(first, 2)
     with pytest.raises(jm.ModelError, match="samples can be drawn for step 2 only"):

@@ -11,7 +11,7 @@ reached, and the run that takes it up goes there again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from jointmdp.incremental.lists import Tables
 from jointmdp.incremental.pools import Pool
 from jointmdp.incremental.replicas import Replicas
 from jointmdp.incremental.settings import Options
-from jointmdp.incremental.walks import Steps, Stretch, Walker, Walks
+from jointmdp.incremental.walks import Stretch, Walker, Walks
 from jointmdp.simulators.agents import as_agent
 from jointmdp.simulators.simulator import Simulator
 
@@ -74,7 +74,17 @@ class SimulatorLearner:
     ``learner.advance(state, 1000)``. Unlike a table's it goes one way: samples are drawn for its latest state alone.
     """
 
-    def __init__(self, simulator: Simulator, policy: Any, options: Options, executor: Executor | None = None) -> None:
+    def __init__(self, simulator: Simulator, policy: Any, executor: Executor | None = None, **options: Any) -> None:
+        self._prepare(simulator, policy, Options.of(options), executor)
+
+    @classmethod
+    def of(cls, simulator: Simulator, policy: Any, options: Options) -> SimulatorLearner:
+        """A learner from options that were checked before."""
+        found = cls.__new__(cls)
+        found._prepare(simulator, policy, options, None)
+        return found
+
+    def _prepare(self, simulator: Simulator, policy: Any, options: Options, executor: Executor | None) -> None:
         self.simulator, self.options, self.executor = simulator, options, executor or Serial()
         if simulator.action_names is None:
             raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates cannot be listed")
@@ -185,7 +195,7 @@ class SimulatorLearner:
                 f"{self.simulator.name} paid {largest:g} in size, above its bound {self.bound:g}; give reward_bound=…"
             )
         found_numbers, news = self.atlas.number(keys.reshape(-1, 2), actions.reshape(-1))
-        self._pool.note(self.atlas, step, Steps(keys, actions, rewards, []), news)
+        self._pool.note(self.atlas, step, keys, actions, news)
         m, shape = self.walks.length, (count, self.options.replicas, self.options.batch)
         numbers = found_numbers.astype(np.int32).reshape(*shape, 2 * m)
         return numbers[..., :m], rewards.reshape(*shape, m), numbers[..., m:]
@@ -323,20 +333,9 @@ class SimulatorLearner:
         self._step = step
         self._pool = Pool.of(self.walks, arrays, list(self.atlas.states))
         tasks = [(lane, w, int(since), step) for (lane, w), since in np.ndenumerate(arrays["since"])]
-        found = list(self.executor.map(_Again(self.walks), tasks))
-        count = self.walks.walkers
-        self._walkers = [found[i : i + count] for i in range(0, len(found), count)]
-
-
-class _Again:
-    """Walkers found again, as a function of tasks."""
-
-    def __init__(self, walks: Walks) -> None:
-        self.walks = walks
-
-    def __call__(self, task: Sequence[int]) -> Walker | None:
-        lane, w, since, step = task
-        return self.walks.found_again(lane, w, since, step)
+        walks = self.walks
+        found = list(self.executor.map(lambda task: walks.found_again(*task), tasks))
+        self._walkers = [found[i : i + walks.walkers] for i in range(0, len(found), walks.walkers)]
 
 
 def _wider(new: Pairs, old: Collection) -> Pairs:

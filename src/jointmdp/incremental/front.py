@@ -85,7 +85,7 @@ def _learner(source: Any, policy: Any, options: Options) -> TableLearner | Simul
         raise ModelError("the source is a tuple; built-in models come with a policy: learn(*jointmdp.inventory())")
     from jointmdp.envs.registry import as_simulator
 
-    return SimulatorLearner(as_simulator(source), policy, options)
+    return SimulatorLearner.of(as_simulator(source), policy, options)
 
 
 def _answers(

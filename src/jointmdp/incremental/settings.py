@@ -95,7 +95,7 @@ class Options:
         weight = (WEIGHT if self.averaging else -1.0) if isinstance(self.averaging, bool) else float(self.averaging)
         burn_in = _whole(BURN_IN * self.order / (1 - discount)) if self.burn_in is None else self.burn_in
         numbers = jnp.asarray(float(reward_bound)), jnp.asarray(weight), jnp.asarray(burn_in, dtype=jnp.int64)
-        return Settings(rates, *numbers, jax.random.key(self.seed)), function
+        return Settings(rates, *numbers, jax.random.key(self.seed, impl="threefry2x32")), function
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a run to be taken up again."""

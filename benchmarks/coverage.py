@@ -20,7 +20,7 @@ import jointmdp as jm
 from jointmdp.comparing.comparison import Comparison
 from jointmdp.comparing.deciding import Rules, decide
 from jointmdp.comparing.stopping import LEAST_GROWTH, LOOKS, MOST_GROWTH, worst_case_error
-from jointmdp.simulation import alternatives
+from jointmdp.montecarlo.simulate import alternatives
 
 CONFIDENCE = 0.95
 DECISIONS = 150  # of each case

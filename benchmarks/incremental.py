@@ -27,7 +27,7 @@ import jointmdp as jm
 from benchmarks.timing import medians
 from jointmdp.executors import Processes
 from jointmdp.incremental import SimulatorLearner, TableLearner
-from jointmdp.simulators.functions import FunctionSimulator
+from jointmdp.simulators.function_simulator import FunctionSimulator
 
 Tables = tuple[Any, ...]
 

@@ -24,9 +24,9 @@ import numpy as np
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp.branches import BLOCK
-from jointmdp.simulators.batches import batch_rollout
-from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.montecarlo.batches import batch_rollout
+from jointmdp.montecarlo.branch_engine import BLOCK
+from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulators.jax_simulator import JaxSimulator, gymnax_simulator
 from jointmdp.simulators.noise import Noise
 

@@ -12,8 +12,10 @@ import scipy.sparse as sp
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp import bellman, kernels, pairs
-from jointmdp.linear import solve_single_branch
+from jointmdp.arrays import float64
+from jointmdp.bellman import second_moments
+from jointmdp.moments import pair_solver, transition_kernels
+from jointmdp.moments.single_branch import solve_single_branch
 
 
 def coordinate_kernel(model: jm.JointMDP, policy: np.ndarray) -> sp.csr_array:
@@ -34,15 +36,20 @@ def main() -> None:
 
 
 def measure(model: jm.JointMDP, policy: np.ndarray, name: str, with_scipy: bool) -> None:
-    with kernels.float64():
+    with float64():
         branch = solve_single_branch(model, policy)
-        tables, kernel = kernels.tables(model, policy, branch.shift), kernels.pair_kernel(model, policy)
-        v = bellman.state_mean(tables, jnp.asarray(branch.mean))
-        added = bellman.source(tables, kernel, v, jnp.asarray(branch.variance))
+        tables, kernel = (
+            transition_kernels.tables(model, policy, branch.shift),
+            transition_kernels.pair_kernel(model, policy),
+        )
+        v = second_moments.state_mean(tables, jnp.asarray(branch.mean))
+        added = second_moments.source(tables, kernel, v, jnp.asarray(branch.variance))
         C = jnp.asarray(np.random.default_rng(0).normal(size=(model.num_states,) * 2))
         host = np.asarray(C).copy()
-        found = medians(9, ours=lambda: pairs.sweeps(kernel, added, tables.discount, C, pairs.CHUNK), copy=host.copy)
-    found["ours"] /= pairs.CHUNK
+        found = medians(
+            9, ours=lambda: pair_solver.sweeps(kernel, added, tables.discount, C, pair_solver.CHUNK), copy=host.copy
+        )
+    found["ours"] /= pair_solver.CHUNK
     line = f"{name:<22}{found['ours'] * 1e3:>8.1f}ms"
     if with_scipy:
         P = coordinate_kernel(model, policy)

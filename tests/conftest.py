@@ -12,8 +12,14 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.par
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-# Shapes in signatures are executed: a wrong one raises at the call, naming the argument.
-install_import_hook(["jointmdp.bellman", "jointmdp.bellman_law", "jointmdp.bellman_powers"], "beartype.beartype")
+# Shapes in signatures are executed, in every module that states them: a wrong one raises at the call and is named.
+SOURCE = Path(__file__).parent.parent / "src"
+SHAPED = [
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    for path in sorted(SOURCE.rglob("*.py"))
+    if "from jaxtyping import" in path.read_text(encoding="utf-8")
+]
+install_import_hook(SHAPED, "beartype.beartype")
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 

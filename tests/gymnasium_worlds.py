@@ -12,7 +12,7 @@ from gymnasium import Env, spaces
 from gymnasium.utils import EzPickle
 
 from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Outcome
 

@@ -11,16 +11,16 @@ import pytest
 from faults import FAULTS, HEALTHY, Counter, Lever, NamedStreams, OutOfStep, OwnGenerator, Quiet
 from scipy import stats
 
-from jointmdp.auditor import AuditReport, audit, clues, laws
+from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks
+from jointmdp.auditor.audit_report import CLAIMS
+from jointmdp.auditor.observed_outcomes import Sight, difference, numbers, same_law_level, without_rounding
 from jointmdp.auditor.probe import Probe, WatchedNoise, firm
-from jointmdp.auditor.report import CLAIMS
-from jointmdp.auditor.sights import Sight, difference, numbers, same_law_level, without_rounding
 from jointmdp.envs.registry import MODELS
 from jointmdp.errors import ModelError
-from jointmdp.simulators.functions import FunctionSimulator
+from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Outcome
-from jointmdp.simulators.tables import TableSimulator
+from jointmdp.simulators.table_simulator import TableSimulator
 
 # Other checks that may fail with a fault: what a query does wrong also shows in the numbers that it gives.
 CONSEQUENCES = {
@@ -200,13 +200,13 @@ def test_the_report_says_what_it_found() -> None:
 def test_an_audit_can_be_repeated_and_leaves_no_trace() -> None:
     random.seed(3)
     np.random.seed(3)  # noqa: NPY002
-    before = clues.global_states()
+    before = hidden_sources.global_states()
     first = quick(HEALTHY[2]())
-    assert clues.global_states() == before
+    assert hidden_sources.global_states() == before
     assert quick(HEALTHY[2]()).table() == first.table()
-    with clues.kept_globals():
+    with hidden_sources.kept_globals():
         np.random.seed(4)  # noqa: NPY002
-    assert clues.global_states() == before
+    assert hidden_sources.global_states() == before
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_the_whole_check_of_the_law_keeps_its_rate() -> None:
     for seed in range(200):
         probe = Probe(simulator, seed)
         spot = firm(probe.spot((1, 0, 0), "here", (0, 1, 2)))
-        check, tests = laws.check_law(probe, [spot], 12, 0.1)
+        check, tests = law_checks.check_law(probe, [spot], 12, 0.1)
         assert tests > 1
         failures += check.status == "fail"
     assert failures <= 20 + 4 * np.sqrt(200 * 0.1 * 0.9)
@@ -349,10 +349,10 @@ def test_generators_are_found_where_they_hide() -> None:
     holder.plain = random.Random(0)  # type: ignore[attr-defined]
     holder.luck = Noise("given")  # type: ignore[attr-defined]
     assert holder.luck.rng is not None  # type: ignore[attr-defined]
-    before = clues.generators(holder, "h")
+    before = hidden_sources.generators(holder, "h")
     assert set(before) == {"h.parts[0]['deep'].rng", "h.old", "h.plain"}
     slotted.rng.random()
-    assert clues.changed(before, clues.generators(holder, "h")) == ["h.parts[0]['deep'].rng"]
+    assert hidden_sources.changed(before, hidden_sources.generators(holder, "h")) == ["h.parts[0]['deep'].rng"]
 
 
 def test_models_and_names_are_audited_as_they_are() -> None:
@@ -415,7 +415,7 @@ def line_hooks(*parts: str) -> dict[str, Any]:
 )
 def test_a_gymnasium_environment_and_its_faults(source: str, settings: dict[str, Any], fault: str | None) -> None:
     env = sticky_line(source)
-    from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+    from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
     report = quick(GymnasiumSimulator(env, **settings))
     assert report.faults == (() if fault is None else (fault,)), str(report)
@@ -454,7 +454,7 @@ STOCK = [
 def test_stock_gymnasium_environments_pass(name: str) -> None:
     # A false alarm of the law has probability at most 1e-4 in each.
     pytest.importorskip("gymnasium")
-    from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+    from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
     report = audit(GymnasiumSimulator(name))
     assert not unhappy(report), str(report)

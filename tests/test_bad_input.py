@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.couplings import from_gymnasium, from_mdp, from_noise, from_sampler
-from jointmdp.envs.tabular import coupled_reward_chain, inventory, windy_gridworld
+from jointmdp.envs.tabular_models import coupled_reward_chain, inventory, windy_gridworld
 from jointmdp.errors import ModelError
-from jointmdp.model import JointMDP
-from jointmdp.policies import as_policy
+from jointmdp.model.importers import from_gymnasium, from_mdp, from_noise, from_sampler
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import as_policy
 
 NAN, INF = float("nan"), float("inf")
 

@@ -17,9 +17,9 @@ from scipy.optimize import OptimizeResult, linprog, minimize_scalar
 
 from jointmdp import bounds
 from jointmdp.bounds import MomentBounds
+from jointmdp.bounds.moment_problem import MomentProblem, Pieces
+from jointmdp.bounds.moment_sequences import MomentSequence
 from jointmdp.bounds.polynomials import evaluate, least
-from jointmdp.bounds.problem import MomentProblem, Pieces
-from jointmdp.bounds.sequences import MomentSequence
 from jointmdp.errors import ModelError
 
 INF = math.inf

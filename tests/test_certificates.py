@@ -9,8 +9,8 @@ import pytest
 from zoo import SHARINGS, build, cases, padded
 
 import jointmdp as jm
-from jointmdp.certificates import norm_weight
-from jointmdp.solution import Solution
+from jointmdp.moments.certificates import norm_weight
+from jointmdp.solution.solution import Solution
 
 QUIET = pytest.mark.filterwarnings("ignore::jointmdp.ConvergenceWarning")
 

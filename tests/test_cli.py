@@ -168,7 +168,7 @@ def test_sharing_discount_and_horizon() -> None:
 
 
 def test_models_and_solutions_from_files(tmp_path: Path) -> None:
-    files = pytest.importorskip("jointmdp.files")
+    files = pytest.importorskip("jointmdp.solution.saving")
     model, policy = jm.machine_replacement()
     files.save(model, str(tmp_path / "model.npz"))
     files.save(jm.evaluate(model, policy), str(tmp_path / "solution.npz"))
@@ -222,12 +222,12 @@ def test_errors_are_one_line(
 
 
 def test_a_missed_tolerance_is_a_warning_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jointmdp import exact
+    from jointmdp import evaluation
 
     def loose(model: jm.JointMDP, policy: Any, horizon: int | None = None) -> jm.Solution:
         return jm.evaluate(model, policy, jm.Iterate(max_steps=3))
 
-    monkeypatch.setattr(exact, "evaluate", loose)
+    monkeypatch.setattr(evaluation, "evaluate", loose)
     result = CliRunner().invoke(main, ["evaluate", MACHINE, "--json"])
     assert result.exit_code == 0
     assert result.stderr.startswith("Warning: stopped at the step limit")
@@ -244,9 +244,9 @@ def test_list_does_not_load_jax() -> None:
 
 
 def test_reproduce_prints_and_writes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jointmdp.experiments import correlations, tabular
+    from jointmdp.experiments import correlations, tabular_figures
 
-    monkeypatch.setattr(tabular, "results", lambda announce: iter([correlations.run_chain()]))
+    monkeypatch.setattr(tabular_figures, "results", lambda announce: iter([correlations.run_chain()]))
     out = str(tmp_path / "figures")
     result = CliRunner().invoke(main, ["reproduce", "tabular", "--out", out])
     assert result.exit_code == 0, result.output

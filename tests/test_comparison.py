@@ -10,12 +10,11 @@ from scipy.stats import beta, binom, norm, poisson
 
 import jointmdp as jm
 from benchmarks import coverage
-from jointmdp import estimates
 from jointmdp.comparing import deciding, stopping
 from jointmdp.comparing.comparison import Comparison, Verdict, compare
 from jointmdp.comparing.deciding import Rules, decide
-from jointmdp.executors import portions
 from jointmdp.intervals import Interval
+from jointmdp.montecarlo import confidence_intervals, replications
 from jointmdp.report import style
 
 SURE = 1 - 1e-6  # confidence of intervals that must hold the truth: false-alarm rate 1e-6 a family
@@ -134,7 +133,7 @@ def test_sizes_of_looks():
 @pytest.mark.parametrize("error", [0.1, 0.001])
 def test_nothing_seen_is_clopper_and_pearson(n, error):
     """All values 0: the most that can be unseen is 1 − (error/2)^(1/n), times the largest value."""
-    found = estimates.unseen_interval(np.zeros(n), -2.0, 1.0, 1 - error)
+    found = confidence_intervals.unseen_interval(np.zeros(n), -2.0, 1.0, 1 - error)
     exact = beta.isf(error / 2, 1, n)
     assert exact == pytest.approx(1 - (error / 2) ** (1 / n))
     assert found.upper == pytest.approx(exact)
@@ -148,7 +147,7 @@ def test_unseen_interval_is_the_quantile_of_random_weights():
     draws = 200_000
     weights = rng.dirichlet(np.ones(31), size=draws)
     for error in (0.1, 0.01):
-        found = estimates.unseen_interval(values, -1.0, 5.0, 1 - error)
+        found = confidence_intervals.unseen_interval(values, -1.0, 5.0, 1 - error)
         above = np.mean(weights @ np.append(values, 5.0) > found.upper)
         below = np.mean(weights @ np.append(values, -1.0) < found.lower)
         room = 4.5 * math.sqrt(error / 2 / draws) + 0.02 * error / 2
@@ -158,12 +157,12 @@ def test_unseen_interval_is_the_quantile_of_random_weights():
 
 def test_unseen_interval_of_many_values_is_the_usual_one():
     values = np.random.default_rng(0).normal(size=2000)
-    found = estimates.unseen_interval(values, -5.0, 5.0)
-    usual = estimates.mean_interval(values)
+    found = confidence_intervals.unseen_interval(values, -5.0, 5.0)
+    usual = confidence_intervals.mean_interval(values)
     # The added point shifts the mean by 5/2001, and its 25/2001 of variance widens a half width of 0.044 by 0.6 %.
     assert found.upper == pytest.approx(usual.upper, abs=6 / 2001)
     assert found.lower == pytest.approx(usual.lower, abs=6 / 2001)
-    assert estimates.unseen_interval(np.ones(5), 1.0, 1.0) == (1.0, 1.0)
+    assert confidence_intervals.unseen_interval(np.ones(5), 1.0, 1.0) == (1.0, 1.0)
 
 
 def test_rare_differences_are_allowed_for_before_they_are_seen():
@@ -176,7 +175,7 @@ def test_rare_differences_are_allowed_for_before_they_are_seen():
     for _ in range(100):
         gaps = 3.0 * (rng.random(200) < 0.001)
         missed += 0.003 not in deciding.mean_of(gaps, -6.0, 6.0, 0.05)
-        usual += 0.003 not in estimates.mean_interval(gaps)
+        usual += 0.003 not in confidence_intervals.mean_interval(gaps)
     assert missed <= binom.isf(1e-6, 100, 0.05)
     assert usual > 60
 
@@ -308,7 +307,7 @@ def test_a_reward_that_is_still_to_come():
 
 def test_portions_do_not_matter(monkeypatch):
     whole = run(close_pair(0.02))
-    monkeypatch.setattr(portions, "LARGEST", 4)
+    monkeypatch.setattr(replications, "LARGEST", 4)
     again = run(close_pair(0.02))
     assert again.table() == whole.table()
     assert again.alternatives == whole.alternatives
@@ -488,7 +487,7 @@ def test_it_explains_itself():
 
 
 def test_printed_intervals_hold_the_found_ones():
-    from jointmdp.report.comparison_text import _ends
+    from jointmdp.comparing.comparison_text import _ends
 
     for interval in (Interval(-0.12349, 7.7711), Interval(1e-5, 2e-5), Interval(-12345.6, 99999.9)):
         printed = [float(end) for end in _ends(interval, interval.width / 2).strip("[]").split(",")]

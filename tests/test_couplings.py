@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jointmdp.couplings import from_gymnasium, from_mdp, from_noise, from_sampler
 from jointmdp.errors import ModelError
-from jointmdp.model import JointMDP
-from jointmdp.scenarios import SAME_POINT
+from jointmdp.model.couplings import SAME_POINT
+from jointmdp.model.importers import from_gymnasium, from_mdp, from_noise, from_sampler
+from jointmdp.model.joint_mdp import JointMDP
 
 NAMED = ["comonotone", "antithetic", "independent"]
 

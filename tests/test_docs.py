@@ -1,6 +1,5 @@
 """Docs that cannot rot: their code runs, prints what they say it prints, and their links lead somewhere."""
 
-import ast
 import contextlib
 import inspect
 import io
@@ -151,23 +150,6 @@ def test_commands_of_the_readme(arguments: list[str], tmp_path: Path, monkeypatc
 def test_public_names_are_documented() -> None:
     missing = [place for name in jm.__all__ if name != "__version__" for place in undocumented(name, getattr(jm, name))]
     assert missing == []
-
-
-def test_the_two_lists_of_public_names_agree() -> None:
-    """Type checkers read the imports, Python reads the map; a name must live at the same place in both."""
-    tree = ast.parse((ROOT / "src/jointmdp/__init__.py").read_text(encoding="utf-8"))
-    guarded = next(node for node in tree.body if isinstance(node, ast.If))
-    assert ast.unparse(guarded.test) == "TYPE_CHECKING"
-    imported = {
-        (node.module, alias.name, alias.asname)
-        for node in guarded.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert imported == {(f"jointmdp.{home}", name, name) for name, home in jm._MODULE_OF.items()}
-    listed = [name for names in jm._HOMES.values() for name in names.split()]
-    assert sorted(set(listed)) == sorted(listed)
-    assert set(jm.__all__) == {"__version__", *listed}
 
 
 # -- the guards themselves -------------------------------------------------------------------------------------

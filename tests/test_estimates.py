@@ -8,9 +8,9 @@ and Hall's alone 0.90, each on the other kind of law.
 import numpy as np
 import pytest
 
-from jointmdp.checks import Floats
+from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
-from jointmdp.estimates import mean_interval, variance_interval
+from jointmdp.montecarlo.confidence_intervals import mean_interval, variance_interval
 
 SETS, SIZE = 800, 1000
 

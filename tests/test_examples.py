@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.model import JointMDP
+from jointmdp.model.joint_mdp import JointMDP
 
 EXACT = {"rel": 0, "abs": 1e-10}
 

@@ -36,10 +36,10 @@ from jointmdp.executors import (
     sample,
     samples,
 )
-from jointmdp.simulation import alternatives
-from jointmdp.simulators.functions import FunctionSimulator
-from jointmdp.simulators.rollouts import Replications, Rollout
-from jointmdp.simulators.tables import TableSimulator
+from jointmdp.montecarlo.query_engine import Replications, Rollout
+from jointmdp.montecarlo.simulate import alternatives
+from jointmdp.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulators.table_simulator import TableSimulator
 
 SHARINGS = ("state", "time", "none")
 

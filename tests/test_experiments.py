@@ -12,18 +12,18 @@ from zoo import SHARINGS
 from jointmdp.checks import Sharing
 from jointmdp.cli import main
 from jointmdp.errors import ModelError
-from jointmdp.experiments import correlations, diagrams, residuals, tabular, validation
+from jointmdp.experiments import correlations, diagrams, gap_validation, residuals, tabular_figures
 from jointmdp.experiments.result import Result
 
 
 @pytest.mark.slow
 def test_everything_is_reproduced_and_is_as_the_paper_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run of the command for all that can be read from it: it takes minutes."""
-    pairs: dict[Sharing, list[validation.Pair]] = {}
+    pairs: dict[Sharing, list[gap_validation.Pair]] = {}
     kept: list[Result] = []
-    simulate, run = validation.simulate, residuals.run
+    simulate, run = gap_validation.simulate, residuals.run
 
-    def simulated(sharing: Sharing) -> list[validation.Pair]:
+    def simulated(sharing: Sharing) -> list[gap_validation.Pair]:
         pairs[sharing] = simulate(sharing)
         return pairs[sharing]
 
@@ -31,7 +31,7 @@ def test_everything_is_reproduced_and_is_as_the_paper_says(tmp_path: Path, monke
         kept.append(run())
         return kept[0]
 
-    monkeypatch.setattr(validation, "simulate", simulated)
+    monkeypatch.setattr(gap_validation, "simulate", simulated)
     monkeypatch.setattr(residuals, "run", found)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["reproduce", "tabular"])
@@ -47,7 +47,7 @@ def test_everything_is_reproduced_and_is_as_the_paper_says(tmp_path: Path, monke
     check_residuals(kept[0])
 
 
-def check_calibrated(pairs: list[validation.Pair]) -> None:
+def check_calibrated(pairs: list[gap_validation.Pair]) -> None:
     """z-scores over all states and alternatives look standard normal.
 
     Each pair has a seed of its own. Kolmogorov–Smirnov of the means at 1e-4; of the variances, whose standard error is
@@ -76,7 +76,7 @@ def check_residuals(result: Result) -> None:
 
 
 def test_gaps_without_luck_agree_exactly() -> None:
-    for pair in validation.simulate("time", num_samples=20, size=3):
+    for pair in gap_validation.simulate("time", num_samples=20, size=3):
         if not pair.has_luck:
             assert np.allclose(pair.sample.gaps, pair.gap.mean, atol=pair.gap.mean_error + 1e-12)
 
@@ -93,14 +93,14 @@ def test_chain_correlations() -> None:
 @pytest.mark.slow
 def test_tightness_never_exceeds_the_bound() -> None:
     """P̂(G ≤ 0) stays below Cantelli's bound up to five standard errors of a frequency."""
-    pairs: dict[Sharing, list[validation.Pair]] = {
-        sharing: validation.simulate(sharing, num_samples=400, size=3) for sharing in ("state", "time", "none")
+    pairs: dict[Sharing, list[gap_validation.Pair]] = {
+        sharing: gap_validation.simulate(sharing, num_samples=400, size=3) for sharing in ("state", "time", "none")
     }
     for sharing in pairs:
         for pair in pairs[sharing]:
             frequency = np.mean(pair.sample.gaps <= 0)
             assert frequency <= pair.gap.inferiority_bound + 5 * np.sqrt(0.25 / 400)
-    for result in (validation.run(pairs), validation.run_tightness(pairs)):
+    for result in (gap_validation.run(pairs), gap_validation.run_tightness(pairs)):
         assert result.rows
         assert "luck of their own" in result.text
 
@@ -124,7 +124,7 @@ def test_files_are_written(tmp_path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelError, match="cannot make the folder"):
-        tabular.reproduce(tmp_path / "file" / "below")
+        tabular_figures.reproduce(tmp_path / "file" / "below")
 
 
 def test_reproduce_writes_one_page(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ def test_reproduce_writes_one_page(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
         announce("chain")
         yield correlations.run_chain()
 
-    monkeypatch.setattr(tabular, "results", some)
+    monkeypatch.setattr(tabular_figures, "results", some)
     heard: list[str] = []
-    done = tabular.reproduce(tmp_path / "out", heard.append)
+    done = tabular_figures.reproduce(tmp_path / "out", heard.append)
     assert heard == ["chain"]
     assert isinstance(done[0], Result)
     page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")

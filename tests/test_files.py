@@ -23,9 +23,10 @@ import pytest
 from zoo import SHARINGS, build, cases
 
 import jointmdp as jm
-from jointmdp import archives, files
-from jointmdp.files import load, save
-from jointmdp.moments.held import PairMoments, StateMoments
+from jointmdp.files import sealed_archive
+from jointmdp.moments.stored_moments import PairMoments, StateMoments
+from jointmdp.solution import saving
+from jointmdp.solution.saving import load, save
 
 NAMES = ["plain", "größer", "状態", "🎲 dice", 'quote" \\ and\nnewline', "\u0000", "e\u0301", "\u202e"]
 GROWTH = 2**30  # bytes by which a mutated file may make the process grow
@@ -51,7 +52,7 @@ def key(thing: jm.JointMDP | jm.Solution) -> tuple[object, ...]:
     moments, certificate = thing.moments, thing.certificate
     assert isinstance(moments, StateMoments | PairMoments)
     parts = {**moments.parts(), "mean": moments.mean}
-    scalars = [getattr(certificate, name).hex() for name in files.CERTIFIED]
+    scalars = [getattr(certificate, name).hex() for name in saving.CERTIFIED]
     return (
         *model_key(thing.model),
         bits(thing.policy),
@@ -101,7 +102,7 @@ def outcome(path: Path, data: bytes) -> tuple[object, ...] | None:
 
 def sealed(data: bytes) -> bytes:
     """The file with its digest renewed, as a forger leaves it."""
-    body = data[: -archives.DIGITS]
+    body = data[: -sealed_archive.DIGITS]
     return body + hashlib.sha256(body).hexdigest().encode()
 
 
@@ -114,7 +115,7 @@ def forged(parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> by
     """A file with any members whatever, whose checksums are all in order."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", compression) as archive:
-        archive.comment = archives.SEAL + b"0" * archives.DIGITS
+        archive.comment = sealed_archive.SEAL + b"0" * sealed_archive.DIGITS
         for name, content in parts.items():
             archive.writestr(zipfile.ZipInfo(name), content, compression)
     return sealed(made.getvalue())
@@ -123,9 +124,9 @@ def forged(parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> by
 def with_page(data: bytes, **changes: object) -> bytes:
     """The file with other entries in its page; `...` takes one out."""
     parts = members(data)
-    page = {**json.loads(parts[archives.PAGE]), **changes}
+    page = {**json.loads(parts[sealed_archive.PAGE]), **changes}
     page = {name: value for name, value in page.items() if value is not ...}
-    return forged({**parts, archives.PAGE: json.dumps(page).encode()})
+    return forged({**parts, sealed_archive.PAGE: json.dumps(page).encode()})
 
 
 def peak() -> int:
@@ -244,8 +245,8 @@ def test_numpy_opens_the_file_by_itself(saved: Path) -> None:
     with np.load(saved, allow_pickle=False) as archive:
         assert archive["rewards"].tobytes() == small_model().rewards.tobytes()
         assert archive["available"].dtype == bool
-        page = json.loads(archive[archives.PAGE])
-        assert set(archive.files) == {archives.PAGE, *page["arrays"]}
+        page = json.loads(archive[sealed_archive.PAGE])
+        assert set(archive.files) == {sealed_archive.PAGE, *page["arrays"]}
     assert page["format"] == "jointmdp"
     assert page["version"] == 1
     assert page["library"] == jm.__version__
@@ -259,7 +260,7 @@ def test_equal_things_make_equal_files(saved: Path, tmp_path: Path) -> None:
 
 
 def test_large_arrays_go_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "CHUNK", 13)
+    monkeypatch.setattr(sealed_archive, "CHUNK", 13)
     save(small_model(), tmp_path / "m")
     assert key(load(tmp_path / "m")) == key(small_model())
 
@@ -293,7 +294,7 @@ def check_forged_flips(path: Path, places: Callable[[int], Iterator[tuple[int, i
     data = path.read_bytes()
     truth = key(load(path))
     refused = 0
-    for flipped in flips(data, places(len(data) - archives.DIGITS)):
+    for flipped in flips(data, places(len(data) - sealed_archive.DIGITS)):
         found = outcome(path, sealed(flipped))
         assert found in (None, truth)
         refused += found is None
@@ -333,8 +334,8 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
             n = int(rng.integers(1, 64))
             out[i : i + n], out[j : j + n] = out[j : j + n], out[i : i + n]
         case 5:  # garbage, with our marks or without
-            head = data[: 30 + len(archives.PAGE)] if rng.integers(2) else b""
-            tail = data[-archives.DIGITS - len(archives.SEAL) :] if rng.integers(2) else b""
+            head = data[: 30 + len(sealed_archive.PAGE)] if rng.integers(2) else b""
+            tail = data[-sealed_archive.DIGITS - len(sealed_archive.SEAL) :] if rng.integers(2) else b""
             return head + rng.bytes(int(rng.integers(3000))) + tail
         case 6:  # a header inside a header, with huge sizes in it
             huge = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999,), }\n"
@@ -462,13 +463,13 @@ def npy(array: np.ndarray) -> bytes:
 def test_claimed_shapes_are_not_believed(saved: Path, dtype: object, shape: object) -> None:
     """A forger's page and header agree with each other, but not with the bytes that are there."""
     data = saved.read_bytes()
-    page = json.loads(members(data)[archives.PAGE])
+    page = json.loads(members(data)[sealed_archive.PAGE])
     page["arrays"]["probabilities"] = {"dtype": dtype, "shape": shape}
     parts = members(data)
     body = parts["probabilities.npy"][-32:]
-    header = archives._npy_header(str(dtype), tuple(shape) if isinstance(shape, list) else (4,))
+    header = sealed_archive._npy_header(str(dtype), tuple(shape) if isinstance(shape, list) else (4,))
     for content in (header + body, header, parts["probabilities.npy"]):
-        fake = forged({**parts, archives.PAGE: json.dumps(page).encode(), "probabilities.npy": content})
+        fake = forged({**parts, sealed_archive.PAGE: json.dumps(page).encode(), "probabilities.npy": content})
         tracemalloc.start()
         try:
             assert outcome(saved, fake) is None
@@ -480,7 +481,7 @@ def test_claimed_shapes_are_not_believed(saved: Path, dtype: object, shape: obje
 def test_forged_members_are_refused(saved: Path) -> None:
     data = saved.read_bytes()
     parts = members(data)
-    page = parts[archives.PAGE]
+    page = parts[sealed_archive.PAGE]
     reordered = dict(reversed(parts.items()))
     fortran = parts["rewards.npy"].replace(b"'fortran_order': False", b"'fortran_order': True ")
     wrong = [
@@ -493,16 +494,16 @@ def test_forged_members_are_refused(saved: Path) -> None:
         forged({**parts, "rewards.npy": parts["rewards.npy"] + bytes(8)}),
         forged({**parts, "available.npy": parts["available.npy"][:-4] + bytes([1, 2, 1, 0])}),
         forged({**parts, "probabilities.npy": parts["probabilities.npy"][:-8] + np.float64(0.5).tobytes()}),
-        forged({**parts, archives.PAGE: page.replace(b"0.9", b"NaN")}),
-        forged({**parts, archives.PAGE: page.replace(b"0.9", b"9" * 5000)}),
-        forged({**parts, archives.PAGE: page[:-3]}),
-        forged({**parts, archives.PAGE: page.decode().encode("utf-16")}),
-        forged({**parts, archives.PAGE: b'{"format": "jointmdp", ' + page.lstrip()[1:]}),
-        forged({**parts, archives.PAGE: b"[" * 100_000}),
-        forged({**parts, archives.PAGE: b"[]"}),
-        forged({**parts, archives.PAGE: b""}),
+        forged({**parts, sealed_archive.PAGE: page.replace(b"0.9", b"NaN")}),
+        forged({**parts, sealed_archive.PAGE: page.replace(b"0.9", b"9" * 5000)}),
+        forged({**parts, sealed_archive.PAGE: page[:-3]}),
+        forged({**parts, sealed_archive.PAGE: page.decode().encode("utf-16")}),
+        forged({**parts, sealed_archive.PAGE: b'{"format": "jointmdp", ' + page.lstrip()[1:]}),
+        forged({**parts, sealed_archive.PAGE: b"[" * 100_000}),
+        forged({**parts, sealed_archive.PAGE: b"[]"}),
+        forged({**parts, sealed_archive.PAGE: b""}),
         forged({}),
-        sealed(archives.SEAL + b"0" * archives.DIGITS),
+        sealed(sealed_archive.SEAL + b"0" * sealed_archive.DIGITS),
     ]
     assert [outcome(saved, fake) for fake in wrong] == [None] * len(wrong)
     assert outcome(saved, forged(parts)) == key(small_model())  # the forger's tools themselves work
@@ -512,15 +513,16 @@ def test_forged_answers_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "s"
     save(small_solution(), path)
     data = path.read_bytes()
-    for name in json.loads(members(data)[archives.PAGE])["arrays"]:
+    for name in json.loads(members(data)[sealed_archive.PAGE])["arrays"]:
         parts = members(data)
-        page = json.loads(parts[archives.PAGE])
+        page = json.loads(parts[sealed_archive.PAGE])
         form = page["arrays"][name]
         longer = np.zeros([*form["shape"], 1] if name == "history" else [n + 1 for n in form["shape"]], form["dtype"])
         form["shape"] = list(longer.shape)
-        content = archives._npy_header(longer.dtype.str, longer.shape) + longer.tobytes()
+        content = sealed_archive._npy_header(longer.dtype.str, longer.shape) + longer.tobytes()
         assert (
-            outcome(path, forged({**parts, archives.PAGE: json.dumps(page).encode(), f"{name}.npy": content})) is None
+            outcome(path, forged({**parts, sealed_archive.PAGE: json.dumps(page).encode(), f"{name}.npy": content}))
+            is None
         )
 
 
@@ -528,10 +530,10 @@ def test_forged_answers_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["format", "version", "kind", "sharing", "arrays", "discount", "state_names"])
 def test_pages_nested_deeply_are_refused(saved: Path, place: str, depth: int) -> None:
     parts = members(saved.read_bytes())
-    page = json.loads(parts[archives.PAGE])
+    page = json.loads(parts[sealed_archive.PAGE])
     page[place] = "nest"
     text = json.dumps(page).replace('"nest"', "[" * depth + "]" * depth)
-    assert outcome(saved, forged({**parts, archives.PAGE: text.encode()})) is None
+    assert outcome(saved, forged({**parts, sealed_archive.PAGE: text.encode()})) is None
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -715,8 +717,8 @@ def test_a_link_stays_a_link(saved: Path, tmp_path: Path) -> None:
 KILLS = """
     import os, random, sys, time
     import numpy as np
-    from jointmdp.files import load, save
-    from jointmdp.model import JointMDP
+    from jointmdp.solution.saving import load, save
+    from jointmdp.model.joint_mdp import JointMDP
 
     path, count = sys.argv[1], int(sys.argv[2])
     rng = np.random.default_rng(6)

@@ -15,7 +15,7 @@ from jointmdp.envs.gusty_cartpole import gusty_cartpole
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gym.simulator import EnvState, GymnasiumSimulator
+from jointmdp.simulators.gymnasium.gymnasium_simulator import EnvState, GymnasiumSimulator
 from jointmdp.simulators.noise import Noise
 
 # -- tables ------------------------------------------------------------------------------------------------------
@@ -207,6 +207,6 @@ def test_bad_input_is_named(kind: str) -> None:
 
 def test_missing_gymnasium_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "jointmdp.simulators.gym.simulator")
+    monkeypatch.delitem(sys.modules, "jointmdp.simulators.gymnasium.gymnasium_simulator")
     with pytest.raises(ImportError, match=r"pip install 'jointmdp\[gymnasium\]'"):
-        importlib.import_module("jointmdp.simulators.gym.simulator")
+        importlib.import_module("jointmdp.simulators.gymnasium.gymnasium_simulator")

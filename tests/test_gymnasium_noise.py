@@ -11,7 +11,7 @@ from gymnasium import Env, spaces
 from gymnasium_worlds import Shop, seen
 
 from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulators.noise import Noise
 
 

@@ -11,8 +11,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium_worlds import Remade, Shop, Uncopied, actions_of, by_hand, by_simulator, cartpole_get, cartpole_set, seen
 
-from jointmdp.envs.tabular import inventory
-from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.envs.tabular_models import inventory
+from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulators.noise import Noise
 
 # -- hooks -------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ import pytest
 from gymnasium_worlds import actions_of, by_hand, by_simulator, seen
 
 from jointmdp.envs.gusty_cartpole import balancing_policy, gusty_cartpole
-from jointmdp.simulation import simulate_gap
+from jointmdp.montecarlo.simulate import simulate_gap
 from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulators.noise import Noise
 
 KINDS = {

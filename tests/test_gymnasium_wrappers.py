@@ -11,7 +11,7 @@ from gymnasium import Env, wrappers
 from gymnasium_worlds import Shop, actions_of, by_hand, by_simulator
 
 from jointmdp.envs.gusty_cartpole import Gusts
-from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Outcome
 

@@ -12,8 +12,8 @@ from oracle_pairs import PairOracle
 from zoo import SHARINGS, build, cases
 
 import jointmdp as jm
-from jointmdp import exact as methods
-from jointmdp.solution import Solution
+from jointmdp import evaluation as methods
+from jointmdp.solution.solution import Solution
 
 QUIET = pytest.mark.filterwarnings("ignore::jointmdp.ConvergenceWarning")
 

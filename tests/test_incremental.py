@@ -13,10 +13,10 @@ from zoo import SHARINGS, build, random_model
 
 import jointmdp as jm
 from benchmarks import incremental as benchmark
-from jointmdp import kernels
+from jointmdp.arrays import float64
+from jointmdp.bellman.sample_backups import Pairs, powers
 from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn
-from jointmdp.incremental import learner as engine
-from jointmdp.incremental.backups import Pairs, powers
+from jointmdp.incremental import recursion as engine
 from jointmdp.incremental.replicas import Replicas
 
 # Each combination compiles programs of its own, so that a few stand for all of them every day.
@@ -223,7 +223,7 @@ def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
     )
     first = learner.init()
     numbers = []
-    with kernels.float64():
+    with float64():
         for k in range(steps):
             found = engine._numbers(learner._rule, learner._problem, learner._settings, first, k)
             numbers.append(np.concatenate([found.where, found.luck, found.choice], axis=2))

@@ -18,11 +18,13 @@ from oracle import RandomModel, random_model
 from oracle_incremental import RULES, draws, luck
 from zoo import SHARINGS, build
 
-from jointmdp import bellman, kernels
-from jointmdp.bellman_joint import Tuples
-from jointmdp.incremental import backups, worlds
-from jointmdp.incremental.backups import Pairs, noise_constants, powers
+from jointmdp.arrays import float64
+from jointmdp.bellman import sample_backups, second_moments
+from jointmdp.bellman.sample_backups import Pairs, noise_constants, powers
+from jointmdp.bellman.tuple_moments import Tuples
+from jointmdp.incremental import table_draws
 from jointmdp.incremental.uniforms import uniforms
+from jointmdp.moments import transition_kernels
 
 ALARM = 1e-4  # false alarms of one chi-square test; there are about 30
 XS = [(s, a) for s in range(2) for a in range(2)]
@@ -73,22 +75,22 @@ def _lists(
 ) -> tuple[jax.Array, jax.Array]:
     def one(r: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
         later = pair[:, n[:, None], n[None, :]]
-        singles = backups.singles_of(order, mean[n], jnp.diagonal(later, axis1=1, axis2=2))
-        return backups.targets(order, g, r, singles, later if is_shared else None, same)
+        singles = sample_backups.singles_of(order, mean[n], jnp.diagonal(later, axis1=1, axis2=2))
+        return sample_backups.targets(order, g, r, singles, later if is_shared else None, same)
 
     return jax.vmap(one)(r, n)
 
 
 @partial(jax.jit, static_argnames=("order", "is_shared"))
 def _fields(order: int, is_shared: bool, g: jax.Array, M: Pairs, r: jax.Array, n: jax.Array) -> Pairs:
-    return jax.vmap(lambda r, n: backups.field_targets(order, g, M, r, n, is_shared))(r, n)
+    return jax.vmap(lambda r, n: sample_backups.field_targets(order, g, M, r, n, is_shared))(r, n)
 
 
 def list_targets(case: RandomModel, order: int, mean: np.ndarray, pair: np.ndarray, xs: list, rule: str) -> tuple:
     """Chances ``[F]`` and the library's sample backups of a list for every draw: ``[F, m]`` and ``[F, K, m, m]``."""
     chances, rewards, nexts = listed(case, xs, rule)
     same = np.array([[x == y for y in xs] for x in xs])
-    with kernels.float64():
+    with float64():
         parts = map(jnp.asarray, (case.discount, mean, pair, rewards, nexts, same))
         found = _lists(order, case.sharing != "none", *parts)
     return chances, np.asarray(found[0]), np.asarray(found[1])
@@ -97,7 +99,7 @@ def list_targets(case: RandomModel, order: int, mean: np.ndarray, pair: np.ndarr
 def field(case: RandomModel, order: int, mean: np.ndarray, pair: np.ndarray) -> tuple:
     """Chances and the library's sample backups of all coordinates at once for every field of outcomes."""
     chances, rewards, nexts = listed(case, XS, "right")
-    with kernels.float64():
+    with float64():
         M = Pairs(jnp.asarray(mean), jnp.asarray(pair))
         parts = jnp.asarray(case.discount), M, jnp.asarray(rewards), jnp.asarray(nexts)
         found = _fields(order, case.sharing != "none", *parts)
@@ -115,9 +117,9 @@ def test_a_field_of_outcomes_is_unbiased_at_every_coordinate(sharing: str) -> No
         expected = oracle.backup(*case[:6], mean.reshape(2, 2), pair[0].reshape(2, 2, 2, 2))
         np.testing.assert_allclose(chances @ means, expected[0].ravel(), atol=1e-13)
         np.testing.assert_allclose(np.tensordot(chances, pairs[:, 0], 1), expected[1].reshape(4, 4), atol=1e-12)
-        with kernels.float64():
-            M = bellman.Moments(jnp.asarray(mean.reshape(2, 2)), jnp.asarray(pair[0].reshape(2, 2, 2, 2)))
-            backed = bellman.moment_backup(kernels.tables(build(case), case.policy), M, sharing)
+        with float64():
+            M = second_moments.Moments(jnp.asarray(mean.reshape(2, 2)), jnp.asarray(pair[0].reshape(2, 2, 2, 2)))
+            backed = second_moments.moment_backup(transition_kernels.tables(build(case), case.policy), M, sharing)
         np.testing.assert_allclose(np.tensordot(chances, pairs[:, 0], 1), backed.second.reshape(4, 4), atol=1e-12)
 
 
@@ -176,11 +178,11 @@ def test_all_tuples_are_unbiased(sharing: str) -> None:
     names = [tuple(sorted(XS[label] for label in row if label >= 0)) for row in labels]
     values = dict(zip(names[1:], flat[1:], strict=True))
     chances, rewards, nexts = listed(case, XS, "right")
-    with kernels.float64():
-        table, g = backups.links(tuples), jnp.asarray(case.discount)
+    with float64():
+        table, g = sample_backups.links(tuples), jnp.asarray(case.discount)
 
         def one(r: jax.Array, n: jax.Array) -> jax.Array:
-            return backups.tuple_targets(table, g, jnp.asarray(flat), r, n, sharing != "none")
+            return sample_backups.tuple_targets(table, g, jnp.asarray(flat), r, n, sharing != "none")
 
         found = chances @ np.asarray(jax.jit(jax.vmap(one))(jnp.asarray(rewards), jnp.asarray(nexts)))
     assert found[0] == pytest.approx(1)
@@ -236,7 +238,7 @@ def test_the_constants_of_the_text_do_not_hold_for_large_rewards() -> None:
 
 def test_uniform_numbers_are_those_of_jax() -> None:
     """Bit by bit, for small and large seeds."""
-    with kernels.float64():
+    with float64():
         for seed in (0, 2**40 + 7):
             key = jax.random.fold_in(jax.random.key(seed), 5)
             np.testing.assert_array_equal(uniforms(key, (3, 7)), jax.random.uniform(key, (3, 7), dtype=jnp.float64))
@@ -266,18 +268,18 @@ def test_generators_follow_the_rule_and_no_other(sharing: str) -> None:
     """Draws of lists and of whole fields have the listed law; the laws of wrong rules are rejected."""
     case = tiny(6, sharing)
     count = 20_000
-    with kernels.float64():
-        world = worlds.table_world(build(case), case.policy, np.full(2, 0.5), 0.1)
-        luck_numbers = jax.random.uniform(jax.random.key(3), (count, worlds.field_luck(world, sharing)))
+    with float64():
+        world = table_draws.table_world(build(case), case.policy, np.full(2, 0.5), 0.1)
+        luck_numbers = jax.random.uniform(jax.random.key(3), (count, table_draws.field_luck(world, sharing)))
         choice = jax.random.uniform(jax.random.key(5), (count, 4))
-        sample = jax.jit(jax.vmap(lambda a, b: worlds.draw_field(world, a, b, sharing)))(luck_numbers, choice)
+        sample = jax.jit(jax.vmap(lambda a, b: table_draws.draw_field(world, a, b, sharing)))(luck_numbers, choice)
         rewards, nexts = np.asarray(sample.rewards), np.asarray(sample.nexts)
     assert p_value(case, XS, "right", rewards, nexts) > ALARM
     for xs in ([XS[0], XS[0]], [XS[0], XS[1]], [XS[1], XS[3]], [XS[2], XS[0], XS[2]]):
-        with kernels.float64():
+        with float64():
             lists = jnp.tile(jnp.asarray([number(x) for x in xs], dtype=jnp.int32), (count, 1))
             numbers = jax.random.uniform(jax.random.key(4), (2, *lists.shape))
-            sample = worlds.draw_lists(world, numbers[0], numbers[1], lists, sharing)
+            sample = table_draws.draw_lists(world, numbers[0], numbers[1], lists, sharing)
         drawn = np.asarray(sample.rewards), np.asarray(sample.nexts)
         for rule in RULES:
             p = p_value(case, xs, rule, *drawn)

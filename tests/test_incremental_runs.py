@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp import archives
+from jointmdp.files import sealed_archive
 from jointmdp.incremental import TableLearner, learn
 
 # -- checkpoints -------------------------------------------------------------------------------------------------
@@ -86,9 +86,9 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
     with pytest.raises(jm.ModelError, match="not a checkpoint of learning"):
         learn(model, policy, **options)
     path.write_bytes(whole)
-    page, arrays = archives.read(path)
+    page, arrays = sealed_archive.read(path)
     arrays["part1"] = arrays["part1"][:1]
-    archives.write(path, page, arrays)
+    sealed_archive.write(path, page, arrays)
     with pytest.raises(jm.ModelError, match="part1 does not fit"):
         learn(model, policy, **options)
     with pytest.raises(jm.ModelError, match="its directory does not exist"):
@@ -103,7 +103,7 @@ SERVER = """
 import os, sys
 import jax
 import jointmdp as jm
-from jointmdp.simulators.tables import TableSimulator
+from jointmdp.simulators.table_simulator import TableSimulator
 from jointmdp.incremental import learn
 
 def work(path, choice, steps):
@@ -175,7 +175,7 @@ def killed_runs(folder: Path, kinds: list[tuple[str, int]], kills: int, seed: in
         expected = {}
         for choice, steps in kinds:
             assert server.run(folder / choice, choice, steps, None) == 0
-            expected[choice] = archives.read(folder / choice)[1]
+            expected[choice] = sealed_archive.read(folder / choice)[1]
         while count < kills:
             choice, steps = kinds[turn % len(kinds)]
             path = folder / f"run-{turn}"
@@ -185,7 +185,7 @@ def killed_runs(folder: Path, kinds: list[tuple[str, int]], kills: int, seed: in
                 code = server.run(path, choice, steps, rng.expovariate(1 / 0.05))
                 count += code == -signal.SIGKILL
             assert code == 0 or server.run(path, choice, steps, None) == 0
-            found = archives.read(path)[1]
+            found = sealed_archive.read(path)[1]
             assert list(found) == list(expected[choice])
             assert all(np.array_equal(found[name], expected[choice][name]) for name in found), (choice, turn)
     finally:

@@ -12,11 +12,11 @@ from zoo import build, random_model
 import jointmdp as jm
 from jointmdp.executors import Processes, Serial
 from jointmdp.incremental import LearnedStates, SimulatorLearner, learn
-from jointmdp.incremental.discovery import STRETCH
 from jointmdp.incremental.replicas import Replicas
-from jointmdp.incremental.walks import Stretch, Walks, state_key
-from jointmdp.simulators.functions import FunctionSimulator
-from jointmdp.simulators.tables import TableSimulator
+from jointmdp.incremental.simulator_learner import STRETCH
+from jointmdp.incremental.simulator_walks import Stretch, Walks, state_key
+from jointmdp.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulators.table_simulator import TableSimulator
 
 CHOICES = ["pairs", "trajectory", "uniform"]
 # Lists of the same shape share what was compiled; those along trajectories are longer.

@@ -19,15 +19,15 @@ import pytest
 from zoo import SHARINGS
 
 import jointmdp as jm
-from jointmdp.branches import BLOCK
-from jointmdp.simulators import batches
+from jointmdp.montecarlo import batches
+from jointmdp.montecarlo.batches import BatchRollout, batch_rollout
+from jointmdp.montecarlo.branch_engine import BLOCK
+from jointmdp.montecarlo.query_engine import Replications, Rollout
 from jointmdp.simulators.agents import as_agent
-from jointmdp.simulators.batches import BatchRollout, batch_rollout
 from jointmdp.simulators.jax_policies import UntraceableError
 from jointmdp.simulators.jax_simulator import JaxSimulator, gymnax_simulator
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.rollouts import Replications, Rollout
-from jointmdp.simulators.tables import TableSimulator
+from jointmdp.simulators.table_simulator import TableSimulator
 
 LIMIT = 4.5
 TIME_AND_SLOW = ["time", *(pytest.param(sharing, marks=pytest.mark.slow) for sharing in ("state", "none"))]
@@ -149,13 +149,13 @@ def test_a_replication_depends_on_the_seed_and_its_number_alone() -> None:
 def test_a_block_is_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = rolled(shop(), LAW, 2, (0, 1))
     calls: list[int] = []
-    simulate = batches.branches.simulate_block
+    simulate = batches.branch_engine.simulate_block
 
     def counted(world: Any, begin: Any, block: int, **settings: Any) -> Any:
         calls.append(block)
         return simulate(world, begin, block, **settings)
 
-    monkeypatch.setattr(batches.branches, "simulate_block", counted)
+    monkeypatch.setattr(batches.branch_engine, "simulate_block", counted)
     parts = [sampler(first, 100, "time") for first in range(0, 500, 100)]
     assert calls == [0]
     assert len({part.returns.tobytes() for part in parts}) == 5

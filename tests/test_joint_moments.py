@@ -15,11 +15,13 @@ from oracle import RandomModel
 from zoo import SHARINGS, build, cases
 
 import jointmdp as jm
-from jointmdp import bellman_joint, certificates, joint
-from jointmdp.bellman_joint import Collection, JointOperator
+from jointmdp.bellman import tuple_moments
+from jointmdp.bellman.tuple_moments import Collection, JointOperator
 from jointmdp.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
-from jointmdp.joint import JointMoments, joint_moments
-from jointmdp.policies import as_policy
+from jointmdp.model.policies import as_policy
+from jointmdp.moments import certificates
+from jointmdp.moments import joint_moments as solver
+from jointmdp.moments.joint_moments import JointMoments, joint_moments
 
 Exact = dict[tuple[tuple[int, int], ...], Any]
 
@@ -127,14 +129,14 @@ def independent_repeats(tuples: Any, walkers: Any, chances: Any) -> list[Any]:
     return [matrix[chosen] for matrix, chosen in zip(right, rows, strict=True)]
 
 
-RIGHT_AVERAGES = bellman_joint._averages
+RIGHT_AVERAGES = tuple_moments._averages
 
 
 def test_a_wrong_rule_for_repeated_coordinates_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     case = oracle.random_model(np.random.default_rng(1), 2, 2, 2, discount=0.7, sharing="state")
     exact = oracle_joint.exact_joint_moments(case, 4)
     assert max(true_errors(joint_moments(build(case), case.policy, 4), exact)) <= 1e-8
-    monkeypatch.setattr(bellman_joint, "_averages", independent_repeats)
+    monkeypatch.setattr(tuple_moments, "_averages", independent_repeats)
     wrong = true_errors(joint_moments(build(case), case.policy, 4), exact)
     assert wrong[0] <= 1e-8
     assert min(wrong[1:]) > 1e-3
@@ -383,7 +385,7 @@ def test_memory_estimate_covers_what_is_used(sharing: str, shape: tuple[int, int
     joint_moments(model, policy, order, tolerance=None, max_steps=2)
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    estimate = joint._memory(model, policy, order)
+    estimate = solver._memory(model, policy, order)
     assert used <= estimate <= 20 * used
 
 

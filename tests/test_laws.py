@@ -19,10 +19,10 @@ from zoo import SHARINGS, build
 
 import jointmdp as jm
 from jointmdp.intervals import Interval
-from jointmdp.law.book import Laws
-from jointmdp.law.brackets import PairLaws
-from jointmdp.law.gap import GapLaw
-from jointmdp.model import JointMDP
+from jointmdp.law.gap_law import GapLaw
+from jointmdp.law.pair_brackets import PairLaws
+from jointmdp.law.solution_laws import Laws
+from jointmdp.model.joint_mdp import JointMDP
 
 LEVELS = (0.001, 0.05, 0.5, 0.95)
 FALSE_ALARM = 1e-6

@@ -16,8 +16,8 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.checks import Sharing
-from jointmdp.simulation import simulate_gap
-from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.montecarlo.simulate import simulate_gap
+from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
 K = 5.0
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.couplings_mdpax import from_mdpax
+from jointmdp.model.mdpax_importer import from_mdpax
 
 
 class Orchard:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from oracle import random_model
 
-from jointmdp.model import JointMDP
-from jointmdp.policies import as_policy, uniform_policy
-from jointmdp.queries import QueryLaw
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import as_policy, uniform_policy
+from jointmdp.model.query_laws import QueryLaw
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
 

@@ -8,10 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from zoo import SHARINGS, build, cases
 
-from jointmdp import bellman, certificates, kernels
-from jointmdp.bellman import Moments
-from jointmdp.model import JointMDP
-from jointmdp.policies import as_policy
+from jointmdp.arrays import float64
+from jointmdp.bellman import second_moments
+from jointmdp.bellman.second_moments import Moments
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import as_policy
+from jointmdp.moments import certificates, transition_kernels
 
 S, W, A = 3, 3, 3
 
@@ -21,9 +23,9 @@ def collection(rng: np.random.Generator, scale: float) -> Moments:
 
 
 def apply(model: JointMDP, policy: np.ndarray, M: Moments) -> Moments:
-    from jointmdp.exact import _backup
+    from jointmdp.evaluation import _backup
 
-    return _backup(kernels.tables(model, as_policy(model, policy)), M, model.sharing)
+    return _backup(transition_kernels.tables(model, as_policy(model, policy)), M, model.sharing)
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -34,7 +36,7 @@ def test_operator_equals_enumeration(sharing: str) -> None:
         model = build(case)
         policy = as_policy(model, case.policy)
         rng = np.random.default_rng(seed)
-        with kernels.float64():
+        with float64():
             M = collection(rng, 2.0)
             found = apply(model, policy, M)
         tables = (model.probabilities, model.rewards, model.successors, model.discount, policy, sharing)
@@ -62,14 +64,14 @@ def test_contraction(seed: int, discount: float, scale: float, sharing: str, det
     model = build(case)
     bound = model.reward_bound
     weight = certificates.norm_weight(bound, discount)
-    with kernels.float64():
+    with float64():
         M, N = collection(rng, 10 * scale), collection(rng, 10 * scale)
         if sharing == "none":
             limit = bound / (1 - discount)
             M, N = (Moments(jnp.clip(K.mean, -limit, limit), K.second) for K in (M, N))
-        before = float(bellman.moment_norm(Moments(M.mean - N.mean, M.second - N.second), weight))
+        before = float(second_moments.moment_norm(Moments(M.mean - N.mean, M.second - N.second), weight))
         TM, TN = apply(model, case.policy, M), apply(model, case.policy, N)
-        after = float(bellman.moment_norm(Moments(TM.mean - TN.mean, TM.second - TN.second), weight))
+        after = float(second_moments.moment_norm(Moments(TM.mean - TN.mean, TM.second - TN.second), weight))
     assert after <= discount * before * (1 + 1e-12)
 
 
@@ -77,12 +79,12 @@ def test_range_instead_of_bound_would_not_contract() -> None:
     """The weight needs max |R|, not the range: with the range of nearly equal large rewards the lemma fails."""
     model = JointMDP(np.ones((1, 1)), np.full((1, 1, 1), 10.0), np.zeros((1, 1, 1)), 0.9)
     policy, spread = np.ones((1, 1)), 0.1  # any rewards within 10 ± 0.05 have this range
-    with kernels.float64():
+    with float64():
         M, N = (Moments(jnp.full((1, 1), x), jnp.zeros((1, 1, 1, 1))) for x in (0.0, 1.0))
         TM, TN = apply(model, policy, M), apply(model, policy, N)
         difference = Moments(TM.mean - TN.mean, TM.second - TN.second)
-        assert float(bellman.moment_norm(difference, certificates.norm_weight(10.0, 0.9))) <= 0.9 * (1 + 1e-12)
-        assert float(bellman.moment_norm(difference, certificates.norm_weight(spread, 0.9))) > 5
+        assert float(second_moments.moment_norm(difference, certificates.norm_weight(10.0, 0.9))) <= 0.9 * (1 + 1e-12)
+        assert float(second_moments.moment_norm(difference, certificates.norm_weight(spread, 0.9))) > 5
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -93,7 +95,7 @@ def test_residual_theorem(sharing: str) -> None:
         model, g = build(case), case.discount
         weight = certificates.norm_weight(model.reward_bound, g)
         rng = np.random.default_rng(seed)
-        with kernels.float64():
+        with float64():
             M = collection(rng, 1.0)
             if sharing == "none":
                 limit = model.reward_bound / (1 - g)

@@ -23,9 +23,10 @@ from scipy.stats import binom, multinomial
 from zoo import SHARINGS, build, padded
 
 import jointmdp as jm
-from jointmdp import estimates, rankings, tallies
-from jointmdp.law.book import Laws
-from jointmdp.rankings import BestAction, best_action, certified_best, solution_best
+from jointmdp.law.solution_laws import Laws
+from jointmdp.montecarlo import confidence_intervals, winner_counts
+from jointmdp.solution import best_action as rankings
+from jointmdp.solution.best_action import BestAction, best_action, certified_best, solution_best
 
 SURE = 1 - 1e-6
 SAMPLES = 20_000
@@ -295,12 +296,12 @@ def test_simultaneous_coverage() -> None:
 def test_proportions_cover_exactly() -> None:
     """The chance to cover is a finite sum; it is at least what is promised, and not 1, at every probability."""
     n, error = 30, 0.1
-    found = [estimates.proportion(np.array([k, k]), n, error) for k in range(n + 1)]
+    found = [confidence_intervals.proportion(np.array([k, k]), n, error) for k in range(n + 1)]
     covered = [
         sum(binom.pmf(k, n, p) for k in range(n + 1) if p in found[k]) for p in np.linspace(0.005, 0.995, 100).tolist()
     ]
     assert 1 - error <= min(covered) < 1 - error / 4
-    wide = estimates.proportion(np.array([5, 9]), n, error)
+    wide = confidence_intervals.proportion(np.array([5, 9]), n, error)
     assert wide == (found[5].lower, found[9].upper)
     assert (found[0].lower, found[n].upper) == (0, 1)
 
@@ -310,7 +311,7 @@ def test_means_of_shares_cover_exactly() -> None:
     n, error = 60, 0.2
     counts = np.array([(a, b, n - a - b) for a in range(n + 1) for b in range(n + 1 - a)])
     found = [
-        estimates.bounded_mean(np.repeat([[0.0, 0.5, 1.0]], c, axis=1).repeat(2, axis=0), error)
+        confidence_intervals.bounded_mean(np.repeat([[0.0, 0.5, 1.0]], c, axis=1).repeat(2, axis=0), error)
         for c in counts.tolist()
     ]
     for p in ([0.1, 0.2, 0.7], [0.02, 0.96, 0.02], [0.9, 0.02, 0.08]):
@@ -328,9 +329,9 @@ def test_open_shares_widen_the_interval() -> None:
         high = np.where(rng.random(400) < 0.1, rng.uniform(low, 1), low)
         if trial == 0:  # a few values that move a constant: the spread grows faster than the mean
             low, high = np.full(400, 0.5), np.where(np.arange(400) < 2, 1.0, 0.5)
-        outer = estimates.bounded_mean(np.stack([low, high]), 0.1)
+        outer = confidence_intervals.bounded_mean(np.stack([low, high]), 0.1)
         for values in (low, high, rng.uniform(low, high), np.where(rng.random(400) < 0.5, low, high)):
-            inner = estimates.bounded_mean(np.stack([values, values]), 0.1)
+            inner = confidence_intervals.bounded_mean(np.stack([values, values]), 0.1)
             assert outer.lower <= inner.lower + 1e-15
             assert inner.upper <= outer.upper + 1e-15
 
@@ -423,7 +424,7 @@ def test_leads_that_the_future_can_turn_are_counted_both_ways() -> None:
     """Three branches, the first two of which are one: 0.03 ahead or behind, with up to 0.02 or 0.04 still to come."""
     lead = np.array([[0.0, 0.0, 0.03], [0.0, 0.0, -0.03], [0.0, 0.01, -0.5]])
     one = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=bool)
-    sure, open_ = (tallies.count(lead, lambda _: np.stack([one] * 3), ahead, 1e-12) for ahead in (0.02, 0.04))
+    sure, open_ = (winner_counts.count(lead, lambda _: np.stack([one] * 3), ahead, 1e-12) for ahead in (0.02, 0.04))
     for counts in sure.counts.transpose(1, 0, 2):
         assert counts.tolist() == [[0, 1, 1], [1, 1, 0], [1, 2, 1]]  # alone, tied, either
     assert sure.undecided == 0
@@ -489,7 +490,7 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
     """Where pairs of states are too many, branches that never merge stay open: wider, never wrong."""
     model, policy = one_step("none")
     exact = best_action(model, policy, 0, num_samples=SAMPLES)
-    monkeypatch.setattr(tallies, "PAIR_LIMIT", 0)
+    monkeypatch.setattr(winner_counts, "PAIR_LIMIT", 0)
     careful = best_action(model, policy, 0, num_samples=SAMPLES)
     assert careful.undecided > 0
     assert careful.tie_interval.lower == 0
@@ -502,7 +503,7 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = race(0.25, 0.5, "state")
     whole = best_action(model, policy, 0, num_samples=SAMPLES)
-    monkeypatch.setattr(tallies, "BLOCK", 9 * 700)
+    monkeypatch.setattr(winner_counts, "BLOCK", 9 * 700)
     assert SAMPLES % 700
     assert best_action(model, policy, 0, num_samples=SAMPLES).table() == whole.table()
 

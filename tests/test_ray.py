@@ -15,8 +15,8 @@ import pytest
 import jointmdp as jm
 from jointmdp.executors import RayExecutor, Serial, WorkerError, as_executor, sample
 from jointmdp.incremental import learn
-from jointmdp.simulation import alternatives
-from jointmdp.simulators.functions import FunctionSimulator
+from jointmdp.montecarlo.simulate import alternatives
+from jointmdp.simulators.function_simulator import FunctionSimulator
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'jointmdp[ray]'")

@@ -12,13 +12,13 @@ import scipy.stats
 
 import jointmdp as jm
 from jointmdp.envs.registry import as_simulator, open_named
-from jointmdp.simulation import alternatives, simulate_gap, simulate_gaps, simulate_returns
-from jointmdp.simulators import rollouts
+from jointmdp.montecarlo import query_engine
+from jointmdp.montecarlo.simulate import alternatives, simulate_gap, simulate_gaps, simulate_returns
 from jointmdp.simulators.agents import as_agent
 from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.functions import FunctionSimulator
+from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.tables import TableSimulator
+from jointmdp.simulators.table_simulator import TableSimulator
 
 SHARINGS = ("state", "time", "none")
 Z = 4.5  # standard errors; two-sided false-alarm rate 7e-6 a comparison where the normal law holds
@@ -225,7 +225,7 @@ def test_tables_behind_the_protocol_agree_with_exact_evaluation(sharing, is_batc
     policy = jm.uniform_policy(model)  # branches part and meet again
     given = policy if is_batch else lambda state: policy[state]  # functions are asked one query at a time
     sampler = alternatives(TableSimulator(model), given, "stock 1", [0, 3]).sampler
-    assert isinstance(sampler, rollouts.Rollout) is not is_batch
+    assert isinstance(sampler, query_engine.Rollout) is not is_batch
     count = 20_000 if is_batch else 2000
     sample = simulate_gap(TableSimulator(model), given, "stock 1", 0, "order 3", num_samples=count, horizon=6, seed=2)
     _check(sample, jm.evaluate(model, policy, horizon=6).gap(1, 0, 3))
@@ -311,7 +311,7 @@ def test_a_replication_depends_on_its_number_alone(sharing):
     model, _ = jm.inventory(5, 3, 2.0, discount=0.7)
     simulator = TableSimulator(model, start=[0.3, 0.3, 0.4, 0, 0, 0])
     found = alternatives(simulator, "uniform", None, [0, 1], horizon=5, seed=9)
-    sampler = rollouts.Rollout(simulator, (as_agent("uniform", simulator),) * 2, (0, 1), None, 9, 0.7, 5)
+    sampler = query_engine.Rollout(simulator, (as_agent("uniform", simulator),) * 2, (0, 1), None, 9, 0.7, 5)
     whole = sampler(0, 7, sharing)
     parts = [sampler(0, 3, sharing), sampler(3, 4, sharing)]
     for k in range(4):
@@ -347,7 +347,7 @@ def test_an_action_against_itself_is_exactly_tied_and_its_branches_are_one_query
 
 
 def test_a_simulation_that_never_ends_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(rollouts, "STEP_LIMIT", 50)
+    monkeypatch.setattr(query_engine, "STEP_LIMIT", 50)
     walker = FunctionSimulator(lambda x, a, u: (0.0, x + a), None, start=0, actions=2)
     with pytest.raises(jm.ModelError, match="has not ended after 50 steps; give a horizon"):
         simulate_gap(walker, 1, walker.reset(), 0, 1, num_samples=2)

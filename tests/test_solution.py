@@ -10,7 +10,7 @@ from zoo import build
 
 import jointmdp as jm
 from jointmdp import bounds
-from jointmdp.gaps import Gap
+from jointmdp.solution.gap import Gap
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 from oracle import RandomModel, random_model
 
 from jointmdp.checks import Sharing
-from jointmdp.model import JointMDP
+from jointmdp.model.joint_mdp import JointMDP
 
 SHARINGS: tuple[Sharing, ...] = ("state", "time", "none")
 SHAPES = ((2, 2, 2), (3, 3, 3), (6, 4, 4))  # S, W, A

@@ -7,12 +7,10 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
 
 Sharing = Literal["state", "time", "none"]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # Sums this far from 1 come from float32 tables or printed decimals and are rescaled; farther ones are mistakes.
 SUM_TOLERANCE = 1e-6

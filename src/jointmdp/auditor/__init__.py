@@ -5,7 +5,7 @@ global generators moved) and compares the answers bit for bit. What is random in
 each coordinate of a query has the law of a plain step; its false-alarm rate is an argument and stands in the report.
 """
 
-from jointmdp.auditor.front import audit
-from jointmdp.auditor.report import AuditReport, Check
+from jointmdp.auditor.audit_report import AuditReport, Check
+from jointmdp.auditor.auditing import audit
 
 __all__ = ["AuditReport", "Check", "audit"]

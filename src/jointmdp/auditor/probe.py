@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.auditor import clues
-from jointmdp.auditor.sights import MOST_NUMBERS, Difference, Sight, difference, numbers, safe_fingerprint
-from jointmdp.checks import Floats
+from jointmdp.arrays import Floats
+from jointmdp.auditor import hidden_sources
+from jointmdp.auditor.observed_outcomes import MOST_NUMBERS, Difference, Sight, difference, numbers, safe_fingerprint
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
@@ -153,7 +153,7 @@ class Probe:
 
     def _pin(self) -> None:
         if self.pins_globals:
-            clues.seed_globals(self.seed)
+            hidden_sources.seed_globals(self.seed)
 
     def guarded(self, where: object, call: Callable[[], Any]) -> Any:
         """What a call of the simulator gives; what it raises ends the audit with a sentence."""
@@ -224,5 +224,5 @@ def firm(spot: Spot) -> Spot:
 
 def content(state: Snapshot) -> bytes:
     """A digest of all that a snapshot holds, the places of its generators included."""
-    held = sorted(clues.generators(state, "state").items())
+    held = sorted(hidden_sources.generators(state, "state").items())
     return safe_fingerprint((safe_fingerprint(state), held))

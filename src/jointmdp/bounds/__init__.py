@@ -13,8 +13,8 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from jointmdp.bounds.problem import MomentProblem, Pieces, gauss, round_down, round_up
-from jointmdp.bounds.sequences import MomentSequence, polished, value
+from jointmdp.bounds.moment_problem import MomentProblem, Pieces, gauss, round_down, round_up
+from jointmdp.bounds.moment_sequences import MomentSequence, polished, value
 from jointmdp.checks import as_amount, as_floats, as_fraction, as_number
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval

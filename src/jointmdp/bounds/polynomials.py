@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jointmdp.bounds.sequences import Long, Longs
+from jointmdp.bounds.moment_sequences import Long, Longs
 
 Floats = NDArray[np.float64]
 Scalars = list[Any]

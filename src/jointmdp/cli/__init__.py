@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jointmdp import __version__
-from jointmdp.cli import simulators
-from jointmdp.cli.errors import in_one_line
+from jointmdp.cli import simulator_commands
+from jointmdp.cli.one_line_errors import in_one_line
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from jointmdp.model import JointMDP
-    from jointmdp.solution import Solution
+    from jointmdp.model.joint_mdp import JointMDP
+    from jointmdp.solution.solution import Solution
 
 
 @click.group()
-@click.version_option(__version__, prog_name="jointmdp")
+@click.version_option(package_name="jointmdp")
 def main() -> None:
     """What would the other actions have brought, under the same luck?"""
 
 
-main.add_command(simulators.audit)
-main.add_command(simulators.compare)
+main.add_command(simulator_commands.audit)
+main.add_command(simulator_commands.compare)
 
 
 @main.command()
@@ -39,7 +38,7 @@ main.add_command(simulators.compare)
 @in_one_line
 def demo(stock: int, out: Path, as_json: bool) -> None:
     """How much to order today: one decision of an inventory, compared under three kinds of luck."""
-    from jointmdp.demo import compare_orders, print_comparison, save_figure, to_json
+    from jointmdp.experiments.order_demo import compare_orders, print_comparison, save_figure, to_json
 
     comparison = compare_orders(stock)
     if as_json:
@@ -66,7 +65,7 @@ def reproduce_tabular(out: Path, as_json: bool) -> None:
       jointmdp reproduce tabular
       jointmdp reproduce tabular --out figures --json
     """
-    from jointmdp.experiments.tabular import reproduce as run
+    from jointmdp.experiments.tabular_figures import reproduce as run
 
     done = run(out, lambda words: click.echo(f"{words} …", err=True))
     if as_json:
@@ -156,16 +155,16 @@ def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str],
     """The solution that the arguments ask for, remarks on how it came about, and warnings."""
     from jointmdp.envs import registry
     from jointmdp.errors import ConvergenceWarning, ModelError
-    from jointmdp.exact import evaluate
-    from jointmdp.model import JointMDP
-    from jointmdp.policies import uniform_policy
+    from jointmdp.evaluation import evaluate
+    from jointmdp.model.joint_mdp import JointMDP
+    from jointmdp.model.policies import uniform_policy
 
     default: ArrayLike | None
     if text.partition(":")[0] in registry.MODELS:
         name, settings = registry.parse(text)
         model, default = registry.make(name, **settings)
     elif Path(text).is_file():
-        from jointmdp.files import load
+        from jointmdp.solution.saving import load
 
         found = load(text)
         if not isinstance(found, JointMDP):

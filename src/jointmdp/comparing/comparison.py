@@ -205,18 +205,18 @@ class Comparison:
     @property
     def guarantee(self) -> str:
         """What is promised of the intervals."""
-        from jointmdp.report.comparison_text import guarantee
+        from jointmdp.comparing.comparison_text import guarantee
 
         return guarantee(self)
 
     def __repr__(self) -> str:
-        from jointmdp.report.comparison_text import as_text
+        from jointmdp.comparing.comparison_text import as_text
 
         return as_text(self)
 
     def figure(self) -> Figure:
         """Gaps to the best alternative with their intervals, paired and unpaired, and who is best how often."""
-        from jointmdp.report.comparison_figure import draw
+        from jointmdp.comparing.comparison_figure import draw
 
         return draw(self)
 
@@ -273,7 +273,7 @@ def compare(
         executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
     from jointmdp.comparing.deciding import Rules, decide
-    from jointmdp.simulation import alternatives
+    from jointmdp.montecarlo.simulate import alternatives
 
     most = checks.as_count("max_replications", max_replications, least=2)
     rules = Rules(

@@ -25,15 +25,16 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 
-from jointmdp import estimates
-from jointmdp.checks import Floats, Sharing
+from jointmdp.arrays import Floats
+from jointmdp.checks import Sharing
 from jointmdp.comparing.comparison import Alternative, Comparison, PairedGap, Verdict
 from jointmdp.comparing.stopping import POWER, SAFETY, Ladder, Looks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened, samples
 from jointmdp.intervals import Interval
+from jointmdp.montecarlo import confidence_intervals
+from jointmdp.montecarlo.query_engine import Sampler
 from jointmdp.progress import Meter
-from jointmdp.simulators.rollouts import Sampler
 
 FEW = 30  # differing replications below which the size of a difference is unknown
 BESIDE = 5  # pilots, at most, that the other kinds of sharing are looked at with
@@ -202,10 +203,10 @@ def mean_of(values: Floats, lowest: float, highest: float, error: float) -> Inte
     differing = int(np.count_nonzero(np.abs(values - usual) > JITTER * (highest - lowest)))
     values = np.where(np.abs(values - usual) <= ROUNDING * max(abs(lowest), abs(highest)), usual, values)
     if differing < FEW:
-        return estimates.unseen_interval(values, lowest, highest, 1 - error)
-    found = estimates.mean_interval(values, 1 - error)
+        return confidence_intervals.unseen_interval(values, lowest, highest, 1 - error)
+    found = confidence_intervals.mean_interval(values, 1 - error)
     if differing < MANY:
-        seen = estimates.unseen_interval(values, float(values.min()), float(values.max()), 1 - error)
+        seen = confidence_intervals.unseen_interval(values, float(values.min()), float(values.max()), 1 - error)
         found = Interval(min(found.lower, seen.lower), max(found.upper, seen.upper))
     return found
 
@@ -220,7 +221,7 @@ def _bounded(values: Floats, within: Interval, error: float) -> Interval:
     if within.width == 0:
         return within
     scaled = np.clip((values - within.lower) / within.width, 0.0, 1.0)
-    found = estimates.bounded_mean(np.stack([scaled, scaled]), error)
+    found = confidence_intervals.bounded_mean(np.stack([scaled, scaled]), error)
     return Interval(within.lower + within.width * found.lower, within.lower + within.width * found.upper)
 
 
@@ -234,10 +235,10 @@ def _alternative(sample: _Sample, labels: Sequence[str], i: int, error: float, r
     firsts = is_first.sum(axis=1)
     share = is_first[:, i] / firsts
     alone, first = (
-        estimates.proportion(np.array([count, count]), n, error)
+        confidence_intervals.proportion(np.array([count, count]), n, error)
         for count in (np.count_nonzero(share == 1), np.count_nonzero(is_first[:, i]))
     )
-    mean_share = estimates.bounded_mean(np.stack([share, share]), error)
+    mean_share = confidence_intervals.bounded_mean(np.stack([share, share]), error)
     return Alternative(
         labels[i],
         float(values.mean()),
@@ -268,7 +269,9 @@ def _gap(
     signs = [gaps > 0, gaps == 0, gaps < 0]
     counts = [int(np.count_nonzero(sign)) for sign in signs]
     better, tie, worse = (
-        estimates.proportion(np.array([np.count_nonzero(sign & ~open_), np.count_nonzero(sign | open_)]), n, error)
+        confidence_intervals.proportion(
+            np.array([np.count_nonzero(sign & ~open_), np.count_nonzero(sign | open_)]), n, error
+        )
         for sign in signs
     )
     return PairedGap(

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.checks import Floats, Sharing
-from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+from jointmdp.arrays import Floats
+from jointmdp.checks import Sharing
+from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
 import gymnasium  # isort: skip  # after the module that says what to install when it is missing
 

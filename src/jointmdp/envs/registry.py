@@ -9,13 +9,13 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from jointmdp.checks import Floats
-from jointmdp.envs.examples import anticorrelated_rewards, machine_replacement, shared_successors
-from jointmdp.envs.tabular import coupled_reward_chain, inventory, windy_gridworld
+from jointmdp.arrays import Floats
+from jointmdp.envs.tabular_models import coupled_reward_chain, inventory, windy_gridworld
+from jointmdp.envs.textbook_models import anticorrelated_rewards, machine_replacement, shared_successors
 from jointmdp.errors import ModelError
-from jointmdp.model import JointMDP
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulators.simulator import Simulator
-from jointmdp.simulators.tables import TableSimulator
+from jointmdp.simulators.table_simulator import TableSimulator
 
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -75,7 +75,7 @@ def as_simulator(source: Any) -> Simulator:
     if isinstance(source, str):
         return open_named(source)[0]
     if callable(getattr(source, "step", None)) and callable(getattr(source, "reset", None)):
-        from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+        from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
         return GymnasiumSimulator(source)
     raise ModelError(
@@ -117,7 +117,7 @@ def open_named(text: str) -> tuple[Simulator, Any]:
         from jointmdp.simulators.jax_simulator import gymnax_simulator
 
         return gymnax_simulator(name, **settings), "uniform"
-    from jointmdp.simulators.gym.simulator import GymnasiumSimulator
+    from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
     return GymnasiumSimulator(name, settings=settings), "uniform"
 

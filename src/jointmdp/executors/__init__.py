@@ -7,9 +7,9 @@ it is: a task's randomness comes from what the task is, never from who does it, 
 from __future__ import annotations
 
 from jointmdp.executors.interface import Executor, Serial, WorkerError, as_executor, opened
-from jointmdp.executors.portions import Portion, portions_of, sample, samples
 from jointmdp.executors.processes import Processes
 from jointmdp.executors.ray_executor import RayExecutor
+from jointmdp.montecarlo.replications import Portion, portions_of, sample, samples
 
 __all__ = [
     "Executor",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jointmdp as jm
-from jointmdp.checks import Floats, Sharing
+from jointmdp.arrays import Floats
+from jointmdp.checks import Sharing
 from jointmdp.experiments.result import SHARINGS, WORDS, Result
 from jointmdp.report import style
 

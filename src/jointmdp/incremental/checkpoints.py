@@ -16,12 +16,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jointmdp import __version__, archives, kernels
-from jointmdp.archives import Path
-from jointmdp.checks import Floats
+from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.errors import ModelError
-from jointmdp.incremental.learner import State
-from jointmdp.model import JointMDP
+from jointmdp.files import sealed_archive
+from jointmdp.files.library_version import __version__
+from jointmdp.files.sealed_archive import Path
+from jointmdp.incremental.recursion import State
+from jointmdp.model.joint_mdp import JointMDP
 
 KEYS = {"format", "version", "library", "kind", "run", "log"}
 
@@ -47,7 +48,7 @@ def save(
     arrays = {f"part{i}": _plain(np.asarray(leaf)) for i, leaf in enumerate(leaves)}
     arrays |= {name: _plain(np.asarray(array)) for name, array in (more or {}).items()}
     page = {"format": "jointmdp", "version": 1, "library": __version__, "kind": "learning", "run": run, "log": log}
-    archives.write(path, page, arrays)
+    sealed_archive.write(path, page, arrays)
 
 
 def load(
@@ -57,10 +58,10 @@ def load(
 
     Where the run discovers its states its arrays grow, and only their number of axes is compared.
     """
-    if not os.path.exists(archives.named(path)):
+    if not os.path.exists(sealed_archive.named(path)):
         return None
-    page, arrays = archives.read(path)
-    name = archives.named(path)
+    page, arrays = sealed_archive.read(path)
+    name = sealed_archive.named(path)
     if page.get("kind") != "learning" or page.keys() != KEYS or not isinstance(page["log"], list):
         raise ModelError(f"{name!r} is not a checkpoint of learning; give another path")
     other = [key for key in run if page["run"].get(key) != run[key]]
@@ -78,13 +79,13 @@ def load(
     if list(arrays) != [*names, *more]:
         raise ModelError(f"cannot load {name!r}: it is damaged: it holds other arrays than a checkpoint")
     found = []
-    with kernels.float64():
+    with float64():
         for part, leaf in zip(names, leaves, strict=True):
             array = arrays[part]
             fits = array.ndim == leaf.ndim if is_growing else array.shape == leaf.shape
             if not fits or (array.dtype.kind != np.dtype(leaf.dtype).kind):
                 raise ModelError(f"cannot load {name!r}: it is damaged: {part} does not fit")
-            found.append(kernels.on_device(array.astype(leaf.dtype)))
+            found.append(on_device(array.astype(leaf.dtype)))
         return jax.tree.unflatten(tree, found), page["log"], {key: arrays[key] for key in more}
 
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.stats
 
-from jointmdp.checks import Floats, Sharing
+from jointmdp.arrays import Floats
+from jointmdp.bellman.sample_backups import powers
+from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.incremental.backups import powers
 from jointmdp.intervals import Interval
 
 CONFIDENCE = 0.95

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp import checks, kernels
-from jointmdp.checks import Floats
+from jointmdp import checks
+from jointmdp.arrays import Floats, float64
 from jointmdp.errors import ModelError
 
 POWER = 0.65  # nearer to ½ forgets faster and is noisier before averaging
@@ -76,7 +76,7 @@ class Polynomial:
 
     def __call__(self, n: Any) -> Floats:
         """α at the given numbers of updates."""
-        with kernels.float64():
+        with float64():
             return np.asarray(rate(self.rates, None, jnp.asarray(n)))
 
 
@@ -119,7 +119,7 @@ def _check_function(function: Function) -> None:
     """Look at a function where it matters: far out. What it does in between is the user's word."""
     n = np.concatenate([np.arange(1, 1025), 2 ** np.arange(11, TAIL[-1] + 2)])
     try:
-        with kernels.float64():
+        with float64():
             values = np.asarray(jax.jit(function)(jnp.asarray(n)), dtype=np.float64)
     except Exception as error:
         raise ModelError(

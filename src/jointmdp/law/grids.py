@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.certificates import UNIT
-from jointmdp.checks import Floats, Ints
+from jointmdp.arrays import UNIT, Floats, Ints
 
 MARGIN = 4  # cells beyond the reach of any gap, so that a rounded law never touches the ends
 NEAREST = 1e-9  # of the reach: no grid needs to tell smaller amounts from 0

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.checks import Bools, Floats, Ints
-from jointmdp.law.outcomes import PairTables
+from jointmdp.arrays import Bools, Floats, Ints
+from jointmdp.law.pair_outcomes import PairTables
 
 MAX_SWEEPS = 2_000
 SETTLED = 1e-13  # a probability that grows by less than this in a sweep is left where it is

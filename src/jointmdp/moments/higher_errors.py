@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.certificates import UNIT, pair_operations
-from jointmdp.checks import Floats
+from jointmdp.arrays import UNIT, Floats
+from jointmdp.moments.certificates import pair_operations
 
 ROOM = 1e-6  # relative room that pays for computing the bounds themselves in float64
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.errors import ModelError
-from jointmdp.model import JointMDP, StateLike
-from jointmdp.policies import as_policy
+from jointmdp.model.joint_mdp import JointMDP, StateLike
+from jointmdp.model.policies import as_policy
 from jointmdp.report import style
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from rich.table import Table
 from jointmdp.bounds import cantelli
 
 if TYPE_CHECKING:
-    from jointmdp.gaps import Gap
-    from jointmdp.solution import Solution
+    from jointmdp.solution.gap import Gap
+    from jointmdp.solution.solution import Solution
 
 SELECTION = 0.95  # probability with which the planned replications find the better action
 

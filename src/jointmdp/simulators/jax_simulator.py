@@ -16,7 +16,8 @@ import numpy as np
 from jax import Array
 
 from jointmdp import checks
-from jointmdp.checks import Floats, Sharing
+from jointmdp.arrays import Floats
+from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.simulators import pytrees

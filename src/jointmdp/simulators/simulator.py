@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.checks import Floats, Sharing
+from jointmdp.arrays import Floats
+from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.simulators.fingerprints import fingerprint

@@ -1,0 +1,344 @@
+"""`audit`: which states to look at, which checks to make in which order, and how much of each fits into the time."""
+
+from __future__ import annotations
+
+import time
+import types
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp import checks
+from jointmdp.auditor import hidden_sources, law_checks, query_checks, repeat_checks, snapshot_checks, state_checks
+from jointmdp.auditor.audit_report import CLAIMS, AuditReport, Check, in_order, skipped
+from jointmdp.auditor.probe import START, Probe, Spot, Unanswered, firm
+from jointmdp.auditor.repeat_checks import Question
+from jointmdp.envs.registry import as_simulator
+from jointmdp.errors import ModelError
+from jointmdp.simulators.agents import Agent, as_agent
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
+
+MOST_ACTIONS = 4  # of a state in one query; other walks look at others
+LONG_WALK = 300  # steps of the one walk that looks for an end
+LONG_WALK_SECONDS = 0.5
+MOST_STATES = 1_000
+SEEDS = 8  # tried on a run function, to see whether its outcome changes with the seed
+LEAST_SAMPLES = 12  # two different constants then have level 2 / C(24, 12), below 1e-6: even so few tell them apart
+
+
+class Plan(NamedTuple):
+    """How much is looked at."""
+
+    slower_than: float  # seconds an action
+    walks: int
+    steps: int  # of a walk
+    states: int
+    draws: int  # of noise in a state
+    samples: int
+
+
+PLANS = (
+    Plan(0.0, 5, 24, 8, 6, 100),
+    Plan(5e-4, 4, 16, 6, 3, 48),
+    Plan(2e-3, 3, 8, 4, 2, 24),
+    Plan(1e-2, 2, 6, 2, 2, 16),
+    Plan(5e-2, 1, 3, 2, 1, 12),
+)
+
+
+def audit(
+    simulator: Any,
+    *,
+    policy: Any = "uniform",
+    actions: Sequence[Action] | None = None,
+    decisions: Mapping[str, Any] | Sequence[Any] | None = None,
+    seed: int = 0,
+    num_states: int | None = None,
+    num_samples: int | None = None,
+    false_alarm: float = 1e-4,
+) -> AuditReport:
+    """Check that a simulator gives the actions of a query the same luck, and guess the cause where it does not.
+
+    Args:
+        simulator: a `Simulator` or whatever can be made into one, or a function ``run(decision, seed) -> outcome``
+            together with `decisions`.
+        policy: by which to walk to the states that are looked at.
+        actions: those to ask for; by default up to four of the available ones in each query.
+        decisions: what to hand to a plain `run` function.
+        seed: of the walks and of all noise.
+        num_states: states to look at; by default as many as the simulator's speed allows, eight at most.
+        num_samples: samples on each side of a statistical test; by default 12 to 100, by speed.
+        false_alarm: the probability at most with which a healthy simulator fails the check of the law.
+    """
+    found = _as_simulator(simulator, decisions)
+    if not (isinstance(false_alarm, float) and 0 < false_alarm < 1):
+        raise ModelError(f"false_alarm must be a probability between 0 and 1, not {false_alarm!r}")
+    seed = checks.as_count("seed", seed, 0)
+    wanted = None if num_states is None else checks.as_count("num_states", num_states, 1, MOST_STATES)
+    samples = None if num_samples is None else checks.as_count("num_samples", num_samples, LEAST_SAMPLES)
+    with hidden_sources.kept_globals():
+        return _Audit(found, policy, actions, seed, wanted, samples, false_alarm).report()
+
+
+class _Audit:
+    """One audit under way."""
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        policy: Any,
+        actions: Sequence[Action] | None,
+        seed: int,
+        num_states: int | None,
+        num_samples: int | None,
+        false_alarm: float,
+    ) -> None:
+        self.probe = Probe(simulator, seed)
+        self.simulator, self.seed, self.false_alarm = simulator, seed, false_alarm
+        self.num_states, self.num_samples = num_states, num_samples
+        self.given = self._given(actions)
+        self.agent = self._agent(policy)
+        self.plan, self.cost = PLANS[0], 0.0
+        self.checks: dict[str, Check] = {}
+        self.spots: list[Spot] = []
+        self.pool: list[Spot] = []
+        self.num_tests = 0
+
+    def _given(self, actions: Sequence[Action] | None) -> list[Action] | None:
+        if actions is not None:
+            if not len(actions):
+                raise ModelError("actions is empty; name the actions to audit")
+            return [self.simulator.action_index(action) for action in actions]
+        if self.simulator.action_names is not None:
+            return None
+        draw = getattr(self.simulator, "random_action", None)
+        if draw is None:
+            raise ModelError(f"the actions of {self.simulator.name} are not numbered; give actions=[…] to ask for")
+        return [draw(Noise("audit actions", self.seed, i).rng) for i in range(3)]
+
+    def _agent(self, policy: Any) -> Agent:
+        given = self.given
+        if given is not None and isinstance(policy, str) and policy == "uniform":
+            return lambda state, noise: given[int(noise.uniform * len(given))]
+        return as_agent(policy, self.simulator)
+
+    def report(self) -> AuditReport:
+        begun = time.perf_counter()
+        try:
+            self._run()
+        except Unanswered as error:
+            cause = "does the state that it is asked in allow the action, and is everything in the snapshot?"
+            self.checks["answers"] = Check("answers", "fail", str(error), cause, "query not answered")
+        else:
+            message = f"{self.probe.asked:,} queries were answered"
+            self.checks["answers"] = Check("answers", "pass", message)
+        for name in CLAIMS:
+            self.checks.setdefault(name, skipped(name, "a query was not answered"))
+        return AuditReport(
+            self.simulator.name,
+            in_order(self._with_roundings(check) for check in self.checks.values()),
+            self.false_alarm,
+            self.num_tests,
+            len(self.spots),
+            self.plan.samples,
+            self.seed,
+            time.perf_counter() - begun,
+        )
+
+    def _add(self, *found: Check) -> None:
+        self.checks.update({check.name: check for check in found})
+
+    def _run(self) -> None:
+        """The checks, those first whose faults would show in the others; each fault is then worked around."""
+        probe = self.probe
+        start = probe.spot(probe.begin(0), START, ())
+        if self.simulator.is_over(start.state):
+            raise Unanswered("the start is over already, so that nothing can be asked")
+        start = firm(start._replace(actions=self._actions_at(start.state)))
+        untouched = snapshot_checks.check_untouched(probe, start, self._actions_at)
+        self._add(untouched)
+        probe.hands_in_copies = untouched.fault == "mutating query"
+        probe.keeps_copies = probe.asks_singly = untouched.status == "fail"
+        self._collect()
+        self._add(snapshot_checks.check_observation(probe, self.spots))
+        probe.is_blind = self.checks["observation"].status == "fail"
+        self._add(repeat_checks.check_globals(probe, self.spots))
+        probe.pins_globals = self.checks["globals"].status == "fail"
+        probe.asks_singly |= probe.pins_globals
+        questions = [Question(s, a, d) for s in self.spots for a in s.actions for d in range(self.plan.draws)]
+        restore, memory = repeat_checks.check_restore(probe, questions)
+        self._add(restore, repeat_checks.check_history(probe, questions, memory, restore))
+        is_settled = "fail" not in (restore.status, self.checks["history"].status)
+        self._check_queries(is_settled)
+        self._add(query_checks.check_noise(probe, self.spots, self.plan.draws))
+        if isinstance(self.simulator, _RunSimulator) and self.simulator.ignores_seed:
+            cause = "make every generator in it from the seed that it is given"
+            message = f"no outcome changed over {SEEDS} seeds"
+            self._add(Check("noise", "warn", message, cause, "seed ignored"))
+        self._check_law()
+        self._check_identity(is_settled)
+        self._find_ends()
+        # The nothing that a state pays when it is over is no reward, so those are asked last.
+        self._add(
+            state_checks.check_rewards(probe),
+            state_checks.check_finite(probe),
+            state_checks.check_over(probe, self.spots),
+        )
+        self._add(snapshot_checks.check_kept(self.spots, untouched, probe.asked))
+
+    def _check_queries(self, is_settled: bool) -> None:
+        if not is_settled:
+            reason = "the same question has different answers already when it is asked alone"
+            self._add(skipped("repetition", reason), skipped("order", reason))
+        elif self.probe.asks_singly:
+            culprit = "untouched" if self.checks["untouched"].status == "fail" else "globals"
+            reason = f"the actions of a query meddle with each other, see {culprit}"
+            self._add(skipped("repetition", reason), skipped("order", reason))
+        else:
+            self._add(*query_checks.check_queries(self.probe, self.spots, self.plan.draws))
+
+    def _check_law(self) -> None:
+        fault = self.checks["restore"].fault
+        if fault in (repeat_checks.CLOCK, repeat_checks.HIDDEN):
+            self._add(skipped("law", f"outcomes change from query to query by themselves ({fault})"))
+            return
+        law, self.num_tests = law_checks.check_law(self.probe, self.spots, self.plan.samples, self.false_alarm)
+        self._add(law)
+
+    def _check_identity(self, is_settled: bool) -> None:
+        if self.checks["noise"].fault == "frozen generator":
+            self._add(skipped("identity", "a generator in the snapshot is not given new noise"))
+        elif is_settled:
+            self._add(state_checks.check_identity(self.probe, self.spots, self.pool))
+        else:
+            self._add(skipped("identity", "the same state does not behave alike twice"))
+
+    def _actions_at(self, state: Snapshot, walk: int = 0) -> tuple[Action, ...]:
+        """A few actions to ask for, others in other walks."""
+        if self.given is not None:
+            return tuple(self.given)
+        listed = list(self.probe.guarded("available", lambda: self.simulator.available(state)))
+        if not listed:
+            raise Unanswered("no action is available in a state that is not over")
+        if len(listed) <= MOST_ACTIONS:
+            return tuple(listed)
+        rng = np.random.default_rng([self.seed, 0, walk])
+        return tuple(listed[i] for i in sorted(rng.choice(len(listed), MOST_ACTIONS, replace=False)))
+
+    def _chosen(self, spot: Spot, walk: int, t: int) -> Action:
+        noise = Noise("audit policy", self.seed, walk, t)
+        return self.probe.guarded(f"the policy at {spot.label}", lambda: self.agent(spot.state, noise))
+
+    def _collect(self) -> None:
+        """Walk from several starts; look closely at some states, and keep the others to see which meet."""
+        first = self._walk(0, PLANS[-1].steps)
+        self._measure(first)
+        walks = [first, *(self._walk(w, self.plan.steps) for w in range(1, self.plan.walks))]
+        self.pool = [spot for walk in walks for spot in walk]
+        rng = np.random.default_rng([self.seed, 3])
+        # The start first, then states of every walk in turn, each from anywhere in its walk.
+        order = [list(rng.permutation(np.arange(1, len(walk)))) for walk in walks]
+        chosen: list[Spot] = [walks[0][0]]
+        while len(chosen) < self.plan.states and any(order):
+            for walk, left in zip(walks, order, strict=True):
+                if left and len(chosen) < self.plan.states:
+                    chosen.append(walk[int(left.pop())])
+        self.spots = [firm(spot) for spot in chosen]
+
+    def _measure(self, walk: list[Spot]) -> None:
+        """Choose the plan by what a query costs where the simulator has to jump between states."""
+        times = []
+        for turn in range(3):
+            for spot in (walk[-1], walk[len(walk) // 2], walk[0]):
+                begun = time.perf_counter()
+                self.probe.ask(spot, spot.actions, self.probe.noise("cost", turn))
+                times.append((time.perf_counter() - begun) / len(spot.actions))
+        self.cost = float(np.median(times[3:]))  # the first may be compiled
+        plan = next(plan for plan in reversed(PLANS) if self.cost >= plan.slower_than)
+        states = self.num_states or plan.states
+        steps = max(plan.steps, -(-states // plan.walks))
+        self.plan = plan._replace(states=states, steps=steps, samples=self.num_samples or plan.samples)
+
+    def _walk(self, walk: int, steps: int) -> list[Spot]:
+        found: list[Spot] = []
+        state = self.probe.begin(walk)
+        for t in range(steps):
+            if self.simulator.is_over(state):
+                break
+            label = f"{START} of walk {walk}" if t == 0 else f"walk {walk}, step {t}"
+            spot = self.probe.spot(state, label, self._actions_at(state, walk))
+            found.append(spot)
+            action = self._chosen(spot, walk, t)
+            state = self.probe.ask(spot, [action], self.probe.noise("walk", walk, t))[0].state
+        return found
+
+    def _find_ends(self) -> None:
+        """Walk on until an episode ends, where that takes little time."""
+        if self.probe.over or self.cost * LONG_WALK > LONG_WALK_SECONDS:
+            return
+        spot = self.spots[0]
+        for t in range(LONG_WALK):
+            action = self._chosen(spot, -1, t)
+            sight = self.probe.ask(spot, [action], self.probe.noise("long walk", t))[0]
+            if sight.is_over:
+                return
+            spot = spot._replace(state=sight.state, label=f"step {t + 1} of a long walk")
+
+    def _with_roundings(self, check: Check) -> Check:
+        example = self.probe.roundings.get(check.name)
+        if check.status != "pass" or example is None:
+            return check
+        return Check(
+            check.name,
+            "warn",
+            f"equal up to rounding only ({example})",
+            "the same arithmetic compiled in two ways; gaps that should be 0 will be tiny instead, and states that "
+            "should meet will not",
+            "rounding",
+        )
+
+
+class _RunSimulator(Simulator):
+    """A plain function of a decision and a seed: one step and over."""
+
+    def __init__(self, run: Callable[[Any, int], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
+        named = decisions if isinstance(decisions, Mapping) else {str(each): each for each in decisions}
+        self.run, self.decisions = run, list(named.values())
+        self.name = str(getattr(run, "__name__", "run"))
+        self.action_names = tuple(map(str, named))
+
+    @property
+    def ignores_seed(self) -> bool:
+        """Whether no decision's outcome changes with the seed."""
+        seeds = [Noise("seed", i).seed for i in range(SEEDS)]
+        return all(len({float(self.run(each, seed)) for seed in seeds}) == 1 for each in self.decisions)
+
+    def start(self, noise: Noise) -> Snapshot:
+        return False
+
+    def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
+        return Outcome(float(self.run(self.decisions[action], noise.seed)), True)
+
+    def is_over(self, state: Snapshot) -> bool:
+        return bool(state)
+
+    def identity(self, state: Snapshot) -> Hashable:
+        return bool(state)
+
+
+def _as_simulator(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
+    if isinstance(given, Simulator):
+        return given
+    if decisions is not None:
+        if not callable(given):
+            raise ModelError(f"decisions go with a function run(decision, seed), not with {given!r}")
+        if not len(decisions):
+            raise ModelError("decisions is empty; give the decisions to compare")
+        return _RunSimulator(given, decisions)
+    if isinstance(given, types.FunctionType | types.MethodType):
+        raise ModelError(
+            f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
+        )
+    return as_simulator(given)

@@ -1,0 +1,144 @@
+"""Does an action bring in a query what it brings in a plain step? Two samples each, and one test per number seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.arrays import Floats
+from jointmdp.auditor.audit_report import Check
+from jointmdp.auditor.observed_outcomes import Sight, same_law_level, without_rounding
+from jointmdp.auditor.probe import Probe, Spot
+from jointmdp.simulators.simulator import Outcome
+
+COORDINATES = 8  # of an observation that are tested
+
+
+class _Pair(NamedTuple):
+    """Samples of one number: from queries, and from plain steps."""
+
+    spot: Spot
+    where: object
+    part: str  # "reward", "termination" or "observation k"
+    query: Floats  # [n]
+    plain: Floats  # [n]
+    precision: float
+
+    @property
+    def level(self) -> float:
+        """How unlikely they are to be of one law."""
+        return same_law_level(*without_rounding(self.query, self.plain, self.precision))
+
+
+def check_law(probe: Probe, spots: Sequence[Spot], num_samples: int, false_alarm: float) -> tuple[Check, int]:
+    """The check, and how many tests share its false-alarm rate.
+
+    What is one and the same number in both samples needs no test. Which numbers vary is read off the two samples thrown
+    together, so given those it is still chance alone that says which value came from where, and the levels hold.
+    """
+    pairs: list[_Pair] = []
+    compared = 0
+    for s, spot in enumerate(spots):
+        rows = [probe.ask(spot, spot.actions, probe.noise("law", s, i), is_light=True) for i in range(num_samples)]
+        for k, action in enumerate(spot.actions):
+            plain = [_plain(probe, spot, k, (s, i)) for i in range(num_samples)]
+            query = [row[k] for row in rows]
+            parts = _parts(query, plain, probe.is_blind)
+            compared += sum(x.shape[1] for x, _ in parts.values())
+            pairs += _varying(spot, probe.where(spot, action), parts, max(s.precision for s in query + plain))
+    level = false_alarm / max(1, len(pairs))
+    bad = [pair for pair in pairs if pair.level <= level]
+    way = "plain_step" if hasattr(probe.simulator, "plain_step") else "step under fresh noise"
+    if not bad:
+        message = f"{compared} numbers compared with {way}: {len(pairs)} that vary tested, the constant ones equal"
+        return Check("law", "pass", message), len(pairs)
+    pair = min(bad, key=lambda pair: (pair.part != "reward", pair.level))
+    message = (
+        f"{pair.where}: the {pair.part} is {_told(pair.query)} in {num_samples} queries and {_told(pair.plain)} in as "
+        f"many plain steps (level {pair.level:.1g})"
+    )
+    fault, cause = _diagnosed(pair, pairs)
+    return Check("law", "fail", message, cause, fault), len(pairs)
+
+
+def _plain(probe: Probe, spot: Spot, k: int, address: tuple[int, int]) -> Sight:
+    simulator: Any = probe.simulator
+    where = probe.where(spot, spot.actions[k])
+    state = probe.handed(spot)
+    if hasattr(simulator, "plain_step"):
+        rng = np.random.default_rng([probe.seed, 2, k, *address])
+        outcome = probe.guarded(where, lambda: simulator.plain_step(state, spot.actions[k], rng))
+    else:
+        noise = probe.noise("plain", k, *address)
+        outcome = probe.guarded(where, lambda: simulator.step(state, spot.actions[k], noise))
+    return probe.look(Outcome(*outcome), where, is_light=True)
+
+
+def _parts(query: list[Sight], plain: list[Sight], is_blind: bool) -> dict[str, tuple[Floats, Floats]]:
+    """What is compared, each as two samples ``[n, k]``."""
+
+    def both(values: Any) -> tuple[Floats, Floats]:
+        x, y = (np.array([values(sight) for sight in side], dtype=np.float64) for side in (query, plain))
+        return x.reshape(len(x), -1), y.reshape(len(y), -1)
+
+    parts = {"reward": both(lambda sight: sight.reward), "termination": both(lambda sight: sight.is_over)}
+    if not is_blind:
+        lengths = both(lambda sight: len(sight.numbers))
+        if len(np.unique(lengths)) > 1:  # observations of changing length: that is all they have in common
+            parts["length of the observation"] = lengths
+        else:
+            parts["observation"] = both(lambda sight: sight.numbers)
+    return parts
+
+
+def _varying(spot: Spot, where: object, parts: dict[str, tuple[Floats, Floats]], precision: float) -> list[_Pair]:
+    """The numbers that are not constant over both samples; of an observation those with the most different values."""
+    found = []
+    for part, (x, y) in parts.items():
+        pooled = np.sort(np.nan_to_num(np.concatenate([x, y]), nan=-np.inf), axis=0)
+        counts = (pooled[1:] != pooled[:-1]).sum(axis=0)
+        for k in np.argsort(-counts, kind="stable")[:COORDINATES]:
+            if counts[k]:
+                name = f"{part} {k}" if part == "observation" else part
+                found.append(_Pair(spot, where, name, x[:, k], y[:, k], precision))
+    return found
+
+
+def _told(sample: Floats) -> str:
+    low, high = float(sample.min()), float(sample.max())
+    if low == high:
+        return f"{low:.6g}"
+    middle = f", {sample.mean():.4g} on average," if np.isfinite(sample).all() else ""
+    return f"{low:.4g} to {high:.4g}{middle}"
+
+
+def _diagnosed(pair: _Pair, pairs: Sequence[_Pair]) -> tuple[str, str]:
+    if pair.part == "reward":
+        rewards = [other for other in pairs if other.part == "reward"]
+        low, high = min(p.query.min() for p in rewards), max(p.query.max() for p in rewards)
+        clipped = [p._replace(plain=np.clip(p.plain, low, high)) for p in rewards]
+        if all(p.level > 1e-3 / len(clipped) for p in clipped):
+            return (
+                "clipped reward",
+                f"plain rewards clipped to [{low:.6g}, {high:.6g}] look like those of the query: one of the two goes "
+                "through a wrapper that the other does not",
+            )
+        return (
+            "law of the reward",
+            "the query's reward is not that of a step: is it scaled, shifted, or of another state?",
+        )
+    if pair.part == "termination":
+        return "law of the termination", "does the query end episodes otherwise than a step, a time limit perhaps?"
+    held = [other.query for other in pairs if other.spot is pair.spot and other.part == pair.part]
+    if len(np.unique(held)) == 1:
+        return (
+            "stale observation",
+            "the observation after a query is the same whatever was done and whatever the noise: is it that of before "
+            "the step?",
+        )
+    return (
+        "law of the observation",
+        "a query leads elsewhere than a step: does it restore the whole state, and use all noise?",
+    )

@@ -1,0 +1,135 @@
+"""The commands that ask simulators: ``jointmdp audit`` and ``jointmdp compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jointmdp.cli.one_line_errors import in_one_line
+
+if TYPE_CHECKING:
+    from jointmdp.simulators.simulator import Simulator
+
+SIMULATORS = (
+    "SIMULATOR is gymnasium:ID or gymnax:ID, with settings after commas (gymnasium:FrozenLake-v1,map_name=8x8), or a "
+    "built-in model (see: jointmdp list)."
+)
+
+
+@click.command(epilog=SIMULATORS, short_help="Whether a simulator's common random numbers are common.")
+@click.argument("simulator")
+@click.option("--seed", default=0, show_default=True, help="Of all that is drawn.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--strict", is_flag=True, help="Warnings count as failures.")
+@click.pass_context
+@in_one_line
+def audit(context: click.Context, simulator: str, seed: int, as_json: bool, strict: bool) -> None:
+    """Whether a simulator can be asked for several actions under the same luck; exit status 1 if it cannot.
+
+    \b
+    Examples:
+      jointmdp audit gymnasium:FrozenLake-v1
+      jointmdp audit gymnasium:LunarLander-v3 --json
+      jointmdp audit gymnax:Catch-bsuite --strict
+    """
+    from jointmdp.auditor import audit as run
+    from jointmdp.envs.registry import open_named
+
+    opened, policy = open_named(simulator)
+    report = run(opened, policy=policy, seed=seed)
+    click.echo(report.to_json() if as_json else str(report))
+    context.exit(report.exit_status(strict))
+
+
+@click.command(epilog=SIMULATORS, short_help="Which first action brings more, and how sure.")
+@click.argument("simulator")
+@click.option("--policy", help="After the first action: default (the model's own), uniform, or one action for ever.")
+@click.option("--state", help="Name or number of a state, where states have them. [where a seed begins]")
+@click.option("--after", type=int, default=0, help="Begin after this many steps under the policy instead.")
+@click.option("--actions", help="First actions to compare, by name or number: left,right. [all that are available]")
+@click.option(
+    "--sharing", type=click.Choice(["state", "time", "none"]), help="Who shares the luck. [as it says itself]"
+)
+@click.option("--discount", type=float, help="[as it says itself; 1 for environments]")
+@click.option("--horizon", type=int, help="The first T steps only. [until the episode ends]")
+@click.option("--half-width", type=float, help="Go on until every difference is known to ± this.")
+@click.option("--indifference", type=float, help="Differences up to this do not matter.")
+@click.option("--confidence", default=0.95, show_default=True, help="Of all intervals together.")
+@click.option("--max-replications", default=100_000, show_default=True, help="Stop here at the latest.")
+@click.option("--seed", default=0, show_default=True, help="Of all that is drawn.")
+@click.option("--executor", help="Where replications are made: serial, processes:4, ray. [serial]")
+@click.option("--address", help="Of the Ray cluster, with --executor ray.")
+@click.option("--figure", type=click.Path(path_type=Path), help="Draw the comparison into this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@in_one_line
+def compare(
+    simulator: str,
+    policy: str | None,
+    state: str | None,
+    after: int,
+    actions: str | None,
+    seed: int,
+    executor: str | None,
+    address: str | None,
+    figure: Path | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Which first action brings more here, under the same luck, and how sure one can be.
+
+    \b
+    Examples:
+      jointmdp compare inventory --state "stock 4" --actions "order 0,order 4,order 5"
+      jointmdp compare gymnasium:FrozenLake-v1 --state 14 --actions down,right
+      jointmdp compare gusty-cartpole --after 10 --executor processes
+    """
+    from jointmdp.comparing.comparison import compare as run
+    from jointmdp.envs.registry import open_named
+    from jointmdp.errors import ModelError
+
+    opened, default = open_named(simulator)
+    followed = default if policy in (None, "default") else _policy(opened, policy)
+    if state is not None and after:
+        raise ModelError("--state and --after both say where to begin; give one of them")
+    begin = opened.walk(followed, after, seed) if state is None else _state(opened, state)
+    if opened.is_over(begin):
+        raise ModelError(f"the episode is over in this state of {opened.name}; begin earlier (--after) or elsewhere")
+    chosen = None if actions is None else [_action(opened, text.strip()) for text in actions.split(",")]
+    if address is not None:
+        if executor != "ray":
+            raise ModelError("--address is that of a Ray cluster; give --executor ray with it")
+        executor = f"ray:{address}"
+    found = run(opened, followed, begin, chosen, seed=seed, executor=executor, **settings)
+    click.echo(found.to_json() if as_json else str(found))
+    if figure is not None:
+        from jointmdp.report import style
+
+        with style.context():
+            drawn = found.figure()
+        where = style.save(drawn, figure)
+        click.echo(f"Figure: {where}", err=as_json)
+
+
+def _policy(simulator: Simulator, text: str) -> Any:
+    return "uniform" if text == "uniform" else _action(simulator, text)
+
+
+def _action(simulator: Simulator, text: str) -> Any:
+    is_number = text not in (simulator.action_names or ()) and text.removeprefix("-").isdecimal()
+    return simulator.action_index(int(text) if is_number else text)
+
+
+def _state(simulator: Simulator, text: str) -> Any:
+    from jointmdp.errors import ModelError
+
+    at = getattr(simulator, "at", None)
+    if at is None:
+        raise ModelError(
+            f"the states of {simulator.name} have no names; begin where a --seed does, or --after some steps"
+        )
+    model = getattr(simulator, "model", None)
+    names = () if model is None else model.state_names or ()
+    is_number = text not in names and text.removeprefix("-").isdecimal()
+    return at(int(text) if is_number else text)

@@ -1,0 +1,196 @@
+"""The demonstration: how much to order today, and how sure one can be of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import jointmdp as jm
+from jointmdp.checks import Sharing
+from jointmdp.report import style, tables
+from jointmdp.solution.gap import Gap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+REGIMES: tuple[Sharing, ...] = ("none", "state", "time")
+CONFIDENCE = 0.95
+TAIL = 0.05
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Each order against the policy's, under each kind of sharing."""
+
+    model: jm.JointMDP
+    stock: int
+    chosen: str  # the policy's order
+    gaps: dict[str, dict[Sharing, Gap]]  # other order → sharing → gap of the policy's order over it
+    laws: dict[str, jm.GapLaw]  # other order → law of the gap when the same demand comes to all
+    certificate: jm.Certificate
+
+
+def compare_orders(stock: int = 4) -> Comparison:
+    """Evaluate the inventory model under the three regimes and collect the gaps of one state."""
+    model, policy = jm.inventory()
+    s = model.state_index(stock)
+    solutions = {sharing: jm.evaluate(model.with_sharing(sharing), policy) for sharing in REGIMES}
+    best = int(np.argmax(policy[s]))
+    others = [int(a) for a in np.flatnonzero(model.available[s]) if a != best]
+    if not others:
+        raise jm.ModelError(f"{model.action_label(best)} is the only order that fits with {stock} units in stock")
+    gaps = {
+        model.action_label(other): {sharing: solutions[sharing].gap(s, best, other) for sharing in REGIMES}
+        for other in others
+    }
+    laws = {other: by["time"].law() for other, by in gaps.items()}
+    return Comparison(model, stock, model.action_label(best), gaps, laws, solutions["time"].certificate)
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """A table for people, and one sentence that says what to do."""
+    console = Console(highlight=False)
+    console.print(
+        f"\n[bold]How much to order today?[/bold] There are {comparison.stock} units in stock, and from tomorrow on "
+        f"the shop follows its rule. The rule says [bold]{comparison.chosen}[/bold]. What would that have brought more "
+        "than the other orders, on the same days?\n"
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"{comparison.chosen}\ninstead of")
+    table.add_column("brings\nmore", justify="right")
+    for words in ("own\nluck", "same\nstate", "same\ndemand"):
+        table.add_column(f"± {words}", justify="right")
+    for words in ("own", "state", "demand"):
+        table.add_column(f"runs,\n{words}", justify="right")
+    for other, by in comparison.gaps.items():
+        table.add_row(
+            other,
+            f"{by['time'].mean:.2f}",
+            *(f"{by[sharing].std:.2f}" for sharing in REGIMES),
+            *(_count(_runs(by[sharing])) for sharing in REGIMES),
+        )
+    console.print(table)
+    console.print(f"\nAnd the law of what {comparison.chosen} brings more, with the same demand for both:\n")
+    console.print(_law_table(comparison))
+    console.print(
+        "\n± is the standard deviation of the difference in discounted profit: when every future has luck of its own, "
+        "when two futures share their luck while in the same state, and when the same demand comes to all on the same "
+        "day. Runs are about how many pairs of simulated futures it takes until the better order has the higher "
+        f"average with {CONFIDENCE:.0%} probability (normal approximation). P(better) is the probability that "
+        f"{comparison.chosen} brings more, worst 5 % the mean of the lowest 5 % of what it brings more: certified, not "
+        "simulated; where digits are not certain, both ends are shown. Cantelli's bound is what mean and variance "
+        f"alone guarantee: the probability that {comparison.chosen} does not bring more is at most that."
+    )
+    nearest, by = min(comparison.gaps.items(), key=lambda item: abs(item[1]["time"].mean))
+    gap, certificate = by["time"], comparison.certificate
+    better, other = (comparison.chosen, nearest) if gap.mean > 0 else (nearest, comparison.chosen)
+    console.print(
+        f"\n[bold]{better.capitalize()}.[/bold] Its closest rival, {other}, brings {abs(gap.mean):.2f} less on "
+        f"average. With the same demand for both, {_count(_runs(gap))} simulated pairs tell the two apart; with luck "
+        f"of their own it takes {_count(_runs(by['none']))}. Means and variances are computed, not simulated, and "
+        f"certified to ± {certificate.mean_error:.0e} and ± {certificate.covariance_error:.0e}."
+    )
+    rare = [
+        o for o, by in comparison.gaps.items() if by["time"].mean > 0 and comparison.laws[o].superiority.upper < 0.5
+    ]
+    if rare:
+        console.print(
+            f"\nBeing better on average is not being better most of the time: {comparison.chosen} beats {rare[0]} in "
+            f"only {comparison.laws[rare[0]].superiority.middle:.0%} of all futures. It mostly loses a little, and now "
+            "and then it wins much."
+        )
+    console.print(
+        "\nNext: your own model. [bold]jointmdp.JointMDP(probabilities, rewards, successors, discount)[/bold] takes "
+        "the tables, [bold]jointmdp.evaluate(model, policy).gap(state, action, other)[/bold] compares two actions, "
+        "and its [bold].law()[/bold] gives every probability of the difference. Your own simulator: "
+        "[bold]jointmdp compare[/bold] decides between its actions under the same luck, [bold]jointmdp audit[/bold] "
+        "tells whether the luck is the same.\n"
+    )
+
+
+def _law_table(comparison: Comparison) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"{comparison.chosen}\ninstead of")
+    for words in ("P(better)", "5 %\nquantile", "worst\n5 %", "Cantelli\nbound"):
+        table.add_column(words, justify="right")
+    for other, by in comparison.gaps.items():
+        law = comparison.laws[other]
+        table.add_row(
+            other,
+            tables.interval(*law.superiority, 3),
+            tables.interval(*law.quantile(TAIL), 1),
+            tables.interval(*law.cvar(TAIL), 2),
+            f"{by['time'].inferiority_bound:.2f}",
+        )
+    return table
+
+
+def save_figure(comparison: Comparison, folder: Path) -> str:
+    """Draw the comparison into `folder`; says in one line where, or what is missing."""
+    try:
+        with style.context():
+            figure = draw(comparison)
+    except ImportError as error:
+        return f"No figure: {error}"
+    return f"Figure: {style.save(figure, folder / 'how-much-to-order.png')}"
+
+
+def draw(comparison: Comparison) -> Figure:
+    """Two panels: the spread of each gap, and the runs it takes to see it, by who shares the luck."""
+    fig, (left, right) = style.figure(columns=2, rows=1, width=4.6, height=3.4)
+    orders = list(comparison.gaps)
+    words = {"none": "luck of their own", "state": "luck shared in the same state", "time": "same demand every day"}
+    for i, sharing in enumerate(REGIMES):
+        place = np.arange(len(orders)) + 0.25 * (i - 1)
+        gaps = [comparison.gaps[order][sharing] for order in orders]
+        look = {"color": style.PALETTE[i], "marker": style.MARKERS[i], "linestyle": "none"}
+        deviations = [gap.std for gap in gaps]
+        left.errorbar(place, [gap.mean for gap in gaps], yerr=deviations, label=words[sharing], capsize=2, **look)
+        right.plot(place, [_runs(gap) for gap in gaps], **look)
+    left.axhline(0, color=style.GREY, linewidth=1)
+    left.set_ylabel(f"profit of {comparison.chosen} less that of the other\n(mean ± one standard deviation)")
+    right.set_yscale("log")
+    right.set_ylabel("simulated pairs to tell the two apart")
+    for ax in (left, right):
+        ax.set_xticks(range(len(orders)), [order.removeprefix("order ") for order in orders])
+        ax.set_xlabel("units ordered instead")
+    fig.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    return fig
+
+
+def _runs(gap: Gap) -> float:
+    return gap.replications_to_select(CONFIDENCE).paired
+
+
+def _count(runs: float) -> str:
+    return "never" if math.isinf(runs) else f"{runs:,.0f}"
+
+
+def to_json(comparison: Comparison) -> str:
+    """The same numbers for scripts."""
+    rows = [
+        {
+            "action": comparison.chosen,
+            "other": other,
+            "mean": by["time"].mean,
+            **{f"std_{sharing}": by[sharing].std for sharing in REGIMES},
+            "inferiority_bound": by["time"].inferiority_bound,
+            "superiority": comparison.laws[other].superiority._asdict(),
+            "quantile_05": comparison.laws[other].quantile(TAIL)._asdict(),
+            "cvar_05": comparison.laws[other].cvar(TAIL)._asdict(),
+            **{f"replications_{sharing}": _finite(_runs(by[sharing])) for sharing in REGIMES},
+        }
+        for other, by in comparison.gaps.items()
+    ]
+    return json.dumps({"state": comparison.model.state_label(comparison.stock), "gaps": rows}, indent=2)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Bytes on disk: written whole or not at all, and read without trust."""

@@ -1,0 +1,1 @@
+"""The joint MDP: tables, policies, couplings, and what builds a model from something else."""

@@ -1,0 +1,68 @@
+"""Policies as ``[S, A]`` arrays of action probabilities."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jointmdp import checks
+from jointmdp.arrays import Floats
+from jointmdp.errors import ModelError
+from jointmdp.model.joint_mdp import JointMDP
+
+
+def as_policy(model: JointMDP, policy: ArrayLike) -> Floats:
+    """A checked ``[S, A]`` policy from probabilities ``[S, A]`` or from one action per state ``[S]``."""
+    try:
+        raw = np.asarray(policy)
+        if raw.dtype.kind in "OUS" and raw.ndim == 1 and all(isinstance(action, str | int) for action in raw.tolist()):
+            return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(raw)])
+    except ModelError:
+        raise
+    except ValueError as error:
+        raise ModelError(f"the policy must be an [S, A] or [S] array: {error}") from None
+    if raw.dtype.kind in "OUS":
+        raise ModelError(
+            f"the policy is {policy!r}; give an [S, A] array of probabilities or one action per state, by index or "
+            "name (jointmdp.uniform_policy(model) makes the uniform one)"
+        )
+    if raw.ndim == 1:
+        return deterministic_policy(model, policy)
+    rows = checks.as_floats("the policy", policy, "[S, A] or [S]", 2)
+    checks.check_shape("the policy", rows, model.available.shape, "[S, A]")
+    rows = checks.normalised("action probabilities", rows, "state", "action")
+    forbidden = np.argwhere((rows > 0) & ~model.available)
+    if len(forbidden):
+        state, action = map(int, forbidden[0])
+        raise ModelError(
+            f"the policy takes {model.action_label(action)} in {model.state_label(state)} with probability "
+            f"{rows[state, action]:g}, but it is not available there"
+        )
+    return rows
+
+
+def _named(model: JointMDP, state: int, action: object) -> int:
+    try:
+        return model.action_index(str(action) if isinstance(action, str) else action)  # type: ignore[arg-type]
+    except ModelError as error:
+        raise ModelError(f"the policy's action in {model.state_label(state)}: {error}") from None
+
+
+def deterministic_policy(model: JointMDP, actions: ArrayLike) -> Floats:
+    """The policy that takes ``actions[s]`` in state ``s``."""
+    if np.asarray(actions).dtype == bool:
+        raise ModelError("the policy holds booleans; give one action per state, or an [S, A] array of probabilities")
+    chosen = checks.as_floats("the policy", actions, "[S, A] or [S]", 1)
+    if len(chosen) != model.num_states:
+        raise ModelError(f"the policy has {len(chosen)} actions for {model.num_states} states; give one for each state")
+    for state, action in enumerate(chosen):
+        if not (action == np.floor(action) and 0 <= action < model.num_actions):
+            raise ModelError(
+                f"the policy's action in {model.state_label(state)} is {action:g}; actions are whole numbers "
+                f"0..{model.num_actions - 1} (for action probabilities give an [S, A] array)"
+            )
+        model.action_index(int(action), state)
+    return np.eye(model.num_actions)[chosen.astype(np.int64)]
+
+
+def uniform_policy(model: JointMDP) -> Floats:
+    """Every available action with the same probability."""
+    return model.available / model.available.sum(axis=1, keepdims=True)

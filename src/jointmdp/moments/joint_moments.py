@@ -1,0 +1,362 @@
+"""Joint moments of any order and any coordinates: the paper's iteration M ← T_n M on sorted tuples.
+
+`evaluate` answers questions about two returns at a time; `joint_moments` answers those about three or more, such as
+E[Z(x) Z(y) Z(z)], for models with few coordinates: order n has one number for each multiset of n coordinates.
+
+The answer is certified as in `certificates`. With ``r_k`` the residual of order k, rounding included:
+
+    e_k ≤ (r_k + Σ_{1≤j<k} C(k,j) γʲ R_max^{k−j} e_j) / (1−γᵏ)  ≤  λ_k ‖M − T_n M‖_λ / (1−γ)
+
+The last is the paper's bound; the first, which is used, is never larger because the operator contracts order by order.
+Under ``sharing="none"`` both hold for the moments of one coordinate. Entries of several are products there, and their
+errors follow from those of the factors.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jointmdp import checks
+from jointmdp.arrays import UNIT, Floats
+from jointmdp.bellman.tuple_moments import CHUNK, Collection, JointOperator, Tuples
+from jointmdp.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
+from jointmdp.model.joint_mdp import ActionLike, JointMDP, StateLike
+from jointmdp.model.policies import as_policy
+from jointmdp.moments.certificates import norm_weight
+from jointmdp.progress import Meter
+
+LARGEST = 1e150  # no power of a reward or of a starting value that the iteration forms may exceed it
+HIGHEST_ORDER = 64
+PATIENCE = 100  # residuals without a new low after which the iteration is at rest
+# Bytes of a sorted tuple (its links, two collections, their difference), of an entry of a sparse matrix while it is
+# being made, of an entry of the tables that insert a coordinate or a walker, and of a term of a product in the making.
+TUPLE_BYTES, ENTRY_BYTES, LINK_BYTES, TERM_BYTES = 128, 56, 24, 96
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JointMoments:
+    """``E Π_i Z(x_i)`` for all tuples of up to `order` coordinates ``x = (s,a)``, with certified errors."""
+
+    model: JointMDP
+    policy: Floats  # [S, A]
+    order: int
+    residual: float
+    """Upper bound of ‖M − T_n M‖_λ, rounding included."""
+    errors: Floats  # [order]
+    """``errors[k−1]`` bounds the error of every moment of order k."""
+    status: Status
+    steps: int
+    history: Floats
+    """‖M − T_n M‖_λ as computed, for the start and after each step."""
+    memory_limit: float
+    _tuples: Tuples
+    _values: Collection  # by order, on sorted tuples of available coordinates
+
+    def __repr__(self) -> str:
+        return f"JointMoments({self.model!r}, order {self.order}: {self.status.value}; {self._bounds()})"
+
+    def _bounds(self) -> str:
+        errors = ", ".join(f"{error:.1e}" for error in self.errors)
+        return f"orders 1 to {self.order} ± {errors}, residual ≤ {self.residual:.1e}"
+
+    def __getitem__(self, order: int) -> Floats:
+        """The moments of one order as a full tensor ``[S, A] * order``; NaN where an action is unavailable."""
+        k = checks.as_count("order", order, most=self.order)
+        size = self.model.num_states * self.model.num_actions
+        if 32 * size**k > self.memory_limit:  # the tensor, its numbers and what NumPy makes of them on the way
+            raise ModelError(
+                f"the full tensor of order {k} has {size**k:,} entries, {8 * size**k / 2**30:.1f} GiB; "
+                "ask moment((s, a), (t, b), …) for single entries, or raise memory_limit"
+            )
+        ids = self._tuples.insert[0]
+        for _ in range(k - 1):
+            ids = self._tuples.insert[ids]
+        found = np.full((size,) * k, np.nan)
+        exists = np.flatnonzero(self.model.available)
+        found[np.ix_(*[exists] * k)] = self._values[k - 1][ids - self._tuples.starts[k]]
+        return found.reshape((self.model.num_states, self.model.num_actions) * k)
+
+    def moment(self, *coordinates: tuple[StateLike, ActionLike]) -> float:
+        """``E Π_i Z(s_i,a_i)`` for coordinates given as ``(state, action)`` by index or name; repeats are powers."""
+        if not 1 <= len(coordinates) <= self.order:
+            raise ModelError(
+                f"{len(coordinates)} coordinates asked for, but the moments are of order 1 to {self.order}"
+            )
+        place = np.cumsum(self.model.available).reshape(self.model.available.shape) - 1
+        found = 0
+        for pair in coordinates:
+            if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
+                raise ModelError(f"a coordinate is a pair (state, action), not {pair!r}")
+            s = self.model.state_index(pair[0])
+            found = int(self._tuples.insert[found, place[s, self.model.action_index(pair[1], s)]])
+        k = len(coordinates)
+        return float(self._values[k - 1][found - self._tuples.starts[k]])
+
+
+def joint_moments(
+    model: JointMDP,
+    policy: ArrayLike,
+    order: int,
+    *,
+    tolerance: float | None = 1e-8,
+    max_steps: int = 100_000,
+    start: Sequence[ArrayLike] | None = None,
+    memory_limit: float = 2 * 2**30,
+    throw: bool = False,
+) -> JointMoments:
+    """All joint moments up to `order` of the returns of any coordinates, by iterating T_n.
+
+    Args:
+        model: the joint MDP; its ``sharing`` says which branches share their luck.
+        policy: action probabilities ``[S, A]``, or one action per state ``[S]``, by index or name.
+        order: n, the highest order.
+        tolerance: bound on the certified error of every moment; None takes exactly `max_steps` steps.
+        max_steps: most steps taken.
+        start: first collection, one symmetric tensor ``[S, A] * k`` for each order k; zero by default.
+        memory_limit: bytes that the computation may take.
+        throw: raise `ConvergenceError` instead of warning when the tolerance is missed.
+    """
+    if not isinstance(model, JointMDP):
+        raise ModelError(
+            f"the model must be a JointMDP, not {type(model).__name__}; built-in models come with a policy, as in "
+            "joint_moments(*jointmdp.coupled_reward_chain(4), order=3)"
+        )
+    chosen = as_policy(model, policy)
+    n = checks.as_count("order", order, most=HIGHEST_ORDER)
+    if tolerance is not None:
+        checks.as_positive("tolerance", tolerance)
+    most = checks.as_count("max_steps", max_steps, least=0)
+    limit = checks.as_positive("memory_limit", memory_limit)
+    if model.discount >= 1:
+        raise ModelError("discount is 1: returns over an endless future need a discount below 1")
+    _check_range(model, n)
+    _check_memory(model, chosen, n, limit)
+    first = None if start is None else _checked_start(model, n, start)
+    found = _iterate(model, chosen, n, tolerance, most, first, limit)
+    if not found.status.is_success:
+        message = f"{found.status.value} ({found._bounds()})"
+        if throw:
+            raise ConvergenceError(message)
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    return found
+
+
+def _iterate(
+    model: JointMDP,
+    policy: Floats,
+    order: int,
+    tolerance: float | None,
+    max_steps: int,
+    start: list[Floats] | None,
+    memory_limit: float,
+) -> JointMoments:
+    operator = JointOperator(model, policy, order)
+    M = operator.zero() if start is None else _sorted_entries(operator.tuples, start)
+    bounds = _Bounds(operator)
+    history: list[float] = []
+    low, steps = 0, 0
+    with Meter(f"iterating T_{order}") as meter:
+        while True:
+            after = operator(M)
+            computed, residual, errors = bounds(M, after)
+            history.append(computed)
+            low = steps if computed < history[low] else low
+            worst = float(errors.max())
+            if tolerance is not None:
+                if worst <= tolerance:
+                    status = Status.CONVERGED
+                    break
+                if computed == 0 or (steps - low >= PATIENCE and steps >= 2 * PATIENCE):
+                    status = Status.STAGNATED
+                    break
+            if steps == max_steps:
+                status = Status.COMPLETED if tolerance is None else Status.STEP_LIMIT
+                break
+            M, steps = after, steps + 1
+            meter.update(steps / max_steps, f"step {steps}, certified error {worst:.1e}")
+    return JointMoments(
+        model, policy, order, residual, errors, status, steps, np.array(history), memory_limit, operator.tuples, M
+    )
+
+
+# -- how true it is --------------------------------------------------------------------------------------------
+
+
+class _Bounds:
+    """Residuals and certified errors of collections, from ``M`` and ``after = T_n M`` as computed."""
+
+    def __init__(self, operator: JointOperator) -> None:
+        model = operator.model
+        self.order, self.is_shared = operator.order, model.sharing != "none"
+        self.discount, self.reward = model.discount, model.reward_bound
+        weight = norm_weight(self.reward, self.discount)
+        self.weights = np.array([weight**k for k in range(self.order)])
+        # One average and one backup add up so many products, of factors with so many roundings: per coordinate a
+        # sum over scenarios and actions, whose probabilities sum to 1 only up to rounding, and the merging of at
+        # most 2ᵏ terms that name the same walkers.
+        per = 4 * model.num_scenarios + 4 * model.num_actions + 16
+        self.operations = np.array(
+            [0.0] + [operator.longest[k] + max(operator.widest[: k + 1]) + k * (per + 2**k) for k in self._orders()]
+        )
+
+    def _orders(self) -> range:
+        return range(1, self.order + 1)
+
+    def _backup(self, k: int, sizes: Floats, least: int) -> float:
+        """Σ_{j≥least} C(k,j) γʲ R_max^{k−j} sizes[j]: how T_n passes on bounds of each order."""
+        g, r = self.discount, self.reward
+        return sum(comb(k, j) * g**j * r ** (k - j) * float(sizes[j]) for j in range(least, k + 1))
+
+    def __call__(self, M: Collection, after: Collection) -> tuple[float, float, Floats]:
+        """The residual as computed, the residual with its rounding, and a bound on the error of each order."""
+        plain = np.array([np.max(np.abs(new - old)) for new, old in zip(after, M, strict=True)])
+        sizes = np.array([1.0] + [np.max(np.abs(old)) for old in M])
+        terms = np.array([self._backup(k, sizes, 0) for k in range(self.order + 1)])
+        operations = self.operations
+        if not self.is_shared:
+            # A product over runs rounds as often as its factors together.
+            terms, operations = _largest_products(terms), operations * np.arange(self.order + 1)
+        r = np.append(0.0, plain + UNIT * (operations * (terms + sizes))[1:])
+        residual = float(np.max(r[1:] / self.weights))
+        errors = np.zeros(self.order + 1)
+        for k in self._orders():
+            errors[k] = (r[k] + self._backup(k, errors, 1)) / (1 - self.discount**k)
+        if not self.is_shared:
+            errors = np.maximum(errors, r + self._product_errors(sizes, errors))
+        return float(np.max(plain / self.weights)), residual, errors[1:]
+
+    def _product_errors(self, sizes: Floats, errors: Floats) -> Floats:
+        """Errors of products of one-coordinate moments ``u_m = (T_n M)_m`` that stand for the true ``v_m``.
+
+        ``|Π u − Π v| ≤ Π (|v|+δ) − Π |v|`` over the runs of a tuple, where ``|u_m − v_m| ≤ δ_m``.
+        """
+        powers = (self.reward / (1 - self.discount)) ** np.arange(self.order + 1)
+        true = np.minimum(powers, sizes + errors)
+        off = np.array([self._backup(k, errors, 1) for k in range(self.order + 1)])
+        largest = _largest_products(true + off)
+        found = np.zeros(self.order + 1)
+        for k in self._orders():
+            found[k] = max(off[m] * largest[k - m] + true[m] * found[k - m] for m in range(1, k + 1))
+        return found
+
+
+def _largest_products(sizes: Floats) -> Floats:
+    """``max Π_i sizes[m_i]`` over all ways to write k as a sum of ``m_i``, for each k."""
+    found = np.ones(len(sizes))
+    for k in range(1, len(sizes)):
+        found[k] = max(sizes[m] * found[k - m] for m in range(1, k + 1))
+    return found
+
+
+# -- what is asked for -----------------------------------------------------------------------------------------
+
+
+def _check_range(model: JointMDP, order: int) -> None:
+    """Every moment up to the order must be a float with room to spare."""
+    bound, limit = model.reward_bound, LARGEST ** (1 / order)
+    if 2 * bound / (1 - model.discount) > limit or 0 < bound < 1 / limit:
+        raise ModelError(
+            f"rewards up to {bound:g} at discount {model.discount:g} have moments of order {order} beyond the range of "
+            "floats; rescale them to a size near 1, or ask for a smaller order"
+        )
+
+
+def _check_memory(model: JointMDP, policy: Floats, order: int, limit: float) -> None:
+    needed = _memory(model, policy, order)
+    if needed <= limit:
+        return
+    count = int(model.available.sum())
+    fitting = max((k for k in range(1, order) if _memory(model, policy, k) <= limit), default=0)
+    smaller = f"order {fitting} would fit, and" if fitting else "not even order 1 would fit;"
+    raise ModelError(
+        f"order {order} on {count:,} coordinates has {_num_tuples(count, order):,} sorted tuples and needs about "
+        f"{needed / 2**30:.3g} GiB, above memory_limit = {limit / 2**30:.3g} GiB; {smaller} "
+        f"evaluate(model, policy, order={order}) needs only pairs of states where two returns at a time are enough"
+    )
+
+
+def _num_tuples(count: int, order: int) -> int:
+    """Multisets of 1 to `order` out of `count` coordinates."""
+    return comb(count + order, order) - 1
+
+
+def _memory(model: JointMDP, policy: Floats, order: int) -> int:
+    """About how many bytes the operator and its collections take at their largest."""
+    S, W = model.num_states, int(np.count_nonzero(model.probabilities.any(axis=0)))
+    count = int(model.available.sum())
+    tuples = [comb(count + k - 1, k) for k in range(order + 1)]
+    walkers = _weighted([1] * S, order)
+    sorted_successors = np.sort(np.moveaxis(model.successors, 1, 2)[model.available], axis=1)
+    spread = 1 + int(np.max(np.count_nonzero(np.diff(sorted_successors, axis=1), axis=1)))  # successors of one pair
+    entries = sum(_weighted([int(n) for n in np.count_nonzero(policy, axis=1)], order))
+    for k in range(1, order + 1):
+        longest = min(sum(walkers[: k + 1]), (1 + spread) ** k)
+        if model.sharing == "none":
+            entries += count * (1 + k * spread)
+        else:
+            longest = min(longest, 1 + W * (2**k - 1)) if model.sharing == "time" else longest
+            entries += tuples[k] * longest
+    links = sum(tuples[:order]) * count + sum(walkers[:order]) * S * order
+    # At most 2ᵏ terms of a product fall on one entry.
+    terms = min(CHUNK, 2**order * entries) if model.sharing == "state" else 0
+    return sum(tuples) * TUPLE_BYTES + entries * ENTRY_BYTES + links * LINK_BYTES + terms * TERM_BYTES
+
+
+def _weighted(choices: list[int], order: int) -> list[int]:
+    """Coefficients of ``Π_s Π_{j≥1} 1/(1 − choices[s] zʲ)``: multisets of walkers by degree, each with its choices."""
+    found = [1] + [0] * order
+    for choice in choices:
+        for j in range(1, order + 1):
+            for degree in range(j, order + 1):
+                found[degree] += choice * found[degree - j]
+    return found
+
+
+def _checked_start(model: JointMDP, order: int, start: Sequence[ArrayLike]) -> list[Floats]:
+    """The starting tensors on available coordinates, ``[X] * k`` for each order k."""
+    if isinstance(start, str) or not isinstance(start, Sequence) or len(start) != order:
+        given = f"{len(start)} tensors" if isinstance(start, Sequence | np.ndarray) else repr(start)
+        raise ModelError(f"start must be a sequence of {order} tensors, one for each order 1 to {order}, not {given}")
+    exists, found = np.flatnonzero(model.available), []
+    for k, values in enumerate(start, 1):
+        name, words = f"start of order {k}", "[" + ", ".join(["S, A"] * k) + "]"
+        tensor = checks.as_floats(name, values, words, 2 * k)
+        checks.check_shape(name, tensor, model.available.shape * k, words)
+        size = model.available.size
+        tensor = tensor.reshape((size,) * k)[np.ix_(*[exists] * k)]
+        limit = LARGEST ** (k / order)
+        if not np.all(np.isfinite(tensor)) or np.max(np.abs(tensor)) > limit:
+            worst = np.argmax(np.where(np.isfinite(tensor), np.abs(tensor), np.inf))
+            raise ModelError(
+                f"{name} at {_coordinates(model, np.unravel_index(worst, tensor.shape))} is {tensor.flat[worst]:g}; "
+                f"entries of available actions must be finite and at most {limit:.3g} in size"
+            )
+        for axis in range(k - 1):
+            off = np.abs(tensor - np.swapaxes(tensor, axis, axis + 1))
+            if off.max() > 1e-9 * np.max(np.abs(tensor)):
+                place = np.unravel_index(np.argmax(off), off.shape)
+                raise ModelError(
+                    f"{name} is not symmetric: exchanging two coordinates of {_coordinates(model, place)} changes it "
+                    f"by {off[place]:.3g}; a product of returns does not depend on their order"
+                )
+        found.append(tensor)
+    return found
+
+
+def _coordinates(model: JointMDP, place: tuple[Any, ...]) -> str:
+    states, actions = np.nonzero(model.available)
+    names = [f"({model.state_label(int(states[i]))}, {model.action_label(int(actions[i]))})" for i in place]
+    return ", ".join(names)
+
+
+def _sorted_entries(tuples: Tuples, tensors: list[Floats]) -> Collection:
+    """The entries of symmetric tensors on sorted tuples."""
+    labels = tuples.labels()
+    return [tensor[tuple(labels[tuples.of_degree(k), :k].T)].copy() for k, tensor in enumerate(tensors, 1)]

@@ -1,0 +1,202 @@
+"""One step of one branch or two, in powers: what it adds to moments of any order, and how large it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jointmdp.arrays import UNIT, Floats, Ints, on_device
+from jointmdp.bellman import higher_moments, second_moments
+from jointmdp.bellman.higher_moments import Steps
+from jointmdp.bellman.second_moments import PairKernel, Source, Tables
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.moments import transition_kernels
+from jointmdp.moments.higher_errors import operations
+
+_gap_apart = jax.jit(higher_moments.gap_apart)
+_gap_apart_size = jax.jit(higher_moments.gap_apart_size)
+
+
+@jax.jit
+def _weighted(kernel: PairKernel, steps: Steps, left: ArrayLike, right: ArrayLike, C: ArrayLike) -> Array:
+    """Σ_g p(g) P_g⁽ˡ⁾ C P_g⁽ʳ⁾ᵀ for kernels weighted by the factors `left` and `right`."""
+    one, other = (higher_moments.weigh(kernel, steps, jnp.asarray(factor)) for factor in (left, right))
+    return second_moments.between(kernel, one, other, jnp.asarray(C))
+
+
+class Layout:
+    """A model and a policy, as steps of one branch and of two read them."""
+
+    def __init__(self, model: JointMDP, tables: Tables, order: int) -> None:
+        self.order = order
+        self.tables = tables
+        self.discount = model.discount
+        self.is_shared = model.sharing != "none"
+        policy = np.asarray(tables.policy)
+        self.actions, choice = transition_kernels.policy_support(policy)
+        self.choice: Floats = choice  # [S, M]
+        self.kernel = transition_kernels.pair_kernel(model, policy)
+        self.groups = self.kernel.chances.shape[0]
+        self.matrix = transition_kernels.policy_kernel(model, policy)
+        self.successors: Ints = np.take_along_axis(model.successors, self.actions[:, None, :], axis=2)  # [S, W, M]
+        self.chance: Floats = model.probabilities[:, :, None] * choice[:, None, :]  # [S, W, M]
+        self.ties: Floats = self.chance * choice[:, None, :]
+        self.relative = operations(model.num_scenarios, choice.shape[1], order) * UNIT
+        if self.is_shared:
+            given = np.broadcast_to(choice[:, None, :], self.chance.shape) if self.groups > 1 else self.chance
+            self.steps = Steps(on_device(given), on_device(self._places(model).astype(np.int32)))
+
+    @property
+    def both(self) -> tuple[Ints, Ints]:
+        """Where two branches in one state go, ``[S, W, M, M]``."""
+        return self.successors[:, :, :, None], self.successors[:, :, None, :]
+
+    def parted(self, values: Floats) -> Floats:
+        """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) f(s,w,a,b): two branches in s that draw different actions."""
+        apart = 1 - np.eye(self.choice.shape[1])
+        return np.einsum("swa,sb,ab,swab->s", self.chance, self.choice, apart, values, optimize=True)
+
+    def _places(self, model: JointMDP) -> Ints:
+        """Where the rows of the pair kernel hold each successor."""
+        if self.kernel.columns is None:
+            return self.successors
+        if model.sharing == "time":
+            return np.broadcast_to(np.arange(self.successors.shape[2]), self.successors.shape)
+        size, rows = model.num_states, np.arange(model.num_states)[:, None, None]
+        held = np.repeat(np.arange(size), np.diff(self.matrix.indptr)) * size + self.matrix.indices
+        found = np.searchsorted(held, rows * size + self.successors) - self.matrix.indptr[rows]
+        return np.where(self.chance > 0, found, 0)  # outcomes that never happen have no place, and no weight
+
+
+class Step:
+    """One step about potentials: v after it, and `now` before it."""
+
+    def __init__(self, layout: Layout, v: Floats, now: Floats) -> None:
+        self.layout = layout
+        rewards = np.take_along_axis(np.asarray(layout.tables.rewards), layout.actions[:, None, :], axis=2)
+        later, here = layout.discount * v[layout.successors], now[:, None, None]
+        e = np.where(layout.chance > 0, rewards + later - here, 0.0)
+        exponents = np.arange(layout.order + 1)[:, None, None, None]
+        self.powers: Floats = e[None] ** exponents  # [n+1, S, W, M]
+        size = np.where(layout.chance > 0, np.abs(rewards) + np.abs(later) + np.abs(here), 0.0)
+        self.off: Floats = 4 * UNIT * np.max(size, axis=(1, 2))  # [S] η(s), by which rounding moves e
+        self.sizes: Floats = (np.abs(e) + self.off[:, None, None])[None] ** exponents
+
+    # -- one branch --------------------------------------------------------------------------------------------
+
+    def branch(self, i: int, c: Floats, top: int, weights: Floats) -> Floats:
+        """Σ_{j≤top} C(i,j) γʲ E[e^{i−j} c_j(S')] with outcomes weighted as given."""
+        layout = self.layout
+        total = np.zeros(c.shape[1])
+        for j in range(top + 1):
+            terms = self.powers[i - j] * c[j][layout.successors]
+            total += math.comb(i, j) * layout.discount**j * np.einsum("swm,swm->s", weights, terms)
+        return total
+
+    def branch_size(self, k: int, x: Floats) -> Floats:
+        """Σ_{j≤k} C(k,j) γʲ E[(|e|+η)^{k−j} x_j(S')], ``[S]``."""
+        return sum(
+            (math.comb(k, j) * self.layout.discount**j * self._weighted_size(k - j, x[j]) for j in range(k + 1)),
+            np.zeros(x.shape[1]),
+        )
+
+    def _weighted_size(self, m: int, x: Floats) -> Floats:
+        """E[(|e|+η)ᵐ x(S')]."""
+        return np.einsum("swm,swm,swm->s", self.layout.chance, self.sizes[m], x[self.layout.successors])
+
+    # -- the gap of two ----------------------------------------------------------------------------------------
+
+    def gap(self, k: int, H: Floats) -> Source:
+        """What one step adds to h_k, given H = (h_0, h_1, …), ``[n+1, S, S]``."""
+        layout = self.layout
+        coefficients = self._coefficients(k, k - 1)
+        sign = -1 if k % 2 else 1
+        if layout.groups > 1:
+            half = np.asarray(_gap_apart(layout.kernel, self.powers[1], coefficients, H, k)) / 2
+        else:
+            half = self._gap_products(k, coefficients, H)
+        same = np.zeros(half.shape[0])
+        if sign == 1:  # odd powers of a difference of two that are alike have mean zero
+            same = self._gap_met(k, coefficients, H)
+        return _source(layout, same, half + sign * half.T)
+
+    def _coefficients(self, k: int, top: int) -> Floats:
+        """C(k,j) γʲ for j ≤ top, and zeros, ``[n+1]``."""
+        layout = self.layout
+        return np.array([math.comb(k, j) * layout.discount**j * (j <= top) for j in range(layout.order + 1)])
+
+    def _gap_products(self, k: int, coefficients: Floats, H: Floats) -> Floats:
+        """Half of E[Σ_{j<k} c_j (e−ẽ)^{k−j} H_j] for branches that are independent; its transpose gives the rest.
+
+        (e−ẽ)ᵐ = Σ_l C(m,l) eˡ (−ẽ)^{m−l}; the terms l and m−l are each other's transposes but for the sign (−1)ᵏ.
+        """
+        layout, powers = self.layout, self.powers
+        averages = np.einsum("iswm,swm->is", powers[: k + 1], layout.chance)  # E eⁱ
+        signs = np.array([math.comb(k, i) * (-1.0) ** (k - i) / 2 for i in range(k + 1)])
+        half: Floats = (averages.T * signs) @ averages[::-1]
+        for j in range(2, k):
+            m = k - j
+            for low in range(m // 2 + 1):
+                factor = coefficients[j] * math.comb(m, low) * (-1) ** (m - low) * (0.5 if 2 * low == m else 1.0)
+                half += factor * np.asarray(_weighted(layout.kernel, layout.steps, powers[low], powers[m - low], H[j]))
+        return half
+
+    def _gap_met(self, k: int, coefficients: Floats, H: Floats) -> Floats:
+        """Σ_w p(w|s) Σ_{a≠b} π_a π_b Σ_{j<k} c_j (e_a−e_b)^{k−j} H_j(S'_a,S'_b): both branches in s."""
+        d = self.powers[1][:, :, :, None] - self.powers[1][:, :, None, :]
+        value = np.zeros_like(d)
+        for j in range(k):
+            value = value * d + coefficients[j] * H[j][self.layout.both]
+        return self.layout.parted(value * d)
+
+    def gap_size(self, k: int, x: Floats) -> Floats:
+        """Σ_{j≤k} C(k,j) γʲ E[(|d|+η)^{k−j} (x_j(S') + x_j(T'))/2], ``[S, S]``.
+
+        Where e and ẽ are raised to their powers apart, |d| is |e| + |ẽ|, so that rounding is covered too.
+        """
+        layout, coefficients = self.layout, self._coefficients(k, k)
+        if layout.groups > 1:
+            half = np.asarray(_gap_apart_size(layout.kernel, self.powers[1], self.off, coefficients, x, k)) / 2
+        else:
+            alone = np.stack([self._weighted_size(m, np.ones(x.shape[1])) for m in range(k + 1)])
+            left = np.zeros_like(alone)
+            for j in range(k + 1):
+                for m in range(k - j + 1):
+                    left[k - j - m] += coefficients[j] * math.comb(k - j, m) / 2 * self._weighted_size(m, x[j])
+            half = left.T @ alone
+        both = half + half.T
+        d = np.abs(self.powers[1][:, :, :, None] - self.powers[1][:, :, None, :]) + 2 * self.off[:, None, None, None]
+        value = np.zeros_like(d)
+        for j in range(k + 1):
+            value = value * d + coefficients[j] * x[j][layout.successors][:, :, :, None]
+        here = np.arange(x.shape[1])
+        both[here, here] = layout.parted(value)
+        return both
+
+    # -- two together ------------------------------------------------------------------------------------------
+
+    def joint(self, i: int, j: int, c: Floats, held: Callable[[int, int], Floats]) -> Source:
+        """What one step adds to c_ij, given one-branch moments ``c`` and the c_kl of lower order."""
+        layout, powers = self.layout, self.powers
+        states = c.shape[1]
+        cross, same = np.zeros((states, states)), self.branch(i + j, c, i + j, layout.ties)
+        for k in range(i + 1):
+            for m in range(j + 1):
+                if k + m in (1, i + j):
+                    continue  # means vanish about the values, and c_ij itself is the unknown
+                factor = math.comb(i, k) * math.comb(j, m) * layout.discount ** (k + m)
+                left, right, C = powers[i - k], powers[j - m], held(k, m)
+                cross += factor * np.asarray(_weighted(layout.kernel, layout.steps, left, right, C))
+                same += factor * layout.parted(left[:, :, :, None] * right[:, :, None, :] * C[layout.both])
+        return _source(layout, same, cross)
+
+
+def _source(layout: Layout, same: Floats, cross: Floats) -> Source:
+    luck = np.zeros((layout.groups, len(same)))
+    return Source(on_device(luck), on_device(same), on_device(cross))

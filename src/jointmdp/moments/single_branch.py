@@ -1,0 +1,90 @@
+"""The two linear solves on the host: the mean, and the variance of one branch."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+import scipy.sparse.csgraph
+import scipy.sparse.linalg
+
+from jointmdp.arrays import Floats
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.moments.transition_kernels import policy_kernel, shifted_rewards
+
+# Sparse elimination works within the bandwidth. Where that is a large part of the matrix, as in random graphs, it fills
+# in and dense elimination is faster.
+DENSE_BANDWIDTH = 0.25
+LONG_RUN = 1 - 1e-7  # discount whose occupancy stands for the long run
+
+
+Solver = Callable[[Floats], Floats]
+
+
+class SingleBranch(NamedTuple):
+    """Mean and variance of one branch, with the means stored relative to `offset`."""
+
+    mean: Floats  # [S, A], m − offset
+    variance: Floats  # [S], B(s) = Var Z(s, A)
+    offset: float
+    shift: float  # (1−γ)·offset, what the rewards lose
+    kernel: sp.csr_array  # [S, S] the policy's P
+    solve: Solver  # (I − γP)⁻¹
+    solve_squared: Solver  # (I − γ²P)⁻¹
+
+
+def solve_single_branch(model: JointMDP, policy: Floats) -> SingleBranch:
+    """v = r̄ + γPv and B = u + Σ_a π Var_w b + γ²PB.
+
+    Covariances see the value function only up to a constant. Working with values relative to their long-run mean
+    keeps digits at γ near 1, where values are large and nearly equal.
+    """
+    p, n, g = model.probabilities, model.successors, model.discount
+    kernel = policy_kernel(model, policy)
+    is_dense = fills_in(kernel)
+    solve = discounted_solver(kernel, g, is_dense)
+    v = solve(_policy_mean(model, policy, shifted_rewards(model)))
+    # Long-run average: where branches end up, relative values are then near zero and so is their rounding.
+    size = model.num_states
+    occupancy = discounted_solver(kernel.T.tocsr(), LONG_RUN, is_dense)(np.full(size, 1 / size))
+    shift = float((1 - g) * (occupancy @ v) / occupancy.sum())
+    relative = shifted_rewards(model, shift)
+    reward = _policy_mean(model, policy, relative)
+    offset = shift / (1 - g)
+    h = v - offset
+    for _ in range(2):
+        h = h + solve(reward + g * (kernel @ h) - h)
+
+    b = relative + g * h[n]
+    mean = np.einsum("sw,swa->sa", p, b)
+    spread = np.einsum("sw,swa->sa", p, (b - mean[:, None, :]) ** 2)
+    centre = np.sum(policy * mean, axis=1, keepdims=True)
+    added = np.sum(policy * ((mean - centre) ** 2 + spread), axis=1)
+    solve_squared = discounted_solver(kernel, g**2, is_dense)
+    variance = solve_squared(added)
+    variance = variance + solve_squared(added + g**2 * (kernel @ variance) - variance)
+    return SingleBranch(mean, np.maximum(variance, 0.0), offset, shift, kernel, solve, solve_squared)
+
+
+def _policy_mean(model: JointMDP, policy: Floats, table: Floats) -> Floats:
+    """Σ_w p(w|s) Σ_a π(a|s) f(s,w,a), ``[S]``."""
+    return np.einsum("sw,swa,sa->s", model.probabilities, table, policy, optimize=True)
+
+
+def fills_in(kernel: sp.csr_array) -> bool:
+    """Whether elimination would make the matrix dense, judged by its bandwidth in a good order."""
+    order = scipy.sparse.csgraph.reverse_cuthill_mckee(kernel)
+    position = np.argsort(order)
+    rows, columns = kernel.nonzero()
+    return bool(np.max(np.abs(position[rows] - position[columns])) > DENSE_BANDWIDTH * kernel.shape[0])
+
+
+def discounted_solver(kernel: sp.csr_array, factor: float, is_dense: bool) -> Solver:
+    """``x ↦ (I − factor·P)⁻¹ x``, factorised once."""
+    size = kernel.shape[0]
+    if is_dense:
+        factors = scipy.linalg.lu_factor(np.eye(size) - factor * kernel.toarray())
+        return lambda right: scipy.linalg.lu_solve(factors, right)
+    matrix = sp.eye_array(size, format="csc") - factor * kernel.tocsc()
+    return scipy.sparse.linalg.splu(matrix.tocsc()).solve

@@ -1,0 +1,79 @@
+"""Replications in portions: how pair simulation is cut into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from jointmdp import checks
+from jointmdp.checks import Sharing
+from jointmdp.executors.interface import Executor, Serial
+from jointmdp.montecarlo.query_engine import Replications, Sampler
+from jointmdp.progress import Meter
+
+TASKS = 128  # about how many a simulation is cut into: enough for dozens of workers, few enough to cost nothing
+LARGEST = 1024  # replications, so that early stops, progress and retries of long simulations stay cheap
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Replications `first`, …, ``first + count − 1``."""
+
+    first: int
+    count: int
+    sharing: Sharing
+
+    def __repr__(self) -> str:
+        return f"replications {self.first} to {self.first + self.count - 1}"
+
+
+class Sampled:
+    """A sampler as a function of portions."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+
+    def __call__(self, portion: Portion) -> Replications:
+        return self.sampler(portion.first, portion.count, portion.sharing)
+
+
+def portions_of(first: int, count: int, sharing: Sharing, unit: int = 1) -> Iterator[Portion]:
+    """``first, …, first + count − 1`` cut at multiples of a size that depends on `count` and `unit` alone.
+
+    A sampler that makes whole blocks of `unit` replications is asked for whole blocks.
+    """
+    wanted = min(LARGEST, 2 ** max(0, (count // TASKS).bit_length() - 1))
+    size, last = unit * max(1, wanted // unit), first + count
+    while first < last:
+        end = min(last, (first // size + 1) * size)
+        yield Portion(first, end - first, sharing)
+        first = end
+
+
+def samples(
+    sampler: Sampler, first: int, count: int, sharing: Sharing, executor: Executor | None = None, *, title: str = ""
+) -> Iterator[Replications]:
+    """Replications `first`, …, ``first + count − 1``, portion by portion in order; whoever stops early wastes few.
+
+    With a `title` a progress bar shows the portions that all workers have done.
+    """
+    count = checks.as_count("count", count)
+    cut = list(portions_of(checks.as_count("first", first, 0), count, sharing, getattr(sampler, "portion", 1)))
+    with Meter(title) as meter:
+
+        def progress(done: int) -> None:
+            if title:
+                made = min(count, round(done / len(cut) * count))
+                meter.update(done / len(cut), f"{made:,} of {count:,}")
+
+        yield from (executor or Serial()).map(Sampled(sampler), cut, progress=progress)
+
+
+def sample(
+    sampler: Sampler, first: int, count: int, sharing: Sharing, executor: Executor | None = None, *, title: str = ""
+) -> Replications:
+    """All of `samples` in one, bit for bit ``sampler(first, count, sharing)``."""
+    parts = samples(sampler, first, count, sharing, executor, title=title)
+    return Replications(*(np.concatenate(part) for part in zip(*parts, strict=True)))

@@ -1,0 +1,371 @@
+"""Any Gymnasium environment as a simulator: several actions from one state, under the same luck.
+
+Three things make an environment a simulator: its state can be brought back (`keepers`), all its randomness comes from
+the noise that a step is given (`streams`), and the end of an episode absorbs.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jointmdp import checks
+from jointmdp.checks import Sharing
+from jointmdp.errors import ModelError
+from jointmdp.intervals import Interval
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, default_action_names
+
+try:
+    import gymnasium
+except ImportError as error:
+    raise ImportError(
+        "GymnasiumSimulator needs gymnasium, which is not installed: pip install 'jointmdp[gymnasium]'"
+    ) from error
+
+from gymnasium import Env, spaces
+
+from jointmdp.simulators.gymnasium.copy_trials import explored, fault_of_copies
+from jointmdp.simulators.gymnasium.known_states import PhysicsState, TableState, is_physics, is_stock_table, model_bytes
+from jointmdp.simulators.gymnasium.random_streams import PlainLuck, named
+from jointmdp.simulators.gymnasium.state_keepers import Arrival, CopyKeeper, Keeper, LiveKeeper, ReplayKeeper
+from jointmdp.simulators.gymnasium.wrapper_stack import constants, copied, copied_value, levels, taken_over
+
+Kind = Literal["table", "mujoco", "copy", "replay", "hooks"]
+
+# The names that the environments' own pages give to their actions, by class.
+ACTION_NAMES: dict[str, tuple[str, ...]] = {
+    "AcrobotEnv": ("torque −1", "no torque", "torque +1"),
+    "BlackjackEnv": ("stick", "hit"),
+    "CarRacing": ("nothing", "steer right", "steer left", "gas", "brake"),
+    "CartPoleEnv": ("left", "right"),
+    "CliffWalkingEnv": ("up", "right", "down", "left"),
+    "FrozenLakeEnv": ("left", "down", "right", "up"),
+    "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
+    "MountainCarEnv": ("left", "coast", "right"),
+    "TaxiEnv": ("south", "north", "east", "west", "pick up", "drop off"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnvState:
+    """A moment of an environment: what brings it back, and what it showed when it was reached."""
+
+    kept: Any = field(repr=False)
+    observation: Any
+    is_over: bool
+    available: tuple[int, ...] | None = field(default=None, repr=False)
+    """The actions that the environment's mask allows; None where it gives no mask."""
+
+
+class GymnasiumSimulator(Simulator):
+    """A Gymnasium environment that can be asked what several actions bring in one state under the same luck.
+
+    Args:
+        env: an environment, wrapped or not, or its id. The simulator takes it over: do not step it yourself.
+        settings: what `gymnasium.make` is given beside the id.
+        get_state, set_state: your own way to read and write the state, ``get_state(env) -> value`` and
+            ``set_state(env, value)``. The state of wrappers (a time limit's count) travels by itself.
+        identity: equal values for states that are the same, as a function of what ``get_state`` returns; without
+            hooks, of the environment in that state. By default a hash of all there is.
+        streams: the names of the random generators that every step is to re-seed, as attributes of the environment,
+            ``["np_random", "arrivals.rng"]``; by default all that are found. ``np_random`` is always among them.
+        time_limit: whether Gymnasium's time limit ends the episode; without it the limit is taken away.
+        state: how the state is kept; by default the first that works:
+
+            - ``"table"``: the state number of Gymnasium's own toy-text environments;
+            - ``"mujoco"``: a copy of the physics;
+            - ``"copy"``: a deep copy of the environment, tried out before it is used;
+            - ``"replay"``: the history since the start, replayed whenever the state is brought back. The cost of a step
+              then grows with its time, and states are the same only if their histories are.
+
+        action_names: one name for each numbered action.
+        discount, sharing, reward_bounds: see `Simulator`.
+    """
+
+    def __init__(
+        self,
+        env: Env[Any, Any] | str,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        get_state: Callable[[Any], Any] | None = None,
+        set_state: Callable[[Any, Any], None] | None = None,
+        identity: Callable[[Any], Hashable] | None = None,
+        streams: Iterable[str] | None = None,
+        time_limit: bool = True,
+        discount: float = 1.0,
+        sharing: Sharing = "time",
+        reward_bounds: tuple[float, float] | None = None,
+        state: Kind | None = None,
+        action_names: Sequence[Any] | None = None,
+    ) -> None:
+        made = _make(env, settings)
+        self.name = made.spec.id if isinstance(made, Env) and made.spec is not None else type(made).__name__
+        self.discount, self.sharing = checks.as_discount(discount), checks.as_sharing(sharing)
+        self.env = taken_over(made, time_limit)
+        self._identity = identity
+        self._space = self.env.action_space
+        self._read_actions(action_names)
+        with warnings.catch_warnings():
+            # What an environment grumbles about when it is tried out was not asked for.
+            warnings.simplefilter("ignore")
+            # Tried out on a copy where there is one, since some wrappers keep a memory of earlier episodes.
+            self._origin = _attempt(lambda: copy.deepcopy(self.env))
+            scratch = _attempt(lambda: copied(self.env, constants(self.env))) or self.env
+            found, self._first_trial = explored(scratch, self._draw)
+            self._streams = found if streams is None else named(scratch, streams)
+            self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch)
+            del self._first_trial
+        if reward_bounds is not None:
+            self.reward_bounds = Interval(*map(float, reward_bounds))
+        elif self._table is not None and len(levels(self.env)) == 1 + _count_limits(self.env):
+            self.reward_bounds = self._table.reward_bounds
+
+    @classmethod
+    def make(cls, id: str, **settings: Any) -> GymnasiumSimulator:
+        """The simulator of ``gymnasium.make(id, **settings)``."""
+        return cls(id, settings=settings)
+
+    # -- the protocol --------------------------------------------------------------------------------------------
+
+    def start(self, noise: Noise) -> EnvState:
+        """A reset with all streams started from the noise."""
+        return self._arrived(self._keeper.start(noise))
+
+    def step(self, state: EnvState, action: Action, noise: Noise) -> Outcome:
+        """The environment's own step, brought to `state` first, with all streams started from the noise."""
+        found = self._keeper.step(state.kept, self._as_action(action), noise)
+        return Outcome(found.reward, self._arrived(found))
+
+    def observe(self, state: EnvState) -> Any:
+        """What the environment returned when it came there."""
+        return state.observation
+
+    def is_over(self, state: EnvState) -> bool:
+        """Whether the episode was terminated or, at a time limit, truncated."""
+        return state.is_over
+
+    def identity(self, state: EnvState) -> Hashable:
+        """The user's, or a hash of all that is kept of the state."""
+        if self._identity is not None:
+            kept = state.kept
+            # The end of an episode is the end, however it looks from inside.
+            return self._identity(kept[0] if isinstance(self._keeper, LiveKeeper) else kept), state.is_over
+        # Sensors may be noisy: a policy that saw something else goes on otherwise. A table shows its state.
+        seen = None if self._table is not None else fingerprint(state.observation)
+        return self._keeper.identity(state.kept), state.is_over, seen
+
+    def available(self, state: EnvState) -> Sequence[Action]:
+        """All actions, or those that the environment's ``action_mask`` advises."""
+        if state.available is not None:
+            return state.available
+        return super().available(state)
+
+    def action_index(self, action: Action, state: EnvState | None = None) -> Action:
+        """A mask says which actions the environment advises, not which it can take: Taxi masks what would fail."""
+        return super().action_index(action)
+
+    def snapshot(self, state: Any) -> EnvState:
+        """A snapshot, or the number of a state of a table."""
+        if isinstance(state, EnvState):
+            return state
+        if self._table is not None and isinstance(state, int | np.integer):
+            return self.at(int(state))
+        raise ModelError(
+            f"{state!r} is no state of {self.name}: give what reset(seed), walk(policy, steps) or a query returned"
+            + (", or the number of a state" if self._table is not None else "")
+        )
+
+    # -- beside the protocol -------------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the random streams that every step re-seeds."""
+        return self._streams.names
+
+    @property
+    def state_kind(self) -> str:
+        """How the state is kept; `state_reason` says why so."""
+        return self._keeper.kind
+
+    def at(self, state: int) -> EnvState:
+        """A state of a table by its number, at the start of an episode."""
+        if self._table is None or not isinstance(self._keeper, LiveKeeper):
+            raise ModelError(f"the states of {self.name} have no numbers (they are kept by {self.state_kind})")
+        number = self._table.index(state)
+        self._keeper.start(Noise("at"))
+        inner: Any = self.env.unwrapped
+        inner.s = number
+        mask = getattr(inner, "action_mask", None)
+        info = {"action_mask": mask(number)} if callable(mask) else {}
+        is_over = self._table.is_terminal(number)
+        observation = number if len(levels(self.env)) == 1 + _count_limits(self.env) else self._observed(number)
+        return self._arrived(Arrival(self._keeper.capture(), observation, 0.0, is_over, info))
+
+    def plain_step(self, state: EnvState, action: Action, rng: np.random.Generator) -> Outcome:
+        """A step with ordinary generators, as the environment takes it for somebody who steps it by hand."""
+        luck = PlainLuck(int(rng.integers(2**63)))
+        found = self._keeper.step(state.kept, self._as_action(action), luck)
+        return Outcome(found.reward, self._arrived(found))
+
+    def random_action(self, rng: np.random.Generator) -> Action:
+        """An action drawn uniformly from the action space, with the generator given and not the space's own."""
+        if self.action_names is not None:
+            return int(rng.integers(len(self.action_names)))
+        if isinstance(self._space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+            own: spaces.Space[Any] = copy.copy(self._space)
+            own._np_random = rng
+        else:
+            own = copy.deepcopy(self._space)
+            own.seed(int(rng.integers(2**31)))
+        return own.sample()
+
+    def __repr__(self) -> str:
+        return f"GymnasiumSimulator({self.name}, state by {self.state_kind}, streams {', '.join(self.streams)})"
+
+    # -- actions -------------------------------------------------------------------------------------------------
+
+    def _read_actions(self, names: Sequence[Any] | None) -> None:
+        if not isinstance(self._space, spaces.Discrete):
+            if names is not None:
+                raise ModelError(f"action_names are for numbered actions, but those of {self.name} are {self._space}")
+            return
+        count = int(self._space.n)
+        known = ACTION_NAMES.get(type(self.env.unwrapped).__name__, ())
+        meanings = getattr(self.env.unwrapped, "get_action_meanings", None)
+        if callable(meanings):
+            known = tuple(str(word).lower() for word in meanings())
+        given = checks.as_names("action", names, count)
+        self.action_names = given or (known if len(known) == count else default_action_names(count))
+
+    def _as_action(self, action: Action) -> Any:
+        """An action as the environment takes it, in a value that it may change."""
+        space = self._space
+        if isinstance(space, spaces.Discrete):
+            return int(action) + int(space.start)
+        if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+            found: NDArray[Any] = np.array(action, dtype=space.dtype)
+            if found.shape != space.shape:
+                raise ModelError(f"the action {action!r} has shape {found.shape}; {self.name} takes {space.shape}")
+            return found
+        return copy.deepcopy(action)
+
+    def _arrived(self, found: Arrival) -> EnvState:
+        allowed = None if found.is_over else self._allowed(found.info)
+        return EnvState(found.kept, found.observation, found.is_over, allowed)
+
+    def _allowed(self, info: dict[str, Any]) -> tuple[int, ...] | None:
+        """The actions of the mask in ``info``; None where there is no mask, or nothing in it."""
+        mask = info.get("action_mask")
+        if mask is None or self.action_names is None:
+            return None
+        return tuple(np.flatnonzero(np.asarray(mask)).tolist()) or None
+
+    def _observed(self, observation: Any) -> Any:
+        """What the observation wrappers make of an observation of the environment inside."""
+        for level in levels(self.env)[1:]:
+            if isinstance(level, gymnasium.ObservationWrapper):
+                observation = level.observation(observation)
+        return copied_value(observation, {})
+
+    # -- finding out how -----------------------------------------------------------------------------------------
+
+    def _draw(self, rng: np.random.Generator, info: dict[str, Any]) -> Any:
+        """A random action for trying out, among those that the mask allows."""
+        allowed = self._allowed(info)
+        return self._as_action(self.random_action(rng) if allowed is None else rng.choice(allowed))
+
+    def _choose_keeper(self, state: Kind | None, get: Any, put: Any, scratch: Env[Any, Any]) -> tuple[Keeper, str]:
+        self._table: TableState | None = None
+        if (get is None) != (put is None):
+            raise ModelError("get_state and set_state belong together; give both or neither")
+        kind, reason = state, "as asked for"
+        if state is None:
+            kind, reason = self._automatic(get is not None, scratch)
+        elif state not in get_args(Kind):
+            raise ModelError(f"state is {state!r}; it must be one of {', '.join(map(repr, get_args(Kind)))}")
+        if (kind == "hooks") != (get is not None):
+            raise ModelError('state="hooks" goes with get_state and set_state, and no other state does')
+        if kind == "table":
+            self._table = TableState(scratch)
+            return self._live(kind, self._table.get, self._table.put, self._table.name), reason
+        if kind == "mujoco":
+            if not is_physics(self.env):
+                raise ModelError(f'{self.name} is no MuJoCo environment of Gymnasium\'s; state="mujoco" needs one')
+            physics = PhysicsState(self.env)
+            return self._live(kind, physics.get, physics.put, physics.name), reason
+        if kind == "hooks":
+            return self._live(kind, lambda env: _own(get(env)), lambda env, value: put(env, _own(value))), reason
+        if kind == "copy":
+            return CopyKeeper(self.env, self._streams), reason
+        return ReplayKeeper(self.env, self._streams, self._factory()), reason
+
+    def _live(self, kind: str, get: Any, put: Any, name: Any = fingerprint) -> LiveKeeper:
+        return LiveKeeper(self.env, self._streams, kind, get, put, name)
+
+    def _automatic(self, has_hooks: bool, scratch: Env[Any, Any]) -> tuple[Kind, str]:
+        """The first way of keeping the state that works, and why it was taken."""
+        if has_hooks:
+            return "hooks", "get_state and set_state are given"
+        if is_stock_table(self.env):
+            return "table", "a toy-text environment's state is its number"
+        if is_physics(self.env):
+            models = set()
+            for seed in range(2):
+                scratch.reset(seed=seed)
+                models.add(model_bytes(scratch.unwrapped.model))  # type: ignore[attr-defined]
+            if len(models) == 1:
+                return "mujoco", "the physics of a MuJoCo environment can be copied"
+        fault = fault_of_copies(CopyKeeper(self.env, self._streams), self._draw)
+        if fault is None:
+            return "copy", "a deep copy behaves like the original"
+        return "replay", f"a deep copy does not serve: {fault}"
+
+    def _factory(self) -> Callable[[], Env[Any, Any]] | None:
+        """A maker of further environments like this one, where its class says how and the first one behaves so."""
+        origin = self._origin
+        if origin is None or not isinstance(self.env.unwrapped, gymnasium.utils.EzPickle):
+            return None
+        trial = _attempt(lambda: explored(copy.deepcopy(origin), self._draw)[1])
+        return (lambda: copy.deepcopy(origin)) if trial == self._first_trial else None
+
+
+def _make(env: Env[Any, Any] | str, settings: Mapping[str, Any] | None) -> Any:
+    if not isinstance(env, str):
+        if settings is not None:
+            raise ModelError("settings are for environments given by their id; this one is made already")
+        return env
+    try:
+        with warnings.catch_warnings():
+            # Importing Box2D warns of its binding's age; made an error, that warning crashes the interpreter.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return gymnasium.make(env, disable_env_checker=True, **(settings or {}))
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        raise ModelError(f"gymnasium does not make {env!r}: {error}") from error
+
+
+def _attempt(call: Callable[[], Any]) -> Any:
+    """What a call returns; None if it fails, as copying may in any way that an environment's author left open."""
+    try:
+        return call()
+    except Exception:
+        return None
+
+
+def _count_limits(env: Env[Any, Any]) -> int:
+    return sum(isinstance(level, gymnasium.wrappers.TimeLimit) for level in levels(env))
+
+
+def _own(value: Any) -> Any:
+    """A user's state as a value of our own; what cannot be copied (a handle of another language) as it is."""
+    try:
+        return copied_value(value, {})
+    except TypeError:
+        return value

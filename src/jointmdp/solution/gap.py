@@ -1,0 +1,294 @@
+"""The gap between two actions: what one would have brought more than the other, under the same luck."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+from jointmdp import bounds, checks
+from jointmdp.arrays import UNIT
+from jointmdp.errors import ModelError
+from jointmdp.intervals import Interval
+
+if TYPE_CHECKING:
+    from jointmdp.law.gap_law import GapLaw
+    from jointmdp.law.solution_laws import Laws
+
+TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviations, that are asked for by default
+QUANTILE_TOLERANCE = 0.1  # a quantile is as hard to find as the law is flat there
+MEMORY_LIMIT = 2 * 2**30  # bytes that a law may take by default
+NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the independent one counts as gone
+
+
+class ReplicationsNeeded(NamedTuple):
+    """How many simulated pairs are needed when branches share their luck as the model says, and when they do not."""
+
+    paired: float  # a whole number, or infinity
+    unpaired: float
+
+    @property
+    def saved(self) -> float:
+        """How many times fewer replications sharing needs."""
+        return self.unpaired / self.paired
+
+
+@dataclass(frozen=True)
+class Gap:
+    """``G = Z(state, action) − Z(state, other)``: positive when `action` brings more."""
+
+    state: str
+    action: str
+    other: str
+    mean: float
+    variance: float
+    independent_variance: float
+    """Variance if the two returns were independent: the sum of their variances."""
+    mean_error: float
+    """Guaranteed bound on the error of `mean`."""
+    variance_error: float
+    """Guaranteed bound on the error of `variance`."""
+    higher: tuple[float, ...] = field(default=(), repr=False)
+    """Central moments of order 3, 4, … up to the order evaluated."""
+    higher_errors: tuple[float, ...] = field(default=(), repr=False)
+    """Guaranteed bounds on their errors."""
+    place: tuple[Laws, tuple[int, int, int]] | None = field(default=None, repr=False, compare=False)
+    """Where the law is to be had: the laws of the solution, and state, action and other by index."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Gap({self.action} − {self.other} in {self.state}: {self.mean:.6g} ± {self.std:.6g}, "
+            f"independent ± {math.sqrt(self.independent_variance):.6g})"
+        )
+
+    @property
+    def std(self) -> float:
+        """Standard deviation."""
+        return math.sqrt(self.variance)
+
+    @property
+    def variance_reduction(self) -> float:
+        """How many times smaller shared luck makes the variance; infinite when it certainly removes all of it."""
+        if self.independent_variance <= self.variance_error or self.variance == self.independent_variance == 0:
+            return math.nan
+        if self.variance <= self.variance_error <= NEGLIGIBLE * self.independent_variance:
+            return math.inf
+        return self.independent_variance / self.variance if self.variance > 0 else math.nan
+
+    # -- moments -----------------------------------------------------------------------------------------------
+
+    @property
+    def order(self) -> int:
+        """The highest order of moments held."""
+        return 2 + len(self.higher)
+
+    def central_moment(self, k: int) -> float:
+        """E[(G − E G)ᵏ], for k up to the order evaluated."""
+        return (1.0, 0.0, self.variance, *self.higher)[self._checked(k)]
+
+    def central_moment_error(self, k: int) -> float:
+        """Guaranteed bound on the error of `central_moment`."""
+        return (0.0, 0.0, self.variance_error, *self.higher_errors)[self._checked(k)]
+
+    def moment(self, k: int) -> float:
+        """E[Gᵏ], for k up to the order evaluated."""
+        k = self._checked(k)
+        return sum(math.comb(k, i) * self.mean ** (k - i) * self.central_moment(i) for i in range(k + 1) if i != 1)
+
+    def moment_error(self, k: int) -> float:
+        """Guaranteed bound on the error of `moment`."""
+        k = self._checked(k)
+        if k < 2:
+            return self.mean_error if k == 1 else 0.0
+        size, total = abs(self.mean) + self.mean_error, 0.0
+        for i in range(k + 1):
+            if i == 1:
+                continue  # the first central moment is zero
+            p, central = k - i, abs(self.central_moment(i))
+            moved = p * self.mean_error * size ** (p - 1) if p > 0 else 0.0
+            error = moved * (central + self.central_moment_error(i)) + size**p * self.central_moment_error(i)
+            total += math.comb(k, i) * (error + (4 * k + 8) * UNIT * size**p * central)
+        return total
+
+    @property
+    def skewness(self) -> float:
+        """E(G−μ)³ / σ³; not a number where the variance is not certainly positive."""
+        third = self.central_moment(3)
+        return third / self.variance**1.5 if self.variance > self.variance_error else math.nan
+
+    @property
+    def excess_kurtosis(self) -> float:
+        """E(G−μ)⁴ / σ⁴ − 3, zero for a normal law; not a number where the variance is not certainly positive."""
+        fourth = self.central_moment(4)
+        return fourth / self.variance**2 - 3 if self.variance > self.variance_error else math.nan
+
+    def _checked(self, k: int) -> int:
+        k = checks.as_count("k", k, least=0)
+        if k > self.order:
+            raise ModelError(
+                f"moment {k} asked for, but the solution holds moments up to order {self.order}; "
+                f"evaluate(..., order={k}) computes it"
+            )
+        return k
+
+    # -- guaranteed statements: the moments' certified errors are given away on the safe side ------------------
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether the gap is certainly zero: an action against itself."""
+        return self.action == self.other
+
+    @property
+    def inferiority_bound(self) -> float:
+        """Cantelli's bound on P(G ≤ 0); 1 when the mean is not certainly positive."""
+        return bounds.cantelli(self.mean - self.mean_error, self.variance + self.variance_error)
+
+    def superiority(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
+        """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be."""
+        return self._sign(lambda law: law.superiority, lambda known: _not(known.cdf(0.0)), tolerance, memory_limit, 0.0)
+
+    def tie(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
+        """P(G = 0)."""
+        return self._sign(
+            lambda law: law.tie,
+            lambda known: Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower)),
+            tolerance,
+            memory_limit,
+            1.0,
+        )
+
+    def inferiority(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
+        """P(G < 0)."""
+        return self._sign(lambda law: law.inferiority, lambda known: known.cdf_left(0.0), tolerance, memory_limit, 0.0)
+
+    def quantile(
+        self, q: float, *, tolerance: float = QUANTILE_TOLERANCE, memory_limit: int = MEMORY_LIMIT
+    ) -> Interval:
+        """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
+        q = checks.as_fraction("q", q)
+        return self._amount(lambda known: known.quantile(q), tolerance, memory_limit, f"quantile {q}")
+
+    def cvar(self, alpha: float, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
+        """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
+        alpha = checks.as_fraction("alpha", alpha)
+        return self._amount(lambda known: known.cvar(alpha), tolerance, memory_limit, f"cvar {alpha}")
+
+    def law(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> GapLaw:
+        """The certified law of G.
+
+        Its grid is refined until the probabilities of the three signs are known to within `tolerance`, and the means
+        of the lowest and of the highest 5 % to within `tolerance` standard deviations, or until it fills
+        `memory_limit` bytes or refining does not help; the law says what was reached.
+        """
+        if self.is_identical:
+            raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
+        if self.place is None:
+            raise ModelError("this gap does not know the model that it belongs to; take gaps from a solution")
+        scale = self._scale
+
+        def width(law: GapLaw) -> float:
+            tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
+            return max(law.superiority.width, law.tie.width, tails / scale)
+
+        laws, where = self.place
+        return laws.gap_law(*where, width, _as_tolerance(tolerance), _as_bytes(memory_limit), "law")
+
+    def moment_bounds(
+        self, support: tuple[float, float] | None = None, *, order: int | None = None
+    ) -> bounds.MomentBounds:
+        """What the moments alone (up to `order`) say of G, their certified errors given away on the safe side."""
+        orders = range(2, 1 + (self.order if order is None else self._checked(order)))
+        central = [0.0, *(self.central_moment(k) for k in orders)]
+        errors = [self.mean_error, *(self._recentred_error(k) for k in orders)]
+        return bounds.MomentBounds(central, support, centre=self.mean, errors=errors)
+
+    def _recentred_error(self, k: int) -> float:
+        """The error of the k-th moment about the computed mean, which is off the true one by up to `mean_error`."""
+        sizes = [abs(self.central_moment(i)) + self.central_moment_error(i) for i in range(k)]
+        moved = sum(math.comb(k, i) * self.mean_error ** (k - i) * sizes[i] for i in range(k))
+        return self.central_moment_error(k) + moved
+
+    def _sign(
+        self,
+        of_law: Callable[[GapLaw], Interval],
+        of_moments: Callable[[bounds.MomentBounds], Interval],
+        tolerance: float,
+        memory_limit: int,
+        if_identical: float,
+    ) -> Interval:
+        tolerance, memory_limit = _as_tolerance(tolerance), _as_bytes(memory_limit)
+        if self.is_identical:
+            return Interval(if_identical, if_identical)
+        found = of_moments(self.moment_bounds())
+        law = None
+        if found.width > tolerance:
+            law = self._law(lambda law: of_law(law).width, tolerance, memory_limit, "signs")
+        return found if law is None else found & of_law(law) & of_moments(self.moment_bounds(law.support))
+
+    def _amount(
+        self, of: Callable[[GapLaw | bounds.MomentBounds], Interval], tolerance: float, memory_limit: int, question: str
+    ) -> Interval:
+        tolerance, memory_limit = _as_tolerance(tolerance) * self._scale, _as_bytes(memory_limit)
+        if self.is_identical:
+            return Interval(0.0, 0.0)
+        found = of(self.moment_bounds())
+        law = None
+        if found.width > tolerance:
+            law = self._law(lambda law: of(law).width, tolerance, memory_limit, question)
+        return found if law is None else found & of(law) & of(self.moment_bounds(law.support))
+
+    @property
+    def _scale(self) -> float:
+        """What amounts are measured in: the standard deviation, or what cannot be told from it where there is none."""
+        least = self.mean_error + math.sqrt(self.variance_error) + NEGLIGIBLE * abs(self.mean)
+        return max(self.std, least, sys.float_info.min)
+
+    def _law(
+        self, width: Callable[[GapLaw], float], tolerance: float, memory_limit: int, question: str
+    ) -> GapLaw | None:
+        """The law, or None where there is none or not even its coarsest grid fits."""
+        if self.place is None:
+            return None
+        laws, where = self.place
+        fits = laws.fits(*where, memory_limit)
+        return laws.gap_law(*where, width, tolerance, memory_limit, question) if fits else None
+
+    # -- planning a simulation ---------------------------------------------------------------------------------
+
+    def replications(self, half_width: float, confidence: float = 0.95) -> ReplicationsNeeded:
+        """Pairs needed for a confidence interval of the mean gap of this half width (normal approximation)."""
+        half_width = checks.as_positive("half_width", half_width)
+        z = NormalDist().inv_cdf((1 + checks.as_fraction("confidence", confidence)) / 2)
+        return self._plan(z / half_width)
+
+    def replications_to_select(self, probability: float = 0.95) -> ReplicationsNeeded:
+        """Pairs needed for the better action to have the higher sample mean with this probability.
+
+        Normal approximation; infinite when the two means cannot be told apart at all.
+        """
+        probability = checks.as_fraction("probability", probability)
+        if probability <= 0.5:
+            raise ModelError(f"probability is {probability:g}; tossing a coin selects correctly with 0.5")
+        if abs(self.mean) <= self.mean_error:
+            return ReplicationsNeeded(math.inf, math.inf)
+        return self._plan(NormalDist().inv_cdf(probability) / self.mean)
+
+    def _plan(self, per_std: float) -> ReplicationsNeeded:
+        roots = (per_std * math.sqrt(variance) for variance in (self.variance, self.independent_variance))
+        counts = [root * root for root in roots]
+        return ReplicationsNeeded(*(max(1, math.ceil(count)) if math.isfinite(count) else count for count in counts))
+
+
+def _as_tolerance(tolerance: float) -> float:
+    return checks.as_positive("tolerance", tolerance)
+
+
+def _as_bytes(memory_limit: int) -> int:
+    return checks.as_count("memory_limit", memory_limit)
+
+
+def _not(found: Interval) -> Interval:
+    return Interval(1 - found.upper, 1 - found.lower)

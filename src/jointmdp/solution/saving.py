@@ -1,0 +1,224 @@
+"""Models and solutions on disk: what `save` writes, `load` gives back bit for bit, or refuses with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jointmdp import checks
+from jointmdp.errors import ModelError, Status
+from jointmdp.files import sealed_archive
+from jointmdp.files.library_version import __version__
+from jointmdp.files.sealed_archive import Path
+from jointmdp.model.joint_mdp import JointMDP
+
+if TYPE_CHECKING:
+    from jointmdp.solution.solution import Solution
+
+# The arrays of each kind of file, with their axes: S, W and A are the model's, P is S or 1 where no pairs are held,
+# H is the length of the history, Q counts the four numbers of a certificate, N the orders from 0 and M those from 2.
+MODEL = {"probabilities": "SW", "rewards": "SWA", "successors": "SWA", "available": "SA"}
+ANSWER = {
+    "policy": "SA",
+    "mean": "SA",
+    "certificate": "Q",
+    "mean_errors": "SA",
+    "covariance_shares": "SA",
+    "history": "H",
+}
+MOMENTS = {
+    "state": {"shifted_rewards": "SWA", "state_mean": "S", "state_covariance": "PP", "branch_variance": "S"},
+    "pair": {"second_moment": "SASA"},
+}
+HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NS"}  # where the order is above 2
+CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
+
+MODEL_KEYS = {"format", "version", "library", "kind", "discount", "sharing", "state_names", "action_names"}
+ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon"}
+
+
+def save(thing: JointMDP | Solution, path: Path) -> None:
+    """Write a model or a solution to `path`; a file that is there is replaced in one step, or not at all.
+
+    No suffix is added. The file is a zip of ``.npy`` arrays that ``numpy.load`` opens too.
+
+    Raises:
+        ModelError: the file cannot be written, or `thing` is neither a model nor a solution.
+    """
+    if isinstance(thing, JointMDP):
+        sealed_archive.write(path, *_model_parts(thing, "model"))
+        return
+    from jointmdp.solution.solution import Solution  # here, because it takes JAX along
+
+    if not isinstance(thing, Solution):
+        raise ModelError(f"only a JointMDP or a Solution can be saved, not {type(thing).__name__}")
+    page, arrays = _model_parts(thing.model, "solution")
+    more, results = _answer_parts(thing)
+    sealed_archive.write(path, {**page, **more}, {**arrays, **results})
+
+
+def load(path: Path) -> JointMDP | Solution:
+    """The model or solution that `save` wrote to `path`.
+
+    Raises:
+        ModelError: the file is missing, unreadable, truncated, damaged, not a jointmdp file, of a newer version, or
+            does not hold a model that makes sense.
+    """
+    page, arrays = sealed_archive.read(path)
+    source = sealed_archive.named(path)
+    try:
+        kind = page.get("kind")
+        if kind not in ("model", "solution"):
+            raise ModelError(f"its kind is {kind!r}; known are 'model' and 'solution'")
+        _check_keys(page, MODEL_KEYS | (ANSWER_KEYS if kind == "solution" else set()))
+        if kind == "model":
+            _check_arrays(arrays, MODEL)
+            return _model(page, arrays)
+        return _answer(page, arrays)
+    except ModelError as error:
+        raise ModelError(f"cannot load {source!r}: {error}") from None
+    except RecursionError:  # an error message that quotes lists nested to the limit
+        raise ModelError(f"cannot load {source!r}: it is damaged: {sealed_archive.PAGE} is nested too deeply") from None
+    except MemoryError:
+        raise ModelError(f"cannot load {source!r}: it does not fit in memory") from None
+
+
+# -- models ----------------------------------------------------------------------------------------------------
+
+
+def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    page = {
+        "format": "jointmdp",
+        "version": 1,
+        "library": __version__,
+        "kind": kind,
+        "discount": model.discount,
+        "sharing": model.sharing,
+        "state_names": model.state_names,
+        "action_names": model.action_names,
+    }
+    return page, {
+        "probabilities": _plain(model.probabilities, "<f8"),
+        "rewards": _plain(model.rewards, "<f8"),
+        "successors": _plain(model.successors, "<i8"),
+        "available": _plain(model.available, "|b1"),
+    }
+
+
+def _model(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> JointMDP:
+    if not isinstance(page["discount"], float):
+        raise ModelError(f"its discount must be a number with a decimal point, not {type(page['discount']).__name__}")
+    return JointMDP(
+        discount=page["discount"],
+        sharing=page["sharing"],
+        state_names=_names(page["state_names"]),
+        action_names=_names(page["action_names"]),
+        **{name: arrays[name] for name in MODEL},
+    )
+
+
+def _names(names: Any) -> list[str] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ModelError("its names of states and actions must be lists of strings")
+    if len(set(names)) != len(names):
+        raise ModelError("its names of states or actions hold one name twice")
+    return names
+
+
+# -- solutions -------------------------------------------------------------------------------------------------
+
+
+def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    from jointmdp.moments.stored_moments import PairMoments, StateMoments
+
+    moments = solution.moments
+    if not isinstance(moments, StateMoments | PairMoments):
+        raise ModelError(f"solutions that hold their moments as {type(moments).__name__} cannot be saved")
+    page = {
+        "moments": "state" if isinstance(moments, StateMoments) else "pair",
+        "order": solution.order,
+        "status": solution.status.name,
+        "method": solution.method,
+        "steps": int(solution.steps),
+        "horizon": None if solution.horizon is None else int(solution.horizon),
+    }
+    certificate = solution.certificate
+    arrays = {
+        "policy": solution.policy,
+        "mean": moments.mean,
+        "certificate": np.array([getattr(certificate, name) for name in CERTIFIED]),
+        "mean_errors": certificate.mean_errors,
+        "covariance_shares": certificate.covariance_shares,
+        "history": solution.history,
+        **moments.parts(),
+    }
+    return page, {name: _plain(array, "<f8") for name, array in arrays.items()}
+
+
+def _answer(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Solution:
+    kind, status, horizon = page["moments"], page["status"], page["horizon"]
+    if kind not in ("state", "pair"):
+        raise ModelError(f"its moments are held by {kind!r}; known are 'state' and 'pair'")
+    if not isinstance(status, str) or status not in Status.__members__ or not isinstance(page["method"], str):
+        raise ModelError(f"its status {status!r} or method {page['method']!r} is unknown")
+    steps = checks.as_count("steps", page["steps"], least=0)
+    horizon = None if horizon is None else checks.as_count("horizon", horizon)
+    order = checks.as_count("order", page["order"], least=2)
+    if order > 2 and kind == "pair":
+        raise ModelError(f"its order is {order}; moments held on pairs of coordinates have order 2")
+    axes = {**MODEL, **ANSWER, **MOMENTS[kind], **(HIGHER if order > 2 else {})}
+    _check_arrays(arrays, axes)
+    model = _model(page, arrays)
+    sizes = {"S": model.num_states, "W": model.num_scenarios, "A": model.num_actions, "Q": len(CERTIFIED)}
+    sizes |= {"P": 1 if model.sharing == "none" else model.num_states, "H": arrays["history"].size}
+    sizes |= {"N": order + 1, "M": order - 1}
+    for name, letters in axes.items():
+        shape = tuple(sizes[letter] for letter in letters)
+        checks.check_shape(name, arrays[name], shape, f"[{', '.join(letters)}]")
+
+    # Only now, with everything checked, wait for JAX.
+    from jointmdp.model.policies import as_policy
+    from jointmdp.moments.certificates import Certificate
+    from jointmdp.moments.stored_moments import PairMoments, StateMoments
+    from jointmdp.solution.solution import Solution
+
+    policy = as_policy(model, arrays["policy"])
+    if kind == "state":
+        moments: StateMoments | PairMoments = StateMoments.restored(model, policy, arrays, order, horizon)
+    else:
+        moments = PairMoments(arrays["mean"], arrays["second_moment"])
+    numbers = dict(zip(CERTIFIED, arrays["certificate"].tolist(), strict=True))
+    certificate = Certificate(
+        **numbers, mean_errors=arrays["mean_errors"], covariance_shares=arrays["covariance_shares"]
+    )
+    return Solution(
+        model, policy, moments, certificate, Status[status], page["method"], steps, horizon, arrays["history"]
+    )
+
+
+# -- parts of both ---------------------------------------------------------------------------------------------
+
+
+def _plain(array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """The array as it lies in the file: C order, little-endian."""
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def _check_keys(page: dict[str, Any], expected: set[str]) -> None:
+    if page.keys() != expected:
+        odd = ", ".join(sorted(page.keys() ^ expected))
+        raise ModelError(f"it is damaged: {sealed_archive.PAGE} lacks or should not have {odd}")
+
+
+def _check_arrays(arrays: Mapping[str, NDArray[Any]], axes: Mapping[str, str]) -> None:
+    if list(arrays) != list(axes):
+        raise ModelError(f"it is damaged: it holds the arrays {', '.join(arrays)} instead of {', '.join(axes)}")
+    for name, letters in axes.items():
+        kinds = {"successors": "i", "available": "u"}.get(name, "f")
+        if arrays[name].dtype.kind != kinds or arrays[name].ndim != len(letters):
+            raise ModelError(f"it is damaged: {name} has {arrays[name].ndim} axes of {arrays[name].dtype}")

@@ -1,0 +1,301 @@
+"""The answer: joint moments of the returns of all actions, with a statement of how true they are."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jointmdp import checks
+from jointmdp.arrays import Floats
+from jointmdp.errors import ModelError, Status
+from jointmdp.law.solution_laws import Laws, Signs
+from jointmdp.model.joint_mdp import ActionLike, JointMDP, StateLike
+from jointmdp.moments.certificates import Certificate
+from jointmdp.moments.stored_moments import Held, StateMoments
+from jointmdp.solution.gap import MEMORY_LIMIT, TOLERANCE, Gap
+
+if TYPE_CHECKING:
+    import xarray
+
+    from jointmdp.solution.best_action import BestAction
+
+BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
+# A variance below this fraction of the largest, and below its own certified error, cannot be told from zero.
+ZERO_FRACTION = 1e-9
+
+
+def _check_blocks(states: int, actions: int) -> None:
+    if states * actions**2 > BLOCK_LIMIT:
+        raise ModelError(
+            f"{states:,} states × {actions:,}² actions are too many covariances at once; "
+            "ask covariance_of for some states and actions"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Joint moments of ``Z(s, a)`` for all states and actions; unavailable actions hold NaN."""
+
+    model: JointMDP
+    policy: Floats  # [S, A]
+    moments: Held = field(repr=False)
+    certificate: Certificate
+    status: Status
+    method: str
+    steps: int
+    horizon: int | None = None
+    history: Floats = field(default_factory=lambda: np.empty(0), repr=False)
+    """`Iterate` only: ‖M_k − T₂M_k‖_λ for k = 0, 1, …"""
+
+    def __repr__(self) -> str:
+        return f"Solution({self.model!r}, {self.method}: {self.status.value}; {self.certificate})"
+
+    @cached_property
+    def mean(self) -> Floats:
+        """E Z(s,a), ``[S, A]``."""
+        return np.where(self.model.available, self.moments.mean, np.nan)
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """Cov(Z(s,a), Z(s,b)), ``[S, A, A]``."""
+        return self.covariance_of(range(self.model.num_states))
+
+    @cached_property
+    def second_moment(self) -> Floats:
+        """E[Z(s,a) Z(s,b)], ``[S, A, A]``."""
+        return self.covariance + self.mean[:, :, None] * self.mean[:, None, :]
+
+    @cached_property
+    def variance(self) -> Floats:
+        """Var Z(s,a), ``[S, A]``."""
+        return np.diagonal(self.covariance, axis1=1, axis2=2)
+
+    @property
+    def order(self) -> int:
+        """The highest order of moments held."""
+        higher = getattr(self.moments, "higher", None)
+        return 2 if higher is None else int(higher.order)
+
+    def central_moment(self, i: int, j: int = 0) -> Floats:
+        """E[(Z(s,a)−E Z(s,a))ⁱ (Z(s,b)−E Z(s,b))ʲ], ``[S, A, A]``, for i + j up to the order evaluated."""
+        i, j = (checks.as_count(name, power, least=0) for name, power in (("i", i), ("j", j)))
+        if i + j > self.order:
+            raise ModelError(
+                f"a moment of order {i} + {j} asked for, but the solution holds moments up to order {self.order}; "
+                f"evaluate(..., order={i + j}) computes it"
+            )
+        if (i, j) not in self._central:
+            self._central[i, j] = self._form_central(i, j)
+        return self._central[i, j].copy()
+
+    @cached_property
+    def _central(self) -> dict[tuple[int, int], Floats]:
+        return {}
+
+    def _form_central(self, i: int, j: int) -> Floats:
+        exists = self.model.available[:, :, None] & self.model.available[:, None, :]
+        _check_blocks(self.model.num_states, self.model.num_actions)
+        if i > j:
+            return np.swapaxes(self.central_moment(j, i), 1, 2)
+        if i + j <= 1:
+            found = np.full(exists.shape, 1.0 - j)
+        elif i + j == 2:
+            found = self.covariance if i == 1 else np.broadcast_to(self.variance[:, None, :], exists.shape)
+        else:
+            assert isinstance(self.moments, StateMoments)
+            found = self.moments.central(i, j)
+        return np.where(exists, found, np.nan)
+
+    def moment(self, i: int, j: int = 0) -> Floats:
+        """E[Z(s,a)ⁱ Z(s,b)ʲ], ``[S, A, A]``, for i + j up to the order evaluated."""
+        total = np.zeros_like(self.central_moment(i, j))
+        for k in range(int(i) + 1):
+            for m in range(int(j) + 1):
+                powers = (self.mean ** (i - k))[:, :, None] * (self.mean ** (j - m))[:, None, :]
+                total += math.comb(i, k) * math.comb(j, m) * powers * self.central_moment(k, m)
+        return total
+
+    @cached_property
+    def correlation(self) -> Floats:
+        """Correlation of Z(s,a) and Z(s,b), ``[S, A, A]``; NaN where a variance is zero."""
+        return self._correlation(self.covariance)
+
+    def covariance_of(self, states: Iterable[StateLike], actions: Iterable[ActionLike] | None = None) -> Floats:
+        """Covariances of the chosen actions (all by default) in the chosen states, ``[n, m, m]``."""
+        rows = [self.model.state_index(state) for state in states]
+        chosen = range(self.model.num_actions) if actions is None else actions
+        columns = [self.model.action_index(action) for action in chosen]
+        if not rows or not columns:
+            raise ModelError("choose at least one state and one action")
+        _check_blocks(len(rows), len(columns))
+        exists = self.model.available[np.ix_(rows, columns)]
+        both = exists[:, :, None] & exists[:, None, :]
+        # An action asked for twice is one coordinate, not two.
+        distinct, places = np.unique(columns, return_inverse=True)
+        blocks = self.moments.blocks(rows, distinct.tolist())
+        return np.where(both, blocks[:, places[:, None], places[None, :]], np.nan)
+
+    def correlation_of(self, states: Iterable[StateLike], actions: Iterable[ActionLike] | None = None) -> Floats:
+        """Correlations of the chosen actions in the chosen states, ``[n, m, m]``."""
+        return self._correlation(self.covariance_of(states, actions))
+
+    def _correlation(self, covariance: Floats) -> Floats:
+        variance = np.diagonal(covariance, axis1=1, axis2=2)
+        largest = np.max(variance, where=np.isfinite(variance), initial=0.0)
+        least = min(self.certificate.covariance_error, ZERO_FRACTION * largest)
+        std = np.sqrt(np.where(variance > least, variance, np.nan))
+        return np.clip(covariance / (std[:, :, None] * std[:, None, :]), -1.0, 1.0)
+
+    def covariance_between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> float:
+        """Covariance of the returns of any two state-action pairs."""
+        i, j = self.model.state_index(s), self.model.state_index(t)
+        a, b = self.model.action_index(a, i), self.model.action_index(b, j)
+        if i != j:
+            return self.moments.between(i, a, j, b)
+        return float(self._blocks(i, a, b)[0, 1])
+
+    def _blocks(self, state: int, action: int, other: int) -> Floats:
+        """The 2×2 covariance matrix of two actions, from the cache where it exists."""
+        if "covariance" in self.__dict__ or self.model.num_states * self.model.num_actions**2 <= BLOCK_LIMIT // 64:
+            return self.covariance[state][np.ix_([action, other], [action, other])]
+        if action == other:
+            return np.full((2, 2), self.moments.blocks([state], [action])[0, 0, 0])
+        return self.moments.blocks([state], [action, other])[0]
+
+    def gap(self, state: StateLike, action: ActionLike, other: ActionLike) -> Gap:
+        """``Z(state, action) − Z(state, other)``."""
+        s = self.model.state_index(state)
+        a, b = self.model.action_index(action, s), self.model.action_index(other, s)
+        labels = (self.model.state_label(s), self.model.action_label(a), self.model.action_label(b))
+        c = self._blocks(s, a, b)
+        more = self.order - 2
+        if a == b:
+            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, (0.0,) * more, (0.0,) * more)
+        shares, mean_errors = self.certificate.covariance_shares[s], self.certificate.mean_errors[s]
+        variance = max(0.0, float(c[0, 0] + c[1, 1] - 2 * c[0, 1]))
+        # Two variances and twice a covariance, each off by the shares of its two coordinates.
+        variance_error = float(4 * (shares[a] + shares[b]))
+        higher: tuple[float, ...] = ()
+        higher_errors: tuple[float, ...] = ()
+        if isinstance(self.moments, StateMoments) and more > 0:
+            known = self.moments.gap_moments(s, a, b, mean_errors[[a, b]])
+            higher, higher_errors = tuple(known.values[3:].tolist()), tuple(known.errors[3:].tolist())
+            if known.errors[2] < variance_error:
+                # The gap's own recursion subtracts nothing large: where shared luck leaves little it knows more.
+                variance, variance_error = float(known.values[2]), float(known.errors[2])
+        return Gap(
+            *labels,
+            mean=float(self.mean[s, a] - self.mean[s, b]),
+            variance=variance,
+            independent_variance=float(c[0, 0] + c[1, 1]),
+            mean_error=float(mean_errors[a] + mean_errors[b]),
+            variance_error=variance_error,
+            higher=higher,
+            higher_errors=higher_errors,
+            place=(self._laws, (s, a, b)),
+        )
+
+    @cached_property
+    def _laws(self) -> Laws:
+        return Laws(self.model, self.policy, self.moments.mean, self.certificate, self.horizon)
+
+    def signs(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Signs:
+        """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
+        tolerance = checks.as_positive("tolerance", tolerance)
+        return self._laws.signs(tolerance, checks.as_count("memory_limit", memory_limit))
+
+    def best_action(
+        self,
+        state: StateLike,
+        actions: Sequence[ActionLike] | None = None,
+        *,
+        tolerance: float = TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        num_samples: int = 10_000,
+        seed: int = 0,
+        confidence: float = 0.95,
+    ) -> BestAction:
+        """Which action has the highest return: certified for two actions, by joint simulation for more."""
+        from jointmdp.solution.best_action import solution_best
+
+        return solution_best(
+            self,
+            state,
+            actions,
+            laws=self._laws,
+            tolerance=tolerance,
+            memory_limit=memory_limit,
+            num_samples=num_samples,
+            seed=seed,
+            confidence=confidence,
+        )
+
+    # -- export ------------------------------------------------------------------------------------------------
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The moments as a labelled dataset with dimensions state, action and other."""
+        try:
+            import xarray
+        except ImportError:
+            raise ImportError("to_xarray needs xarray: pip install 'jointmdp[xarray]'") from None
+        model = self.model
+        names = {
+            "state": list(model.state_names or range(model.num_states)),
+            "action": list(model.action_names or range(model.num_actions)),
+        }
+        blocks = ("state", "action", "other")
+        return xarray.Dataset(
+            {
+                "mean": (("state", "action"), self.mean),
+                "policy": (("state", "action"), self.policy),
+                "second_moment": (blocks, self.second_moment),
+                "covariance": (blocks, self.covariance),
+                "correlation": (blocks, self.correlation),
+            },
+            coords={**names, "other": names["action"]},
+            attrs={
+                "discount": model.discount,
+                "sharing": model.sharing,
+                "status": self.status.value,
+                "mean_error": self.certificate.mean_error,
+                "covariance_error": self.certificate.covariance_error,
+            },
+        )
+
+    def table(self, states: Iterable[StateLike] | None = None) -> list[dict[str, Any]]:
+        """One row per state and unordered pair of available actions: a tidy table of gaps."""
+        chosen = range(self.model.num_states) if states is None else states
+        rows = []
+        for s in (self.model.state_index(state) for state in chosen):
+            actions = np.flatnonzero(self.model.available[s])
+            for i, a in enumerate(actions):
+                for b in actions[i + 1 :]:
+                    gap = self.gap(s, int(a), int(b))
+                    rows.append(
+                        {
+                            "state": gap.state,
+                            "action": gap.action,
+                            "other": gap.other,
+                            "mean": gap.mean,
+                            "std": gap.std,
+                            "independent_std": float(np.sqrt(gap.independent_variance)),
+                            "variance_error": gap.variance_error,
+                            "inferiority_bound": gap.inferiority_bound,
+                        }
+                    )
+        return rows
+
+    def to_csv(self, path: str | os.PathLike[str], states: Iterable[StateLike] | None = None) -> None:
+        """Write `table` as a CSV file."""
+        rows = self.table(states)
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else ["state", "action", "other"])
+            writer.writeheader()
+            writer.writerows(rows)

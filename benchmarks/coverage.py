@@ -1,7 +1,8 @@
 """Whether `compare` keeps its promise: coverage over simulated decisions, what it costs, and what else could be done.
 
-Every case has known mean gaps: by construction, or from the exact evaluation of a model. A decision is one whole run of
-`decide`, with a stopping rule that follows the data; it counts as covered when every interval of its family holds.
+Every case has known means and variances of its gaps: by construction, or from the exact evaluation of a model. A
+decision is one whole run of `decide`, with a stopping rule that follows the data; it counts as covered when every
+interval of its family holds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import jointmdp as jm
 from jointmdp.comparing.comparison import Comparison
 from jointmdp.comparing.deciding import Rules, decide
 from jointmdp.comparing.stopping import LEAST_GROWTH, LOOKS, MOST_GROWTH, worst_case_error
-from jointmdp.montecarlo.simulate import alternatives
+from jointmdp.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
+from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 
 CONFIDENCE = 0.95
 DECISIONS = 150  # of each case
@@ -29,30 +31,39 @@ MOST = 20_000  # replications of one decision
 TRUTH = 400_000  # draws from which the probabilities of a case are taken as known
 
 
-class Sample(NamedTuple):
-    """What a sampler gives."""
-
-    returns: np.ndarray
-    leads: np.ndarray
+def replications_of(returns: np.ndarray, left_out: float = 0.0) -> Replications:
+    """Returns ``[n, m]`` as a sampler gives them: of branches that are never one, cut with a weight of `left_out`."""
+    n, m = returns.shape
+    none = np.zeros(n, dtype=np.int64)
+    return Replications(
+        returns,
+        returns - returns[:, :1],
+        ROUNDING_UNITS * 2.0**-52 * (np.abs(returns) + np.abs(returns[:, :1])),
+        steps=none,
+        meetings=none,
+        leaders=np.broadcast_to(np.arange(m), returns.shape),
+        left_out=np.full(n, left_out),
+    )
 
 
 class Case(NamedTuple):
-    """Alternatives whose returns are drawn by a function, with their means."""
+    """Alternatives whose returns are drawn by a function, with their means and the variances of all pairs' gaps."""
 
     name: str
     draw: Callable[[np.random.Generator, int], np.ndarray]
     means: tuple[float, ...]
+    variances: tuple[float, ...]
     indifference: float
     bounds: tuple[float, float] | None = None
 
-    def sampler(self, seed: int) -> Callable[..., Sample]:
-        """Replications of one decision; each portion has a generator of its own."""
+    def alternatives(self, seed: int) -> Alternatives:
+        """Ready for one decision; each portion of replications has a generator of its own."""
 
-        def sample(first: int, count: int, sharing: str) -> Sample:
-            returns = self.draw(np.random.default_rng([seed, first]), count)
-            return Sample(returns, returns - returns[:, :1])
+        def sample(first: int, count: int, sharing: str) -> Replications:
+            return replications_of(self.draw(np.random.default_rng([seed, first]), count))
 
-        return sample
+        labels = tuple(str(i) for i in range(len(self.means)))
+        return Alternatives(sample, labels, self.name, "time", ("time",), None)
 
 
 def _common(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -95,18 +106,31 @@ def _bounded(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 _GROWTH = math.exp(0.625)  # mean of the heavy-tailed returns, exp((1 + 0.25)/2)
-# mean of min(U + 0.2, 1) is 1/2 + 0.2 − 0.02
+_HEAVY = 2 * math.exp(2) * (math.exp(0.5) - math.exp(0.25))  # of their gap: E C²·2 Var A, the common C and the own A
+# The second of the bounded returns exceeds the uniform U by X = min(0.2, 1 − U) with chance 0.4, where E X = 0.18 and
+# E X² = 0.032 + 0.008/3; the third, U², falls short of it by Y = U − U², where E Y = 1/6 and E Y² = 1/30.
+_MORE = 0.4 * (0.032 + 0.008 / 3) - (0.4 * 0.18) ** 2
+_LESS = 1 / 30 - 1 / 36
+_BOTH = 0.4 * ((0.2 * (0.32 - 0.512 / 3) + (0.008 / 3 - 0.0016 / 4)) - 0.18 / 6)  # Cov(Y, 0.4 X), X = 1 − U above 0.8
 CASES = [
-    Case("identical", lambda rng, n: np.repeat(_common(rng, n), 2, axis=1), (0.0, 0.0), 0.02),
-    Case("95 % exact ties, no gap", _rare(0.05, 0.0, False), (0.0, 0.0), 0.02),
-    Case("95 % exact ties, a gap", _rare(0.05, 1.0, False), (0.0, 0.05), 0.01),
-    Case("99 % exact ties, one-sided", _rare(0.01, 0.0, True), (0.0, 0.01), 0.005),
-    Case("skewed gap", _skewed, (0.0, 0.02), 0.01),
-    Case("heavy right tails", _heavy, (_GROWTH, _GROWTH), 0.1),
-    Case("three equal means, own noise", lambda rng, n: rng.normal(size=(n, 3)), (0.0, 0.0, 0.0), 0.05),
-    Case("five alternatives", _five, (0.0, 0.05, 0.1, 0.1, 0.2), 0.02),
-    Case("negative correlation", _opposed, (0.0, 0.1), 0.05),
-    Case("known bounds", _bounded, (0.5, 0.5 + 0.4 * 0.18, 1 / 3), 0.02, (0.0, 1.0)),
+    Case("identical", lambda rng, n: np.repeat(_common(rng, n), 2, axis=1), (0.0, 0.0), (0.0,), 0.02),
+    Case("95 % exact ties, no gap", _rare(0.05, 0.0, False), (0.0, 0.0), (0.05,), 0.02),
+    Case("95 % exact ties, a gap", _rare(0.05, 1.0, False), (0.0, 0.05), (0.05 * 2 - 0.05**2,), 0.01),
+    Case("99 % exact ties, one-sided", _rare(0.01, 0.0, True), (0.0, 0.01), (0.01 * 2 - 0.01**2,), 0.005),
+    Case("a gap in one of 2,000", _rare(0.0005, 0.0, True), (0.0, 0.0005), (0.0005 * 2 - 0.0005**2,), 0.02),
+    Case("skewed gap", _skewed, (0.0, 0.02), (0.09,), 0.01),
+    Case("heavy right tails", _heavy, (_GROWTH, _GROWTH), (_HEAVY,), 0.1),
+    Case("three equal means, own noise", lambda rng, n: rng.normal(size=(n, 3)), (0.0, 0.0, 0.0), (2.0,) * 3, 0.05),
+    Case("five alternatives", _five, (0.0, 0.05, 0.1, 0.1, 0.2), (0.18,) * 10, 0.02),
+    Case("negative correlation", _opposed, (0.0, 0.1), (4.0,), 0.05),
+    Case(
+        "known bounds",
+        _bounded,
+        (0.5, 0.5 + 0.4 * 0.18, 1 / 3),
+        (_MORE, _LESS, _MORE + _LESS + 2 * _BOTH),
+        0.02,
+        (0.0, 1.0),
+    ),
 ]
 
 
@@ -125,7 +149,7 @@ class Tally(NamedTuple):
 def holds(found: Comparison, means: tuple[float, ...]) -> bool:
     """Whether all intervals of gaps hold."""
     pairs = itertools.combinations(means, 2)
-    return all(a - b in gap.interval for gap, (a, b) in zip(found.gaps, pairs, strict=True))
+    return all(a - b in gap.mean_interval for gap, (a, b) in zip(found.gaps, pairs, strict=True))
 
 
 class Chances(NamedTuple):
@@ -146,14 +170,16 @@ def chances(draws: np.ndarray) -> Chances:
     )
 
 
-def others_hold(found: Comparison, means: tuple[float, ...], truth: Chances | None) -> bool:
-    """Whether all intervals of means and, where they are known, of probabilities hold."""
-    good = all(mean in each.interval for mean, each in zip(means, found.alternatives, strict=True))
+def others_hold(
+    found: Comparison, means: tuple[float, ...], variances: tuple[float, ...], truth: Chances | None
+) -> bool:
+    """Whether all intervals of means, of variances and, where they are known, of probabilities hold."""
+    good = all(mean in each.mean_interval for mean, each in zip(means, found.alternatives, strict=True))
+    good &= all(variance in gap.variance_interval for variance, gap in zip(variances, found.gaps, strict=True))
     if truth is not None:
         good &= all(chance in each.best_interval for chance, each in zip(truth.best, found.alternatives, strict=True))
         for gap, (better, tie, worse) in zip(found.gaps, truth.signs, strict=True):
-            good &= better in gap.superiority_interval and tie in gap.tie_interval
-            good &= worse in gap.inferiority_interval
+            good &= better in gap.superiority() and tie in gap.tie() and worse in gap.inferiority()
     return good
 
 
@@ -162,9 +188,8 @@ def tally(case: Case, decisions: int, confidence: float = CONFIDENCE) -> Tally:
     truth = chances(case.draw(np.random.default_rng(12345), TRUTH))
     bounds = None if case.bounds is None else jm.Interval(*case.bounds)
     rules = Rules(None, case.indifference, confidence, 200, MOST, bounds)
-    labels = [f"{i}" for i in range(len(case.means))]
-    found = (decide(case.sampler(k), labels, rules, can_share=("time",)) for k in range(decisions))
-    return _count(found, case.means, case.indifference, truth)
+    found = (decide(case.alternatives(k), rules) for k in range(decisions))
+    return _count(found, case.means, case.variances, case.indifference, truth)
 
 
 def tally_model(
@@ -179,18 +204,24 @@ def tally_model(
     solution = jm.evaluate(model, policy)
     s = model.state_index(state)
     means = tuple(float(solution.mean[s, model.action_index(a)]) for a in actions)
+    variances = tuple(solution.gap(s, a, b).variance for a, b in itertools.combinations(actions, 2))
     rules = Rules(None, indifference, CONFIDENCE, 200, MOST)
 
     def runs() -> Iterator[Comparison]:
         for seed in range(decisions):
-            made = alternatives(model, policy, state, actions, seed=seed)
-            kept = rules._replace(cut=made.cut)
-            yield decide(made.sampler, made.labels, kept, sharing=made.sharing, can_share=(made.sharing,))
+            made = first_actions(model, policy, state, actions, SimulationSettings(seed))
+            yield decide(made._replace(can_share=(made.sharing,)), rules, seed=seed)
 
-    return _count(runs(), means, indifference, None)
+    return _count(runs(), means, variances, indifference, None)
 
 
-def _count(runs: Iterator[Comparison], means: tuple[float, ...], indifference: float, truth: Chances | None) -> Tally:
+def _count(
+    runs: Iterator[Comparison],
+    means: tuple[float, ...],
+    variances: tuple[float, ...],
+    indifference: float,
+    truth: Chances | None,
+) -> Tally:
     rows = []
     for found in runs:
         is_right = means[found.best_index] >= max(means) - indifference - 1e-12
@@ -198,7 +229,7 @@ def _count(runs: Iterator[Comparison], means: tuple[float, ...], indifference: f
         rows.append(
             (
                 holds(found, means),
-                others_hold(found, means, truth),
+                others_hold(found, means, variances, truth),
                 decided,
                 decided and is_right,
                 found.replications,
@@ -296,7 +327,7 @@ def main() -> None:
     print(f"\nDecisions by compare: all intervals of gaps, and all others, are promised to hold with {CONFIDENCE:.0%}")
     print(
         f"{'case':<34}{'m':>3}{'runs':>7}{'gaps':>10}{'others':>10}{'right':>11}{'average':>10}{'one look':>10}"
-        f"{'own luck':>12}{'seconds':>8}"
+        f"{'own noise':>12}{'seconds':>8}"
     )
     found = []
     for case in CASES:
@@ -318,7 +349,7 @@ def main() -> None:
     runs, gaps, others = (sum(getattr(t, name) for t in found) for name in ("decisions", "gaps", "others"))
     print(f"{runs:,} decisions: all gaps covered in {gaps / runs:.3f}, all others in {others / runs:.3f}")
     print("right: within the indifference of the best, of those decided; one look: with all means and spreads known")
-    print("own luck: the same answer without shared luck (median)")
+    print("own noise: the same answer with independent noise (median)")
     schemes()
 
 

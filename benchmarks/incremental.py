@@ -225,7 +225,7 @@ def measure_lists(name: str, model: jm.JointMDP, policy: np.ndarray, batch: int)
     tables = tables_of(model, policy)
     X = len(tables[4])
     steps, ones = 100 * 1024 // batch, 200_000
-    learner = TableLearner(model, policy, coordinates="uniform", batch=batch)
+    learner = TableLearner(model, policy, jm.LearnOptions(coordinates="uniform", batch=batch))
     state = learner.init()
     rows = np.zeros((8, X, 4)), np.zeros((8, X, X, 4)), (np.zeros((8, X), np.int32), np.zeros((8, X, X), np.int32))
     others = {"python": plain_one(tables)}
@@ -262,7 +262,7 @@ def measure_workers() -> None:
     seconds: dict[Processes | None, float] = {}
     with Processes(2) as workers:
         for executor in (None, None, workers, workers):  # each a second time: compiled, and with workers that are up
-            learner = SimulatorLearner(simulator, "uniform", executor, batch=8)
+            learner = SimulatorLearner(simulator, "uniform", jm.LearnOptions(batch=8), executor)
             state, begun = learner.init(), time.perf_counter()
             jax.block_until_ready(learner.advance(state, 32))
             seconds[executor] = time.perf_counter() - begun

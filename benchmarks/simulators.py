@@ -2,8 +2,8 @@
 
 Bare is what the environment itself offers: its step function mapped over as many lanes as there are branches, or as
 many calls of ``env.step``. Alternatives run in turn in one process, so that their ratio means something on a noisy
-machine. The batch engine is set beside a bare `scan` that draws actions from the same policy and adds up rewards, for
-branches that know nothing of each other: what is left is the price of shared luck, merging and exact gaps.
+machine. The compiled engine is set beside a bare `scan` that draws actions from the same policy and adds up rewards,
+for branches that know nothing of each other: what is left is the price of shared luck, merging and exact gaps.
 
 A query draws its noise once for all its actions and bare lanes draw it each for itself, so ratios below 1 are what
 sharing saves. CartPole draws nothing in a step: its ratio is the overhead alone, and part of it is paid once a call, so
@@ -24,10 +24,11 @@ import numpy as np
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp.montecarlo.batches import batch_rollout
-from jointmdp.montecarlo.branch_engine import BLOCK
+from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.montecarlo.branch_engine import BLOCK, BlockSampler
 from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.simulators.jax_simulator import JaxSimulator, gymnax_simulator
+from jointmdp.simulators.gymnax_adapter import gymnax_simulator
+from jointmdp.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulators.noise import Noise
 
 SIZES = (4096, 16_384)  # queries at once
@@ -69,7 +70,7 @@ def main() -> None:
             queries(name, simulator, size, 2)
         if len(simulator.action_names or ()) > 2:
             queries(name, simulator, SIZES[0], len(simulator.action_names or ()))
-    print(f"\nPairs in the batch engine, {BLOCK:,} at once, beside a bare scan of as many branches")
+    print(f"\nPairs in the compiled engine, {BLOCK:,} at once, beside a bare scan of as many branches")
     print(f"{'environment':<26}{'sharing':>8}{'engine':>10}{'bare':>10}{'ratio':>8}{'pairs × steps per second':>26}")
     for name, simulator, policy in cases:
         if policy != "uniform":
@@ -105,10 +106,9 @@ def queries(name: str, simulator: JaxSimulator, size: int, count: int) -> None:
 def pairs(name: str, simulator: JaxSimulator, policy: Callable[[Any], Any], sharing: Any) -> None:
     start = simulator.reset(0)
     actions = (0, 1)
-    sampler = batch_rollout(
-        simulator, (policy, policy), actions, start, seed=0, discount=0.99, horizon=HORIZON, until_merged=False
-    )
-    assert sampler is not None
+    how = SimulationSettings(discount=0.99, horizon=HORIZON)
+    sampler = first_actions(simulator, policy, start, actions, how).sampler
+    assert isinstance(sampler, BlockSampler)
     lanes = 2 * BLOCK
     states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (lanes, *jnp.shape(leaf))), start.state)
     first = jnp.tile(jnp.asarray(actions, dtype=jnp.int32), BLOCK)

@@ -117,7 +117,7 @@ class Quiet(Lever):
 HEALTHY = [Lever, ContinuousLever, SeededLegacy, NamedStreams, Quiet]
 
 
-# -- luck that is not the noise ----------------------------------------------------------------------------------
+# -- chance that is not the noise ----------------------------------------------------------------------------------
 
 
 class OwnGenerator(Lever):

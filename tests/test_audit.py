@@ -460,7 +460,7 @@ def test_stock_gymnasium_environments_pass(name: str) -> None:
     assert not unhappy(report), str(report)
 
 
-# A choice of gymnax's; all but MNISTBandit, which downloads its pictures, passed when the auditor was written.
+# A choice of gymnax's; not MNISTBandit, which downloads its pictures.
 GYMNAX = [
     "Acrobot-v1",
     "Asterix-MinAtar",
@@ -479,7 +479,7 @@ GYMNAX = [
 @pytest.mark.parametrize("name", GYMNAX)
 def test_gymnax_environments_pass(name: str) -> None:
     pytest.importorskip("gymnax")
-    from jointmdp.simulators.jax_simulator import gymnax_simulator
+    from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 
     report = audit(gymnax_simulator(name))
     assert not report.failures, str(report)

@@ -89,7 +89,7 @@ BAD_MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "discount an array": (parts(discount=[0.9, 0.9]), ["discount must be a number"]),
     "sharing misspelt": (parts(sharing="states"), ["sharing is 'states'", '"time"']),
     "sharing none, not a word": (parts(sharing=None), ["sharing is None", '"none"']),
-    "time sharing of state-dependent luck": (
+    "time sharing of state-dependent noise": (
         parts(probabilities=[[0.5, 0.5], [0.5, 0.5], [0.25, 0.75]], sharing="time"),
         ["scenario 0", "0.5 in state 0", "0.25 in state 2", "one scenario grid"],
     ),
@@ -273,7 +273,7 @@ BAD_COUPLINGS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: mdp(kernel((1, 1), [0.25, 0.5, 0.25]), coupling=fair),
         ["state 1, action 1, outcome 0", "0.5", "0.25", "own law"],
     ),
-    "coupling with no luck at all": (lambda: mdp(coupling=ones), ["state 0, action 0", "0.25"]),
+    "coupling with no noise at all": (lambda: mdp(coupling=ones), ["state 0, action 0", "0.25"]),
     "coupling given and too large": (lambda: mdp(coupling=fair, max_entries=17), ["given", "3·3·2 = 18"]),
     "noise empty": (lambda: noise(values=[], law=[]), ["noise has no values"]),
     "noise law of another size": (lambda: noise(law=[1.0]), ["one for each noise value", "(1,)"]),

@@ -122,6 +122,7 @@ def test_evaluate_as_json_is_what_the_library_says() -> None:
         assert row["gap"]["replications_paired"] == gap.replications_to_select(0.95).paired
         assert row["gap"]["replications_unpaired"] == gap.replications_to_select(0.95).unpaired
     assert found["certificate"]["mean_error"] == solution.certificate.mean_error
+    assert found["sentence"] == f"{solution.status.value} ({solution.certificate})"
 
 
 def test_infinite_numbers_are_null_and_never() -> None:
@@ -168,12 +169,14 @@ def test_sharing_discount_and_horizon() -> None:
 
 
 def test_models_and_solutions_from_files(tmp_path: Path) -> None:
-    files = pytest.importorskip("jointmdp.solution.saving")
     model, policy = jm.machine_replacement()
-    files.save(model, str(tmp_path / "model.npz"))
-    files.save(jm.evaluate(model, policy), str(tmp_path / "solution.npz"))
+    jm.save(model, str(tmp_path / "model.npz"))
+    jm.save(jm.evaluate(model, policy), str(tmp_path / "solution.npz"))
     plain = evaluate(str(tmp_path / "model.npz"))
-    assert plain["remarks"][0] == "Policy: uniform, as the file holds none."
+    assert plain["remarks"][:2] == [
+        '9 states, 4 scenarios, 3 actions; discount 0.95, sharing "time", an endless future',
+        "Policy: uniform, as the file holds none.",
+    ]
     assert plain["states"] == evaluate(MACHINE, "--policy", "uniform")["states"]
     solved = str(tmp_path / "solution.npz")
     assert evaluate(solved, "--state", "wear 2")["states"] == evaluate(MACHINE, "--state", "wear 2")["states"]

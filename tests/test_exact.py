@@ -249,7 +249,7 @@ def test_user_settings_are_left_alone() -> None:
     assert jnp.ones(2).dtype == jnp.float32
 
 
-def test_a_policy_without_luck_of_its_own() -> None:
+def test_a_policy_without_noise_of_its_own() -> None:
     """ "Always replace" has no variance; the gap of "keep" over it has, and sets the scale of the tolerance."""
     chances = [[0.8, 0.2]] * 4
     rewards = [[[10 - 2 * s, 4], [7 - 2 * s, 4]] for s in range(4)]

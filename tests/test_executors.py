@@ -23,21 +23,12 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.executors import (
-    Executor,
-    Portion,
-    Processes,
-    Serial,
-    WorkerError,
-    as_executor,
-    codec,
-    opened,
-    portions_of,
-    sample,
-    samples,
-)
-from jointmdp.montecarlo.query_engine import Replications, Rollout
-from jointmdp.montecarlo.simulate import alternatives
+from jointmdp.executors import Executor, Processes, Serial, WorkerError, as_executor, codec, opened
+from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.montecarlo.branch_engine import BLOCK, BlockSampler
+from jointmdp.montecarlo.query_engine import QuerySampler
+from jointmdp.montecarlo.replications import Portion, portions_of, sample, samples
+from jointmdp.montecarlo.samples import Replications
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.table_simulator import TableSimulator
 
@@ -64,23 +55,40 @@ def stall():
 
     noise = {"weather": lambda rng: rng.normal(), "price": lambda rng: rng.uniform(1, 2)}
     simulator = FunctionSimulator(step, noise, start=lambda rng: rng.normal(), actions=2, discount=0.9)
-    return alternatives(simulator, lambda x: [0.4, 0.6] if x < 1 else [0.9, 0.1], actions=[0, 1], horizon=12, seed=4)
+    how = SimulationSettings(seed=4, horizon=12)
+    return first_actions(simulator, lambda x: [0.4, 0.6] if x < 1 else [0.9, 0.1], None, [0, 1], how)
 
 
 def table():
-    """A table asked one query at a time."""
+    """A table asked one query at a time, as a policy that is a function makes it."""
     model, _ = jm.inventory(5, 3, 2.0, discount=0.7)
-    return alternatives(TableSimulator(model), "uniform", 2, [0, 1, 3], horizon=10, seed=8)
+    law = jm.uniform_policy(model)
+    how = SimulationSettings(seed=8, horizon=10)
+    found = first_actions(TableSimulator(model), lambda stock: law[stock], 2, [0, 1, 3], how)
+    assert isinstance(found.sampler, QuerySampler)
+    return found
 
 
-def batches():
+def blocks():
     """A table in the compiled engine."""
     model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
-    return alternatives(TableSimulator(model), policy, 2, [0, 1, 3], horizon=10, seed=8)
+    how = SimulationSettings(seed=8, horizon=10)
+    found = first_actions(TableSimulator(model), policy, 2, [0, 1, 3], how)
+    assert isinstance(found.sampler, BlockSampler)
+    return found
+
+
+def replications_of(returns) -> Replications:
+    """What a sampler gives, of which only the returns matter."""
+    none, apart = np.zeros(len(returns), int), np.broadcast_to(np.arange(returns.shape[1]), returns.shape)
+    return Replications(returns, returns, np.zeros_like(returns), none, none, apart, np.zeros(len(returns)))
 
 
 def assert_same_bits(found: Replications, wanted: Replications) -> None:
-    for one, other in zip(found, wanted, strict=True):
+    for name, one, other in zip(found._fields, found, wanted, strict=True):
+        assert (one is None) == (other is None), name
+        if one is None or other is None:  # states that are not numbered
+            continue
         assert one.dtype == other.dtype
         assert one.tobytes() == other.tobytes()
 
@@ -138,15 +146,14 @@ def test_workers_import_jax_where_it_is_used_and_as_it_is_set_here():
 
 def test_the_compiled_engine_gives_the_same_bits_in_workers(pool):
     """Its arrays are float64 while JAX is set to float32, here as in the workers."""
-    found = batches()
-    assert not isinstance(found.sampler, Rollout)
+    found = blocks()
     assert jax.config.jax_enable_x64 is False
     assert_same_bits(sample(found.sampler, 1000, 1100, "time", pool), found.sampler(1000, 1100, "time"))
 
 
 @pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_bits_in_the_compiled_engine():
-    found = batches()
+    found = blocks()
     wanted = {sharing: found.sampler(5, 4000, sharing) for sharing in SHARINGS}
     for workers in (1, 2, 4):
         with Processes(workers) as executor:
@@ -154,13 +161,56 @@ def test_any_number_of_workers_gives_the_same_bits_in_the_compiled_engine():
                 assert_same_bits(sample(found.sampler, 5, 4000, sharing, executor), wanted[sharing])
 
 
+def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool):
+    """A model and its simulator, here, in one worker and in two: one seed gives the same bits."""
+    with opened("processes:1") as alone:
+        for sharing in SHARINGS:
+            # Far-sighted enough that pairs are followed until the last has merged, if they ever do.
+            model, _ = jm.inventory(5, 3, 2.0, discount=0.95, sharing=sharing)
+            given = {"num_samples": 2 * BLOCK + 100, "seed": 5}
+            found = [
+                jm.simulate_gap(source, jm.uniform_policy(model), "stock 1", 0, 3, executor=executor, **given)
+                for source, executor in itertools.product((model, TableSimulator(model)), (None, alone, pool))
+            ]
+            assert np.ptp(found[0].gaps) > 0
+            for other in found[1:]:
+                assert other.gaps.tobytes() == found[0].gaps.tobytes()
+                assert other.slack.tobytes() == found[0].slack.tobytes()
+                assert (other.action, other.other, other.steps) == ("order 0", "order 3", found[0].steps)
+                assert other.mean_interval == found[0].mean_interval
+            # Pairs that have merged leave nothing out; those that never do all leave out the same.
+            bounds = {each.truncation_bound for each in found}
+            assert len(bounds) == 1
+            assert (bounds == {0.0}) is (sharing != "none")
+
+
+def test_executors_of_tables_are_checked_like_all_others():
+    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    for source in (model, TableSimulator(model)):
+        for simulate in (jm.simulate_gaps, jm.simulate_returns):
+            with pytest.raises(jm.ModelError, match="'threads' is no executor"):
+                simulate(source, policy, 1, [0, 3], executor="threads")
+        with pytest.raises(jm.ModelError, match="'threads' is no executor"):
+            jm.simulate_gap(source, policy, 1, 0, 3, executor="threads")
+
+
+@pytest.mark.slow
+def test_workers_by_name_give_the_bits_of_this_process():
+    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    for source in (model, TableSimulator(model)):
+        found = [
+            jm.simulate_gap(source, policy, 1, 0, 3, num_samples=3 * BLOCK, executor=executor).gaps.tobytes()
+            for executor in (None, "serial", "processes:1", "processes:2")
+        ]
+        assert len(set(found)) == 1
+
+
 def test_luck_that_is_not_the_tasks_is_noticed():
     """The guard itself: a sampler with a generator of its own depends on how it is cut."""
     rng = np.random.default_rng(0)
 
     def sampler(first, count, sharing):
-        returns = rng.normal(size=(count, 2))
-        return Replications(returns, returns, np.zeros(count, int), np.zeros(count, int))
+        return replications_of(rng.normal(size=(count, 2)))
 
     with pytest.raises(AssertionError):
         assert_same_bits(sample(sampler, 0, 300, "time"), sampler(0, 300, "time"))
@@ -188,7 +238,7 @@ def test_a_sampler_of_blocks_is_asked_for_whole_blocks():
 
         def __call__(self, first, count, sharing):
             asked.append((first, count))
-            return Replications(*(np.zeros((count, 2)),) * 2, *(np.zeros(count, int),) * 2)
+            return replications_of(np.zeros((count, 2)))
 
     sample(Blocks(), 50, 300, "time")
     assert asked == [(50, 50), (100, 100), (200, 100), (300, 50)]
@@ -236,12 +286,13 @@ def test_whoever_stops_early_wastes_few(pool, tmp_path):
 
 
 def test_samples_come_portion_by_portion(pool):
-    found = table()
-    parts = samples(found.sampler, 0, 20_000, "time", pool)
-    first = next(parts)
-    parts.close()
-    assert len(first.returns) == found.sampler.portion == 1024  # a compiled engine is asked for whole blocks
-    assert_same_bits(first, found.sampler(0, 1024, "time"))
+    # The compiled engine is asked for whole blocks; queries are cut into some 128 portions, by powers of 2.
+    for found, size in ((blocks(), BLOCK), (table(), 128)):
+        parts = samples(found.sampler, 0, 20_000, "time", pool)
+        first = next(parts)
+        parts.close()
+        assert len(first.returns) == size
+        assert_same_bits(first, found.sampler(0, size, "time"))
 
 
 def test_the_bar_shows_what_all_workers_have_done(pool, monkeypatch):

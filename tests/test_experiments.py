@@ -13,21 +13,21 @@ from jointmdp.checks import Sharing
 from jointmdp.cli import main
 from jointmdp.errors import ModelError
 from jointmdp.experiments import correlations, diagrams, gap_validation, residuals, tabular_figures
-from jointmdp.experiments.result import Result
+from jointmdp.experiments.result import FigureResult
 
 
 @pytest.mark.slow
 def test_everything_is_reproduced_and_is_as_the_paper_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run of the command for all that can be read from it: it takes minutes."""
     pairs: dict[Sharing, list[gap_validation.Pair]] = {}
-    kept: list[Result] = []
+    kept: list[FigureResult] = []
     simulate, run = gap_validation.simulate, residuals.run
 
     def simulated(sharing: Sharing) -> list[gap_validation.Pair]:
         pairs[sharing] = simulate(sharing)
         return pairs[sharing]
 
-    def found() -> Result:
+    def found() -> FigureResult:
         kept.append(run())
         return kept[0]
 
@@ -64,7 +64,7 @@ def check_calibrated(pairs: list[gap_validation.Pair]) -> None:
     assert stats.kstest(means + 0.8, "norm").pvalue < 1e-4
 
 
-def check_residuals(result: Result) -> None:
+def check_residuals(result: FigureResult) -> None:
     """They fall as the theorem says."""
     grid = np.array([r["residual"] for r in result.rows if r["model"] == residuals.GRID and r["sharing"] == "state"])
     assert len(grid) == residuals.STEPS + 1
@@ -136,7 +136,7 @@ def test_reproduce_writes_one_page(tmp_path, monkeypatch: pytest.MonkeyPatch) ->
     heard: list[str] = []
     done = tabular_figures.reproduce(tmp_path / "out", heard.append)
     assert heard == ["chain"]
-    assert isinstance(done[0], Result)
+    assert isinstance(done[0], FigureResult)
     page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "crc-correlation.png" in page
     assert "+0.796" in page

@@ -467,7 +467,7 @@ def test_claimed_shapes_are_not_believed(saved: Path, dtype: object, shape: obje
     page["arrays"]["probabilities"] = {"dtype": dtype, "shape": shape}
     parts = members(data)
     body = parts["probabilities.npy"][-32:]
-    header = sealed_archive._npy_header(str(dtype), tuple(shape) if isinstance(shape, list) else (4,))
+    header = sealed_archive.npy_header(str(dtype), tuple(shape) if isinstance(shape, list) else (4,))
     for content in (header + body, header, parts["probabilities.npy"]):
         fake = forged({**parts, sealed_archive.PAGE: json.dumps(page).encode(), "probabilities.npy": content})
         tracemalloc.start()
@@ -519,7 +519,7 @@ def test_forged_answers_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
         form = page["arrays"][name]
         longer = np.zeros([*form["shape"], 1] if name == "history" else [n + 1 for n in form["shape"]], form["dtype"])
         form["shape"] = list(longer.shape)
-        content = sealed_archive._npy_header(longer.dtype.str, longer.shape) + longer.tobytes()
+        content = sealed_archive.npy_header(longer.dtype.str, longer.shape) + longer.tobytes()
         assert (
             outcome(path, forged({**parts, sealed_archive.PAGE: json.dumps(page).encode(), f"{name}.npy": content}))
             is None

@@ -228,7 +228,7 @@ def shocked(size: float) -> oracle.RandomModel:
     return case._replace(rewards=case.rewards + size * shock, policy=np.full((3, 3), 1 / 3))
 
 
-def test_nothing_large_is_subtracted_where_luck_is_shared() -> None:
+def test_nothing_large_is_subtracted_where_noise_is_shared() -> None:
     """A shock 10⁵ times the gap: covariances lose ten digits of the gap's variance, its own recursion keeps nine."""
     case = shocked(1e5)
     model, exact = build(case), PairOracle(case, 4)

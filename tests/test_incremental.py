@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,7 @@ import jointmdp as jm
 from benchmarks import incremental as benchmark
 from jointmdp.arrays import float64
 from jointmdp.bellman.sample_backups import Pairs, powers
-from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn
+from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn, learn_joint_moments
 from jointmdp.incremental import recursion as engine
 from jointmdp.incremental.replicas import Replicas
 
@@ -54,8 +56,8 @@ def check_all(found: Replicas, truth: np.ndarray) -> None:
 
 def pairs(learned: Learned, i: int = 1, j: int = 1) -> Replicas:
     """E[Z(x)ⁱ Z(y)ʲ] of all pairs."""
-    size = len(learned._held.mean.doubt)
-    return learned._held.at(i, j, *np.indices((size, size)))
+    size = len(learned._moments.mean.doubt)
+    return learned._moments.at(i, j, *np.indices((size, size)))
 
 
 def exact(model: jm.JointMDP, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -89,7 +91,7 @@ def exact(model: jm.JointMDP, policy: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def test_schedules_that_break_a_condition_are_refused_by_its_name(schedule: object, condition: str) -> None:
     model, policy = jm.coupled_reward_chain(3)
     with pytest.raises(jm.ModelError, match=condition):
-        TableLearner(model, policy, schedule=schedule)
+        TableLearner(model, policy, jm.LearnOptions(schedule=schedule))
 
 
 @pytest.mark.parametrize(("power", "condition"), [(0.5, "Σ α² = ∞"), (0.0, "Σ α² = ∞"), (1.01, "Σ α < ∞")])
@@ -101,7 +103,7 @@ def test_powers_outside_of_robbins_and_monro_are_refused(power: float, condition
 @pytest.mark.parametrize("schedule", [lambda n: 1 / n, lambda n: 1 / (1 + n) ** 0.51, lambda n: 5 / (9 + n) ** 0.8])
 def test_functions_that_meet_the_conditions_are_taken(schedule: Callable[[int], float]) -> None:
     model, policy = jm.coupled_reward_chain(3)
-    learner = TableLearner(model, policy, schedule=schedule)
+    learner = TableLearner(model, policy, jm.LearnOptions(schedule=schedule))
     first = learner.init()
     sample = learner.draw(first)
     after, _ = learner.step(first, sample)
@@ -122,13 +124,13 @@ def test_the_default_schedule_in_numbers() -> None:
 
 def test_a_users_function_is_what_is_used() -> None:
     model, policy = jm.coupled_reward_chain(3)
-    same = [
-        learn(model, policy, steps=20, schedule=schedule, replicas=4)._held.pair.values
-        for schedule in (Polynomial(0.8, 5.0, 2.0), lambda n: jnp.minimum(1.0, 2 / (5 + n) ** 0.8))
-    ]
-    np.testing.assert_allclose(same[0], same[1], rtol=1e-12)
-    default = learn(model, policy, steps=20, schedule=Polynomial.for_discount(0.99), replicas=4)._held.pair.values
-    assert not np.allclose(same[0], default)
+
+    def values(schedule: Any) -> np.ndarray:
+        return learn(model, policy, jm.LearnOptions(schedule=schedule, replicas=4), steps=20)._moments.pair.values
+
+    polynomial = values(Polynomial(0.8, 5.0, 2.0))
+    np.testing.assert_allclose(polynomial, values(lambda n: jnp.minimum(1.0, 2 / (5 + n) ** 0.8)), rtol=1e-12)
+    assert not np.allclose(polynomial, values(Polynomial.for_discount(0.99)))
 
 
 # -- the recursion against plain loops ---------------------------------------------------------------------------
@@ -139,9 +141,8 @@ def test_sweeps_are_the_recursion_written_out(sharing: str, order: int) -> None:
     """Three steps by plain loops over coordinates, from the samples that the learner draws."""
     found = case(0, sharing, shape=(2, 2, 2))
     schedule = Polynomial(0.7, 4.0)
-    learner = TableLearner(
-        build(found), found.policy, order=order, schedule=schedule, replicas=8, averaging=1.0, burn_in=0
-    )
+    options = jm.LearnOptions(order=order, schedule=schedule, replicas=8, averaging=1.0, burn_in=0)
+    learner = TableLearner(build(found), found.policy, options)
     state = learner.init()
     X, held = 4, powers(order)
     mean = np.asarray(state.values.mean[3]).copy()
@@ -174,9 +175,8 @@ def test_coordinates_named_several_times_are_updated_once_with_the_mean() -> Non
     """Lists (x,y), (x,y), (y,x) and (x,x), with counts so far that differ; against the sentence of the docs."""
     model, policy = jm.coupled_reward_chain(3, discount=0.9)
     schedule = Polynomial(0.7, 4.0)
-    learner = TableLearner(
-        model, policy, coordinates="uniform", batch=4, replicas=1, schedule=schedule, averaging=0.0, burn_in=0
-    )
+    options = jm.LearnOptions(coordinates="uniform", batch=4, replicas=1, schedule=schedule, averaging=0.0, burn_in=0)
+    learner = TableLearner(model, policy, options)
     state, X = learner.init(), 6
     rng = np.random.default_rng(0)
     values = state.values._replace(mean=rng.normal(size=(1, X)), pair=rng.normal(size=(1, 1, X * X)))
@@ -218,9 +218,8 @@ def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
     """Values, averages, doubts and counts after four steps of the benchmark's plain loop, fed with the same numbers."""
     model, policy = jm.coupled_reward_chain(3, discount=0.99)
     X, R, batch, steps = 6, 2, 12, 4
-    learner = TableLearner(
-        model, policy, coordinates="uniform", batch=batch, replicas=R, seed=3, averaging=2.0, burn_in=0
-    )
+    options = jm.LearnOptions(coordinates="uniform", batch=batch, replicas=R, seed=3, averaging=2.0, burn_in=0)
+    learner = TableLearner(model, policy, options)
     first = learner.init()
     numbers = []
     with float64():
@@ -257,7 +256,7 @@ def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
 def test_steps_one_by_one_are_the_compiled_loop(choice: str) -> None:
     """Up to rounding, as the two are compiled apart; the loop itself does not depend on how it is portioned."""
     found = case(3, "state")
-    learner = TableLearner(build(found), found.policy, coordinates=choice, batch=3, replicas=4, seed=5)
+    learner = TableLearner(build(found), found.policy, jm.LearnOptions(coordinates=choice, batch=3, replicas=4, seed=5))
     state = learner.init()
     for _ in range(7):
         state, _ = learner.step(state, learner.draw(state))
@@ -283,9 +282,9 @@ def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
         make, size = makers.get(name, (jm.coupled_reward_chain, 25))
         model, policy = make(size, discount=0.9)
         model = model.with_sharing(sharing)
-    learned = learn(model, policy, steps=600, replicas=32, seed=2)
+    learned = learn(model, policy, jm.LearnOptions(replicas=32, seed=2), steps=600)
     mean, second = exact(model, policy)
-    check_all(learned._held.mean, mean)
+    check_all(learned._moments.mean, mean)
     check_all(pairs(learned), second)
     # The intervals are narrow: small against the spread of returns.
     assert np.nanmax(learned.mean_error) < 0.1 * np.sqrt(np.nanmax(learned.covariance))
@@ -296,14 +295,15 @@ def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
 def test_other_choices_of_coordinates_converge_where_they_go(choice: str, sharing: str) -> None:
     found = case(4, sharing)
     model = build(found)
-    learned = learn(model, found.policy, coordinates=choice, steps=1500, batch=8, replicas=16, seed=1, restart=0.3)
+    options = jm.LearnOptions(coordinates=choice, batch=8, replicas=16, seed=1, restart=0.3)
+    learned = learn(model, found.policy, options, steps=1500)
     mean, second = exact(model, found.policy)
-    check_all(learned._held.mean, mean)
+    check_all(learned._moments.mean, mean)
     check_all(pairs(learned), second)
     # Whatever the choice, coordinates of one state are updated often, and no longer in doubt.
     x, y = np.nonzero(np.kron(np.eye(3), np.ones((2, 2))))
     assert np.all(learned._visits[1][:, x, y] >= 200)
-    assert np.all(learned._held.pair.doubt[0][x, y] < 0.02 * np.abs(second).max())
+    assert np.all(learned._moments.pair.doubt[0][x, y] < 0.02 * np.abs(second).max())
 
 
 @pytest.mark.parametrize(
@@ -314,12 +314,13 @@ def test_third_order_of_pairs_and_of_all_triples(sharing: str) -> None:
     """Pairs against the exact evaluation, all triples against the iteration of T₃."""
     found = case(6, sharing, shape=(2, 3, 2))
     model = build(found)
-    learned = learn(model, found.policy, order=3, steps=1500, replicas=32)
+    options = jm.LearnOptions(order=3, replicas=32)
+    learned = learn(model, found.policy, options, steps=1500)
     solution = jm.evaluate(model, found.policy, order=3)
     x, y = np.nonzero(np.kron(np.eye(2), np.ones((2, 2))))
     for i, j in powers(3):
         check_all(pairs(learned, i, j)[x, y], solution.moment(i, j)[x // 2, x % 2, y % 2])
-    joint = learn(model, found.policy, order=3, collection="joint", steps=1500, replicas=32)
+    joint = learn_joint_moments(model, found.policy, options, steps=1500)
     truth = jm.joint_moments(model, found.policy, 3)
     for k in (1, 2, 3):
         labels = [tuple((x // 2, x % 2) for x in row) for row in joint.tuples(k).tolist()]
@@ -336,9 +337,9 @@ def test_error_after_a_stated_number_of_updates(sharing: str) -> None:
     model = model.with_sharing(sharing)
     mean, second = exact(model, policy)
     for seed in range(3):
-        learned = learn(model, policy, steps=10_000, seed=seed)
+        learned = learn(model, policy, jm.LearnOptions(seed=seed), steps=10_000)
         assert learned.updates == 8 * 10_000 * (36 + 36**2)
-        assert np.max(np.abs(learned._held.mean.mean - mean)) < 0.05
+        assert np.max(np.abs(learned._moments.mean.mean - mean)) < 0.05
         assert np.max(np.abs(pairs(learned).mean - second)) < 10.0
         assert learned.error < 0.05
 
@@ -357,13 +358,13 @@ def test_the_error_falls_with_the_stated_exponent(averaging: bool) -> None:
     """
     found = case(9, "state", discount=0.5, shape=(2, 2, 2))
     model = build(found)
-    learner = TableLearner(model, found.policy, replicas=256, averaging=averaging, seed=4)
+    learner = TableLearner(model, found.policy, jm.LearnOptions(replicas=256, averaging=averaging, seed=4))
     mean, second = exact(model, found.policy)
     early, late = 400, 12_800
     sizes, state = [], learner.init()
     for n in (early, late):
         state = learner.advance(state, n - int(state.step))
-        got = learner.answer(state)._held
+        got = learner.answer(state)._moments
         off = got.mean.values - mean, got.pair.values[:, 0] - second
         sizes.append([np.sqrt(np.mean(part**2)) for part in off])
     slopes = np.log(np.divide(sizes[1], sizes[0])) / np.log(late / early)
@@ -380,7 +381,7 @@ def test_the_error_falls_with_the_stated_exponent(averaging: bool) -> None:
 def test_one_over_n_is_as_slow_as_the_docs_say() -> None:
     """With α(n) = 1/n and no noise at all, a start is forgotten like n^(−(1−γ))."""
     model = jm.JointMDP([[1.0]], [[[1.0]]], [[[0]]], 0.9)
-    learner = TableLearner(model, [[1.0]], replicas=1, averaging=False, schedule=Polynomial(1.0))
+    learner = TableLearner(model, [[1.0]], jm.LearnOptions(replicas=1, averaging=False, schedule=Polynomial(1.0)))
     errors, state = [], learner.init()
     for n in (1000, 4000):
         state = learner.advance(state, n - int(state.step))
@@ -395,14 +396,14 @@ def test_one_over_n_is_as_slow_as_the_docs_say() -> None:
 def coverage_at(model: jm.JointMDP, policy: np.ndarray, times: list[int], with_doubt: bool = True) -> list[np.ndarray]:
     """The fraction of 256 runs of 8 replicas whose intervals hold the truth, for all coordinates at each time."""
     runs = 256
-    learner = TableLearner(model, policy, replicas=8 * runs, seed=11)
+    learner = TableLearner(model, policy, jm.LearnOptions(replicas=8 * runs, seed=11))
     state = learner.init()
     mean, second = exact(model, policy)
     truth = np.concatenate([mean, second.ravel()])
     found = []
     for n in times:
         state = learner.advance(state, n - int(state.step))
-        held = learner.answer(state)._held
+        held = learner.answer(state)._moments
         values = np.concatenate([held.mean.values, held.pair.values[:, 0].reshape(8 * runs, -1)], axis=1)
         doubt = np.concatenate([held.mean.doubt, held.pair.doubt[0].ravel()])
         split = np.moveaxis(values.reshape(runs, 8, -1), 1, 0)
@@ -437,7 +438,7 @@ def test_without_the_doubt_early_intervals_would_lie() -> None:
 def test_without_noise_the_doubt_is_what_is_missing(choice: str, sign: float) -> None:
     """The worst case, a reward that is always R_max: the start is as far away as it can be, and all error is doubt."""
     model = jm.JointMDP([[1.0]], [[[sign]]], [[[0]]], 0.9)
-    learner = TableLearner(model, [[1.0]], replicas=2, coordinates=choice, order=4, batch=1)
+    learner = TableLearner(model, [[1.0]], jm.LearnOptions(replicas=2, coordinates=choice, order=4, batch=1))
     state = learner.init()
     # Rounding in the doubt: at most 49 units of 10⁴ for each of the 4 times that a list names the place, 100 times.
     for n in (1, 2, 10, 100):
@@ -453,9 +454,9 @@ def test_without_noise_the_doubt_is_what_is_missing(choice: str, sign: float) ->
 def test_the_doubt_of_lists_is_that_of_their_own_rewards() -> None:
     """Where rewards are mostly small, what each coordinate knows of its own is less than the bound for all."""
     model = jm.JointMDP([[1.0], [1.0]], [[[1.0]], [[0.0]]], [[[1]], [[1]]], 0.9)
-    learned = learn(model, [[1.0], [1.0]], coordinates="uniform", steps=30, replicas=2)
-    sweeps = learn(model, [[1.0], [1.0]], steps=30, replicas=2)
-    assert np.all(learned._held.pair.doubt < sweeps._held.pair.doubt)
+    learned = learn(model, [[1.0], [1.0]], jm.LearnOptions(coordinates="uniform", replicas=2), steps=30)
+    sweeps = learn(model, [[1.0], [1.0]], jm.LearnOptions(replicas=2), steps=30)
+    assert np.all(learned._moments.pair.doubt < sweeps._moments.pair.doubt)
     assert np.all(np.abs(learned.mean[:, 0] - [1.0, 0.0]) <= learned.mean_error[:, 0] + 1e-12)
 
 
@@ -482,7 +483,7 @@ def test_products_are_unbiased_and_their_spread_is_right() -> None:
 def played(rule: str, discount: float) -> tuple[Replicas, np.ndarray]:
     """Second moments ``[X, X]`` of the chain with three states after 1,500 steps of samples drawn by a rule."""
     model, policy = jm.coupled_reward_chain(3, discount=discount)
-    learner = TableLearner(model, policy, coordinates="uniform", batch=36, replicas=8)
+    learner = TableLearner(model, policy, jm.LearnOptions(coordinates="uniform", batch=36, replicas=8))
     state = learner.init()
     xs = [(s, a) for s in range(3) for a in range(2)]
     both = [(x, y) for x in range(6) for y in range(6)]
@@ -524,14 +525,14 @@ def test_wrong_rules_converge_to_something_else(rule: str) -> None:
 @pytest.mark.slow
 def test_visits_list_what_was_never_or_rarely_updated() -> None:
     model, policy = jm.coupled_reward_chain(4)
-    sweeps = {row.kind: row for row in learn(model, policy, steps=40, replicas=4).visits}
+    sweeps = {row.kind: row for row in learn(model, policy, jm.LearnOptions(replicas=4), steps=40).visits}
     assert {kind: (row.coordinates, row.never, row.fewest) for kind, row in sweeps.items()} == {
         "mean": (8, 0, 40),
         "diagonal": (8, 0, 40),
         "same state": (8, 0, 40),
         "distinct states": (48, 0, 40),
     }
-    learned = learn(model, policy, steps=40, replicas=4, coordinates="pairs", batch=4, start=2)
+    learned = learn(model, policy, jm.LearnOptions(replicas=4, coordinates="pairs", batch=4, start=2), steps=40)
     rows = {row.kind: row for row in learned.visits}
     # On the chain branches that began together stay together, and nobody goes back to the first two states.
     assert rows["distinct states"].never == 48
@@ -545,7 +546,7 @@ def test_visits_list_what_was_never_or_rarely_updated() -> None:
 
 def test_early_answers_tolerance_and_log() -> None:
     model, policy = jm.coupled_reward_chain(4, discount=0.8)
-    seen = [(answer.steps, answer.error) for answer in answers(model, policy, steps=200, replicas=8)]
+    seen = [(answer.steps, answer.error) for answer in answers(model, policy, jm.LearnOptions(replicas=8), steps=200)]
     assert [steps for steps, _ in seen] == [10, 15, 22, 32, 46, 68, 100, 147, 200]
     assert seen[-1][1] < seen[0][1]
     tolerance = seen[5][1] * 1.0001
@@ -556,23 +557,95 @@ def test_early_answers_tolerance_and_log() -> None:
     assert learn(model, policy, steps=10**9, seconds=0.2).steps < 10**9
     assert "order 2" in repr(early)
     gap = early.gap(0, 0, 1)
-    assert gap.variance.interval.width == pytest.approx(2 * gap.variance.error)
-    assert early.gap(0, 0, 0).variance == (0.0, 0.0)
-    assert early.between(0, 0, 1, 1).value == pytest.approx(float(early._held.pair.values[:, 0, 0, 3].mean()))
+    assert gap.mean_interval.width == pytest.approx(2 * gap.mean_error)
+    assert gap.variance_interval == pytest.approx(
+        (max(0.0, gap.variance - gap.variance_error), gap.variance + gap.variance_error)
+    )
+    none = early.gap(0, 0, 0)
+    assert (none.variance, none.variance_error) == (0.0, 0.0)
+    # Numbers 0 and 3 are the coordinates (0, 0) and (1, 1).
+    product = early.second_moment_between(0, 0, 1, 1)
+    assert product.value == pytest.approx(float(early._moments.pair.values[:, 0, 0, 3].mean()))
+
+
+@pytest.mark.parametrize(
+    "sharing", ["state", *(pytest.param(each, marks=pytest.mark.slow) for each in ("time", "none"))]
+)
+def test_answers_at_a_place_are_those_of_the_arrays(sharing: str) -> None:
+    """Means, second moments, covariances and gaps of one state, asked for one by one or all at once.
+
+    Both come from the same four replicas and differ in the order of sums: fewer than a hundred roundings of numbers no
+    larger than the square of the largest return.
+    """
+    found = random_model(np.random.default_rng(3), 3, 2, 3, discount=0.5, sharing=sharing, unavailable=True)
+    model = build(found)
+    learned = learn(model, found.policy, jm.LearnOptions(replicas=4), steps=20)
+    rounding = 100 * np.finfo(float).eps * (1 + model.reward_bound / (1 - model.discount)) ** 2
+
+    def check(answer: tuple[float, float], value: float, error: float) -> None:
+        np.testing.assert_allclose(answer, (value, error), rtol=0, atol=rounding)
+
+    C = learned.covariance
+    for s in range(3):
+        for a in np.flatnonzero(model.available[s]).tolist():
+            check(learned.mean_at(s, a), learned.mean[s, a], learned.mean_error[s, a])
+            for b in np.flatnonzero(model.available[s]).tolist():
+                second = learned.second_moment_at(s, a, b)
+                check(second, learned.second_moment[s, a, b], learned.second_moment_error[s, a, b])
+                assert second == learned.second_moment_between(s, a, s, b)
+                covariance = learned.covariance_at(s, a, b)
+                check(covariance, C[s, a, b], learned.covariance_error[s, a, b])
+                assert covariance == learned.covariance_between(s, a, s, b)
+                gap = learned.gap(s, a, b)
+                assert isinstance(gap, jm.LearnedGap)
+                assert abs(gap.mean - (learned.mean[s, a] - learned.mean[s, b])) <= rounding
+                # Products by the jackknife are linear in each factor, so this holds for estimates too.
+                assert abs(gap.variance - (C[s, a, a] + C[s, b, b] - C[s, a, b] - C[s, b, a])) <= 4 * rounding
+                assert gap.std == np.sqrt(max(0.0, gap.variance))
+
+
+def test_every_source_has_its_type_of_answer() -> None:
+    model, policy = jm.coupled_reward_chain(3, discount=0.5)
+    options = jm.LearnOptions(replicas=2, batch=2)
+    tables = learn(model, policy, options, steps=10)
+    states = learn(jm.TableSimulator(model), policy, options, steps=10)
+    joint = learn_joint_moments(model, policy, options, steps=10)
+    assert (type(tables), type(states), type(joint)) == (jm.Learned, jm.LearnedStates, jm.LearnedJoint)
+    assert [type(answer) for answer in answers(model, policy, options, steps=10)] == [jm.Learned]
+    # Sweeps of one seed draw the same for pairs and for all tuples: the moments agree up to the order of sums.
+    np.testing.assert_allclose(joint[1], tables.mean.ravel(), rtol=1e-12, atol=1e-12)
+    assert joint.moment((0, 0), (0, 1)).value == pytest.approx(tables.second_moment[0, 0, 1], rel=1e-12, abs=1e-12)
+
+
+def test_two_moments_say_what_they_do_not_know() -> None:
+    model, policy = jm.coupled_reward_chain(3, discount=0.5)
+    gap = learn(model, policy, steps=10).gap(0, 1, 0)
+    assert isinstance(gap, jm.GapLike)
+    assert (gap.action, gap.other) == ("a2", "a1")
+    for ask, words in (
+        (gap.superiority, "P(better)"),
+        (gap.tie, "P(tie)"),
+        (lambda: gap.quantile(0.1), "the 0.1-quantile"),
+        (lambda: gap.cvar(0.25), "the mean of the lowest 25%"),
+    ):
+        with pytest.raises(jm.NotKnownError) as caught:
+            ask()
+        assert str(caught.value).startswith(f"{words} of a2 − a1 is not known")
 
 
 @pytest.mark.slow
 def test_unavailable_actions_are_left_out() -> None:
     found = random_model(np.random.default_rng(3), 3, 2, 3, discount=0.5, unavailable=True)
     model = build(found)
-    learned = learn(model, found.policy, steps=300, replicas=32)
+    learned = learn(model, found.policy, jm.LearnOptions(replicas=32), steps=300)
     solution = jm.evaluate(model, found.policy)
     np.testing.assert_array_equal(np.isnan(learned.mean), ~found.available)
     np.testing.assert_array_equal(np.isnan(learned.second_moment), np.isnan(solution.second_moment))
     mean, second = exact(model, found.policy)
-    check_all(learned._held.mean, mean)
+    check_all(learned._moments.mean, mean)
     check_all(pairs(learned), second)
-    check_all(learn(model, found.policy, steps=500, replicas=16, coordinates="trajectory", batch=8)._held.mean, mean)
+    options = jm.LearnOptions(replicas=16, coordinates="trajectory", batch=8)
+    check_all(learn(model, found.policy, options, steps=500)._moments.mean, mean)
 
 
 @pytest.mark.parametrize(
@@ -581,20 +654,53 @@ def test_unavailable_actions_are_left_out() -> None:
         ({"order": 1}, "order is 1"),
         ({"replicas": 0}, "replicas is 0"),
         ({"coordinates": "random"}, '"uniform"'),
-        ({"collection": "triples"}, '"joint"'),
-        ({"collection": "joint", "coordinates": "pairs"}, "in sweeps"),
         ({"averaging": -1.0}, "averaging is -1"),
         ({"restart": 2.0}, "restart"),
-        ({"stepps": 3}, "unknown option 'stepps'"),
         ({"memory_limit": 100.0}, "memory_limit"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
+    for start in (learn, learn_joint_moments):
+        with pytest.raises(jm.ModelError, match=words):
+            start(*jm.coupled_reward_chain(3), jm.LearnOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
         ({"steps": 0}, "steps is 0"),
         ({"tolerance": 0.0}, "tolerance is 0"),
         ({"seconds": -1.0}, "seconds is -1"),
     ],
 )
-def test_bad_options_are_refused(options: dict, words: str) -> None:
-    with pytest.raises(jm.ModelError, match=words):
-        learn(*jm.coupled_reward_chain(3), **options)
+def test_bad_limits_are_refused(limits: dict[str, Any], words: str) -> None:
+    for start in (learn, learn_joint_moments):
+        with pytest.raises(jm.ModelError, match=words):
+            start(*jm.coupled_reward_chain(3), **limits)
+
+
+@pytest.mark.parametrize("options", [{"replicas": 2}, {}, 3, "sweep", jm.LearnOptions])
+@pytest.mark.parametrize("start", [learn, learn_joint_moments, answers])
+def test_options_of_another_type_are_refused(start: Callable[..., Any], options: object) -> None:
+    with pytest.raises(jm.ModelError, match=r"options must be jointmdp\.LearnOptions\(\.\.\.\), not "):
+        start(*jm.coupled_reward_chain(3), options)
+
+
+def test_misspelt_options_are_refused() -> None:
+    model, policy = jm.coupled_reward_chain(3)
+    with pytest.raises(TypeError, match="stepps"):
+        learn(model, policy, stepps=3)
+    with pytest.raises(TypeError, match="stepps"):
+        jm.LearnOptions(stepps=3)
+
+
+def test_joint_moments_are_learned_in_sweeps_of_tables() -> None:
+    model, policy = jm.coupled_reward_chain(3)
+    with pytest.raises(jm.ModelError, match='in sweeps, not coordinates="pairs"'):
+        learn_joint_moments(model, policy, jm.LearnOptions(coordinates="pairs"))
+    for source in (jm.TableSimulator(model), (model, policy)):
+        with pytest.raises(jm.ModelError, match="must be a JointMDP, not"):
+            learn_joint_moments(source, policy)
 
 
 def test_bad_models_are_refused() -> None:
@@ -608,7 +714,7 @@ def test_bad_models_are_refused() -> None:
 
 
 def test_a_single_replica_has_no_error() -> None:
-    learned = learn(*jm.coupled_reward_chain(3), steps=10, replicas=1)
+    learned = learn(*jm.coupled_reward_chain(3), jm.LearnOptions(replicas=1), steps=10)
     assert np.all(np.isinf(learned.mean_error))
     assert learned.error == np.inf
     assert learned.log[-1]["error"] is None
@@ -619,9 +725,11 @@ def test_new_numbers_compile_nothing() -> None:
 
     def work(seed: int) -> None:
         found = case(seed, "state", discount=0.5 + seed / 50, shape=(3, 2, 2))
-        options = {"steps": 20 + seed, "seed": seed, "replicas": 4, "batch": 4}
-        learn(build(found), found.policy, schedule=Polynomial(0.6 + seed / 100, 1.0), averaging=1.0 + seed, **options)
-        learn(build(found), found.policy, coordinates="pairs", restart=0.1 + seed / 100, **options)
+        options = jm.LearnOptions(seed=seed, replicas=4, batch=4)
+        sweeps = replace(options, schedule=Polynomial(0.6 + seed / 100, 1.0), averaging=1.0 + seed)
+        lists = replace(options, coordinates="pairs", restart=0.1 + seed / 100)
+        for each in (sweeps, lists):
+            learn(build(found), found.policy, each, steps=20 + seed)
 
     work(0)
     sizes = engine.advance._cache_size()
@@ -641,21 +749,21 @@ def test_walkers_leave_no_bias(choice: str) -> None:
     errors of the mean of 64.
     """
     model, policy = jm.windy_gridworld(3, discount=0.9)
-    learned = learn(model, policy, coordinates=choice, steps=1000, batch=8, replicas=64, seed=1)
+    learned = learn(model, policy, jm.LearnOptions(coordinates=choice, batch=8, replicas=64, seed=1), steps=1000)
     mean, second = exact(model, policy)
-    check_all(learned._held.mean, mean)
+    check_all(learned._moments.mean, mean)
     assert learned._visits is not None
     seen = (learned._visits[1] > 0).all(axis=0)
-    check_all(learned._held.pair[0, seen], second[seen])
+    check_all(learned._moments.pair[0, seen], second[seen])
 
 
 @pytest.mark.parametrize("choice", ["sweep", pytest.param("pairs", marks=pytest.mark.slow)])
 def test_where_nothing_is_random_rounding_is_the_error(choice: str) -> None:
     """Replicas agree to the last bit and the start is forgotten: the error is not zero, and the truth is within it."""
     model = jm.JointMDP([[1.0]], [[[0.7, -0.3]]], [[[0, 0]]], discount=0.5)
-    learned = learn(model, [0], coordinates=choice, steps=4000, batch=1, replicas=2, averaging=False)
+    learned = learn(model, [0], jm.LearnOptions(coordinates=choice, batch=1, replicas=2, averaging=False), steps=4000)
     truth = np.array([1.4, 0.4])  # 0.7/(1 − 0.5), and −0.3 + 0.5 · 1.4
-    assert np.all(np.ptp(learned._held.mean.values, axis=0) < 1e-14)
+    assert np.all(np.ptp(learned._moments.mean.values, axis=0) < 1e-14)
     # 16 roundings of 1.4 a step, of which 1/(α (1 − γ)) steps are remembered; α(4000) = (20/4020)^0.65 = 0.032.
     assert np.all(learned.mean_error[0] < 2 * 16 * 2**-53 * 1.4 / (0.032 * 0.5))
     assert np.all(np.abs(learned.mean[0] - truth) <= learned.mean_error[0])

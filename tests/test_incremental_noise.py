@@ -269,17 +269,17 @@ def test_generators_follow_the_rule_and_no_other(sharing: str) -> None:
     case = tiny(6, sharing)
     count = 20_000
     with float64():
-        world = table_draws.table_world(build(case), case.policy, np.full(2, 0.5), 0.1)
-        luck_numbers = jax.random.uniform(jax.random.key(3), (count, table_draws.field_luck(world, sharing)))
+        tables = table_draws.draw_tables(build(case), case.policy, np.full(2, 0.5), 0.1)
+        luck_numbers = jax.random.uniform(jax.random.key(3), (count, table_draws.scenario_draws(tables, sharing)))
         choice = jax.random.uniform(jax.random.key(5), (count, 4))
-        sample = jax.jit(jax.vmap(lambda a, b: table_draws.draw_field(world, a, b, sharing)))(luck_numbers, choice)
+        sample = jax.jit(jax.vmap(lambda a, b: table_draws.draw_field(tables, a, b, sharing)))(luck_numbers, choice)
         rewards, nexts = np.asarray(sample.rewards), np.asarray(sample.nexts)
     assert p_value(case, XS, "right", rewards, nexts) > ALARM
     for xs in ([XS[0], XS[0]], [XS[0], XS[1]], [XS[1], XS[3]], [XS[2], XS[0], XS[2]]):
         with float64():
             lists = jnp.tile(jnp.asarray([number(x) for x in xs], dtype=jnp.int32), (count, 1))
             numbers = jax.random.uniform(jax.random.key(4), (2, *lists.shape))
-            sample = table_draws.draw_lists(world, numbers[0], numbers[1], lists, sharing)
+            sample = table_draws.draw_lists(tables, numbers[0], numbers[1], lists, sharing)
         drawn = np.asarray(sample.rewards), np.asarray(sample.nexts)
         for rule in RULES:
             p = p_value(case, xs, rule, *drawn)

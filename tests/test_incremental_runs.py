@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,7 +16,7 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.files import sealed_archive
-from jointmdp.incremental import TableLearner, learn
+from jointmdp.incremental import LearnOptions, TableLearner, learn, learn_joint_moments
 
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -30,31 +31,34 @@ def bits(state: object) -> list[bytes]:
 def test_a_run_taken_up_again_is_the_same_run(choice: str, tmp_path: Path) -> None:
     """Stopped after any number of steps, with another limit each time: every bit of the state agrees."""
     model, policy = jm.coupled_reward_chain(3)
-    options = {"coordinates": choice, "batch": 4, "replicas": 4, "seed": 3, "checkpoint": tmp_path / "run"}
+    options = LearnOptions(coordinates=choice, batch=4, replicas=4, seed=3, checkpoint=tmp_path / "run")
     for steps in (1, 17, 40, 60):
-        part = learn(model, policy, steps=steps, **options)
+        part = learn(model, policy, options, steps=steps)
         assert part.steps == steps
-    resumed, log = TableLearner(model, policy, **options).resume()
+    resumed, log = TableLearner(model, policy, options).resume()
     assert [row["step"] for row in log][-1] == 60
-    whole = TableLearner(model, policy, **{**options, "checkpoint": None})
+    whole = TableLearner(model, policy, replace(options, checkpoint=None))
     assert bits(whole.advance(whole.init(), 60)) == bits(resumed)
-    again = learn(model, policy, steps=50, **options)  # enough was done before
+    again = learn(model, policy, options, steps=50)  # enough was done before
     assert again.steps == 60
 
 
 @pytest.mark.slow
 def test_a_joint_run_is_taken_up_again(tmp_path: Path) -> None:
     model, policy = jm.coupled_reward_chain(3)
-    options = {"collection": "joint", "order": 3, "replicas": 2}
-    learn(model, policy, steps=11, checkpoint=tmp_path / "run", **options)
-    found = learn(model, policy, steps=30, checkpoint=tmp_path / "run", **options)
-    np.testing.assert_array_equal(found[3], learn(model, policy, steps=30, **options)[3])
+    options = LearnOptions(order=3, replicas=2)
+    saved = replace(options, checkpoint=tmp_path / "run")
+    learn_joint_moments(model, policy, saved, steps=11)
+    found = learn_joint_moments(model, policy, saved, steps=30)
+    np.testing.assert_array_equal(found[3], learn_joint_moments(model, policy, options, steps=30)[3])
+    with pytest.raises(jm.ModelError, match=r"collection differs \('joint' there, 'pairs' here\)"):
+        learn(model, policy, saved, steps=30)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     model, policy = jm.coupled_reward_chain(3)
-    options = {"steps": 2, "replicas": 2, "checkpoint": tmp_path / "run"}
-    learn(model, policy, **options)
+    options = LearnOptions(replicas=2, checkpoint=tmp_path / "run")
+    learn(model, policy, options, steps=2)
     before = (tmp_path / "run").read_bytes()
     for change, words in (
         ({"seed": 1}, r"seed differs \(0 there, 1 here\)"),
@@ -66,33 +70,33 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         ({"burn_in": 3}, "burn_in differs"),
     ):
         with pytest.raises(jm.ModelError, match=words):
-            learn(model, policy, **{**options, **change})
+            learn(model, policy, replace(options, **change), steps=2)
     with pytest.raises(jm.ModelError, match="model or policy differs"):
-        learn(model.with_discount(0.5), policy, **options)
+        learn(model.with_discount(0.5), policy, options, steps=2)
     assert (tmp_path / "run").read_bytes() == before
 
 
 def test_damaged_and_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
     model, policy = jm.coupled_reward_chain(3)
     path = tmp_path / "run"
-    options = {"steps": 2, "replicas": 2, "checkpoint": path}
-    learn(model, policy, **options)
+    options = LearnOptions(replicas=2, checkpoint=path)
+    learn(model, policy, options, steps=2)
     whole = path.read_bytes()
     for spoiled in (whole[:-1], whole[:100] + b"?" + whole[101:], b""):
         path.write_bytes(spoiled)
         with pytest.raises(jm.ModelError, match="cannot load"):
-            learn(model, policy, **options)
+            learn(model, policy, options, steps=2)
     jm.save(model, path)
     with pytest.raises(jm.ModelError, match="not a checkpoint of learning"):
-        learn(model, policy, **options)
+        learn(model, policy, options, steps=2)
     path.write_bytes(whole)
     page, arrays = sealed_archive.read(path)
     arrays["part1"] = arrays["part1"][:1]
     sealed_archive.write(path, page, arrays)
     with pytest.raises(jm.ModelError, match="part1 does not fit"):
-        learn(model, policy, **options)
+        learn(model, policy, options, steps=2)
     with pytest.raises(jm.ModelError, match="its directory does not exist"):
-        learn(model, policy, steps=1, replicas=2, checkpoint=tmp_path / "nowhere" / "run")
+        learn(model, policy, replace(options, checkpoint=tmp_path / "nowhere" / "run"), steps=1)
 
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------
@@ -104,15 +108,14 @@ import os, sys
 import jax
 import jointmdp as jm
 from jointmdp.simulators.table_simulator import TableSimulator
-from jointmdp.incremental import learn
+from jointmdp.incremental import LearnOptions, learn
 
 def work(path, choice, steps):
     model, policy = jm.coupled_reward_chain(3, discount=0.8)
-    options = {"steps": steps, "replicas": 4, "batch": 2, "checkpoint": path, "checkpoint_seconds": 0.0}
-    if choice.startswith("simulator-"):
-        learn(TableSimulator(model), policy, coordinates=choice[10:], **options)
-    else:
-        learn(model, policy, coordinates=choice, **options)
+    source = TableSimulator(model) if choice.startswith("simulator-") else model
+    coordinates = choice.removeprefix("simulator-")
+    options = LearnOptions(coordinates=coordinates, replicas=4, batch=2, checkpoint=path, checkpoint_seconds=0.0)
+    learn(source, policy, options, steps=steps)
 
 for line in sys.stdin:
     path, choice, steps = line.split()

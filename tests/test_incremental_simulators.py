@@ -1,7 +1,7 @@
 """Learning from simulators whose states are discovered on the way, here and by workers elsewhere."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from zoo import build, random_model
 
 import jointmdp as jm
 from jointmdp.executors import Processes, Serial
-from jointmdp.incremental import LearnedStates, SimulatorLearner, learn
+from jointmdp.incremental import LearnedStates, SimulatorLearner, learn, learn_joint_moments
 from jointmdp.incremental.replicas import Replicas
 from jointmdp.incremental.simulator_learner import STRETCH
 from jointmdp.incremental.simulator_walks import Stretch, Walks, state_key
@@ -21,7 +21,7 @@ from jointmdp.simulators.table_simulator import TableSimulator
 CHOICES = ["pairs", "trajectory", "uniform"]
 # Lists of the same shape share what was compiled; those along trajectories are longer.
 MOSTLY = ["pairs", *(pytest.param(choice, marks=pytest.mark.slow) for choice in ("trajectory", "uniform"))]
-SHAPE: dict[str, Any] = {"batch": 9, "replicas": 2}
+SHAPE = jm.LearnOptions(batch=9, replicas=2)
 
 
 def bits(state: object) -> list[bytes]:
@@ -35,7 +35,7 @@ def held_values(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, n
     where = {keys[state_key(simulator, s)]: s for s in range(model.num_states) if state_key(simulator, s) in keys}
     found = [(numbers[s, a], where[s] * model.num_actions + a) for s, a in numbers]
     places = np.array([place for place, _ in found])
-    return learned._mean[places], np.array([x for _, x in found])
+    return learned._means[places], np.array([x for _, x in found])
 
 
 def held_pairs(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np.ndarray]:
@@ -45,7 +45,7 @@ def held_pairs(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np
     pairs = learned._atlas.seen_pairs()
     places = np.array([learned._atlas.place(*pair) for pair in pairs])
     seen = (learned._visits[1][:, places] > 0).all(axis=0)
-    return learned._pair[0, places[seen]], np.array([(number[x], number[y]) for x, y in pairs])[seen]
+    return learned._pairs[0, places[seen]], np.array([(number[x], number[y]) for x, y in pairs])[seen]
 
 
 EVERYDAY = {("pairs", "state")}
@@ -63,7 +63,9 @@ def test_a_simulator_is_learned_like_its_table(choice: str, sharing: str) -> Non
     case = case._replace(policy=np.full((3, 2), 0.5))
     model = build(case)
     steps = 6 * STRETCH if choice == "trajectory" else 12 * STRETCH
-    learned = learn(TableSimulator(model), case.policy, coordinates=choice, steps=steps, batch=4, replicas=8)
+    options = jm.LearnOptions(coordinates=choice, batch=4, replicas=8)
+    learned = learn(TableSimulator(model), case.policy, options, steps=steps)
+    assert type(learned) is jm.LearnedStates
     assert learned.num_states == 3
     assert learned.steps == steps
     mean, second = exact(model, case.policy)
@@ -73,12 +75,20 @@ def test_a_simulator_is_learned_like_its_table(choice: str, sharing: str) -> Non
     values, pairs = held_pairs(learned, model)
     assert len({tuple(sorted(pair)) for pair in pairs}) == 6 + 15  # all of them: diagonal, same state, distinct states
     check_all(values, second[pairs[:, 0], pairs[:, 1]])
-    gap, truth = learned.gap(0, 0, 1), jm.evaluate(model, case.policy).gap(0, 0, 1)
+    solution = jm.evaluate(model, case.policy)
+    gap, truth = learned.gap(0, 0, 1), solution.gap(0, 0, 1)
     most = 8.5  # intervals of 8 replicas: Student's t with 7 degrees of freedom goes beyond once in 1e7
-    assert abs(gap.mean.value - truth.mean) < most * gap.mean.error
-    assert abs(gap.variance.value - truth.variance) < most * gap.variance.error
-    assert gap.variance.error < 0.5 * (truth.variance + 1)
-    assert learned.gap(0, 1, 1).variance == (0.0, 0.0)
+    assert abs(gap.mean - truth.mean) < most * gap.mean_error
+    assert abs(gap.variance - truth.variance) < most * gap.variance_error
+    assert gap.variance_error < 0.5 * (truth.variance + 1)
+    same = learned.gap(0, 1, 1)
+    assert (same.variance, same.variance_error) == (0.0, 0.0)
+    for found, expected in (
+        (learned.mean_at(0, 1), solution.mean[0, 1]),
+        (learned.second_moment_at(0, 0, 1), solution.second_moment[0, 0, 1]),
+        (learned.covariance_at(0, 1, 1), solution.covariance[0, 1, 1]),
+    ):
+        assert abs(found.value - expected) < most * found.error
 
 
 def scenario_teller(sharing: str) -> jm.JointMDP:
@@ -130,11 +140,12 @@ def test_luck_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
 def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: Path) -> None:
     """By hand, at once, by two processes, and taken up again in the middle of a stretch."""
     model, policy = jm.coupled_reward_chain(4, discount=0.7)
-    options = {**SHAPE, "coordinates": choice, "seed": 3}
+    options = replace(SHAPE, coordinates=choice, seed=3)
+    saved = replace(options, checkpoint=tmp_path / "run")
     steps = 2 * STRETCH + 6
 
-    def learner(**more: Any) -> SimulatorLearner:
-        return SimulatorLearner(TableSimulator(model), policy, **options, **more)
+    def learner(options: jm.LearnOptions = options) -> SimulatorLearner:
+        return SimulatorLearner(TableSimulator(model), policy, options)
 
     whole = learner()
     straight = whole.advance(whole.init(), steps)
@@ -156,14 +167,13 @@ def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: 
     assert bits(state) == bits(straight)
     assert by_hand.atlas == whole.atlas
 
-    path = tmp_path / "run"
     for until in (1, STRETCH - 1, STRETCH + 5, steps):
-        learn(TableSimulator(model), policy, steps=until, checkpoint=path, **options)
-    resumed, _ = learner(checkpoint=path).resume()
+        learn(TableSimulator(model), policy, saved, steps=until)
+    resumed, _ = learner(saved).resume()
     assert bits(resumed) == bits(straight)
 
     with Processes(2) as workers:
-        elsewhere = SimulatorLearner(TableSimulator(model), policy, workers, **options)
+        elsewhere = SimulatorLearner(TableSimulator(model), policy, options, workers)
         assert bits(elsewhere.advance(elsewhere.init(), steps)) == bits(straight)
         assert elsewhere.atlas == whole.atlas
 
@@ -179,7 +189,8 @@ def test_walkers_are_not_stopped_by_the_end_of_a_stretch(choice: str) -> None:
         discount=0.9,
         reward_bounds=(0, 1),
     )
-    assert learn(simulator, 0, steps=100, restart=0.0, coordinates=choice, **SHAPE).num_states == 100
+    options = replace(SHAPE, restart=0.0, coordinates=choice)
+    assert learn(simulator, 0, options, steps=100).num_states == 100
 
 
 @pytest.mark.parametrize("choice", MOSTLY)
@@ -194,13 +205,14 @@ def test_states_with_a_coarse_identity_are_taken_up_again(choice: str, tmp_path:
         reward_bounds=(-1, 1),
         identity=lambda place: round(place),
     )
-    options = {**SHAPE, "coordinates": choice, "seed": 1}
-    straight = learn(simulator, "uniform", steps=STRETCH + 20, **options)
+    options = replace(SHAPE, coordinates=choice, seed=1)
+    saved = replace(options, checkpoint=tmp_path / "run")
+    straight = learn(simulator, "uniform", options, steps=STRETCH + 20)
     for until in (STRETCH // 2, STRETCH + 3, STRETCH + 20):
-        found = learn(simulator, "uniform", steps=until, checkpoint=tmp_path / "run", **options)
+        found = learn(simulator, "uniform", saved, steps=until)
     assert found._atlas == straight._atlas
-    np.testing.assert_array_equal(found._pair.values, straight._pair.values)
-    np.testing.assert_array_equal(found._mean.doubt, straight._mean.doubt)
+    np.testing.assert_array_equal(found._pairs.values, straight._pairs.values)
+    np.testing.assert_array_equal(found._means.doubt, straight._means.doubt)
 
 
 @pytest.mark.parametrize("sharing", ["time", "state", "none"])
@@ -216,7 +228,7 @@ def test_states_that_are_made_again_are_the_ones_that_were_found(sharing: str) -
         reward_bounds=(0, 1),
         identity=lambda place: round(place) // 3,
     )
-    learner = SimulatorLearner(simulator, "uniform", coordinates="uniform", **SHAPE)
+    learner = SimulatorLearner(simulator, "uniform", replace(SHAPE, coordinates="uniform"))
     learner.advance(learner.init(), STRETCH + 1)
     places = learner._pool._places
     assert len(places) > 8
@@ -240,25 +252,26 @@ def test_states_are_discovered_and_episodes_end() -> None:
         discount=0.9,
         reward_bounds=(-2, 4),
     )
-    learned = learn(simulator, "stay", steps=4 * STRETCH, batch=4)
+    learned = learn(simulator, "stay", jm.LearnOptions(batch=4), steps=4 * STRETCH)
     assert learned.num_states == 5  # two places on the second and third day, and one on the first
     start = simulator.at((0, 0))
     town, coast = 0.6 * 3.0, 0.6 * 4.0 - 0.4
     stay = town * (1 + 0.9 + 0.81)
     move = town - 1 + coast * (0.9 + 0.81)
     for action, truth in (("stay", stay), ("move", move)):
-        found = learned.mean(start, action)
+        found = learned.mean_at(start, action)
         assert abs(found.value - truth) < 8.5 * found.error
         assert found.error < 0.5
     # One coin for both: the gap of a day is 1 in the sun and −1 in the rain.
     gap = learned.gap(start, "move", "stay")
-    assert abs(gap.variance.value - (0.81 + 0.81**2) * 4 * 0.24) < 8.5 * gap.variance.error
+    assert (gap.action, gap.other) == ("move", "stay")
+    assert abs(gap.variance - (0.81 + 0.81**2) * 4 * 0.24) < 8.5 * gap.variance_error
     assert {row.kind for row in learned.visits} == {"mean", "diagonal", "same state", "distinct states"}
     assert "5 states discovered" in repr(learned)
     with pytest.raises(jm.ModelError, match="has not been visited"):
-        learned.mean(simulator.at((7, 7)), "stay")
+        learned.mean_at(simulator.at((7, 7)), "stay")
     with pytest.raises(jm.ModelError, match="has not been visited"):
-        learned.mean(simulator.at((2, 1)), "move")  # the policy stays from the second day on
+        learned.mean_at(simulator.at((2, 1)), "move")  # the policy stays from the second day on
 
 
 def test_simulators_that_cannot_be_learned_are_refused() -> None:
@@ -266,19 +279,24 @@ def test_simulators_that_cannot_be_learned_are_refused() -> None:
         settings = {"start": (0, 0), "actions": 2, "discount": 0.9, "reward_bounds": (-2, 4), **changes}
         return FunctionSimulator(stall, lambda rng: rng.random() < 0.4, **settings)
 
+    few = jm.LearnOptions(batch=8, replicas=4)
     for changes, options, words in (
         ({"reward_bounds": None}, {}, "give reward_bound="),
         ({"discount": 1.0}, {}, "is 1"),
         ({"actions": None}, {}, "not numbered"),
         ({}, {"coordinates": "sweep"}, "discovered on the way"),
-        ({}, {"collection": "joint"}, "discovered on the way"),
         ({}, {"start": 3}, "leave start out"),
         ({"reward_bounds": (0, 1)}, {}, "above its bound 1"),
         ({}, {"memory_limit": 1000.0}, "coarser identity"),
     ):
         with pytest.raises(jm.ModelError, match=words):
-            learn(simulator(**changes), "uniform", steps=STRETCH, batch=8, replicas=4, **options)
-    assert learn(simulator(reward_bounds=None), 0, steps=1, batch=1, replicas=2, reward_bound=4).num_states > 1
+            learn(simulator(**changes), "uniform", replace(few, **options), steps=STRETCH)
+    with pytest.raises(jm.ModelError, match="must be a JointMDP"):
+        learn_joint_moments(simulator(), "uniform", few)
+    with pytest.raises(jm.ModelError, match="options must be"):
+        learn(simulator(), "uniform", {"batch": 8})
+    bounded = jm.LearnOptions(batch=1, replicas=2, reward_bound=4)
+    assert learn(simulator(reward_bounds=None), 0, bounded, steps=1).num_states > 1
 
 
 def test_tables_are_not_sent_to_workers() -> None:
@@ -291,7 +309,7 @@ def test_tables_are_not_sent_to_workers() -> None:
 
 def test_a_learner_goes_one_way() -> None:
     model, policy = jm.coupled_reward_chain(3)
-    learner = SimulatorLearner(TableSimulator(model), policy, **SHAPE)
+    learner = SimulatorLearner(TableSimulator(model), policy, SHAPE)
     first = learner.init()
     learner.advance(first, 2)
     with pytest.raises(jm.ModelError, match="samples can be drawn for step 2 only"):

@@ -1,4 +1,4 @@
-"""JAX environments: queries, the batch engine, gymnax; against exact models, closed forms and the host engine.
+"""JAX environments: queries, the compiled engine, gymnax; against exact models, closed forms and the query engine.
 
 Statistical tests have fixed seeds and computed standard errors. With a limit of 4.5 standard errors a correct program
 fails one comparison with probability 7e-6 (normal), so the about 70 comparisons here give a false alarm with
@@ -19,13 +19,16 @@ import pytest
 from zoo import SHARINGS
 
 import jointmdp as jm
-from jointmdp.montecarlo import batches
-from jointmdp.montecarlo.batches import BatchRollout, batch_rollout
-from jointmdp.montecarlo.branch_engine import BLOCK
-from jointmdp.montecarlo.query_engine import Replications, Rollout
+from jointmdp.montecarlo import branch_engine
+from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions, whole_policies
+from jointmdp.montecarlo.branch_engine import BLOCK, BlockSampler
+from jointmdp.montecarlo.jax_dynamics import jax_dynamics
+from jointmdp.montecarlo.query_engine import QuerySampler
+from jointmdp.montecarlo.samples import Replications
 from jointmdp.simulators.agents import as_agent
+from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 from jointmdp.simulators.jax_policies import UntraceableError
-from jointmdp.simulators.jax_simulator import JaxSimulator, gymnax_simulator
+from jointmdp.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.table_simulator import TableSimulator
 
@@ -76,13 +79,15 @@ def shop_model(sharing: str) -> jm.JointMDP:
 LAW = np.array([[0.25, 0.25, 0.5]] * 3 + [[0.5, 0.5, 0.0]] * 2 + [[0.75, 0.125, 0.125]] * 2)
 
 
-def rolled(simulator: Any, policy: Any, state: Any, actions: Any, **settings: Any) -> BatchRollout:
-    count = len(actions) if actions is not None else len(policy)
-    policies = (policy,) * count if actions is not None else tuple(policy)
-    given = {"seed": 1, "discount": simulator.discount, "horizon": HORIZON, **settings}
-    found = batch_rollout(simulator, policies, actions, state, **given)
-    assert found is not None
-    return found
+def rolled(simulator: Any, policy: Any, state: Any, actions: Any, **settings: Any) -> BlockSampler:
+    """First actions, or without them whole policies, in the compiled engine."""
+    how = SimulationSettings(**{"seed": 1, "horizon": HORIZON, **settings})
+    if actions is None:
+        found = whole_policies(simulator, dict(zip("abc", policy, strict=False)), state, how)
+    else:
+        found = first_actions(simulator, policy, state, actions, how)
+    assert isinstance(found.sampler, BlockSampler), found.remark
+    return found.sampler
 
 
 def check_gaps(found: Replications, exact: jm.Solution, state: int, actions: tuple[int, ...], room: float = 0) -> None:
@@ -98,7 +103,7 @@ def check_gaps(found: Replications, exact: jm.Solution, state: int, actions: tup
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 @pytest.mark.slow
-def test_batches_agree_with_the_exact_joint_model(sharing: str) -> None:
+def test_blocks_agree_with_the_exact_joint_model(sharing: str) -> None:
     """A stochastic policy: branches meet, part and merge."""
     found = rolled(shop(), LAW, 2, (0, 1, 2))(0, 16 * BLOCK, sharing)
     exact = jm.evaluate(shop_model(sharing), LAW, horizon=HORIZON)
@@ -120,13 +125,13 @@ def test_tables_in_blocks_agree_with_the_exact_joint_model(sharing: str) -> None
 
 
 @pytest.mark.slow
-def test_host_and_batch_follow_the_same_law() -> None:
+def test_both_engines_follow_the_same_law() -> None:
     """Means of the gap under "time": the two engines draw other numbers, and agree within their errors."""
     simulator = shop()
     agent = as_agent(LAW, simulator)
-    host = Rollout(simulator, (agent, agent), (0, 2), simulator.at(2), 0, DISCOUNT, 6)(0, 300, "time")
-    batch = rolled(simulator, LAW, 2, (0, 2), horizon=6)(0, 4 * BLOCK, "time")
-    one, other = (x.leads[:, 1] for x in (host, batch))
+    asked = QuerySampler(simulator, (agent, agent), (0, 2), simulator.at(2), 0, DISCOUNT, 6)(0, 300, "time")
+    block = rolled(simulator, LAW, 2, (0, 2), horizon=6)(0, 4 * BLOCK, "time")
+    one, other = (x.leads[:, 1] for x in (asked, block))
     error = np.hypot(one.std() / np.sqrt(len(one)), other.std() / np.sqrt(len(other)))
     assert abs(one.mean() - other.mean()) <= LIMIT * error
 
@@ -149,13 +154,13 @@ def test_a_replication_depends_on_the_seed_and_its_number_alone() -> None:
 def test_a_block_is_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = rolled(shop(), LAW, 2, (0, 1))
     calls: list[int] = []
-    simulate = batches.branch_engine.simulate_block
+    simulate = BlockSampler._simulated
 
-    def counted(world: Any, begin: Any, block: int, **settings: Any) -> Any:
+    def counted(self: BlockSampler, block: int, sharing: Any) -> Replications:
         calls.append(block)
-        return simulate(world, begin, block, **settings)
+        return simulate(self, block, sharing)
 
-    monkeypatch.setattr(batches.branch_engine, "simulate_block", counted)
+    monkeypatch.setattr(BlockSampler, "_simulated", counted)
     parts = [sampler(first, 100, "time") for first in range(0, 500, 100)]
     assert calls == [0]
     assert len({part.returns.tobytes() for part in parts}) == 5
@@ -214,10 +219,18 @@ def test_a_start_that_is_over_brings_nothing() -> None:
     assert not simulator.sample(over, [0, 1], 3).rewards.any()
 
 
-def test_endless_replications_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "STEP_LIMIT", 100)
+def test_endless_replications_are_refused_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branch_engine, "STEP_LIMIT", 100)
     with pytest.raises(jm.ModelError, match="have not ended after 100 steps; give a horizon"):
-        rolled(shop(), LAW, 2, (0, 1), horizon=None)(0, 1, "time")
+        rolled(shop(), LAW, 2, (0, 1), horizon=None, discount=1.0)(0, 1, "time")
+    cut = rolled(shop(), LAW, 2, (0, 1), horizon=None)(0, 5, "none")
+    assert (cut.steps == 49).all()  # 0.75⁴⁹ is the first power below 1e-6
+    assert (cut.left_out == DISCOUNT**49).all()
+    # Nobody said how large a reward can be: what is left out is a return like the largest that was seen.
+    found, ahead = cut.gap(0, 1, None), 2 * DISCOUNT**49 * np.abs(cut.returns).max()
+    assert found.truncation_bound == ahead > 0
+    assert (found.slack >= ahead).all()
+    assert not rolled(shop(), LAW, 2, (0, 1))(0, 5, "time").left_out.any()  # a horizon leaves nothing out
 
 
 # -- queries -----------------------------------------------------------------------------------------------------
@@ -370,13 +383,21 @@ def test_policies_that_cannot_be_traced_say_so() -> None:
     def drawing(stock: Any, rng: np.random.Generator) -> int:
         return int(rng.integers(3))
 
+    def traced(policy: Any) -> object:
+        return jax_dynamics(simulator, [policy], (0, 0), (0, 1), 2, DISCOUNT)
+
     with pytest.raises(UntraceableError, match="one observation at a time"):
-        rolled(simulator, Network(), 2, (0, 1))
+        traced(Network())
     for policy in (plain, drawing):
         with pytest.raises(UntraceableError, match=f"cannot trace the policy '{policy.__name__}'"):
-            rolled(simulator, policy, 2, (0, 1))
+            traced(policy)
     with pytest.raises(UntraceableError, match="of the kind"):
-        rolled(simulator, {"a": 1}, 2, (0, 1))
+        traced({"a": 1})
+    # Whoever simulates them is told why it takes so long.
+    found = first_actions(simulator, plain, 2, (0, 1), SimulationSettings(horizon=2))
+    assert isinstance(found.sampler, QuerySampler)
+    assert "One replication at a time: " in found.remark
+    assert "cannot trace the policy 'plain'" in found.remark
 
 
 def test_mistakes_of_policies_are_told() -> None:
@@ -416,6 +437,10 @@ def test_counters_may_become_fractions() -> None:
     assert outcome.state.state.dtype == np.float32
     found = rolled(simulator, 1, 0, (0, 1), horizon=3)(0, 2, "time")
     assert found.returns.tolist() == [[0.125, 0.25 + 0.25]] * 2  # 0 + 0/2 + .5/4 and 0 + .5/2 + 1/4
+    # Where actions are not numbered, what they make of the state is known with the first of them only.
+    free = JaxSimulator(lambda key, s, a: (s, s + a), 0, actions=None, discount=0.5)
+    moved = rolled(free, lambda s: 0.5 * s, 0, (0.5, 1.0), horizon=3)(0, 2, "time")
+    assert moved.returns.tolist() == [[0.25 + 0.1875, 0.5 + 0.375]] * 2  # 0 + .5/2 + .75/4, and twice as much
 
 
 def test_double_precision_is_the_users_choice() -> None:
@@ -457,7 +482,7 @@ def test_bad_requests() -> None:
     with pytest.raises(jm.ModelError, match="uniform policy is not defined"):
         rolled(free, "uniform", 0.0, (0.5, 1.0))
     with pytest.raises(jm.ModelError, match="random_action, or first actions"):
-        batch_rollout(free, (lambda x: x, lambda x: -x), None, 0.0, seed=0, discount=1.0, horizon=2)
+        rolled(free, (lambda x: x, lambda x: -x), 0.0, None)
     with pytest.raises(jm.ModelError, match=r"policy's actions .* have shape"):
         rolled(free, lambda x: jnp.zeros(2), 0.0, (0.5, 1.0))(0, 1, "time")
 
@@ -509,9 +534,9 @@ def test_gymnax_cart_pole() -> None:
     assert found.returns.tolist() == [[500, 500]] * 3
     fallen = rolled(simulator, 0, state, (0, 1), horizon=None)(0, 1, "time")
     agent = as_agent(0, simulator)
-    host = Rollout(simulator, (agent, agent), (0, 1), state, 0, 1.0, None)(0, 1, "time")
-    assert np.array_equal(fallen.returns, host.returns)
-    assert np.array_equal(fallen.steps, host.steps)
+    asked = QuerySampler(simulator, (agent, agent), (0, 1), state, 0, 1.0, None)(0, 1, "time")
+    assert np.array_equal(fallen.returns, asked.returns)
+    assert np.array_equal(fallen.steps, asked.steps)
     assert 5 < fallen.returns[0, 0] < fallen.returns[0, 1] < 20
     endless = gymnax_simulator("CartPole-v1", time_limit=False)
     assert rolled(endless, balance, state, (0, 1), horizon=600)(0, 1, "time").returns.tolist() == [[600, 600]]
@@ -547,9 +572,9 @@ def test_gymnax_continuous_actions() -> None:
     left, right = np.array([-1.0]), np.array([1.0])
     found = rolled(simulator, push, state, (left, right, left), horizon=10)(0, 2, "time")
     agent = as_agent(push, simulator)
-    host = Rollout(simulator, (agent,) * 3, (left, right, left), state, 0, 0.9, 10)(0, 2, "time")
+    asked = QuerySampler(simulator, (agent,) * 3, (left, right, left), state, 0, 0.9, 10)(0, 2, "time")
     # 10 steps of a smooth map in single precision; each reward is at most 17 and carries some 10 rounding errors.
-    assert np.allclose(found.returns, host.returns, rtol=0, atol=10 * 17 * 100 * 2.0**-24)
+    assert np.allclose(found.returns, asked.returns, rtol=0, atol=10 * 17 * 100 * 2.0**-24)
     assert abs(found.leads[0, 1]) > 0.1
     assert not found.leads[:, 2].any()
     drawn = rolled(simulator, "uniform", state, (left, right), horizon=5)(0, 10, "time")

@@ -251,7 +251,7 @@ def test_chain_has_closed_forms(sharing: str) -> None:
 
 
 def test_three_actions_that_depend_only_as_three() -> None:
-    """Two coins and their product: pairwise independent, and E[Z Z' Z''] = 1 all the same; with luck apart it is 0."""
+    """Two coins and their product: pairwise independent, and E[Z Z' Z''] = 1 all the same; with noise apart it is 0."""
     coins = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=float)
     rewards = np.stack([coins, np.zeros((4, 3))])
     model = jm.JointMDP(np.full((2, 4), 0.25), rewards, np.ones((2, 4, 3)), 0.9)

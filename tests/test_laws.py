@@ -77,7 +77,7 @@ def check(law: GapLaw, truth: ExactLaw, *, merges: bool = True) -> None:
     for t in atoms + between + beside + near:
         found = law.stop_loss(t)
         assert found.lower <= truth.stop_loss(t) <= found.upper, f"E(G − {t!r})⁺ not in {found}"
-    for found, chance in zip((law.superiority, law.tie, law.inferiority), truth.signs, strict=True):
+    for found, chance in zip((law.superiority(), law.tie(), law.inferiority()), truth.signs, strict=True):
         assert 0 <= found.lower <= chance <= found.upper <= 1
     for q in (*LEVELS, 0.25, 0.75):
         found = law.quantile(q)
@@ -87,7 +87,7 @@ def check(law: GapLaw, truth: ExactLaw, *, merges: bool = True) -> None:
     for alpha in LEVELS:
         found = law.cvar(alpha)
         assert found.lower <= truth.cvar(alpha) <= found.upper, f"tail mean {alpha} not in {found}"
-    assert law.mean.lower <= truth.mean <= law.mean.upper
+    assert law.mean_interval.lower <= truth.mean <= law.mean_interval.upper
     assert law.support.lower <= truth.values[0] <= truth.values[-1] <= law.support.upper
     assert law.never_differs <= truth.cdf(0) - truth.below(0)
     if merges:
@@ -128,28 +128,24 @@ def check_everywhere(ending: Ending, cells: tuple[int, int]) -> None:
 def check_mirrored(law: GapLaw, back: GapLaw) -> None:
     """G(b,a) = −G(a,b): intervals of one and the same number meet."""
     same = [
-        (law.superiority, back.inferiority),
-        (law.tie, back.tie),
+        (law.superiority(), back.inferiority()),
+        (law.tie(), back.tie()),
         (law.merge, back.merge),
-        (law.mean, _negative(back.mean)),
-        (law.support, _negative(back.support)),
-        (law.quantile(0.5), _negative(back.quantile(0.5))),
+        (law.mean_interval, -back.mean_interval),
+        (law.support, -back.support),
+        (law.quantile(0.5), -back.quantile(0.5)),
     ]
     for alpha in LEVELS:  # the mean is what the lowest α and the highest 1−α bring together
-        high = _negative(back.cvar(1 - alpha))
+        high = -back.cvar(1 - alpha)
         low = law.cvar(alpha)
         whole = Interval(alpha * low.lower + (1 - alpha) * high.lower, alpha * low.upper + (1 - alpha) * high.upper)
-        same.append((law.mean, Interval(whole.lower - 1e-12, whole.upper + 1e-12)))
+        same.append((law.mean_interval, Interval(whole.lower - 1e-12, whole.upper + 1e-12)))
     for one, other in same:
         assert max(one.lower, other.lower) <= min(one.upper, other.upper), (one, other)
     for t in law.band[0][:: max(1, len(law.band[0]) // 20)]:
         here, there = law.cdf(float(t)), back.cdf(math.nextafter(-float(t), -math.inf))
         # P(G ≤ t) = 1 − P(−G < −t), and P(−G ≤ u) is at most that for u < −t
         assert here.lower <= 1 - there.lower + 1e-15
-
-
-def _negative(found: Interval) -> Interval:
-    return Interval(-found.upper, -found.lower)
 
 
 def ending(seed: int, sharing: str, discount: float, amounts: np.ndarray, **options: Any) -> Ending:
@@ -204,7 +200,7 @@ def test_scales_do_not_matter() -> None:
         law = stoppable(laws_of(build(case), case.policy)).on(16, 5)
         truth = exact_law(case, 0, 0, 1, made.steps, pay)
         check(law, truth)
-        found.append((law.superiority, law.tie, law.cdf(0.25 * factor)))
+        found.append((law.superiority(), law.tie(), law.cdf(0.25 * factor)))
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=0, atol=1e-9)
     for t in (-1e15, -1e12, 1e12):  # so far out that t itself is rounded by more than the law is known to
@@ -312,7 +308,7 @@ def test_large_amounts_that_both_branches_are_paid_cancel() -> None:
     t, lower, upper = law.band
     assert np.all(lower <= upper)
     assert all(law.stop_loss(float(u)).width >= 0 for u in t[::20])
-    assert law.superiority.width < 0.1
+    assert law.superiority().width < 0.1
     assert law.cvar(0.05).width < 0.1
 
 
@@ -331,7 +327,7 @@ def test_simulated_gaps_lie_in_the_band(sharing: str) -> None:
         check_simulated(law, model, case.policy)
     signs = laws.signs(0.1, MEMORY)
     exists = case.available[:, :, None] & case.available[:, None, :]
-    for (lower, upper), found in ((signs.better, law.superiority), (signs.equal, law.tie)):
+    for (lower, upper), found in ((signs.better, law.superiority()), (signs.equal, law.tie())):
         assert np.array_equal(np.isfinite(lower), exists)
         assert np.all(lower[exists] <= upper[exists])
         assert max(lower[0, 0, 1], found.lower) <= min(upper[0, 0, 1], found.upper)
@@ -364,10 +360,10 @@ def corners() -> dict[str, GapLaw]:
 @pytest.mark.parametrize("name", ["for ever 0", "for ever 0.3"])
 def test_ties_that_never_merge_are_exact(corners: dict[str, GapLaw], name: str) -> None:
     law = corners[name]
-    assert law.tie.lower > 1 - 1e-9
-    assert law.tie.upper == 1
-    assert law.superiority.upper < 1e-9
-    assert law.inferiority.upper < 1e-9
+    assert law.tie().lower > 1 - 1e-9
+    assert law.tie().upper == 1
+    assert law.superiority().upper < 1e-9
+    assert law.inferiority().upper < 1e-9
     assert law.merge.upper < 1e-9
     assert abs(law.quantile(0.5).lower) < 1e-9 > abs(law.quantile(0.5).upper)
     assert law.cvar(0.05).lower > -1e-9
@@ -375,12 +371,12 @@ def test_ties_that_never_merge_are_exact(corners: dict[str, GapLaw], name: str) 
 
 def test_ties_along_some_paths_only(corners: dict[str, GapLaw]) -> None:
     law = corners["some paths"]  # equal for heads, then two states that pay nothing for ever
-    for bound in law.tie:
+    for bound in law.tie():
         assert bound == pytest.approx(0.25, abs=1e-9)
-    assert law.inferiority.lower == pytest.approx(0.75, abs=1e-9)
+    assert law.inferiority().lower == pytest.approx(0.75, abs=1e-9)
     assert law.merge.upper < 1e-9
     law = corners["late"]
-    assert law.superiority.lower > 1 - 1e-9
+    assert law.superiority().lower > 1 - 1e-9
     assert law.quantile(0.5).lower <= 0.9 - 0.81 <= law.quantile(0.5).upper
 
 
@@ -408,7 +404,7 @@ def test_one_state_that_never_parts_the_branches(reward: float) -> None:
     model = JointMDP([[0.6, 0.4]], [[[0.0, 0.0], [reward, reward]]], [[[0, 0], [0, 0]]], 0.9)
     gap = stoppable(laws_of(model, [0]))
     for law in (gap.on(16), gap.on(32)):
-        assert law.tie.lower > 1 - 1e-9
+        assert law.tie().lower > 1 - 1e-9
         assert law.merge.lower > 1 - 1e-9
         assert abs(law.cvar(0.05).lower) < 1e-9 > abs(law.cvar(0.05).upper)
         assert law.cdf(5e-324).upper == 1
@@ -419,8 +415,8 @@ def test_amounts_nobody_is_paid_do_not_blur_those_that_are() -> None:
     rewards = [[[0, 0]], [[0.05, -1e9]], [[0.0, -1e9]], [[0, 0]]]
     model = JointMDP([[1.0]] * 4, rewards, [[[1, 2]], [[3, 3]], [[3, 3]], [[3, 3]]], 0.99)
     law = stoppable(laws_of(model, [0] * 4)).on(16, 2)
-    assert law.superiority.upper == 1
-    assert law.tie.lower == 0
+    assert law.superiority().upper == 1
+    assert law.tie().lower == 0
     assert law.quantile(0.5).lower <= 0.99 * 0.05 <= law.quantile(0.5).upper
     assert law.cvar(0.5).lower <= 0.99 * 0.05 <= law.cvar(0.5).upper
 
@@ -452,10 +448,10 @@ def test_tail_means_of_patternless_models_are_sharp(sharing: str) -> None:
     begin = time.perf_counter()
 
     def width(law: GapLaw) -> float:
-        return max(law.superiority.width / 0.01, law.cvar(0.05).width / (1e-3 * std))
+        return max(law.superiority().width / 0.01, law.cvar(0.05).width / (1e-3 * std))
 
     law = laws.gap_law(0, 0, 1, width, 0.99, MEMORY)
     print(f"{sharing}: {law.cells} cells in {time.perf_counter() - begin:.0f} s, {law}")
-    assert law.superiority.width < 0.01
+    assert law.superiority().width < 0.01
     assert law.cvar(0.05).width < 1e-3 * std
     check_simulated(law, model, case.policy)

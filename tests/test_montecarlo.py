@@ -8,14 +8,20 @@ A new shape, number of samples or number of actions compiles for more than a sec
 states, scenarios and actions here.
 """
 
+import dataclasses
+import math
+
 import jax
 import numpy as np
 import oracle
 import pytest
-from scipy.stats import chi2
+from scipy.stats import binom, chi2
 from zoo import SHARINGS, build, cases, padded
 
 import jointmdp as jm
+from jointmdp.arrays import Floats
+from jointmdp.montecarlo import confidence_intervals
+from jointmdp.montecarlo.samples import GapSample
 
 LIMIT = 4.5
 SAMPLES = 20_000
@@ -44,17 +50,22 @@ def test_gap_moments_agree_with_exact_ones(sharing: str) -> None:
             assert abs(sample.variance - gap.variance) <= LIMIT * sample.variance_standard_error + 4 * room * gap.std
 
 
+def three_steps(sharing: str, seed: int) -> tuple[dict[float, float], GapSample]:
+    """The gap of the first three steps of a model: its atoms with their chances, and a sample of it."""
+    case = oracle.random_model(np.random.default_rng(seed), 2, 2, 2, discount=0.5, sharing=sharing)
+    exact: dict[float, float] = {}
+    for (z, y), p in oracle.finite_horizon_law(*case[:6], (0, 0), (0, 1), 3).items():
+        key = round(float(z - y), 9)
+        exact[key] = exact.get(key, 0.0) + float(p)
+    same = padded(case, 3, 3, 3)
+    return exact, jm.simulate_gap(build(same), same.policy, 0, 0, 1, num_samples=SAMPLES, seed=seed, horizon=3)
+
+
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_gap_law_agrees_with_the_enumerated_law(sharing: str) -> None:
     """Chi-square over all atoms of the gap of the first three steps; merges, ties and shared luck all show there."""
     for seed in range(3):
-        case = oracle.random_model(np.random.default_rng(seed), 2, 2, 2, discount=0.5, sharing=sharing)
-        exact: dict[float, float] = {}
-        for (z, y), p in oracle.finite_horizon_law(*case[:6], (0, 0), (0, 1), 3).items():
-            key = round(float(z - y), 9)
-            exact[key] = exact.get(key, 0.0) + float(p)
-        same = padded(case, 3, 3, 3)
-        sample = jm.simulate_gap(build(same), same.policy, 0, 0, 1, num_samples=SAMPLES, seed=seed, horizon=3)
+        exact, sample = three_steps(sharing, seed)
         found, counts = np.unique(np.round(sample.gaps, 9), return_counts=True)
         assert set(found) <= set(exact)
         observed = dict(zip(found, counts, strict=True))
@@ -117,7 +128,13 @@ def test_same_action_twice_is_one_branch() -> None:
         case = random_case(sharing)
         sample = jm.simulate_gap(build(case), case.policy, 1, 2, 2, num_samples=SAMPLES)
         assert not sample.gaps.any()
-        assert sample.tie == 1.0
+        assert (sample.better, sample.tied, sample.worse) == (0.0, 1.0, 0.0)
+        assert sample.mean_interval == sample.variance_interval == (0, 0)
+        assert "mean in [0, 0]" in repr(sample)
+        # Each interval is missed with 5 %: that of a chance of which nothing was seen on one side, with 2.5 %.
+        unseen = 1 - 0.025 ** (1 / SAMPLES)
+        assert sample.tie() == pytest.approx((1 - unseen, 1), abs=1e-12)
+        assert sample.superiority() == sample.inferiority() == pytest.approx((0, unseen), abs=1e-12)
 
 
 def test_deterministic_model_has_exact_gaps() -> None:
@@ -153,6 +170,167 @@ def test_tail_is_below_the_standard_error() -> None:
     assert 0 < sample.truncation_bound <= 0.02 * sample.mean_standard_error
     case = random_case("time")
     assert jm.simulate_gap(build(case), case.policy, 1, 2, 0, num_samples=SAMPLES).truncation_bound == 0
+    # Returns go on after the branches have merged, and are cut; their gaps are complete.
+    returns = jm.simulate_returns(build(case), case.policy, 1, num_samples=SAMPLES)
+    assert returns.truncation_bound > 0
+    assert [gap.truncation_bound for gap in returns.gaps()] == [0, 0, 0]
+
+
+# -- intervals of a gap ------------------------------------------------------------------------------------------
+
+
+def sample_of(gaps: Floats, slack: Floats | None = None, confidence: float = 0.95) -> GapSample:
+    return GapSample("a", "b", gaps, np.zeros(len(gaps)) if slack is None else slack, 0.0, 1, 10.0, 0, confidence)
+
+
+def lowest_mean(law: dict[float, float], alpha: float) -> float:
+    """The mean of the lowest `alpha` fraction, from the lowest atom up."""
+    left, total = alpha, 0.0
+    for value, chance in sorted(law.items()):
+        total += min(chance, left) * value
+        left -= min(chance, left)
+    return total / alpha
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_intervals_hold_what_the_enumerated_law_says(sharing: str) -> None:
+    """With 1 − 1e-6 each, and narrow enough to tell neighbouring numbers apart."""
+    for seed in range(3):
+        law, sample = three_steps(sharing, seed)
+        sample = dataclasses.replace(sample, confidence=1 - 1e-6)
+        chances = [sum(p for value, p in law.items() if np.sign(value) == sign) for sign in (1, 0, -1)]
+        found = sample.superiority(), sample.tie(), sample.inferiority()
+        # Gaps of three steps are settled: what is left is the noise, at most 5 standard deviations of a coin.
+        for chance, interval, share in zip(chances, found, (sample.better, sample.tied, sample.worse), strict=True):
+            assert chance in interval
+            assert share in interval
+            assert interval.width <= 2 * 5.1 * 0.5 / math.sqrt(SAMPLES)
+        assert sum(p * value for value, p in law.items()) in sample.mean_interval
+        atoms = np.array(sorted(law))
+        ends = np.cumsum([law[value] for value in atoms])
+        for q in (0.05, 0.3, 0.5, 0.9):
+            # Keys of the law are rounded to nine digits, and so is where its quantiles are.
+            quantile = float(atoms[np.searchsorted(ends, q - 1e-12)])
+            assert sample.quantile(q).lower - 1e-9 <= quantile <= sample.quantile(q).upper + 1e-9
+            cvar = sample.cvar(q)
+            assert cvar.lower - 1e-9 <= lowest_mean(law, q) <= cvar.upper + 1e-9
+            assert cvar.width < 0.2 * np.ptp(atoms)
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.6])
+def test_a_quantile_lies_between_its_ranks_for_every_law(confidence: float) -> None:
+    """All counts of values below the quantile, with their binomial chances: no law matters, and no rank is wasted."""
+    n, side = 23, (1 - confidence) / 2
+    counts = np.arange(n + 1)
+    for q in (0.02, 0.1, 0.5, 0.77, 0.99):
+        # With K values below the quantile, which is 0, and n − K above it.
+        rows = [np.append(-1.0 - np.arange(k), 1.0 + np.arange(n - k)) for k in counts]
+        found = [confidence_intervals.quantile_interval(row, q, confidence) for row in rows]
+        chances = binom.pmf(counts, n, q)
+        above = np.array([interval.lower > 0 for interval in found])
+        below = np.array([interval.upper < 0 for interval in found])
+        assert chances[above].sum() <= side + 1e-12
+        assert chances[below].sum() <= side + 1e-12
+        # The next rank on either side would miss too often, or would be no rank at all.
+        assert chances[counts <= np.count_nonzero(above)].sum() > side
+        assert chances[counts >= n - np.count_nonzero(below)].sum() > side
+    # Where too few values were seen, there is no end.
+    assert confidence_intervals.quantile_interval(np.arange(5.0), 0.01, confidence).lower == -math.inf
+    assert confidence_intervals.quantile_interval(np.arange(5.0), 0.99, confidence).upper == math.inf
+
+
+def test_a_quantile_of_a_law_with_ties_is_covered_too() -> None:
+    """Two values, whose lower one has any chance: the quantile jumps where that chance is q."""
+    n, q = 30, 0.3
+    counts = np.arange(n + 1)
+    found = [sample_of(np.repeat([0.0, 1.0], [k, n - k])).quantile(q) for k in counts]
+    for chance in (0.05, 0.2, 0.29, 0.3, 0.31, 0.5, 0.9):
+        quantile = 0.0 if chance >= q else 1.0
+        covered = np.array([quantile in interval for interval in found])
+        assert binom.pmf(counts, n, chance)[covered].sum() >= 0.95
+
+
+def test_chances_are_covered_for_every_count() -> None:
+    """Clopper and Pearson's promise, over all counts of better samples; ties and losses share the rest."""
+    n = 25
+    counts = np.arange(n + 1)
+    rows = [np.repeat([1.0, 0.0, -1.0], [k, (n - k) // 2, n - k - (n - k) // 2]) for k in counts]
+    found = [sample_of(row).superiority() for row in rows]
+    assert [sample_of(row).reversed().inferiority() for row in rows] == found
+    assert [sample_of(row).better for row in rows] == pytest.approx(counts / n)
+    for chance in np.linspace(0.01, 0.99, 33):
+        mass = binom.pmf(counts, n, chance)
+        assert mass[[interval.lower > chance for interval in found]].sum() <= 0.025 + 1e-12
+        assert mass[[interval.upper < chance for interval in found]].sum() <= 0.025 + 1e-12
+
+
+def test_what_a_slack_leaves_open_counts_for_every_sign() -> None:
+    """Of twelve samples some are better for certain, some possibly; a gap as large as its slack may be none at all."""
+    gaps = np.array([3.0, 2, 0.1, -0.1, 0.2, -0.2, 0, 0, 0, -2, -3, -4])
+    slack = np.array([0.5, 0.5, 0.2, 0.2, 0.2, 0.2, 0.2, 0, 0, 0.5, 0.5, 0.5])
+    sample = sample_of(gaps, slack)
+
+    def between(certain: int, possible: int) -> object:
+        return pytest.approx(confidence_intervals.proportion(np.array([certain, possible]), 12, 0.05), rel=1e-12)
+
+    assert sample.superiority() == between(2, 6)  # 0.1, −0.1 and 0 within 0.2, and 0.2 itself
+    assert sample.inferiority() == between(3, 7)
+    assert sample.tie() == between(2, 7)
+    # A mean moves by the mean slack, a quantile and a tail by no more than the largest.
+    sure = sample_of(gaps)
+    assert sample.mean_interval == pytest.approx(sure.mean_interval.widened(float(slack.mean())))
+    assert sample.cvar(0.5) == pytest.approx(sure.cvar(0.5).widened(0.5))
+    quantile = sample.quantile(0.5)
+    assert sure.quantile(0.5).lower - 0.5 <= quantile.lower < sure.quantile(0.5).lower
+    assert sure.quantile(0.5).upper < quantile.upper <= sure.quantile(0.5).upper + 0.5
+    for wrong in (0.0, 1.0, -0.5, math.nan):
+        with pytest.raises(jm.ModelError, match="q is"):
+            sample.quantile(wrong)
+        with pytest.raises(jm.ModelError, match="alpha is"):
+            sample.cvar(wrong)
+
+
+def rare_losses(rng: np.random.Generator, n: int) -> Floats:
+    return -rng.exponential(size=n) * (rng.random(n) < 0.1)
+
+
+# name: a law, and its mean of the lowest fraction α. An exponential above t is t and another exponential, and below t
+# it has the mean (1 − (1 + t) e⁻ᵗ) / (1 − e⁻ᵗ).
+TAILS = {
+    "long tail below": (lambda rng, n: -rng.exponential(size=n), lambda a: math.log(a) - 1),
+    "long tail above": (lambda rng, n: rng.exponential(size=n), lambda a: (1 - (1 - math.log(1 - a)) * (1 - a)) / a),
+    "rare losses": (rare_losses, lambda a: math.log(a / 0.1) - 1 if a <= 0.1 else -0.1 / a),
+}
+SETS = 800
+# Had the interval its coverage of 0.95, it would cover this often or less with probability 1e-6.
+LEAST = int(binom.ppf(1e-6, SETS, 0.95))
+
+
+# With 400 values in the tail the central limit theorem is used alone; with fewer, unseen values are allowed for.
+@pytest.mark.parametrize(
+    ("name", "alpha", "size"),
+    [
+        ("long tail below", 0.25, 2000),
+        ("long tail above", 0.25, 2000),
+        ("rare losses", 0.25, 4000),
+        *(pytest.param(name, 0.1, 1000, marks=pytest.mark.slow) for name in TAILS),
+    ],
+)
+def test_the_mean_of_the_tail_is_covered(name: str, alpha: float, size: int) -> None:
+    draw, mean = TAILS[name]
+    rng = np.random.default_rng(1)
+    rows, truth = [draw(rng, size) for _ in range(SETS)], mean(alpha)
+    found = [confidence_intervals.cvar_interval(row, alpha, -30, 30, 0.05) for row in rows]
+    assert sum(truth in interval for interval in found) > LEAST
+    # Not by being wide: at 50 % it misses.
+    half = [confidence_intervals.cvar_interval(row, alpha, -30, 30, 0.5) for row in rows]
+    assert sum(truth in interval for interval in half) < 0.75 * SETS
+    # Nor by looking elsewhere: the estimates themselves are around the truth.
+    lowest = np.array([np.sort(row)[: round(alpha * size)].mean() for row in rows])
+    assert abs(lowest.mean() - truth) <= LIMIT * lowest.std() / math.sqrt(SETS) + 1e-3
+
+
+# -- queries and bad requests ------------------------------------------------------------------------------------
 
 
 def test_queries_and_transitions_follow_their_laws() -> None:

@@ -93,7 +93,7 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError("disk full")
 
     monkeypatch.setattr(fig, "savefig", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(jm.ModelError, match=r"cannot write .*figure\.png.*disk full"):
         style.save(fig, path)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["figure.png"]

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.executors import RayExecutor, Serial, WorkerError, as_executor, sample
+from jointmdp.executors import RayExecutor, Serial, WorkerError, as_executor
 from jointmdp.incremental import learn
-from jointmdp.montecarlo.simulate import alternatives
+from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.montecarlo.replications import sample
 from jointmdp.simulators.function_simulator import FunctionSimulator
 
 pytestmark = pytest.mark.slow
@@ -57,11 +58,13 @@ def stall():
         return noise * after, after, after > 6
 
     simulator = FunctionSimulator(step, lambda rng: rng.normal(), start=0.0, actions=2, discount=0.9)
-    return alternatives(simulator, lambda x: [0.4, 0.6] if x < 1 else [0.9, 0.1], actions=[0, 1], horizon=12, seed=4)
+    how = SimulationSettings(seed=4, horizon=12)
+    return first_actions(simulator, lambda x: [0.4, 0.6] if x < 1 else [0.9, 0.1], None, [0, 1], how)
 
 
 def same_bits(found, wanted) -> bool:
-    return all(one.tobytes() == other.tobytes() for one, other in zip(found, wanted, strict=True))
+    pairs = zip(found, wanted, strict=True)
+    return all(one is other is None or one.tobytes() == other.tobytes() for one, other in pairs)
 
 
 def slow_square(i):
@@ -76,7 +79,7 @@ def test_two_nodes_give_the_bits_of_one_process(cluster):
             wanted = stall().sampler(5, 200, sharing)
             assert same_bits(sample(stall().sampler, 5, 200, sharing, executor), wanted)
         model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
-        found = alternatives(model, policy, 2, [0, 1, 3], horizon=10, seed=8)
+        found = first_actions(model, policy, 2, [0, 1, 3], SimulationSettings(seed=8, horizon=10))
         assert same_bits(sample(found.sampler, 0, 2500, "time", executor), found.sampler(0, 2500, "time"))
         assert len({node for node, _ in executor.map(slow_square, range(8))}) == 2
         assert set(executor.map(lambda _: (os.environ["OMP_NUM_THREADS"], os.environ["NPROC"]), range(3))) == {
@@ -115,14 +118,20 @@ def test_learning_from_a_simulator_survives_a_killed_worker(cluster, tmp_path):
             discount=0.5,
             reward_bounds=(-1, 4),
         )
-        return learn(simulator, "uniform", steps=80, batch=9, replicas=2, coordinates="uniform", executor=executor)
+        return learn(
+            simulator,
+            "uniform",
+            jm.LearnOptions(batch=9, replicas=2, coordinates="uniform"),
+            steps=80,
+            executor=executor,
+        )
 
     straight = learned(None, False)
     with RayExecutor(cluster.address) as executor:
         found = learned(executor, True)
     assert (tmp_path / "died").exists()
-    assert found._mean.values.tobytes() == straight._mean.values.tobytes()
-    assert found._pair.values.tobytes() == straight._pair.values.tobytes()
+    assert found._means.values.tobytes() == straight._means.values.tobytes()
+    assert found._pairs.values.tobytes() == straight._pairs.values.tobytes()
 
 
 def test_a_killed_node_changes_nothing(cluster):

@@ -9,19 +9,19 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.envs import registry
-from jointmdp.envs.registry import MODELS, make, parse
+from jointmdp.envs.registry import MODELS, make_model, parse
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_keeps_the_contract(name: str) -> None:
-    model, policy = make(name)
+    model, policy = make_model(name)
     assert isinstance(model, jm.JointMDP)
     assert policy.shape == model.available.shape
     assert np.array_equal(policy.sum(axis=1), np.ones(model.num_states))
     assert model.state_names is not None
     assert model.action_names is not None
     assert model.is_coupled
-    again, policy_again = make(name)
+    again, policy_again = make_model(name)
     assert again == model
     assert np.array_equal(policy_again, policy)
 
@@ -48,7 +48,7 @@ def test_settings_have_the_types_of_the_signature() -> None:
     name, settings = parse(text)
     assert settings == {"max_stock": 10, "demand_mean": 3.0, "base_stock": 5, "sharing": "state", "discount": 0.9}
     assert [type(value) for value in settings.values()] == [int, float, int, str, float]
-    model, policy = make(name, **settings)
+    model, policy = make_model(name, **settings)
     expected, expected_policy = jm.inventory(10, demand_mean=3, base_stock=5, sharing="state", discount=0.9)
     assert model == expected
     assert np.array_equal(policy, expected_policy)
@@ -82,4 +82,4 @@ def test_lines_that_make_no_sense(text: str, message: str) -> None:
 @pytest.mark.parametrize(("name", "settings"), [("nowhere", {}), ("inventory", {"stock": 3})])
 def test_make_says_what_there_is(name: str, settings: dict[str, Any]) -> None:
     with pytest.raises(jm.ModelError, match=r"built in: windy-gridworld|its settings: max_stock"):
-        registry.make(name, **settings)
+        registry.make_model(name, **settings)

@@ -6,6 +6,8 @@ import decimal
 import itertools
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
@@ -13,7 +15,11 @@ import scipy.stats
 import jointmdp as jm
 from jointmdp.envs.registry import as_simulator, open_named
 from jointmdp.montecarlo import query_engine
-from jointmdp.montecarlo.simulate import alternatives, simulate_gap, simulate_gaps, simulate_returns
+from jointmdp.montecarlo.alternatives import SimulationSettings, decisions_of, first_actions, whole_policies
+from jointmdp.montecarlo.branch_engine import BlockSampler
+from jointmdp.montecarlo.query_engine import QuerySampler
+from jointmdp.montecarlo.samples import Replications
+from jointmdp.montecarlo.simulate import simulate_gap, simulate_gaps, simulate_returns
 from jointmdp.simulators.agents import as_agent
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.function_simulator import FunctionSimulator
@@ -61,8 +67,6 @@ def test_uniforms_are_uniform_and_uncorrelated():
 
 
 def test_noise_is_a_jax_key():
-    import jax
-
     one, other, third = Noise(1).key, Noise(1).key, Noise(2).key
     assert (jax.random.key_data(one) == jax.random.key_data(other)).all()
     assert (jax.random.key_data(one) != jax.random.key_data(third)).any()
@@ -224,8 +228,9 @@ def test_tables_behind_the_protocol_agree_with_exact_evaluation(sharing, is_batc
     model, _ = jm.inventory(5, 3, 2.0, discount=0.7, sharing=sharing)
     policy = jm.uniform_policy(model)  # branches part and meet again
     given = policy if is_batch else lambda state: policy[state]  # functions are asked one query at a time
-    sampler = alternatives(TableSimulator(model), given, "stock 1", [0, 3]).sampler
-    assert isinstance(sampler, query_engine.Rollout) is not is_batch
+    found = first_actions(TableSimulator(model), given, "stock 1", [0, 3])
+    assert isinstance(found.sampler, BlockSampler if is_batch else QuerySampler)
+    assert bool(found.remark) is not is_batch  # whoever waits for one replication at a time is told why
     count = 20_000 if is_batch else 2000
     sample = simulate_gap(TableSimulator(model), given, "stock 1", 0, "order 3", num_samples=count, horizon=6, seed=2)
     _check(sample, jm.evaluate(model, policy, horizon=6).gap(1, 0, 3))
@@ -258,11 +263,15 @@ def test_a_plain_function_agrees_with_its_exact_model(sharing):
     _check(sample, jm.evaluate(model, policy, horizon=5).gap(1, 0, 2))
 
 
-def test_an_endless_future_is_cut_where_it_no_longer_counts_and_says_so():
-    model, policy = jm.coupled_reward_chain(6, discount=0.5)
-    simulator = TableSimulator(model)
-    sample = simulate_gap(simulator, policy, 0, 0, 1, num_samples=2000, seed=3)
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_an_endless_future_is_cut_where_it_no_longer_counts_and_says_so(is_batch):
+    """Branches that never become one, and a chain that is longer than what counts: 2⁻¹⁴ < 1e-4."""
+    model, policy = jm.coupled_reward_chain(100, discount=0.5, sharing="none")
+    given = policy if is_batch else lambda state: policy[state]
+    sample = simulate_gap(TableSimulator(model), given, 0, 0, 1, num_samples=2000 if is_batch else 500, seed=3)
     assert 0 < sample.truncation_bound <= 2 * 1e-4 * 2.0
+    assert (sample.slack >= sample.truncation_bound).all()
+    assert sample.steps < 99
     _check(sample, jm.evaluate(model, policy).gap(0, 0, 1))
 
 
@@ -273,21 +282,85 @@ def _ruin(fortune, bold, wins):
     return float(after == 4), after, after in (0, 4)
 
 
+def _ruin_table(p, sharing):
+    def move(fortune, bold, wins):
+        return (0.0, fortune) if fortune in (0, 4) else _ruin(fortune, bold, wins)[:2]
+
+    return jm.from_noise(
+        lambda x, a, u: move(x, a, u)[0],
+        lambda x, a, u: move(x, a, u)[1],
+        [True, False],
+        [p, 1 - p],
+        num_states=5,
+        num_actions=2,
+        discount=1.0,
+        sharing=sharing,
+        action_names=["timid", "bold"],
+    )
+
+
+@pytest.mark.parametrize("is_table", [False, True])
 @pytest.mark.parametrize("sharing", SHARINGS)
-def test_episodes_end_by_themselves_without_discount(sharing):
+def test_episodes_end_by_themselves_without_discount(sharing, is_table):
     """Gambler's ruin with p = 0.4: bold play wins from 1 with p², timid play with (r−1)/(r⁴−1), r = q/p."""
     p = 0.4
-    game = FunctionSimulator(
-        _ruin, lambda rng: rng.random() < p, start=1, actions={"timid": False, "bold": True}, sharing=sharing
-    )
-    found = alternatives(game, policies={"timid": "timid", "bold": "bold"}, state=game.at(1), seed=4)
+    if is_table:
+        game = TableSimulator(_ruin_table(p, sharing))
+    else:
+        actions = {"timid": False, "bold": True}
+        game = FunctionSimulator(_ruin, lambda rng: rng.random() < p, start=1, actions=actions, sharing=sharing)
+    found = whole_policies(game, {"timid": "timid", "bold": "bold"}, game.at(1), SimulationSettings(seed=4))
+    assert isinstance(found.sampler, BlockSampler if is_table else QuerySampler)
     run = found.sampler(0, 3000, sharing)
     r = (1 - p) / p
     for column, chance in enumerate(((r - 1) / (r**4 - 1), p**2)):
         error = math.sqrt(chance * (1 - chance) / 3000)
         assert abs(run.returns[:, column].mean() - chance) <= Z * error
     assert set(np.unique(run.returns)) <= {0.0, 1.0}
-    assert found.truncation_bound(run) == 0
+    assert not run.left_out.any()
+    assert run.gap(0, 1, found.return_bound).truncation_bound == 0
+
+
+def test_tables_whose_episodes_may_never_end_need_a_discount_or_a_horizon():
+    """From the left side of a ring with an exit at the right; the policy may walk to it, or away from it."""
+    ring = jm.from_noise(
+        lambda x, a, u: float(x == 1),
+        lambda x, a, u: 0 if x == 0 or (x == 1 and a == 0) else 1 + x % 2 if a == 0 else x,
+        [0],
+        [1.0],
+        num_states=3,
+        num_actions=2,
+        discount=1.0,
+        state_names=["out", "gate", "hall"],
+        action_names=["walk", "stay"],
+    )
+    leaves, stays, lost = np.array([0, 0, 0]), np.array([1, 1, 1]), np.array([0, 0, 1])
+    assert simulate_gap(ring, leaves, "hall", 0, 1, num_samples=10).gaps.tolist() == [0.0] * 10
+    # The first action leads out, and what the policy does elsewhere does not matter.
+    assert simulate_gap(ring, lost, "gate", 0, 0, num_samples=10).truncation_bound == 0
+    with pytest.raises(jm.ModelError, match="an episode that comes to hall never ends"):
+        simulate_gap(ring, lost, "hall", 1, 1, num_samples=10)
+    with pytest.raises(jm.ModelError, match="an episode that comes to gate never ends"):
+        simulate_gap(ring, stays, "gate", 0, 1, num_samples=10)
+    with pytest.raises(jm.ModelError, match=r"never ends; .* needs a discount below 1, or a horizon"):
+        whole_policies(ring, {"leaves": leaves, "stays": stays}, "gate")
+    assert simulate_gap(ring, stays, "gate", 0, 1, num_samples=10, horizon=5).gaps.tolist() == [-4.0] * 10
+    assert whole_policies(ring, {"leaves": leaves, "stays": stays}, "gate", SimulationSettings(discount=0.5))
+
+
+def test_without_a_state_replications_begin_by_the_tables_own_law():
+    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    law = np.array([0.3, 0.2, 0.5, 0, 0, 0])
+    exact = jm.evaluate(model, policy, horizon=6)
+    run = simulate_returns(TableSimulator(model, start=law), policy, None, [0, 3], num_samples=20_000, horizon=6)
+    truth, error = law[:3] @ exact.mean[:3, [0, 3]], run.returns.std(axis=0) / math.sqrt(20_000)
+    assert (np.abs(run.mean - truth) <= Z * error).all()
+    # A model without a law of its own begins anywhere, also where some orders do not fit.
+    run = simulate_returns(model, policy, None, [0, 0], num_samples=20_000, horizon=6)
+    assert abs(run.mean[0] - exact.mean[:, 0].mean()) <= Z * run.returns[:, 0].std() / math.sqrt(20_000)
+    for given in (policy, lambda state: policy[state]):
+        with pytest.raises(jm.ModelError, match="order 3 is not available in stock"):
+            simulate_returns(model, given, None, [0, 3], num_samples=50, horizon=6)
 
 
 def test_whole_policies_are_compared_under_the_same_luck():
@@ -295,7 +368,7 @@ def test_whole_policies_are_compared_under_the_same_luck():
     never = np.zeros(6, dtype=int)
     exact = jm.evaluate(model, policy, horizon=5)
     other = jm.evaluate(model, never, horizon=5)
-    found = alternatives(model, policies={"base stock": policy, "never": never}, state=2, horizon=5, seed=1)
+    found = whole_policies(model, {"base stock": policy, "never": never}, 2, SimulationSettings(seed=1, horizon=5))
     run = found.sampler(0, 2000, "time")
     truth = exact.mean[2, policy[2].argmax()] - other.mean[2, 0]
     gap = run.returns[:, 0] - run.returns[:, 1]
@@ -310,12 +383,15 @@ def test_whole_policies_are_compared_under_the_same_luck():
 def test_a_replication_depends_on_its_number_alone(sharing):
     model, _ = jm.inventory(5, 3, 2.0, discount=0.7)
     simulator = TableSimulator(model, start=[0.3, 0.3, 0.4, 0, 0, 0])
-    found = alternatives(simulator, "uniform", None, [0, 1], horizon=5, seed=9)
-    sampler = query_engine.Rollout(simulator, (as_agent("uniform", simulator),) * 2, (0, 1), None, 9, 0.7, 5)
-    whole = sampler(0, 7, sharing)
-    parts = [sampler(0, 3, sharing), sampler(3, 4, sharing)]
-    for k in range(4):
-        np.testing.assert_array_equal(whole[k], np.concatenate([part[k] for part in parts]))
+    found = first_actions(simulator, "uniform", None, [0, 1], SimulationSettings(seed=9, horizon=5))
+    asked = QuerySampler(simulator, (as_agent("uniform", simulator),) * 2, (0, 1), None, 9, 0.7, 5)
+    assert isinstance(found.sampler, BlockSampler)
+    for sampler in (asked, found.sampler):
+        whole = sampler(0, 7, sharing)
+        parts = [sampler(0, 3, sharing), sampler(3, 4, sharing)]
+        for name, one, other in zip(whole._fields, whole, Replications.joined(parts), strict=True):
+            assert (one is None) == (other is None) == (name == "states" and sampler is asked), name
+            np.testing.assert_array_equal(one, other)
     assert found.labels == ("order 0", "order 1")
 
 
@@ -325,9 +401,11 @@ def test_stopping_when_merged_changes_no_gap():
     simulator = TableSimulator(model)
     gaps = simulate_gaps(simulator, policy, 1, [0, 2, 3], num_samples=200, horizon=30, seed=5)
     returns = simulate_returns(simulator, policy, 1, [0, 2, 3], num_samples=200, horizon=30, seed=5)
-    for i, j in itertools.combinations(range(3), 2):
-        np.testing.assert_array_equal(gaps[i, j].gaps, returns.leads[:, i] - returns.leads[:, j])
-    assert gaps[0, 1].steps <= returns.steps
+    leads = returns.replications.leads
+    assert list(gaps) == [(0, 2), (0, 3), (2, 3)]  # by the actions' numbers
+    for (i, j), gap in zip(itertools.combinations(range(3), 2), gaps.values(), strict=True):
+        np.testing.assert_array_equal(gap.gaps, leads[:, i] - leads[:, j])
+    assert gaps[0, 2].steps <= returns.steps
 
 
 def test_an_action_against_itself_is_exactly_tied_and_its_branches_are_one_query():
@@ -343,7 +421,28 @@ def test_an_action_against_itself_is_exactly_tied_and_its_branches_are_one_query
         asked.clear()
         sample = simulate_gap(walker, "uniform", walker.reset(), 1, 1, num_samples=10, horizon=3)
         assert (sample.gaps == 0).all()
+        assert sample.mean_interval == (0, 0)
+        assert not asked  # their gap is known before the first step
+        returns = simulate_returns(walker, "uniform", walker.reset(), [1, 1], num_samples=10, horizon=3)
+        assert (returns.gap(0, 1).gaps == 0).all()
         assert len(asked) <= 10 * 3
+
+
+def test_gaps_of_actions_without_numbers_are_called_by_their_places():
+    walker = FunctionSimulator(lambda x, a, u: (x, x + a), None, start=0, actions=None)
+    found = simulate_gaps(walker, lambda x: 0, 0, [3, 0, 2], num_samples=2, horizon=2)
+    assert {pair: gap.mean for pair, gap in found.items()} == {(0, 1): 3, (0, 2): 1, (1, 2): -2}
+
+
+@pytest.mark.parametrize("wrapped", [jnp.asarray, np.ndarray.tolist])
+def test_policies_that_are_tables_of_any_make_run_in_the_compiled_engine(wrapped):
+    """An array of JAX cannot say in double precision what probabilities are; those here are powers of 2."""
+    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    halves = np.where(np.arange(6)[:, None] < 3, [0.25, 0.25, 0.0, 0.5], [1.0, 0.0, 0.0, 0.0])
+    for law in (halves, policy.argmax(axis=1)):
+        given = {"num_samples": 50, "seed": 1, "horizon": 6}
+        found, wanted = (simulate_gap(model, form, 1, 0, 3, **given) for form in (wrapped(law), law))
+        np.testing.assert_array_equal(found.gaps, wanted.gaps)
 
 
 def test_a_simulation_that_never_ends_says_what_to_do(monkeypatch):
@@ -357,7 +456,8 @@ def test_continuous_states_never_meet():
     walker = FunctionSimulator(
         lambda x, a, u: (x, 0.9 * x + a + u), lambda rng: rng.normal(), start=0.0, actions=2, sharing="state"
     )
-    run = alternatives(walker, 0, walker.reset(), [0, 1], horizon=10).sampler(0, 50, "state")
+    found = first_actions(walker, 0, walker.reset(), [0, 1], SimulationSettings(horizon=10))
+    run = found.sampler(0, 50, "state")
     assert run.meetings.sum() == 0
     assert (run.steps == 10).all()
 
@@ -372,7 +472,7 @@ def newsvendor(order, seed):
 
 def test_decisions_share_their_seed():
     """E[min(q, U)] = q − q²/20 for uniform demand on [0, 10]."""
-    found = alternatives(newsvendor, decisions=[4, 6], seed=1)
+    found = decisions_of(newsvendor, [4, 6], seed=1)
     run = found.sampler(0, 4000, "time")
     profit = [3 * (q - q * q / 20) - q for q in (4, 6)]
     gap = run.returns[:, 0] - run.returns[:, 1]
@@ -385,7 +485,7 @@ def test_decisions_share_their_seed():
 
 def test_no_seed_is_used_twice():
     seen = []
-    found = alternatives(lambda d, seed: seen.append(seed) or 0.0, decisions=["a", "b"])
+    found = decisions_of(lambda d, seed: seen.append(seed) or 0.0, ["a", "b"])
     found.sampler(0, 20_000, "none")
     assert len(set(seen)) == 40_000
 
@@ -393,27 +493,27 @@ def test_no_seed_is_used_twice():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"source": newsvendor}, "needs the decisions"),
-        ({"source": newsvendor, "decisions": [1]}, "at least two"),
-        ({"source": newsvendor, "decisions": [1, 1]}, "the same name"),
-        ({"source": newsvendor, "decisions": [1, 2], "horizon": 3}, "leave policy, state and so on"),
-        ({"source": newsvendor, "decisions": [1, 2], "sharing": "state"}, "shows no states"),
-        ({"source": jm.inventory()[0], "decisions": [1, 2]}, "function run"),
-        ({"source": jm.inventory()[0]}, "which policy"),
-        ({"source": 3, "policy": 1}, "is no simulator"),
-        ({"source": jm.inventory()[0], "policy": 1, "policies": {"a": 1, "b": 2}}, "either policies"),
-        ({"source": jm.inventory()[0], "policy": 1, "actions": "order 1"}, "sequence of at least one"),
-        ({"source": jm.inventory()[0], "policy": 1, "actions": [99]}, "unknown action 99"),
-        ({"source": jm.inventory()[0], "policy": 1, "state": "stock 20", "actions": [7]}, "not available"),
+        ({"simulator": newsvendor}, "needs the decisions"),
+        ({"simulator": newsvendor, "decisions": [1]}, "at least two"),
+        ({"simulator": newsvendor, "decisions": [1, 1]}, "the same name"),
+        ({"simulator": newsvendor, "decisions": [1, 2], "horizon": 3}, "leave policy, state and so on"),
+        ({"simulator": newsvendor, "decisions": [1, 2], "sharing": "state"}, "shows no states"),
+        ({"simulator": jm.inventory()[0], "decisions": [1, 2]}, "function run"),
+        ({"simulator": jm.inventory()[0]}, "which policy"),
+        ({"simulator": 3, "policy": 1}, "is no simulator"),
+        ({"simulator": jm.inventory()[0], "policy": 1, "policies": {"a": 1, "b": 2}}, "either policies"),
+        ({"simulator": jm.inventory()[0], "policy": 1, "actions": "order 1"}, "sequence of at least one"),
+        ({"simulator": jm.inventory()[0], "policy": 1, "actions": [99]}, "unknown action 99"),
+        ({"simulator": jm.inventory()[0], "policy": 1, "state": "stock 20", "actions": [7]}, "not available"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments, words):
     with pytest.raises(jm.ModelError, match=words):
-        alternatives(**arguments)
+        jm.compare(**arguments)
 
 
 def test_an_outcome_that_is_no_number_is_refused():
-    found = alternatives(lambda d, seed: math.nan, decisions=[1, 2])
+    found = decisions_of(lambda d, seed: math.nan, [1, 2])
     with pytest.raises(jm.ModelError, match="one finite number"):
         found.sampler(0, 1, "time")
 

@@ -7,6 +7,10 @@ class ModelError(ValueError):
     """A model, policy, state, action or setting that does not make sense; the message names the place."""
 
 
+class NotKnownError(ModelError):
+    """Asked of a kind of result that does not know it; the message names a kind that does."""
+
+
 class ConvergenceWarning(UserWarning):
     """A method stopped before its tolerance was met; the solution's status says why."""
 

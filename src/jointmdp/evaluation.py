@@ -26,7 +26,8 @@ from jointmdp.errors import ConvergenceError, ConvergenceWarning, ModelError, St
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.moments import certificates, higher_solver, single_branch, transition_kernels
-from jointmdp.moments.certificates import HorizonErrors
+from jointmdp.moments.certificates import Certificate, HorizonErrors
+from jointmdp.moments.iteration import iterate
 from jointmdp.moments.pair_solver import FLOOR_SHARE, PAIR_LIMIT, solve_pairs
 from jointmdp.moments.state_certificates import StateErrors, row_norms
 from jointmdp.moments.stored_moments import PairMoments, StateMoments
@@ -166,15 +167,14 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
     scale = max(largest, (LEAST_STD * paid / (1 - model.discount)) ** 2)
     if certificate.covariance_error > tolerance * scale:
         status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
-    above = None
+    above, effort = None, higher_solver.Effort(tolerance, max_sweeps, method.is_accelerated)
     if order > 2:
-        effort = higher_solver.Effort(tolerance, max_sweeps, method.is_accelerated)
         v = second_moments.state_mean(tables, m)
         above, more, is_reached = higher_solver.solve(model, tables, v, (C, B), certificate.mean_errors, order, effort)
         sweeps += more
         if not is_reached:
             status = Status.STEP_LIMIT
-    moments = StateMoments(model, tables, m, C, B, branch.offset, above)
+    moments = StateMoments(model, tables, m, C, B, branch.offset, above, effort)
     return Solution(model, policy, moments, certificate, status, method="Solve", steps=sweeps)
 
 
@@ -239,39 +239,19 @@ def _iterate(model: JointMDP, policy: Floats, method: Iterate) -> Solution:
     if method.tolerance is not None:
         checks.as_positive("tolerance", method.tolerance)
     max_steps = checks.as_count("max_steps", method.max_steps, least=0)
-    M = _first_collection(model, method)
     tables = transition_kernels.tables(model, policy)
     weight = certificates.norm_weight(model.reward_bound, model.discount)
-    history: list[float] = []
-    status, steps = Status.STEP_LIMIT, 0
-    with Meter("iterating T₂") as meter:
-        while True:
-            after = _backup(tables, M, model.sharing)
-            found = certificates.pair_norms(tables, M, after)
-            certificate = certificates.certify_pairs(tables, found, model.reward_bound, model.discount, model.sharing)
-            history.append(max(float(found["r_mean"]), float(found["r_second"]) / weight))
-            worst = max(certificate.mean_error, certificate.second_moment_error)
-            if method.tolerance is not None:
-                if worst <= method.tolerance:
-                    status = Status.CONVERGED
-                    break
-                if history[-1] == 0 or _has_stalled(history):
-                    status = Status.STAGNATED
-                    break
-            if steps == max_steps:
-                status = Status.COMPLETED if method.tolerance is None else Status.STEP_LIMIT
-                break
-            M, steps = after, steps + 1
-            meter.update(steps / max_steps, f"step {steps}, certified error {worst:.1e}")
-    moments = PairMoments(np.asarray(M.mean), np.asarray(M.second))
-    return Solution(
-        model, policy, moments, certificate, status, method="Iterate", steps=steps, history=np.array(history)
-    )
 
+    def assess(M: Moments, after: Moments) -> tuple[float, float, Certificate]:
+        found = certificates.pair_norms(tables, M, after)
+        bounds = certificates.certify_pairs(tables, found, model.reward_bound, model.discount, model.sharing)
+        residual = max(float(found["r_mean"]), float(found["r_second"]) / weight)
+        return residual, max(bounds.mean_error, bounds.second_moment_error), bounds
 
-def _has_stalled(history: list[float]) -> bool:
-    """No new low in the last hundred residuals: what is left is rounding."""
-    return len(history) > 200 and min(history[-100:]) >= min(history[:-100])
+    start = _first_collection(model, method)
+    run = iterate(partial(_backup, tables, sharing=model.sharing), assess, start, method.tolerance, max_steps, "T₂")
+    moments = PairMoments(np.asarray(run.moments.mean), np.asarray(run.moments.second))
+    return Solution(model, policy, moments, run.bounds, run.status, "Iterate", run.steps, history=run.history)
 
 
 def _first_collection(model: JointMDP, method: Iterate) -> Moments:

@@ -24,6 +24,14 @@ class Interval(NamedTuple):
         """The midpoint."""
         return (self.lower + self.upper) / 2
 
+    def widened(self, by: float) -> Interval:
+        """Farther at both ends."""
+        return Interval(self.lower - by, self.upper + by)
+
+    def __neg__(self) -> Interval:
+        """Of minus the number."""
+        return Interval(-self.upper, -self.lower)
+
     def __and__(self, other: Interval) -> Interval:
         """What both say, when both are guaranteed; ends that cross by rounding alone meet in the middle."""
         lower, upper = max(self.lower, other.lower), min(self.upper, other.upper)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Status = Literal["pass", "warn", "fail", "skip"]
-MARKS: dict[Status, str] = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "-"}
+from jointmdp.files.strict_json import to_json
+
+CheckStatus = Literal["pass", "warn", "fail", "skip"]
+MARKS: dict[CheckStatus, str] = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "-"}
 
 CLAIMS = {
     "answers": "every query is answered with one outcome an action",
@@ -34,7 +35,7 @@ class Check:
     """One claim about a simulator and what became of it."""
 
     name: str
-    status: Status
+    status: CheckStatus
     message: str
     """What was seen, in a sentence."""
     cause: str = ""
@@ -110,7 +111,7 @@ class AuditReport:
             "seconds": round(self.seconds, 3),
             "checks": self.table(),
         }
-        return json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False)
+        return to_json(found)
 
     @property
     def summary(self) -> str:
@@ -146,11 +147,11 @@ class AuditReport:
             lines.extend(margin + line for line in wrapped[1:])
         return "\n".join([*lines, "", *textwrap.wrap(self.guarantee, 116)])
 
-    def _with(self, status: Status) -> tuple[Check, ...]:
+    def _with(self, status: CheckStatus) -> tuple[Check, ...]:
         return tuple(check for check in self.checks if check.status == status)
 
 
-_WORDS: dict[Status, str] = {"fail": "failed", "warn": "with a warning", "pass": "passed", "skip": "not checked"}
+_WORDS: dict[CheckStatus, str] = {"fail": "failed", "warn": "with a warning", "pass": "passed", "skip": "not checked"}
 
 
 def in_order(checks: Iterable[Check]) -> tuple[Check, ...]:

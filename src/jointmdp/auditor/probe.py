@@ -84,7 +84,7 @@ class Spot(NamedTuple):
     seen: bytes  # its fingerprint then
 
 
-class Place(NamedTuple):
+class Origin(NamedTuple):
     """A state and actions taken there, put into words only when somebody reads them."""
 
     simulator: Simulator
@@ -136,7 +136,7 @@ class Probe:
             return [self.ask(spot, [action], noise.fresh(), is_light=is_light)[0] for action in actions]
         asked = list(actions)
         state = self.handed(spot)
-        place = Place(self.simulator, spot.label, asked)
+        place = Origin(self.simulator, spot.label, asked)
         outcomes = self.guarded(place, lambda: self.simulator.query(state, asked, noise))
         if len(outcomes) != len(asked):
             raise Unanswered(f"{place}: {len(asked)} actions were asked and {len(outcomes)} answered")
@@ -163,9 +163,9 @@ class Probe:
             told = f"{type(error).__name__}: {error}".rstrip(": ")
             raise Unanswered(f"{where}: it raised {told}") from error
 
-    def where(self, spot: Spot, action: Action) -> Place:
+    def where(self, spot: Spot, action: Action) -> Origin:
         """A state and an action, for people."""
-        return Place(self.simulator, spot.label, [action])
+        return Origin(self.simulator, spot.label, [action])
 
     def look(self, outcome: Outcome, where: object, is_light: bool = False, is_start: bool = False) -> Sight:
         """What is to be seen of an outcome; at the start no reward is."""

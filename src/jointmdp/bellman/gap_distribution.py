@@ -46,7 +46,7 @@ class Moves(NamedTuple):
     below: Float[Array, "*G S N"]  # Σ_o w (z_0 − u)⁺, what Π gains beyond the grid
 
 
-class Meetings(NamedTuple):
+class MeetingMaps(NamedTuple):
     """Two branches in the same state that draw different actions: one scenario moves both, ``r = e_a − e_b``."""
 
     weights: Float[Array, " Q"]
@@ -61,7 +61,7 @@ class Meetings(NamedTuple):
     ties: Float[Array, " S"]  # Σ_a π(a|s)²
 
 
-class World(NamedTuple):
+class LawMaps(NamedTuple):
     """All that a step reads."""
 
     points: Float[Array, " N"]
@@ -69,7 +69,7 @@ class World(NamedTuple):
     chances: list[Float[Array, " G"]]  # of the luck common to branches in distinct states, in blocks of its values
     first: list[Moves]  # e + ·, for each block
     second: list[Moves]  # −ẽ + γ·
-    meetings: Meetings | None  # None where no two branches ever share a state and differ
+    meetings: MeetingMaps | None  # None where no two branches ever share a state and differ
     is_nought: Array  # [S, S] pairs whose gap is identically 0
 
 
@@ -81,27 +81,27 @@ class StopLoss(NamedTuple):
     D: Float[Array, "S N S"]
 
 
-def step_rounded(world: World, F: Float[Array, "S N S"]) -> Float[Array, "S N S"]:
+def step_rounded(maps: LawMaps, F: Float[Array, "S N S"]) -> Float[Array, "S N S"]:
     """One step of both branches for every pair of states: the law that is rounded down."""
     crossed = None
-    for chances, first, second in zip(world.chances, world.first, world.second, strict=True):
+    for chances, first, second in zip(maps.chances, maps.first, maps.second, strict=True):
         half = rounded_down(second, flip(F[None]))
         crossed = _added(crossed, chances, rounded_down(first, flip(half)))
-    met = None if world.meetings is None else meet_rounded(world.points, world.meetings, F)
-    return _closed(crossed, met, nought(world.points)[0], world.is_nought)
+    met = None if maps.meetings is None else meet_rounded(maps.points, maps.meetings, F)
+    return _closed(crossed, met, nought(maps.points)[0], maps.is_nought)
 
 
-def step_stop_loss(world: World, X: StopLoss) -> StopLoss:
+def step_stop_loss(maps: LawMaps, X: StopLoss) -> StopLoss:
     """One step of both branches for every pair of states: the bounds in convex order."""
     crossed: tuple[Array | None, ...] = (None,) * 3
     lone = StopLoss(*(field[None] for field in X))
-    for chances, first, second in zip(world.chances, world.first, world.second, strict=True):
-        both = half_step(first, half_step(second, lone, world.discount), jnp.ones(()))
+    for chances, first, second in zip(maps.chances, maps.first, maps.second, strict=True):
+        both = half_step(first, half_step(second, lone, maps.discount), jnp.ones(()))
         crossed = tuple(_added(total, chances, field) for total, field in zip(crossed, both, strict=True))
-    met = (None,) * 3 if world.meetings is None else meet_stop_loss(world.points, world.meetings, world.discount, X)
-    at, stop_loss = nought(world.points)
+    met = (None,) * 3 if maps.meetings is None else meet_stop_loss(maps.points, maps.meetings, maps.discount, X)
+    at, stop_loss = nought(maps.points)
     parts = zip(crossed, met, (stop_loss, stop_loss, at), strict=True)
-    return StopLoss(*(_closed(*part, world.is_nought) for part in parts))
+    return StopLoss(*(_closed(*part, maps.is_nought) for part in parts))
 
 
 def half_step(moves: Moves, X: StopLoss, scale: Float[Array, ""]) -> StopLoss:
@@ -149,14 +149,14 @@ def bent(moves: Moves, D: Float[Array, "_ S N T"]) -> Float[Array, "G S N T"]:
 
 
 @jax.jit
-def meet_rounded(points: Float[Array, " N"], m: Meetings, F: Float[Array, "S N S"]) -> Float[Array, "S N"]:
+def meet_rounded(points: Float[Array, " N"], m: MeetingMaps, F: Float[Array, "S N S"]) -> Float[Array, "S N"]:
     """Two branches in one state: ``Σ_w p Σ_{a≠b} π_a π_b P(⌊e_a − e_b + γL(S'_a,S'_b)⌋ ≤ z_j)``, and ties at 0."""
     return m.ties[:, None] * nought(points)[0] + _by_state(m, F[m.left[:, None], m.rounded, m.right[:, None]])
 
 
 @jax.jit
 def meet_stop_loss(
-    points: Float[Array, " N"], m: Meetings, scale: Float[Array, ""], X: StopLoss
+    points: Float[Array, " N"], m: MeetingMaps, scale: Float[Array, ""], X: StopLoss
 ) -> tuple[Float[Array, "S N"], Float[Array, "S N"], Float[Array, "S N"]]:
     """The same for the stop-loss function: upper values, tangents and their slopes."""
     left, right, i, f = m.left[:, None], m.right[:, None], m.cell, m.fraction
@@ -173,7 +173,7 @@ def meet_stop_loss(
     )
 
 
-def _by_state(m: Meetings, values: Float[Array, "Q N"]) -> Float[Array, "S N"]:
+def _by_state(m: MeetingMaps, values: Float[Array, "Q N"]) -> Float[Array, "S N"]:
     return jax.ops.segment_sum(m.weights[:, None] * values, m.state, num_segments=m.ties.shape[0])
 
 

@@ -7,10 +7,10 @@ coordinates ``x_i`` with multiplicities ``m_i``. With ``(R_i, S'_i)`` the outcom
                  = Σ_{j_i ≤ m_i} Π_i C(m_i,j_i) γ^{j_i} · E[ Π_i R_i^{m_i−j_i} · V({(S'_i, j_i)}) ]
     V({(s_i, j_i)}) = Σ_{a_1, a_2, …} Π_i π(a_i|s_i) · M(⋃_i (s_i,a_i)^{j_i})
 
-A *walker* ``(s,j)`` is one branch in state ``s`` whose return counts ``j`` times; distinct walkers draw their actions
+A *strand* ``(s,j)`` is one branch in state ``s`` whose return counts ``j`` times; distinct strands draw their actions
 independently, and where the draws coincide the coordinates are one from there on. ``V`` is all that T_n sees of ``M``.
 
-Each entry of ``T_n M`` is thus a polynomial in commuting symbols, one per walker, whose monomials stand for entries of
+Each entry of ``T_n M`` is thus a polynomial in commuting symbols, one per strand, whose monomials stand for entries of
 ``V``. Who shares the luck says how the polynomial comes about:
 
     one scenario for all of x     P_x = Σ_w p(w|s) Π_i Σ_j C(m_i,j) γʲ R_i(w)^{m_i−j} · (S'_i(w), j)
@@ -130,10 +130,10 @@ class JointOperator:
         states, actions = np.nonzero(model.available)
         self.coordinates = states, actions
         self.tuples = Tuples(states, order)
-        # Walker (s, j) has the label (j−1)·S + s.
+        # Strand (s, j) has the label (j−1)·S + s.
         S = model.num_states
-        self.walkers = Multisets(np.repeat(np.arange(1, order + 1), S), order)
-        self._averages = _averages(self.tuples, self.walkers, policy[model.available])
+        self.strands = Multisets(np.repeat(np.arange(1, order + 1), S), order)
+        self._averages = _averages(self.tuples, self.strands, policy[model.available])
         if model.sharing == "time":
             self._backups = self._one_scenario(np.ones(len(self.tuples), dtype=bool))
         elif model.sharing == "state":
@@ -166,7 +166,7 @@ class JointOperator:
 
     def _one_scenario(self, chosen: NDArray[np.bool_]) -> list[Any]:
         """P_x = Σ_w p(w) Π_i Σ_j C(m_i,j) γʲ R_i^{m_i−j} (S'_i, j) for the chosen tuples, as sparse rows per degree."""
-        model, tuples, walkers = self.model, self.tuples, self.walkers
+        model, tuples, strands = self.model, self.tuples, self.strands
         states, actions = self.coordinates
         rewards = np.where(model.is_possible, model.rewards, 0.0)
         total: list[Any] = [sp.csr_array(np.ones((1, 1)))]
@@ -190,7 +190,7 @@ class JointOperator:
                         taken = factor != 0
                         u = column[taken]
                         if j > 0:
-                            u = walkers.insert[u, (j - 1) * model.num_states + to[last[taken]]]
+                            u = strands.insert[u, (j - 1) * model.num_states + to[last[taken]]]
                         parts[0].append(x[taken] - start)
                         parts[1].append(u)
                         parts[2].append(value[taken] * factor[taken])
@@ -204,7 +204,7 @@ class JointOperator:
 
     def _groups(self, single: list[Any]) -> list[Any]:
         """P_x as a product over states, from the rows of the tuples that stay in one state."""
-        tuples, labels = self.tuples, self.walkers.labels()
+        tuples, labels = self.tuples, self.strands.labels()
         degrees = np.repeat(np.arange(self.order + 1), np.diff(tuples.starts))
         found = [single[0]]
         for degree in range(1, self.order + 1):
@@ -222,8 +222,8 @@ class JointOperator:
                     u, added = left.indices[entry], labels[right.indices[other]]
                     for i in range(second):
                         more = added[:, i] >= 0
-                        u[more] = self.walkers.insert[u[more], added[more, i]]
-                    shape = (len(x[some]), int(self.walkers.starts[degree + 1]))
+                        u[more] = self.strands.insert[u[more], added[more, i]]
+                    shape = (len(x[some]), int(self.strands.starts[degree + 1]))
                     block = sp.csr_array((left.data[entry] * right.data[other], (owner[inner], u)), shape).tocoo()
                     parts[0].append(x[some][block.row])
                     parts[1].append(block.col)
@@ -232,13 +232,13 @@ class JointOperator:
         return found
 
     def _rows(self, degree: int, parts: Parts) -> Any:
-        """Sparse rows over walkers for the tuples of one degree, from rows, columns and values in pieces."""
-        shape = (int(np.diff(self.tuples.starts)[degree]), int(self.walkers.starts[degree + 1]))
+        """Sparse rows over strands for the tuples of one degree, from rows, columns and values in pieces."""
+        shape = (int(np.diff(self.tuples.starts)[degree]), int(self.strands.starts[degree + 1]))
         return _sparse(parts, shape)
 
 
-def _averages(tuples: Tuples, walkers: Multisets, chances: Floats) -> list[Any]:
-    """V = Π M: for each multiset of walkers the law of the tuple that their next actions make, as rows per degree.
+def _averages(tuples: Tuples, strands: Multisets, chances: Floats) -> list[Any]:
+    """V = Π M: for each multiset of strands the law of the tuple that their next actions make, as rows per degree.
 
     `chances` is the policy's probability of each coordinate in its state.
     """
@@ -248,11 +248,11 @@ def _averages(tuples: Tuples, walkers: Multisets, chances: Floats) -> list[Any]:
     found = [sp.csr_array(np.ones((1, 1)))]
     for degree in range(1, tuples.order + 1):
         parts: Parts = [], [], []
-        last, above = walkers.last[walkers.of_degree(degree)], walkers.parent[walkers.of_degree(degree)]
+        last, above = strands.last[strands.of_degree(degree)], strands.parent[strands.of_degree(degree)]
         for j in range(1, degree + 1):
             u = np.flatnonzero(last // S == j - 1)
             before = found[degree - j]
-            owner, entry = _expand(before.indptr, above[u] - walkers.starts[degree - j])
+            owner, entry = _expand(before.indptr, above[u] - strands.starts[degree - j])
             inner, choice = _expand(first, last[u][owner] % S)
             owner, entry, x = owner[inner], entry[inner], taken[choice]
             ids = before.indices[entry] + tuples.starts[degree - j]

@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from jointmdp.arrays import Floats
 from jointmdp.bounds.moment_sequences import Long, Longs, MomentSequence, Orthogonal
 from jointmdp.bounds.polynomials import divided, hermite, least, less
-
-Floats = NDArray[np.float64]
 
 # A node this many standard deviations away carries no visible mass; with it the Jacobi matrix loses all digits.
 FAR = 1e9

@@ -21,7 +21,7 @@ from jointmdp.errors import ModelError
 
 Long = np.longdouble
 Longs = NDArray[np.longdouble]
-Polynomial = list[Fraction]  # coefficients in powers of y, lowest first
+Coefficients = list[Fraction]  # coefficients in powers of y, lowest first
 
 # Moments are floats that somebody computed: each may be this fraction of E|X−centre|ᵏ away from what was meant.
 ROUNDING = Fraction(1, 2**50)
@@ -35,7 +35,7 @@ class Orthogonal:
     """The orthogonal polynomials of L_φ, as far as they are known better than the errors of the moments."""
 
     zeros: tuple[Fraction, ...]  # of φ: which ends of the support it vanishes at
-    polynomials: tuple[Polynomial, ...]  # P_0, P_1, …
+    polynomials: tuple[Coefficients, ...]  # P_0, P_1, …
     norms: tuple[Fraction, ...]  # h_0, …; one for each polynomial
     slacks: tuple[float, ...]  # how far the errors allow each norm to be off
     alpha: NDArray[np.float64]  # the Jacobi matrix: its diagonal
@@ -113,12 +113,12 @@ class MomentSequence:
     def _orthogonal(self, ends: str) -> Orthogonal:
         zeros = tuple(z for z, name in ((self.lo, "a"), (self.hi, "b")) if name in ends and z is not None)
         weighted = self._weighted(ends)
-        polynomials: list[Polynomial] = []
+        polynomials: list[Coefficients] = []
         norms: list[Fraction] = []
         slacks: list[float] = []
         alpha: list[Fraction] = []
         beta: list[float] = []
-        current: Polynomial = [Fraction(1)]
+        current: Coefficients = [Fraction(1)]
         tilt = Fraction(0)  # L(y^{k+1} P_k)/h_k; the diagonal is its differences
         rank = 0
         for k in range((len(weighted) + 1) // 2):
@@ -155,7 +155,7 @@ class MomentSequence:
             rank,
         )
 
-    def _slack_of(self, polynomial: Polynomial) -> float:
+    def _slack_of(self, polynomial: Coefficients) -> float:
         """How far the errors of the moments can put E p(Y) off."""
         n = len(polynomial)
         coefficients = np.abs(longs(polynomial) @ self._table[:n, :n])
@@ -275,7 +275,7 @@ def longs(values: Sequence[Fraction]) -> Longs:
     return np.array(high, dtype=Long) + np.array(low, dtype=Long)
 
 
-def value(p: Polynomial, y: Fraction) -> Fraction:
+def value(p: Coefficients, y: Fraction) -> Fraction:
     """p(y)."""
     found = Fraction(0)
     for c in reversed(p):
@@ -283,7 +283,7 @@ def value(p: Polynomial, y: Fraction) -> Fraction:
     return found
 
 
-def polished(p: Polynomial, start: float) -> float:
+def polished(p: Coefficients, start: float) -> float:
     """The float next to the root of p near `start`, by Newton steps in exact arithmetic."""
     slope = [k * c for k, c in enumerate(p)][1:]
     for _ in range(2):
@@ -321,7 +321,7 @@ def _scale(
     return Fraction(2) ** exponent
 
 
-def _times(p: Polynomial, q: Polynomial) -> Polynomial:
+def _times(p: Coefficients, q: Coefficients) -> Coefficients:
     found = [Fraction(0)] * (len(p) + len(q) - 1)
     for i, a in enumerate(p):
         for j, b in enumerate(q):
@@ -329,7 +329,7 @@ def _times(p: Polynomial, q: Polynomial) -> Polynomial:
     return found
 
 
-def _factor(ends: str, zeros: tuple[Fraction, ...]) -> Polynomial:
+def _factor(ends: str, zeros: tuple[Fraction, ...]) -> Coefficients:
     """φ itself."""
     found = [Fraction(1)]
     for end, zero in zip(ends, zeros, strict=True):

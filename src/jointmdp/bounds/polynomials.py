@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jointmdp.arrays import Floats
 from jointmdp.bounds.moment_sequences import Long, Longs
 
-Floats = NDArray[np.float64]
 Scalars = list[Any]
 
 EPS = np.finfo(Long).eps

@@ -87,9 +87,11 @@ def list_models(as_json: bool) -> None:
         {"name": name, "description": entry.description, "settings": entry.settings} for name, entry in MODELS.items()
     ]
     if as_json:
-        click.echo(json.dumps({"models": models}, indent=2, ensure_ascii=False, allow_nan=False))
+        from jointmdp.files.strict_json import to_json
+
+        click.echo(to_json({"models": models}))
     else:
-        from jointmdp.report.tables import print_models
+        from jointmdp.report.command_tables import print_models
 
         print_models(models)
 
@@ -142,13 +144,15 @@ def evaluate(
         remarks = [*remarks, f"Shown: {first}, the first state; others by --state."]
     for note in notes:
         click.echo(f"Warning: {note}", err=True)
-    from jointmdp.report import tables
+    from jointmdp.files.strict_json import to_json
+    from jointmdp.report.command_tables import print_solution
+    from jointmdp.solution.action_table import action_table
 
+    found = action_table(solution, chosen, with_law, remarks, model=model, policy=policy or "default")
     if as_json:
-        more = {"model": model, "policy": policy or "default", "remarks": remarks}
-        click.echo(tables.solution_json(solution, chosen, with_law, **more))
+        click.echo(to_json(found))
     else:
-        tables.print_solution(solution, chosen, remarks, with_law)
+        print_solution(found)
 
 
 def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str], list[str]]:
@@ -162,7 +166,7 @@ def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str],
     default: ArrayLike | None
     if text.partition(":")[0] in registry.MODELS:
         name, settings = registry.parse(text)
-        model, default = registry.make(name, **settings)
+        model, default = registry.make_model(name, **settings)
     elif Path(text).is_file():
         from jointmdp.solution.saving import load
 

@@ -85,7 +85,7 @@ def compare(
       jointmdp compare gymnasium:FrozenLake-v1 --state 14 --actions down,right
       jointmdp compare gusty-cartpole --after 10 --executor processes
     """
-    from jointmdp.comparing.comparison import compare as run
+    from jointmdp.comparing.compare import compare as run
     from jointmdp.envs.registry import open_named
     from jointmdp.errors import ModelError
 

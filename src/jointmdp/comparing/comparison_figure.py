@@ -1,4 +1,4 @@
-"""A comparison as a picture: gaps to the best alternative with and without shared luck, and who is best how often."""
+"""A comparison as a picture: gaps to the best alternative with shared and independent noise, and who is best."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from jointmdp.comparing.comparison import Comparison, PairedGap
+    from jointmdp.comparing.compared import Compared, PairedGap
 
 ROW = 0.42  # inches for one alternative
 
 
-def draw(found: Comparison) -> Figure:
-    """Left: what the best alternative brings more than each other one. Right: P(best)."""
+def draw(found: Compared) -> Figure:
+    """Left: how much more the best alternative gives than each other one. Right: P(best)."""
     with style.context():
         height = 1.5 + ROW * len(found.alternatives)
         fig, (left, right) = style.figure(columns=2, rows=1, width=4.4, height=height)
         best = found.best
         gaps = [found.gap(best, other) for other in found.labels if other != best]
         places = list(range(len(gaps)))
-        words = {"time": "same luck at the same time", "state": "same luck in the same state", "none": "as sampled"}
+        words = {
+            "time": "noise shared at the same time",
+            "state": "noise shared in the same state",
+            "none": "as sampled",
+        }
         alone = [gap.half_width_unpaired for gap in gaps]
         below, above = ([abs(end - gap.mean) for gap, end in zip(gaps, ends, strict=True)] for ends in _ends(gaps))
         for shift, reach, label, i in (
             (-0.14, [below, above], f"{words[found.sharing]}, {found.replications:,} replications", 1),
-            (0.14, [alone, alone], "luck of their own, as many replications", 0),
+            (0.14, [alone, alone], "independent noise, as many replications", 0),
         ):
             left.errorbar(
                 [gap.mean for gap in gaps],
@@ -46,7 +50,7 @@ def draw(found: Comparison) -> Figure:
             left.axvspan(-found.indifference, 0, color="#DDDDDD", zorder=0, label="too little to matter")
         left.set_yticks(places, [gap.other for gap in gaps])
         left.set_ylim(len(gaps) - 0.5, -0.5)
-        left.set_title(f"How much more {best} brings than …", loc="left")
+        left.set_title(f"How much more {best} gives than …", loc="left")
         left.set_xlabel(f"mean gap; all intervals hold together at {found.confidence:.0%}")
         _best(found, right)
         fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -55,11 +59,11 @@ def draw(found: Comparison) -> Figure:
 
 def _ends(gaps: list[PairedGap]) -> tuple[list[float], list[float]]:
     """Both ends; the mean where an end is not known, as a picture has no room for infinity."""
-    pairs = [gap.interval if math.isfinite(gap.half_width) else (gap.mean, gap.mean) for gap in gaps]
+    pairs = [gap.mean_interval if math.isfinite(gap.half_width) else (gap.mean, gap.mean) for gap in gaps]
     return [lower for lower, _ in pairs], [upper for _, upper in pairs]
 
 
-def _best(found: Comparison, ax: Axes) -> None:
+def _best(found: Compared, ax: Axes) -> None:
     for i, each in enumerate(found.alternatives):
         colour = style.PALETTE[1] if each.label == found.best else style.GREY
         ax.barh(i, each.best, color=colour, height=0.55, alpha=0.85)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import TYPE_CHECKING
 
+from jointmdp.comparing.compared import Compared, PairedGap, Verdict
 from jointmdp.intervals import Interval
-
-if TYPE_CHECKING:
-    from jointmdp.comparing.comparison import Comparison, PairedGap
+from jointmdp.report.text_tables import aligned
 
 WIDTH = 110  # of paragraphs; tables are as wide as they are
 SHARED = {
@@ -19,13 +17,13 @@ SHARED = {
 }
 
 
-def as_text(found: Comparison) -> str:
+def as_text(found: Compared) -> str:
     """Everything a person wants to know, from the answer to the small print."""
     parts = [
-        f"Which brings most? {found.title[:1].upper()}{found.title[1:]}, luck {SHARED[found.sharing]}.",
+        f"Which gives most? {found.title[:1].upper()}{found.title[1:]}, noise {SHARED[found.sharing]}.",
         verdict(found),
     ]
-    parts += ["", *_aligned(_alternative_rows(found)), "", *_aligned(_gap_rows(found))]
+    parts += ["", *aligned(_alternative_rows(found)), "", *aligned(_gap_rows(found))]
     if note := _often(found):
         parts += ["", note]
     parts += ["", _paragraph(_legend(found)), _paragraph(cost(found)), _paragraph(guarantee(found))]
@@ -34,17 +32,15 @@ def as_text(found: Comparison) -> str:
     return "\n".join(parts)
 
 
-def verdict(found: Comparison) -> str:
+def verdict(found: Compared) -> str:
     """The answer in a sentence or two."""
-    from jointmdp.comparing.comparison import Verdict
-
     best, others = found.best, [label for label in found.labels if label != found.best]
     gaps = [found.gap(best, other) for other in others]
-    least = min(gaps, key=lambda gap: gap.interval.lower)
-    if all(gap.tie == 1 for gap in gaps):
-        least_tie = min(gap.tie_interval.lower for gap in gaps)
+    least = min(gaps, key=lambda gap: gap.mean_interval.lower)
+    if all(gap.tied == 1 for gap in gaps):
+        least_tie = min(gap.tie().lower for gap in gaps)
         text = (
-            f"No difference: all brought the same in every one of {found.replications:,} replications. The probability "
+            f"No difference: all gave the same in every one of {found.replications:,} replications. The probability "
             f"that they differ is at most {1 - least_tie:.2g}."
         )
         if not math.isfinite(least.half_width):
@@ -52,28 +48,27 @@ def verdict(found: Comparison) -> str:
         return _paragraph(text)
     if found.status is Verdict.PRECISE:
         width = max(gap.half_width for gap in found.gaps)
-        shown = "and is shown best" if least.interval.lower > 0 else f"but {least.other} may be as good"
+        shown = "and is shown best" if least.mean_interval.lower > 0 else f"but {least.other} may be as good"
         return _paragraph(f"Every gap is known to ± {_number(width, width)}. {best} has the highest mean, {shown}.")
     if found.status is Verdict.BEST:
-        return _paragraph(
-            f"{best} is the best: on average at least {_number(least.interval.lower, least.interval.lower)} more."
-        )
+        lead = least.mean_interval.lower
+        return _paragraph(f"{best} is the best: on average at least {_number(lead, lead)} more.")
     if found.status is Verdict.CLOSE:
         assert found.indifference is not None
-        lost = max(0.0, -least.interval.lower)
+        lost = max(0.0, -least.mean_interval.lower)
         return _paragraph(
-            f"{best} will do: whichever is the best, it brings at most {_number(lost, lost)} more on average, and "
+            f"{best} will do: whichever is the best, it gives at most {_number(lost, lost)} more on average, and "
             f"{_number(found.indifference, found.indifference)} did not matter."
         )
-    close = [gap.other for gap in gaps if gap.interval.lower <= -(found.indifference or 0.0)] or [least.other]
+    close = [gap.other for gap in gaps if gap.mean_interval.lower <= -(found.indifference or 0.0)] or [least.other]
     return _paragraph(
         f"Undecided after {found.replications:,} replications: {best} has the highest mean, but {_list(close)} may "
-        f"bring up to {_number(-least.interval.lower, least.half_width)} more. Allow more replications, or a larger "
-        "half width or indifference."
+        f"give up to {_number(-least.mean_interval.lower, least.half_width)} more. Allow more replications, or a "
+        "larger half width or indifference."
     )
 
 
-def _often(found: Comparison) -> str:
+def _often(found: Compared) -> str:
     """A word of warning where the best on average is not the one that is best most of the time."""
     often = max(found.alternatives, key=lambda each: each.best)
     best = found.alternatives[found.best_index]
@@ -85,25 +80,25 @@ def _often(found: Comparison) -> str:
     )
 
 
-def cost(found: Comparison) -> str:
-    """What was sampled, and what sharing the luck saved."""
+def cost(found: Compared) -> str:
+    """What was sampled, and what sharing the noise saved."""
     text = f"Sampled: {found.replications:,} replications of each in {found.seconds:.1f} s"
     text += f", seed {found.seed}." if found.seed is not None else "."
     alone = found.replications_unpaired
     if found.sharing == "none" or all(gap.std_unpaired == 0 for gap in found.gaps):
         return text
     if math.isinf(alone):
-        return f"{text} With luck of their own no number of replications would reach the same precision."
+        return f"{text} With independent noise no number of replications would reach the same precision."
     share = 1 - found.replications / alone
     if share > 0:
         return (
-            f"{text} With luck of their own the same answer would take about {_round(alone):,}: sharing the luck "
+            f"{text} With independent noise the same answer would take about {_round(alone):,}: sharing the noise "
             f"saved {share:.1%}."
         )
-    return f"{text} Sharing the luck did not pay here: with luck of their own about {_round(alone):,} would do."
+    return f"{text} Sharing the noise did not pay here: with independent noise about {_round(alone):,} would do."
 
 
-def guarantee(found: Comparison) -> str:
+def guarantee(found: Compared) -> str:
     """What is promised of the intervals."""
     text = (
         f"Promised: all intervals of gaps hold together with probability {found.confidence:g}, and so do all others "
@@ -118,34 +113,34 @@ def guarantee(found: Comparison) -> str:
     )
 
 
-def _legend(found: Comparison) -> str:
-    kinds = "with luck of their own"
+def _legend(found: Compared) -> str:
+    kinds = "with independent noise"
     if any(gap.std_state is not None for gap in found.gaps):
-        kinds += ", with luck shared in the same state"
+        kinds += ", with noise shared in the same state"
     if any(gap.std_time is not None for gap in found.gaps):
         kinds += ", and at the same time"
     return (
         f"± is the standard deviation of one return or one gap: {kinds}{_beside(found)}. P(better) counts "
-        "replications in which it brings more, P(tie) those in which both bring exactly the same; P(best) shares equal "
+        "replications in which it gives more, P(tie) those in which both give exactly the same; P(best) shares equal "
         "firsts equally."
     )
 
 
-def _beside(found: Comparison) -> str:
+def _beside(found: Compared) -> str:
     """How many replications stand behind the kinds of sharing that were only looked at."""
     if not found.beside or found.beside >= found.replications:
         return ""
     return f" (what was not sampled itself: from {found.beside:,} replications)"
 
 
-def _alternative_rows(found: Comparison) -> list[list[str]]:
+def _alternative_rows(found: Compared) -> list[list[str]]:
     rows = [["", "mean return", "± one run", "P(best)"]]
     for each in found.alternatives:
-        scale = each.interval.width / 2
+        scale = each.mean_interval.width / 2
         rows.append(
             [
                 each.label,
-                f"{_number(each.mean, scale)} {_ends(each.interval, scale)}",
+                f"{_number(each.mean, scale)} {_ends(each.mean_interval, scale)}",
                 _number(each.std, each.std),
                 f"{each.best:.3f} {_chances(each.best_interval)}",
             ]
@@ -153,9 +148,9 @@ def _alternative_rows(found: Comparison) -> list[list[str]]:
     return rows
 
 
-def _gap_rows(found: Comparison) -> list[list[str]]:
+def _gap_rows(found: Compared) -> list[list[str]]:
     """The best alternative against each other one; every pair is in `table()`."""
-    head = [f"{found.best} instead of", "brings more", "± own luck"]
+    head = [f"{found.best} instead of", "gives more", "± independent"]
     gaps = [found.gap(found.best, other) for other in found.labels if other != found.best]
     kinds = [("± same state", "std_state"), ("± same time", "std_time")]
     kinds = [(words, name) for words, name in kinds if any(getattr(gap, name) is not None for gap in gaps)]
@@ -165,9 +160,9 @@ def _gap_rows(found: Comparison) -> list[list[str]]:
         rows.append(
             [
                 gap.other,
-                f"{_number(gap.mean, gap.half_width)} {_ends(gap.interval, gap.half_width)}",
+                f"{_number(gap.mean, gap.half_width)} {_ends(gap.mean_interval, gap.half_width)}",
                 *("" if value is None else _number(value, value) for value in deviations),
-                f"{gap.superiority:.3f} {_chances(gap.superiority_interval)}",
+                f"{gap.better:.3f} {_chances(gap.superiority())}",
                 _tie(gap),
             ]
         )
@@ -175,12 +170,7 @@ def _gap_rows(found: Comparison) -> list[list[str]]:
 
 
 def _tie(gap: PairedGap) -> str:
-    return "0" if gap.tie == 0 else f"{gap.tie:.3f}"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "0" if gap.tied == 0 else f"{gap.tied:.3f}"
 
 
 def _paragraph(text: str) -> str:

@@ -1,17 +1,16 @@
 """Sampling until it is clear which alternative is best, or how far apart they are.
 
-Everything is done on a `Sampler`: ``sampler(first, count, sharing)`` gives the returns of m alternatives in
-replications that share their luck. Two families of intervals come out, each of which holds as a whole:
+Two families of intervals come out, each of which holds as a whole:
 
 - of all pairs' mean gaps, which decide when to stop;
-- of all that is told beside them: mean returns, P(better), P(tie), P(best).
+- of everything else: mean returns, variances, P(better), P(tie), P(best).
 
 `stopping` says why they hold at whatever size the sampling ends.
 
-Gaps under shared luck are often exactly equal in nearly all replications and large now and then. Where fewer than 30
-replications differ from the rest, nothing is known of how large a difference can be; the interval then allows for
-unseen ones as large as the whole range of the returns. Where no return has varied at all, they may be as large as the
-return itself; and where all are zero nothing is known, as the one reward that matters may still be to come.
+Gaps under common random numbers are often exactly equal in nearly all replications and large now and then. Where fewer
+than 30 replications differ from the rest, nothing is known of how large a difference can be; the interval then allows
+for unseen ones as large as the whole range of the returns. Where no return has varied at all, they may be as large as
+the return itself; and where all are zero nothing is known, as the one reward that matters may still be to come.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ import scipy.stats
 
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
-from jointmdp.comparing.comparison import Alternative, Comparison, PairedGap, Verdict
+from jointmdp.comparing.compared import Alternative, PairedGap, Verdict
+from jointmdp.comparing.comparison import Comparison
 from jointmdp.comparing.stopping import POWER, SAFETY, Ladder, Looks
 from jointmdp.errors import ModelError
-from jointmdp.executors import Executor, opened, samples
+from jointmdp.executors import Executor, opened
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals
-from jointmdp.montecarlo.query_engine import Sampler
+from jointmdp.montecarlo.alternatives import Alternatives
+from jointmdp.montecarlo.replications import samples
+from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
+from jointmdp.montecarlo.winner_counts import Tally, best_interval, count
 from jointmdp.progress import Meter
 
-FEW = 30  # differing replications below which the size of a difference is unknown
 BESIDE = 5  # pilots, at most, that the other kinds of sharing are looked at with
-MANY = 300  # differing replications from which on the usual intervals need no help
-JITTER = 1e-3  # of the range of returns: gaps closer together than this say nothing of how large one can be
-ROUNDING = 1e-12  # gaps that differ by less, relative to the largest return, are the same
 # By default, of the median standard deviation of the returns: too little to be seen in any one return, and yet even
-# ties with luck of their own, whose gap has √2 times that deviation, end after some 8,000 replications.
+# ties with independent noise, whose gap has √2 times that deviation, end after some 8,000 replications.
 RELATIVE_INDIFFERENCE = 0.05
 
 
@@ -56,68 +55,99 @@ class Rules(NamedTuple):
     max_replications: int = 100_000
     bounds: Interval | None = None
     """What every return lies in, where that is known: intervals then hold for every number of replications."""
-    cut: float = 0.0
-    """Discount weight of what is left out at the end of each return; intervals allow for it."""
-    return_bound: float | None = None
-    """The largest absolute return, where that is known; otherwise what is left out is judged by the returns seen."""
 
 
 class _Sample(NamedTuple):
-    returns: Floats  # [n, m]
-    leads: Floats  # [n, m]
+    """All replications so far, and the largest absolute return where it is known."""
+
+    run: Replications
+    return_bound: float | None
 
     @property
-    def range(self) -> float:
-        """How far apart two returns can be, as far as seen: infinite before any reward."""
-        seen, largest = float(np.ptp(self.returns)), float(np.abs(self.returns).max())
-        return seen if seen > ROUNDING * largest else largest or math.inf
+    def least(self) -> float:
+        """Deviations up to this are rounding."""
+        return ROUNDING_UNITS * 2.0**-52 * float(np.abs(self.run.returns).max())
+
+    @property
+    def left_out(self) -> float:
+        """What the end of a simulation can add to one return."""
+        largest = float(np.abs(self.run.returns).max()) if self.return_bound is None else self.return_bound
+        return float(self.run.left_out.max()) * largest
+
+    def tally(self) -> Tally:
+        """Who is first, with what is left open."""
+        run = self.run
+        is_closed, ahead = run.left_out == 0, 2 * run.left_out * (self.left_out / max(run.left_out.max(), 1e-300))
+
+        def settled(block: slice) -> np.ndarray:
+            one = run.leaders[block, :, None] == run.leaders[block, None, :]
+            return one | is_closed[block, None, None]
+
+        return count(run.leads, settled, ahead, run.rounding)
 
 
 def decide(
-    sampler: Sampler,
-    labels: Sequence[str],
+    found: Alternatives,
     rules: Rules = Rules(),  # noqa: B008 - a value that never changes
     *,
-    sharing: Sharing = "time",
-    can_share: Sequence[Sharing] = ("state", "time", "none"),
-    title: str = "alternatives",
     seed: int | None = None,
-    remark: str = "",
     executor: Executor | str | None = None,
 ) -> Comparison:
     """Sample until one alternative is shown best or every gap is known to `half_width`, and report."""
+    labels, sharing = found.labels, found.sharing
     if len(labels) < 2:
         raise ModelError(f"there is only {labels[0]} to choose; comparing takes at least two alternatives")
     twice = [label for i, label in enumerate(labels) if label in labels[:i]]
     if twice:
         raise ModelError(f"{twice[0]} is asked for twice; an alternative always ties with itself")
+    if rules.bounds is not None and found.return_bound is None:
+        found = found._replace(return_bound=max(map(abs, rules.bounds)))  # what is left out is a return like the others
     began = time.monotonic()
     looks = (Looks if rules.bounds is None else Ladder)(rules.pilot, rules.max_replications)
     pairs = list(itertools.combinations(range(len(labels)), 2))
     error = looks.error((1 - rules.confidence) / len(pairs))
-    sample, size, look = _Sample(np.empty((0, len(labels))), np.empty((0, len(labels)))), looks.first, 0
+    run, size, look = None, looks.first, 0
     indifference = rules.indifference or 0.0
-    with Meter("comparing under the same luck") as meter, opened(executor) as workers:
+    with Meter("comparing under common random numbers") as meter, opened(executor) as workers:
         while True:
-            sample, look = _grown(sampler, sample, size, sharing, meter, workers), look + 1
-            _check(sample, labels, rules)
+            run, look = _grown(found.sampler, run, size, sharing, meter, workers), look + 1
+            sample = _Sample(run, found.return_bound)
+            _check(sample, labels, rules.bounds)
             if rules.indifference is None and indifference == 0:
-                indifference = default_indifference(sample.leads, sample.returns)
-            intervals = {pair: gap_interval(sample, pair, error, rules) for pair in pairs}
-            verdict, wanted, enough = _judge(sample, intervals, rules.half_width, indifference, rules.indifference)
+                indifference = default_indifference(sample)
+            intervals = {pair: gap_interval(sample, pair, error, rules.bounds) for pair in pairs}
+            verdict, wanted, enough = _judge(run.leads, intervals, rules.half_width, indifference, rules.indifference)
             following = None if verdict is not None else looks.after(look, size, wanted, enough)
             if following is None:
                 break
             size = following
-    beside: dict[Sharing, Floats] = {sharing: sample.leads}
+    beside: dict[Sharing, Floats] = {sharing: run.leads}
     for other in ("state", "time"):
-        if other in can_share and other not in beside:
-            beside[other] = sampler(0, min(size, BESIDE * rules.pilot), other).leads
-    second = looks.error((1 - rules.confidence) / (3 * len(pairs) + 4 * len(labels)))
+        if other in found.can_share and other not in beside:
+            beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other).leads
+    second = looks.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
+    tally, gaps = sample.tally(), []
+    for i, j in pairs:
+        unpaired = math.hypot(*(_std(run.returns[:, k], sample.least) for k in (i, j)))
+        gaps.append(
+            PairedGap(
+                **run.gap(i, j, found.return_bound)._asdict(),
+                action=labels[i],
+                other=labels[j],
+                reach=run.reach,
+                seed=seed,
+                confidence=1 - second,
+                decided=intervals[i, j],
+                std_unpaired=unpaired,
+                std_state=_gap_std(beside.get("state"), i, j, sample.least),
+                std_time=_gap_std(beside.get("time"), i, j, sample.least),
+                half_width_unpaired=_unpaired_half(unpaired, size, error, rules.bounds),
+            )
+        )
     return Comparison(
-        title=title,
-        alternatives=tuple(_alternative(sample, labels, i, second, rules) for i in range(len(labels))),
-        gaps=tuple(_gap(sample, labels, pair, intervals[pair], beside, error, second, rules) for pair in pairs),
+        title=found.title,
+        alternatives=tuple(_alternative(sample, tally, labels[i], i, second, rules.bounds) for i in range(len(labels))),
+        gaps=tuple(gaps),
         status=verdict or Verdict.UNDECIDED,
         replications=size,
         looks=look,
@@ -129,92 +159,73 @@ def decide(
         seconds=time.monotonic() - began,
         seed=seed,
         beside=min(size, BESIDE * rules.pilot) if len(beside) > 1 else 0,
-        remark=remark,
+        remark=found.remark,
     )
 
 
-def _grown(sampler: Sampler, sample: _Sample, size: int, sharing: Sharing, meter: Meter, executor: Executor) -> _Sample:
-    began, before = time.monotonic(), len(sample.leads)
-    parts: list[tuple[Floats, Floats]] = [sample]
+def _grown(
+    sampler: Sampler, run: Replications | None, size: int, sharing: Sharing, meter: Meter, executor: Executor
+) -> Replications:
+    """The replications so far and more, up to `size`."""
+    began, before = time.monotonic(), 0 if run is None else len(run.leads)
+    parts = [] if run is None else [run]
     made = before
-    for found in samples(sampler, before, size - before, sharing, executor):
-        parts.append((found.returns, found.leads))
-        made += len(found.leads)
+    for part in samples(sampler, before, size - before, sharing, executor):
+        parts.append(part)
+        made += len(part.leads)
         left = (time.monotonic() - began) / (made - before) * (size - made)
         meter.update(made / size, f"{made:,} of {size:,} replications, {left:,.0f} s left")
-    return _Sample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    return Replications.joined(parts)
 
 
-def _check(sample: _Sample, labels: Sequence[str], rules: Rules) -> None:
-    bad = np.argwhere(~np.isfinite(sample.returns))
+def _check(sample: _Sample, labels: Sequence[str], bounds: Interval | None) -> None:
+    returns = sample.run.returns
+    bad = np.argwhere(~np.isfinite(returns))
     if len(bad):
         i, j = bad[0]
-        raise ModelError(f"replication {i} of {labels[j]} returned {sample.returns[i, j]}, no finite number")
-    bounds = rules.bounds
+        raise ModelError(f"replication {i} of {labels[j]} returned {returns[i, j]}, no finite number")
     if bounds is None:
         return
     # A return that was cut lacks its end, which is as large as the bounds allow, times the weight of the cut.
-    room = rules.cut * max(abs(bounds.lower), abs(bounds.upper))
-    outside = np.argwhere((sample.returns < bounds.lower - room) | (sample.returns > bounds.upper + room))
+    room = float(sample.run.left_out.max()) * max(abs(bounds.lower), abs(bounds.upper))
+    outside = np.argwhere((returns < bounds.lower - room) | (returns > bounds.upper + room))
     if len(outside):
         i, j = outside[0]
         raise ModelError(
-            f"replication {i} of {labels[j]} returned {sample.returns[i, j]:.6g}, outside the bounds {bounds}; bounds "
+            f"replication {i} of {labels[j]} returned {returns[i, j]:.6g}, outside the bounds {bounds}; bounds "
             "are of the whole return, not of one reward"
         )
 
 
-def default_indifference(leads: Floats, returns: Floats) -> float:
+def default_indifference(sample: _Sample) -> float:
     """5 % of the median standard deviation of the returns; without any spread, of the smallest gap or the return."""
-    spreads, largest = returns.std(axis=0), float(np.abs(returns).max())
-    spreads = spreads[spreads > ROUNDING * largest]
+    returns, leads = sample.run.returns, sample.run.leads
+    spreads = returns.std(axis=0)
+    spreads = spreads[spreads > sample.least]
     if len(spreads) == 0:
         spreads = np.diff(np.unique(leads.mean(axis=0)))
+    largest = float(np.abs(returns).max())
     return RELATIVE_INDIFFERENCE * (float(np.median(spreads)) if len(spreads) else largest)
 
 
 # -- intervals -------------------------------------------------------------------------------------------------
 
 
-def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, rules: Rules) -> Interval:
+def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, bounds: Interval | None) -> Interval:
     """The mean gap of one pair, missed with probability `error`."""
-    gaps, spread = sample.leads[:, pair[0]] - sample.leads[:, pair[1]], sample.range
-    found = mean_of(gaps, -spread, spread, error)
-    if rules.bounds is not None:
-        width = rules.bounds.width
-        found = _bounded(gaps, Interval(-width, width), error)
-    left_out = _left_out(rules, spread if rules.bounds is None else rules.bounds.width, 2)
-    return Interval(found.lower - left_out, found.upper + left_out)
-
-
-def _left_out(rules: Rules, seen: float, returns: int) -> float:
-    """What the cut can add to a sum or difference of so many returns."""
-    if rules.cut == 0:
-        return 0.0
-    return rules.cut * (seen if rules.return_bound is None else returns * rules.return_bound)
-
-
-def mean_of(values: Floats, lowest: float, highest: float, error: float) -> Interval:
-    """The mean of values that may nearly all be the same; unseen ones may reach from `lowest` to `highest`."""
-    if not math.isfinite(highest - lowest):
-        return Interval(-math.inf, math.inf)
-    usual = float(np.median(values))
-    # A little jitter must not make a gap that is nearly constant look like one whose size is known.
-    differing = int(np.count_nonzero(np.abs(values - usual) > JITTER * (highest - lowest)))
-    values = np.where(np.abs(values - usual) <= ROUNDING * max(abs(lowest), abs(highest)), usual, values)
-    if differing < FEW:
-        return confidence_intervals.unseen_interval(values, lowest, highest, 1 - error)
-    found = confidence_intervals.mean_interval(values, 1 - error)
-    if differing < MANY:
-        seen = confidence_intervals.unseen_interval(values, float(values.min()), float(values.max()), 1 - error)
-        found = Interval(min(found.lower, seen.lower), max(found.upper, seen.upper))
-    return found
+    gaps, slack, *_ = sample.run.gap(*pair, sample.return_bound)
+    if bounds is not None:
+        found = _bounded(gaps, Interval(-bounds.width, bounds.width), error)
+    else:
+        found = confidence_intervals.careful_mean(gaps, -sample.run.reach, sample.run.reach, error)
+    return found.widened(float(slack.mean()))
 
 
 def _mean_return(sample: _Sample, i: int, error: float) -> Interval:
-    least, most = float(sample.returns.min()), float(sample.returns.max())
-    missing = sample.range - (most - least)  # what the range has in addition where returns have not varied
-    return mean_of(sample.returns[:, i], least - missing, most + missing, error)
+    returns = sample.run.returns
+    least, most = float(returns.min()), float(returns.max())
+    missing = sample.run.reach - (most - least)  # what the range has in addition where returns have not varied
+    return confidence_intervals.careful_mean(returns[:, i], least - missing, most + missing, error)
 
 
 def _bounded(values: Floats, within: Interval, error: float) -> Interval:
@@ -225,73 +236,24 @@ def _bounded(values: Floats, within: Interval, error: float) -> Interval:
     return Interval(within.lower + within.width * found.lower, within.lower + within.width * found.upper)
 
 
-def _alternative(sample: _Sample, labels: Sequence[str], i: int, error: float, rules: Rules) -> Alternative:
+def _alternative(
+    sample: _Sample, tally: Tally, label: str, i: int, error: float, bounds: Interval | None
+) -> Alternative:
     """Mean return and probability of being best, where equal firsts share the first place."""
-    values, n = sample.returns[:, i], len(sample.returns)
-    found = _mean_return(sample, i, error) if rules.bounds is None else _bounded(values, rules.bounds, error)
-    left_out = _left_out(rules, float(np.abs(sample.returns).max()), 1)
-    behind = sample.leads.max(axis=1, keepdims=True) - sample.leads
-    is_first = behind <= ROUNDING * float(np.abs(sample.returns).max())
-    firsts = is_first.sum(axis=1)
-    share = is_first[:, i] / firsts
-    alone, first = (
-        confidence_intervals.proportion(np.array([count, count]), n, error)
-        for count in (np.count_nonzero(share == 1), np.count_nonzero(is_first[:, i]))
-    )
-    mean_share = confidence_intervals.bounded_mean(np.stack([share, share]), error)
+    values = sample.run.returns[:, i]
+    found = _mean_return(sample, i, error) if bounds is None else _bounded(values, bounds, error)
     return Alternative(
-        labels[i],
+        label,
         float(values.mean()),
-        Interval(found.lower - left_out, found.upper + left_out),
-        _std(values, ROUNDING * float(np.abs(sample.returns).max())),
-        float(share.mean()),
-        Interval(max(mean_share.lower, alone.lower), min(mean_share.upper, first.upper)),
+        found.widened(sample.left_out),
+        _std(values, sample.least),
+        float(tally.likeliest[0, i]),
+        best_interval(tally, i, error),
     )
 
 
-def _gap(
-    sample: _Sample,
-    labels: Sequence[str],
-    pair: tuple[int, int],
-    interval: Interval,
-    beside: dict[Sharing, Floats],
-    gap_error: float,
-    error: float,
-    rules: Rules,
-) -> PairedGap:
-    i, j = pair
-    n, least = len(sample.leads), ROUNDING * float(np.abs(sample.returns).max())
-    gaps = _without_rounding(sample.leads[:, i] - sample.leads[:, j], least)
-    deviations = {kind: _std(leads[:, i] - leads[:, j], least) for kind, leads in beside.items()}
-    unpaired = math.hypot(_std(sample.returns[:, i], least), _std(sample.returns[:, j], least))
-    # What is left out can turn these round.
-    open_ = (gaps != 0) & (np.abs(gaps) <= rules.cut * sample.range) if rules.cut > 0 else np.zeros(n, dtype=bool)
-    signs = [gaps > 0, gaps == 0, gaps < 0]
-    counts = [int(np.count_nonzero(sign)) for sign in signs]
-    better, tie, worse = (
-        confidence_intervals.proportion(
-            np.array([np.count_nonzero(sign & ~open_), np.count_nonzero(sign | open_)]), n, error
-        )
-        for sign in signs
-    )
-    return PairedGap(
-        labels[i],
-        labels[j],
-        mean=float(gaps.mean()),
-        interval=interval,
-        std=_std(gaps, least),
-        std_unpaired=unpaired,
-        std_state=deviations.get("state"),
-        std_time=deviations.get("time"),
-        superiority=counts[0] / n,
-        superiority_interval=better,
-        tie=counts[1] / n,
-        tie_interval=tie,
-        inferiority=counts[2] / n,
-        inferiority_interval=worse,
-        replications=n,
-        half_width_unpaired=_unpaired_half(unpaired, n, gap_error, rules.bounds),
-    )
+def _gap_std(leads: Floats | None, i: int, j: int, least: float) -> float | None:
+    return None if leads is None else _std(leads[:, i] - leads[:, j], least)
 
 
 def _unpaired_half(std: float, n: int, error: float, bounds: Interval | None) -> float:
@@ -300,11 +262,6 @@ def _unpaired_half(std: float, n: int, error: float, bounds: Interval | None) ->
         return float(scipy.stats.t.isf(error / 2, n - 1)) * std / math.sqrt(n)
     log = math.log(4 / error)
     return std * math.sqrt(2 * log / n) + 2 * bounds.width * 7 * log / (3 * (n - 1))
-
-
-def _without_rounding(gaps: Floats, least: float) -> Floats:
-    """Gaps with those that are rounding alone set to 0: the same sums in another order are a tie."""
-    return np.where(np.abs(gaps) <= least, 0.0, gaps)
 
 
 def _std(values: Floats, least: float) -> float:
@@ -317,21 +274,21 @@ def _std(values: Floats, least: float) -> float:
 
 
 def _judge(
-    sample: _Sample,
+    leads: Floats,
     intervals: dict[tuple[int, int], Interval],
     half_width: float | None,
     indifference: float,
     asked: float | None,
 ) -> tuple[Verdict | None, float, float]:
     """The verdict, if there is one; else how many replications it may take, and how many it takes at most."""
-    n, means = len(sample.leads), sample.leads.mean(axis=0)
+    n, means = len(leads), leads.mean(axis=0)
     best = int(means.argmax())
     wanted = enough = float(n)
     is_known, verdict = True, Verdict.BEST
     for (i, j), interval in intervals.items():
         mean = float(means[i] - means[j])
         half = max(interval.upper - mean, mean - interval.lower)
-        has_differed = bool(np.any(sample.leads[:, i] != sample.leads[:, j]))
+        has_differed = bool(np.any(leads[:, i] != leads[:, j]))
         if half_width is not None and half > half_width:
             is_known = False
             wanted = max(wanted, n * SAFETY * _more(half, half_width, has_differed))

@@ -14,6 +14,7 @@ from jointmdp.envs.tabular_models import coupled_reward_chain, inventory, windy_
 from jointmdp.envs.textbook_models import anticorrelated_rewards, machine_replacement, shared_successors
 from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.simulators import any_simulator
 from jointmdp.simulators.simulator import Simulator
 from jointmdp.simulators.table_simulator import TableSimulator
 
@@ -42,8 +43,8 @@ MODELS: dict[str, Entry] = {
 }
 
 
-def make(name: str, **settings: Any) -> tuple[JointMDP, Floats]:
-    """The built-in model `name` and its policy; ``make("inventory", max_stock=10)``."""
+def make_model(name: str, **settings: Any) -> tuple[JointMDP, Floats]:
+    """The built-in model `name` and its policy; ``make_model("inventory", max_stock=10)``."""
     entry = _entry(name)
     _check_known(name, entry, settings)
     return entry.function(**settings)
@@ -67,21 +68,8 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def as_simulator(source: Any) -> Simulator:
-    """A simulator from what people have: a simulator, a joint MDP, a Gymnasium environment, or its name."""
-    if isinstance(source, Simulator):
-        return source
-    if isinstance(source, JointMDP):
-        return TableSimulator(source)
-    if isinstance(source, str):
-        return open_named(source)[0]
-    if callable(getattr(source, "step", None)) and callable(getattr(source, "reset", None)):
-        from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-
-        return GymnasiumSimulator(source)
-    raise ModelError(
-        f"{source!r} is no simulator; give a Simulator, a JointMDP, a Gymnasium environment, or a name such as "
-        "gymnasium:FrozenLake-v1"
-    )
+    """A simulator from a simulator, a joint MDP, a Gymnasium environment, or a name that `open_named` knows."""
+    return open_named(source)[0] if isinstance(source, str) else any_simulator.as_simulator(source)
 
 
 def open_named(text: str) -> tuple[Simulator, Any]:
@@ -90,48 +78,23 @@ def open_named(text: str) -> tuple[Simulator, Any]:
     ``gymnasium:FrozenLake-v1``, ``gymnasium:FrozenLake-v1,map_name=8x8``, ``gymnax:CartPole-v1``, ``gusty-cartpole``,
     or a built-in model such as ``inventory:max_stock=10``.
     """
-    kind, _, rest = text.partition(":")
+    kind = text.partition(":")[0]
     if text == "gusty-cartpole":
         from jointmdp.envs.gusty_cartpole import gusty_cartpole
 
         return gusty_cartpole()
-    if kind not in ("gymnasium", "gymnax"):
-        if kind not in MODELS:
-            known = f"known: {', '.join(MODELS)}, gusty-cartpole, gymnasium:ID, gymnax:ID"
-            close = difflib.get_close_matches(kind, [*MODELS, "gusty-cartpole", "gymnasium", "gymnax"], n=1)
-            close = [f"gymnasium:{text}"] if re.fullmatch(r"[\w/]+-v\d+", text) else close
-            raise ModelError(f"unknown simulator {text!r}; {f'did you mean {close[0]}?' if close else known}")
-        name, settings = parse(text)
-        model, policy = make(name, **settings)
-        simulator: Simulator = TableSimulator(model)
-        simulator.name = name
-        return simulator, policy
-    name, *parts = rest.split(",")
-    settings = {}
-    for part in parts:
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (key and equals and value):
-            raise ModelError(f"{part!r} in {text!r} is not a setting; write {kind}:{name},setting=value")
-        settings[key] = _guessed(value)
-    if kind == "gymnax":
-        from jointmdp.simulators.jax_simulator import gymnax_simulator
-
-        return gymnax_simulator(name, **settings), "uniform"
-    from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-
-    return GymnasiumSimulator(name, settings=settings), "uniform"
-
-
-def _guessed(text: str) -> Any:
-    """A setting of an environment that declares no types: a truth value, a number, or a text."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if kind in ("gymnasium", "gymnax"):
+        return any_simulator.named_simulator(text), "uniform"
+    if kind not in MODELS:
+        known = f"known: {', '.join(MODELS)}, gusty-cartpole, gymnasium:ID, gymnax:ID"
+        close = difflib.get_close_matches(kind, [*MODELS, "gusty-cartpole", "gymnasium", "gymnax"], n=1)
+        close = [f"gymnasium:{text}"] if re.fullmatch(r"[\w/]+-v\d+", text) else close
+        raise ModelError(f"unknown simulator {text!r}; {f'did you mean {close[0]}?' if close else known}")
+    name, settings = parse(text)
+    model, policy = make_model(name, **settings)
+    simulator = TableSimulator(model)
+    simulator.name = name
+    return simulator, policy
 
 
 def _entry(name: str) -> Entry:

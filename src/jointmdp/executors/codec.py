@@ -23,7 +23,7 @@ JAX_SETTINGS = (
     "jax_platforms",
 )
 
-Settings = dict[str, Any]
+JaxSettings = dict[str, Any]
 
 
 def dumps(value: Any, what: str) -> bytes:
@@ -66,7 +66,7 @@ def _rebuilt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         return function(*arguments)
 
 
-def jax_settings() -> Settings:
+def jax_settings() -> JaxSettings:
     """The settings that the caller's JAX has now, contexts such as ``jax.enable_x64`` included."""
     jax = sys.modules.get("jax")
     if jax is None:
@@ -74,7 +74,7 @@ def jax_settings() -> Settings:
     return {name: _plain(getattr(jax.config, name)) for name in JAX_SETTINGS if hasattr(jax.config, name)}
 
 
-def apply_jax_settings(settings: Settings) -> None:
+def apply_jax_settings(settings: JaxSettings) -> None:
     """Give this process the caller's settings, whether JAX is here already or will be imported later."""
     jax = sys.modules.get("jax")
     for name, value in settings.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import hashlib
 import reprlib
 import warnings
@@ -13,15 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from jointmdp import checks
-from jointmdp.errors import ModelError
 from jointmdp.executors import codec
 from jointmdp.executors.worker import Call, Reply
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-Progress = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Told how many tasks are done, in the caller's thread."""
 
 AHEAD = 2  # tasks under way for each worker: one that it does and one that waits for it
@@ -39,7 +36,7 @@ class Executor(ABC):
 
     @abstractmethod
     def map(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: Progress | None = None
+        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: OnProgress | None = None
     ) -> Iterator[Result]:
         """``function(task)`` for each task, in the order of tasks.
 
@@ -64,7 +61,7 @@ class Serial(Executor):
     """Does each task here, when its result is asked for."""
 
     def map(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: Progress | None = None
+        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: OnProgress | None = None
     ) -> Iterator[Result]:
         """``function(task)`` for each task."""
         for i, task in enumerate(tasks):
@@ -76,36 +73,6 @@ class Serial(Executor):
             if progress is not None:
                 progress(i + 1)
             yield result
-
-
-def as_executor(given: Executor | str | None) -> Executor:
-    """An executor from ``"serial"``, ``"processes"``, ``"processes:4"``, ``"ray"``, ``"ray:ADDRESS"`` or one itself."""
-    if isinstance(given, Executor):
-        return given
-    name, colon, rest = ("serial" if given is None else str(given)).partition(":")
-    if name == "processes" and (rest.isdecimal() or not colon):
-        from jointmdp.executors.processes import Processes
-
-        return Processes(checks.as_count("workers", int(rest)) if colon else None)
-    if name == "ray" and (rest or not colon):
-        from jointmdp.executors.ray_executor import RayExecutor
-
-        return RayExecutor(rest or None)
-    if name == "serial" and not colon:
-        return Serial()
-    raise ModelError(
-        f"{given!r} is no executor; give serial, processes, processes:4 (workers), ray, ray:ADDRESS, or an Executor"
-    )
-
-
-@contextlib.contextmanager
-def opened(given: Executor | str | None) -> Iterator[Executor]:
-    """The executor that was given, left open for its owner; one made from a name is closed at the end."""
-    if isinstance(given, Executor):
-        yield given
-        return
-    with as_executor(given) as executor:
-        yield executor
 
 
 # -- what executors with workers share ---------------------------------------------------------------------------
@@ -134,7 +101,7 @@ class Parcel:
 
 
 def in_order(
-    submit: Callable[[str, bytes], Job], tasks: Iterable[Any], ahead: int, progress: Progress | None
+    submit: Callable[[str, bytes], Job], tasks: Iterable[Any], ahead: int, progress: OnProgress | None
 ) -> Iterator[Any]:
     """The results in the order of tasks, with `ahead` tasks under way; those not wanted any more are cancelled."""
     numbered = enumerate(tasks)

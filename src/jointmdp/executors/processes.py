@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 
 from jointmdp import checks
-from jointmdp.executors.interface import AHEAD, Executor, Parcel, Progress, Result, Task, WorkerError, in_order
+from jointmdp.executors.interface import AHEAD, Executor, OnProgress, Parcel, Result, Task, WorkerError, in_order
 from jointmdp.executors.worker import MISSING, read_frame, write_frame
 
 # The path comes first: the worker must find the packages that the caller found.
@@ -57,7 +57,7 @@ class Processes(Executor):
         self._pool: _Pool | None = None
 
     def map(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: Progress | None = None
+        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: OnProgress | None = None
     ) -> Iterator[Result]:
         """``function(task)`` for each task, in the order of tasks."""
         parcel = Parcel(function)

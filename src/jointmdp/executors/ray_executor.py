@@ -13,7 +13,7 @@ from typing import Any
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
-from jointmdp.executors.interface import AHEAD, Executor, Parcel, Progress, Result, Task, WorkerError, in_order
+from jointmdp.executors.interface import AHEAD, Executor, OnProgress, Parcel, Result, Task, WorkerError, in_order
 from jointmdp.executors.processes import thread_settings
 from jointmdp.executors.worker import Call, answer
 
@@ -54,7 +54,7 @@ class RayExecutor(Executor):
         )
 
     def map(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: Progress | None = None
+        self, function: Callable[[Task], Result], tasks: Iterable[Task], *, progress: OnProgress | None = None
     ) -> Iterator[Result]:
         """``function(task)`` for each task, in the order of tasks."""
         self._check_open("the function")

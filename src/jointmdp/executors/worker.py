@@ -30,7 +30,7 @@ class Call(NamedTuple):
     """What a task is a task of."""
 
     token: bytes  # a hash of the function's bytes
-    settings: codec.Settings
+    settings: codec.JaxSettings
 
 
 class Heard(NamedTuple):

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import jointmdp as jm
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
-from jointmdp.experiments.result import SHARINGS, WORDS, Result
+from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
+from jointmdp.evaluation import evaluate
+from jointmdp.experiments.result import SHARINGS, WORDS, FigureResult
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report import style
 
 if TYPE_CHECKING:
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
 SIZE = 3
 
 
-def run_gridworld(sharing: Sharing) -> Result:
+def run_gridworld(sharing: Sharing) -> FigureResult:
     """The 3×3 grid of 4×4 matrices; the paper's figure for ``"state"``."""
     rival: Sharing = "time" if sharing == "state" else "state"
-    model, policy = jm.windy_gridworld(SIZE, sharing=sharing)
-    correlation = jm.evaluate(model, policy).correlation
-    other = jm.evaluate(model.with_sharing(rival), policy).correlation
+    model, policy = windy_gridworld(SIZE, sharing=sharing)
+    correlation = evaluate(model, policy).correlation
+    other = evaluate(model.with_sharing(rival), policy).correlation
     off = ~np.eye(4, dtype=bool)
     here, there = (np.nanmean(c[:, off]) for c in (correlation, other))
     text = (
@@ -35,7 +37,7 @@ def run_gridworld(sharing: Sharing) -> Result:
         f"different actions is {here:.2f} here and {there:.2f} with {WORDS[rival]}; with {WORDS['none']} it is 0."
     )
     name = "wgw-correlation" if sharing == "state" else f"wgw-correlation-{sharing}"
-    return Result(
+    return FigureResult(
         name,
         f"Correlation of the actions' returns in a 3×3 windy gridworld, {WORDS[sharing]}",
         text,
@@ -44,13 +46,13 @@ def run_gridworld(sharing: Sharing) -> Result:
     )
 
 
-def run_chain() -> Result:
+def run_chain() -> FigureResult:
     """The chain's first state under two policies and three kinds of sharing."""
     found, rows = {}, []
     for deterministic in (False, True):
         for sharing in SHARINGS:
-            model, policy = jm.coupled_reward_chain(25, deterministic=deterministic, sharing=sharing)
-            found[deterministic, sharing] = correlation = jm.evaluate(model, policy).correlation[:1]
+            model, policy = coupled_reward_chain(25, deterministic=deterministic, sharing=sharing)
+            found[deterministic, sharing] = correlation = evaluate(model, policy).correlation[:1]
             rows += _rows(model, correlation, policy="one action" if deterministic else "uniform", sharing=sharing)
     uniform, one = (found[deterministic, "state"][0, 0, 1] for deterministic in (False, True))
     text = (
@@ -62,10 +64,12 @@ def run_chain() -> Result:
         "All branches move along the chain in step, so luck shared in the same state and luck shared at all times are "
         "the same here."
     )
-    return Result("crc-correlation", "Correlation in the coupled-reward chain", text, rows, lambda: _draw_chain(found))
+    return FigureResult(
+        "crc-correlation", "Correlation in the coupled-reward chain", text, rows, lambda: _draw_chain(found)
+    )
 
 
-def _rows(model: jm.JointMDP, correlation: Floats, **labels: Any) -> list[dict[str, Any]]:
+def _rows(model: JointMDP, correlation: Floats, **labels: Any) -> list[dict[str, Any]]:
     return [
         {
             **labels,
@@ -96,7 +100,7 @@ def _tile(ax: Axes, matrix: Floats, labels: list[str], digits: int, size: float)
     return image
 
 
-def _draw_grid(correlation: Floats, model: jm.JointMDP) -> Figure:
+def _draw_grid(correlation: Floats, model: JointMDP) -> Figure:
     fig, axes = style.figure(columns=SIZE, rows=SIZE, width=2.4, height=2.3)
     labels = [model.action_label(a)[0].upper() for a in range(4)]
     for state in range(SIZE * SIZE):

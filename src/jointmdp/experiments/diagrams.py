@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import jointmdp as jm
-from jointmdp.experiments.result import Result
+from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
+from jointmdp.experiments.result import FigureResult
 from jointmdp.report import pictures, style
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 SIZE = 3
 
 
-def run() -> Result:
+def run() -> FigureResult:
     """The paper's two diagrams."""
-    model, policy = jm.windy_gridworld(SIZE)
+    model, policy = windy_gridworld(SIZE)
     rows = [
         {"state": model.state_label(s), "policy": model.action_label(int(np.argmax(policy[s])))}
         for s in range(model.num_states)
@@ -31,12 +31,12 @@ def run() -> Result:
         "Right: one transition of the chain. Both actions lead to the same next state, and one coin pays one of them "
         "+1 and the other −1."
     )
-    return Result("models", "The two models", text, rows, _draw)
+    return FigureResult("models", "The two models", text, rows, _draw)
 
 
 def _draw() -> Figure:
     fig, (left, right) = style.figure(columns=2, rows=1, width=4.0, height=3.6)
-    model, policy = jm.windy_gridworld(SIZE)
+    model, policy = windy_gridworld(SIZE)
     pictures.draw_gridworld(model, policy, SIZE, left)
-    pictures.draw_chain(jm.coupled_reward_chain(25)[0], 0, right)
+    pictures.draw_chain(coupled_reward_chain(25)[0], 0, right)
     return fig

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-import jointmdp as jm
 from jointmdp.arrays import Floats
+from jointmdp.bounds import cantelli
 from jointmdp.checks import Sharing
-from jointmdp.experiments.result import SHARINGS, WORDS, Result
+from jointmdp.envs.tabular_models import windy_gridworld
+from jointmdp.evaluation import evaluate
+from jointmdp.experiments.result import SHARINGS, WORDS, FigureResult
 from jointmdp.montecarlo.samples import GapSample
+from jointmdp.montecarlo.simulate import simulate_gap
 from jointmdp.report import style
 from jointmdp.solution.gap import Gap
 
@@ -51,22 +54,22 @@ class Pair:
 
 def simulate(sharing: Sharing, num_samples: int = SAMPLES, size: int = SIZE) -> list[Pair]:
     """Every state, the policy's action against every other; each pair has a seed of its own."""
-    model, policy = jm.windy_gridworld(size, sharing=sharing)
-    solution = jm.evaluate(model, policy)
+    model, policy = windy_gridworld(size, sharing=sharing)
+    solution = evaluate(model, policy)
     pairs: list[Pair] = []
     first_seed = 10_000 * (1 + SHARINGS.index(sharing))
     for state in range(model.num_states):
         best = int(np.argmax(policy[state]))
         for other in range(model.num_actions):
             if other != best:
-                sample = jm.simulate_gap(
+                sample = simulate_gap(
                     model, policy, state, best, other, num_samples=num_samples, seed=first_seed + len(pairs)
                 )
                 pairs.append(Pair(sharing, solution.gap(state, best, other), sample))
     return pairs
 
 
-def run(pairs: dict[Sharing, list[Pair]]) -> Result:
+def run(pairs: dict[Sharing, list[Pair]]) -> FigureResult:
     """Means and variances, predicted and simulated."""
     rows = [_row(pair) for sharing in SHARINGS for pair in pairs[sharing]]
     statements = "\n".join(f"- {WORDS[sharing]}: {_calibration(pairs[sharing])}" for sharing in SHARINGS)
@@ -77,7 +80,7 @@ def run(pairs: dict[Sharing, list[Pair]]) -> Result:
         "The means are the same under all three; the variances are not. A z-score is the distance of the simulated "
         "from the computed number in standard errors."
     )
-    return Result("gap-validation", "Computed against simulated gaps", text, rows, lambda: _draw(pairs))
+    return FigureResult("gap-validation", "Computed against simulated gaps", text, rows, lambda: _draw(pairs))
 
 
 def _row(pair: Pair) -> dict[str, Any]:
@@ -118,7 +121,7 @@ def _calibration(pairs: list[Pair]) -> str:
 
 def simulated_bound(sample: GapSample) -> float:
     """Cantelli's bound from simulated moments."""
-    return jm.cantelli(sample.mean, sample.variance)
+    return cantelli(sample.mean, sample.variance)
 
 
 def _draw(pairs: dict[Sharing, list[Pair]]) -> Figure:
@@ -151,7 +154,7 @@ def _scatter(ax: Axes, computed: Floats, simulated: Floats) -> None:
     ax.errorbar(computed, middle, yerr=bars, fmt="o", markersize=3, linewidth=0.8, color=style.PALETTE[1], alpha=0.8)
 
 
-def run_tightness(pairs: dict[Sharing, list[Pair]]) -> Result:
+def run_tightness(pairs: dict[Sharing, list[Pair]]) -> FigureResult:
     """The paper's ECDF of P̂(G ≤ 0)/Cantelli, with computed and with simulated moments in the denominator."""
     rows = [
         {
@@ -173,7 +176,7 @@ def run_tightness(pairs: dict[Sharing, list[Pair]]) -> Result:
         "The two curves differ only by the noise of simulated moments: what is loose is the bound, not the moments. "
         "Ties (G = 0) count as not better, and there are many: two branches that meet are one from then on."
     )
-    return Result("tightness", "How tight Cantelli's bound is", text, rows, lambda: _draw_tightness(pairs))
+    return FigureResult("tightness", "How tight Cantelli's bound is", text, rows, lambda: _draw_tightness(pairs))
 
 
 def _ratios(pairs: list[Pair]) -> list[tuple[Pair, float, float]]:

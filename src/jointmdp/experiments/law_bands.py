@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import jointmdp as jm
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
+from jointmdp.envs.tabular_models import inventory, windy_gridworld
+from jointmdp.evaluation import evaluate
 from jointmdp.experiments.gap_validation import Pair
-from jointmdp.experiments.result import SHARINGS, WORDS, Result
+from jointmdp.experiments.result import SHARINGS, WORDS, FigureResult
+from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
+from jointmdp.montecarlo.simulate import simulate_gap
 from jointmdp.report import style
 from jointmdp.solution.gap import Gap
 
@@ -58,16 +61,16 @@ def bands(num_samples: int = SAMPLES) -> list[Band]:
     found = []
     for sharing in SHARINGS:
         for name, (model, policy), where in (
-            (GRID, jm.windy_gridworld(5, discount=0.95, sharing=sharing), CORNER),
-            (SHOP, jm.inventory(sharing=sharing), (STOCK, ORDER, OTHER)),
+            (GRID, windy_gridworld(5, discount=0.95, sharing=sharing), CORNER),
+            (SHOP, inventory(sharing=sharing), (STOCK, ORDER, OTHER)),
         ):
-            gap = jm.evaluate(model, policy).gap(*where)
-            sample = jm.simulate_gap(model, policy, *where, num_samples=num_samples, seed=7)
+            gap = evaluate(model, policy).gap(*where)
+            sample = simulate_gap(model, policy, *where, num_samples=num_samples, seed=7)
             found.append(Band(name, sharing, gap, gap.law(tolerance=0.05), np.sort(sample.gaps)))
     return found
 
 
-def run_bands(found: list[Band]) -> Result:
+def run_bands(found: list[Band]) -> FigureResult:
     """The certified band over the simulated distribution function."""
     rows = []
     for band in found:
@@ -87,19 +90,19 @@ def run_bands(found: list[Band]) -> Result:
         + statements
         + "\n\nMass at exactly 0 is two branches that became one before any reward told them apart."
     )
-    return Result("gap-laws", "The law of a gap, certified and simulated", text, rows, lambda: _draw_bands(found))
+    return FigureResult("gap-laws", "The law of a gap, certified and simulated", text, rows, lambda: _draw_bands(found))
 
 
 def _statement(band: Band) -> str:
     law = band.law
     return (
-        f"{band.gap.action} instead of {band.gap.other} is better with probability {_interval(law.superiority)}, equal "
-        f"with {_interval(law.tie)}, worse with {_interval(law.inferiority)}; the mean of the lowest 5 % lies in "
+        f"{band.gap.action} instead of {band.gap.other} is better with probability {_interval(law.superiority())}, "
+        f"equal with {_interval(law.tie())}, worse with {_interval(law.inferiority())}; the mean of the lowest 5 % is in "
         f"{law.cvar(0.05)}; the simulation leaves the band by at most {band.distance:.4f}"
     )
 
 
-def _interval(found: jm.Interval) -> str:
+def _interval(found: Interval) -> str:
     return f"{found.middle:.6f}" if found.width < 1e-6 else f"[{found.lower:.4f}, {found.upper:.4f}]"
 
 
@@ -134,7 +137,7 @@ def _draw_band(ax: Axes, band: Band) -> None:
 # -- how tight bounds on P(G ≤ 0) are --------------------------------------------------------------------------
 
 
-def run_tightness(pairs: dict[Sharing, list[Pair]], size: int) -> Result:
+def run_tightness(pairs: dict[Sharing, list[Pair]], size: int) -> FigureResult:
     """The paper's tightness figure for more moments, and for the law itself."""
     ratios = {sharing: _ratios(sharing, pairs[sharing], size) for sharing in SHARINGS}
     rows = [row for sharing in SHARINGS for row in ratios[sharing]]
@@ -147,14 +150,14 @@ def run_tightness(pairs: dict[Sharing, list[Pair]], size: int) -> Result:
         "cannot tell 0 from a little less. The law can; what is left of its distance from 1 is the noise of the "
         "simulation."
     )
-    return Result(
+    return FigureResult(
         "tightness-orders", "How tight bounds get beyond two moments", text, rows, lambda: _draw_tightness(ratios)
     )
 
 
 def _ratios(sharing: Sharing, pairs: list[Pair], size: int) -> list[dict[str, Any]]:
-    model, policy = jm.windy_gridworld(size, sharing=sharing)
-    solution = jm.evaluate(model, policy, order=max(ORDERS))
+    model, policy = windy_gridworld(size, sharing=sharing)
+    solution = evaluate(model, policy, order=max(ORDERS))
     signs = solution.signs(tolerance=1e-3)
     rows = []
     for pair in pairs:

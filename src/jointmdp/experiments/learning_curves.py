@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-import jointmdp as jm
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
-from jointmdp.experiments.result import SHARINGS, WORDS, Result
-from jointmdp.incremental import Learned, TableLearner
+from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
+from jointmdp.evaluation import evaluate
+from jointmdp.experiments.result import SHARINGS, WORDS, FigureResult
+from jointmdp.incremental import Learned, LearnOptions, TableLearner
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report import style
 
 if TYPE_CHECKING:
@@ -39,28 +41,28 @@ class Curve(NamedTuple):
     """The same of the errors that the answer itself gives."""
 
 
-def run(steps: int = STEPS) -> Result:
+def run(steps: int = STEPS) -> FigureResult:
     """Sweeps on the paper's two models under all kinds of sharing, and moments up to order 4 on a short chain."""
     curves = []
-    for panel, (model, policy) in {GRID: jm.windy_gridworld(3), CHAIN: jm.coupled_reward_chain(25)}.items():
+    for panel, (model, policy) in {GRID: windy_gridworld(3), CHAIN: coupled_reward_chain(25)}.items():
         for sharing in SHARINGS:
             variant = model.with_sharing(sharing)
             curves += _learned(panel, variant, policy, 2, [(2, WORDS[sharing])], steps)
-    model, policy = jm.coupled_reward_chain(5)
+    model, policy = coupled_reward_chain(5)
     curves += _learned(HIGHER, model, policy, 4, [(k, f"order {k}") for k in (2, 3, 4)], steps)
     rows = [
         {"panel": c.panel, "sharing": c.sharing, "order": c.order, "step": n, "error": error, "claimed": claimed}
         for c in curves
         for n, error, claimed in zip(c.steps, c.errors, c.claimed, strict=True)
     ]
-    return Result("incremental", "Learning from samples", _words(curves), rows, lambda: _draw(curves))
+    return FigureResult("incremental", "Learning from samples", _words(curves), rows, lambda: _draw(curves))
 
 
 def _learned(
-    panel: str, model: jm.JointMDP, policy: Floats, order: int, shown: list[tuple[int, str]], steps: int
+    panel: str, model: JointMDP, policy: Floats, order: int, shown: list[tuple[int, str]], steps: int
 ) -> list[Curve]:
-    solution = jm.evaluate(model, policy, order=order)
-    learner = TableLearner(model, policy, order=order, replicas=REPLICAS, seed=1)
+    solution = evaluate(model, policy, order=order)
+    learner = TableLearner(model, policy, LearnOptions(order=order, replicas=REPLICAS, seed=1))
     scale = float(np.sqrt(np.nanmean(np.diagonal(solution.second_moment, axis1=1, axis2=2))))
     curves = [Curve(panel, label, model.sharing, k, [], [], []) for k, label in shown]
     state = learner.init()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import jointmdp as jm
 from jointmdp.checks import Sharing
-from jointmdp.report import style, tables
+from jointmdp.envs.tabular_models import inventory
+from jointmdp.errors import ModelError
+from jointmdp.evaluation import evaluate
+from jointmdp.files import strict_json
+from jointmdp.law.gap_law import GapLaw
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.moments.certificates import Certificate
+from jointmdp.report import command_tables, style
 from jointmdp.solution.gap import Gap
 
 if TYPE_CHECKING:
@@ -26,35 +31,35 @@ TAIL = 0.05
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OrderComparison:
     """Each order against the policy's, under each kind of sharing."""
 
-    model: jm.JointMDP
+    model: JointMDP
     stock: int
     chosen: str  # the policy's order
     gaps: dict[str, dict[Sharing, Gap]]  # other order → sharing → gap of the policy's order over it
-    laws: dict[str, jm.GapLaw]  # other order → law of the gap when the same demand comes to all
-    certificate: jm.Certificate
+    laws: dict[str, GapLaw]  # other order → law of the gap when the same demand comes to all
+    certificate: Certificate
 
 
-def compare_orders(stock: int = 4) -> Comparison:
+def compare_orders(stock: int = 4) -> OrderComparison:
     """Evaluate the inventory model under the three regimes and collect the gaps of one state."""
-    model, policy = jm.inventory()
+    model, policy = inventory()
     s = model.state_index(stock)
-    solutions = {sharing: jm.evaluate(model.with_sharing(sharing), policy) for sharing in REGIMES}
+    solutions = {sharing: evaluate(model.with_sharing(sharing), policy) for sharing in REGIMES}
     best = int(np.argmax(policy[s]))
     others = [int(a) for a in np.flatnonzero(model.available[s]) if a != best]
     if not others:
-        raise jm.ModelError(f"{model.action_label(best)} is the only order that fits with {stock} units in stock")
+        raise ModelError(f"{model.action_label(best)} is the only order that fits with {stock} units in stock")
     gaps = {
         model.action_label(other): {sharing: solutions[sharing].gap(s, best, other) for sharing in REGIMES}
         for other in others
     }
     laws = {other: by["time"].law() for other, by in gaps.items()}
-    return Comparison(model, stock, model.action_label(best), gaps, laws, solutions["time"].certificate)
+    return OrderComparison(model, stock, model.action_label(best), gaps, laws, solutions["time"].certificate)
 
 
-def print_comparison(comparison: Comparison) -> None:
+def print_comparison(comparison: OrderComparison) -> None:
     """A table for people, and one sentence that says what to do."""
     console = Console(highlight=False)
     console.print(
@@ -98,13 +103,13 @@ def print_comparison(comparison: Comparison) -> None:
         f"certified to ± {certificate.mean_error:.0e} and ± {certificate.covariance_error:.0e}."
     )
     rare = [
-        o for o, by in comparison.gaps.items() if by["time"].mean > 0 and comparison.laws[o].superiority.upper < 0.5
+        o for o, by in comparison.gaps.items() if by["time"].mean > 0 and comparison.laws[o].superiority().upper < 0.5
     ]
     if rare:
         console.print(
             f"\nBeing better on average is not being better most of the time: {comparison.chosen} beats {rare[0]} in "
-            f"only {comparison.laws[rare[0]].superiority.middle:.0%} of all futures. It mostly loses a little, and now "
-            "and then it wins much."
+            f"only {comparison.laws[rare[0]].superiority().middle:.0%} of all futures. It mostly loses a little, and "
+            "now and then it wins much."
         )
     console.print(
         "\nNext: your own model. [bold]jointmdp.JointMDP(probabilities, rewards, successors, discount)[/bold] takes "
@@ -115,7 +120,7 @@ def print_comparison(comparison: Comparison) -> None:
     )
 
 
-def _law_table(comparison: Comparison) -> Table:
+def _law_table(comparison: OrderComparison) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(f"{comparison.chosen}\ninstead of")
     for words in ("P(better)", "5 %\nquantile", "worst\n5 %", "Cantelli\nbound"):
@@ -124,15 +129,15 @@ def _law_table(comparison: Comparison) -> Table:
         law = comparison.laws[other]
         table.add_row(
             other,
-            tables.interval(*law.superiority, 3),
-            tables.interval(*law.quantile(TAIL), 1),
-            tables.interval(*law.cvar(TAIL), 2),
+            command_tables.interval(*law.superiority(), 3),
+            command_tables.interval(*law.quantile(TAIL), 1),
+            command_tables.interval(*law.cvar(TAIL), 2),
             f"{by['time'].inferiority_bound:.2f}",
         )
     return table
 
 
-def save_figure(comparison: Comparison, folder: Path) -> str:
+def save_figure(comparison: OrderComparison, folder: Path) -> str:
     """Draw the comparison into `folder`; says in one line where, or what is missing."""
     try:
         with style.context():
@@ -142,7 +147,7 @@ def save_figure(comparison: Comparison, folder: Path) -> str:
     return f"Figure: {style.save(figure, folder / 'how-much-to-order.png')}"
 
 
-def draw(comparison: Comparison) -> Figure:
+def draw(comparison: OrderComparison) -> Figure:
     """Two panels: the spread of each gap, and the runs it takes to see it, by who shares the luck."""
     fig, (left, right) = style.figure(columns=2, rows=1, width=4.6, height=3.4)
     orders = list(comparison.gaps)
@@ -173,7 +178,7 @@ def _count(runs: float) -> str:
     return "never" if math.isinf(runs) else f"{runs:,.0f}"
 
 
-def to_json(comparison: Comparison) -> str:
+def to_json(comparison: OrderComparison) -> str:
     """The same numbers for scripts."""
     rows = [
         {
@@ -182,15 +187,11 @@ def to_json(comparison: Comparison) -> str:
             "mean": by["time"].mean,
             **{f"std_{sharing}": by[sharing].std for sharing in REGIMES},
             "inferiority_bound": by["time"].inferiority_bound,
-            "superiority": comparison.laws[other].superiority._asdict(),
-            "quantile_05": comparison.laws[other].quantile(TAIL)._asdict(),
-            "cvar_05": comparison.laws[other].cvar(TAIL)._asdict(),
-            **{f"replications_{sharing}": _finite(_runs(by[sharing])) for sharing in REGIMES},
+            "superiority": comparison.laws[other].superiority(),
+            "quantile_05": comparison.laws[other].quantile(TAIL),
+            "cvar_05": comparison.laws[other].cvar(TAIL),
+            **{f"replications_{sharing}": _runs(by[sharing]) for sharing in REGIMES},
         }
         for other, by in comparison.gaps.items()
     ]
-    return json.dumps({"state": comparison.model.state_label(comparison.stock), "gaps": rows}, indent=2)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return strict_json.to_json({"state": comparison.model.state_label(comparison.stock), "gaps": rows})

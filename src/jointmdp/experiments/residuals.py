@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import jointmdp as jm
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
-from jointmdp.experiments.result import SHARINGS, WORDS, Result
+from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
+from jointmdp.errors import ConvergenceWarning
+from jointmdp.evaluation import Iterate, evaluate
+from jointmdp.experiments.result import SHARINGS, WORDS, FigureResult
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report import style
 
 if TYPE_CHECKING:
@@ -21,17 +24,15 @@ TOLERANCE = 1e-8
 GRID, CHAIN = "5×5 windy gridworld", "25-state coupled-reward chain"
 
 
-def models() -> dict[str, tuple[jm.JointMDP, Floats]]:
+def models() -> dict[str, tuple[JointMDP, Floats]]:
     """The two models of the paper's figure, in our settings."""
-    return {GRID: jm.windy_gridworld(5), CHAIN: jm.coupled_reward_chain(25)}
+    return {GRID: windy_gridworld(5), CHAIN: coupled_reward_chain(25)}
 
 
-def run() -> Result:
+def run() -> FigureResult:
     """250 steps from zero on both models and all kinds of sharing."""
     histories = {
-        (name, sharing): jm.evaluate(
-            model.with_sharing(sharing), policy, jm.Iterate(tolerance=None, max_steps=STEPS)
-        ).history
+        (name, sharing): evaluate(model.with_sharing(sharing), policy, Iterate(tolerance=None, max_steps=STEPS)).history
         for name, (model, policy) in models().items()
         for sharing in SHARINGS
     }
@@ -40,7 +41,7 @@ def run() -> Result:
         for (name, sharing), history in histories.items()
         for step, value in enumerate(history)
     ]
-    return Result(
+    return FigureResult(
         "residuals",
         "Residual of the paper's iteration",
         _words(histories),
@@ -51,7 +52,7 @@ def run() -> Result:
 
 def _words(histories: dict[tuple[str, Sharing], Floats]) -> str:
     grid, chain = histories[GRID, "state"], histories[CHAIN, "state"]
-    exact = [jm.evaluate(model, policy) for model, policy in models().values()]
+    exact = [evaluate(model, policy) for model, policy in models().values()]
     errors = " and ".join(
         f"{solution.certificate.covariance_error:.0e} ({name})" for name, solution in zip(models(), exact, strict=True)
     )
@@ -71,8 +72,8 @@ def _words(histories: dict[tuple[str, Sharing], Floats]) -> str:
 def _run_on() -> str:
     """How far the iteration on the gridworld can be certified when it is not stopped after 250 steps."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)  # the sentence says what the warning would
-        solution = jm.evaluate(*models()[GRID], jm.Iterate(tolerance=TOLERANCE))
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the sentence says what the warning would
+        solution = evaluate(*models()[GRID], Iterate(tolerance=TOLERANCE))
     error = solution.certificate.second_moment_error
     if solution.status.is_success:
         return f"Run on, its second moments are certified to {TOLERANCE:.0e} after {solution.steps:,} steps."

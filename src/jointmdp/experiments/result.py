@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jointmdp.checks import Sharing
-from jointmdp.errors import ModelError
+from jointmdp.files.atomic_write import write_csv, write_text
 from jointmdp.report import style
 
 if TYPE_CHECKING:
@@ -26,7 +23,7 @@ WORDS: dict[Sharing, str] = {
 
 
 @dataclass(frozen=True)
-class Result:
+class FigureResult:
     """One figure of the paper, redone."""
 
     name: str
@@ -41,21 +38,6 @@ class Result:
         with style.context():
             figure = self.draw()
         style.save(figure, folder / f"{self.name}.png")
-        table = io.StringIO()
-        writer = csv.DictWriter(table, fieldnames=list(self.rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_text(folder / f"{self.name}.csv", table.getvalue())
+        write_csv(folder / f"{self.name}.csv", self.rows)
         picture = f"![{self.title}]({self.name}.png)"
         write_text(folder / f"{self.name}.md", f"# {self.title}\n\n{picture}\n\n{self.text}\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise ModelError(f"cannot write {path}: {error.strerror}") from None

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from jointmdp.errors import ModelError
 from jointmdp.experiments import correlations, diagrams, gap_validation, law_bands, learning_curves, residuals
-from jointmdp.experiments.result import SHARINGS, WORDS, Result, write_text
+from jointmdp.experiments.result import SHARINGS, WORDS, FigureResult
+from jointmdp.files.atomic_write import write_text
 
 
-def results(announce: Callable[[str], None] = lambda _: None) -> Iterator[Result]:
+def results(announce: Callable[[str], None] = lambda _: None) -> Iterator[FigureResult]:
     """The experiments one after the other; `announce` hears what comes next."""
     announce("the two models")
     yield diagrams.run()
@@ -34,7 +35,7 @@ def results(announce: Callable[[str], None] = lambda _: None) -> Iterator[Result
     yield learning_curves.run()
 
 
-def reproduce(folder: Path, announce: Callable[[str], None] = lambda _: None) -> list[Result]:
+def reproduce(folder: Path, announce: Callable[[str], None] = lambda _: None) -> list[FigureResult]:
     """Write every figure, its numbers and its text into `folder`, with one page that holds them all."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

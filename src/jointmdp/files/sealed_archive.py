@@ -14,23 +14,21 @@ compared with what the file really holds before memory is asked for, and nothing
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
+import io
 import json
 import math
 import os
-import re
-import secrets
-import stat
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.errors import ModelError
+from jointmdp.files.atomic_write import Path, cause, check_regular, path_name, write_file
 
 PAGE = "jointmdp.json"
 SEAL = b"jointmdp sha256 "
@@ -38,8 +36,6 @@ DIGITS = 64
 START = b"PK\x03\x04"  # a zip's first member; its name begins at byte 30
 DTYPES = ("<f8", "<i8", "|b1")
 CHUNK = 2**22  # bytes moved at a time
-
-Path = str | os.PathLike[str]
 
 
 # -- writing ---------------------------------------------------------------------------------------------------
@@ -54,51 +50,7 @@ def write(path: Path, page: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
         raise ModelError(
             f"a name holds {error.object[error.start]!r}, half of a character; it cannot be saved"
         ) from None
-    target = named(path)
-    try:
-        _replace(os.path.realpath(target), lambda file: _fill(file, text, arrays))
-    except FileNotFoundError:
-        raise ModelError(f"cannot write {target!r}: its directory does not exist") from None
-    except IsADirectoryError:
-        raise ModelError(f"cannot write {target!r}: it is a directory") from None
-    except (OSError, ValueError) as error:  # ValueError: the path holds a null character
-        raise ModelError(f"cannot write {target!r}: {_cause(error)}") from error
-
-
-def _replace(target: str, fill: Callable[[IO[bytes]], None]) -> None:
-    """Let `fill` write a temporary file beside `target`, then rename it; on any error nothing of it is left."""
-    with contextlib.suppress(FileNotFoundError):
-        _check_regular(target)
-        if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-            raise PermissionError("it is write-protected")  # a rename would not ask
-    folder = os.path.dirname(target)
-    temporary = os.path.join(folder, f".jointmdp-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "x+b") as file:
-            # A file that exists keeps its permissions; a new one gets those that the umask grants.
-            with contextlib.suppress(FileNotFoundError):
-                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the rename last through a power cut, where directories can be opened at all."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_file(path, lambda file: _fill(file, text, arrays))
 
 
 def _fill(file: IO[bytes], text: bytes, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -109,7 +61,7 @@ def _fill(file: IO[bytes], text: bytes, arrays: Mapping[str, NDArray[Any]]) -> N
             member.write(text)
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                member.write(_npy_header(array.dtype.str, array.shape))
+                member.write(npy_header(array.dtype.str, array.shape))
                 for piece in _pieces(array):
                     member.write(piece)
     end = file.seek(-DIGITS, os.SEEK_END)
@@ -118,11 +70,11 @@ def _fill(file: IO[bytes], text: bytes, arrays: Mapping[str, NDArray[Any]]) -> N
     file.write(digits)
 
 
-def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """The head of an ``.npy`` file, version 1.0, padded to a multiple of 64 bytes as the format asks."""
-    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}"
-    text += " " * (-(len(text) + 11) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """The head of an ``.npy`` file."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return head.getvalue()
 
 
 def _pieces(array: NDArray[Any]) -> Iterator[memoryview]:
@@ -150,9 +102,9 @@ def _digest(file: IO[bytes], length: int) -> bytes:
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The page and the arrays of a sealed archive; booleans come as bytes, for the caller to check."""
-    source = named(path)
+    source = path_name(path)
     try:
-        _check_regular(source)
+        check_regular(source)
         with open(source, "rb") as file:
             size = _check_seal(file)
             with zipfile.ZipFile(file) as archive:
@@ -167,19 +119,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ModelError(f"cannot load {source!r}: it does not fit in memory") from None
     except Exception as error:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
-            raise ModelError(f"cannot load {source!r}: {_cause(error)}") from error
+            raise ModelError(f"cannot load {source!r}: {cause(error)}") from error
         # A forged archive trips the zip and JSON readers in more ways than they promise, EINVAL for a seek to a
         # place before the file's beginning among them.
-        raise ModelError(f"cannot load {source!r}: it is damaged ({_cause(error)})") from error
-
-
-def _check_regular(path: str) -> None:
-    """Raise for directories, pipes and devices: opening some of them would wait for ever."""
-    mode = os.stat(path).st_mode
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError
-    if not stat.S_ISREG(mode):
-        raise OSError("it is not a regular file")
+        raise ModelError(f"cannot load {source!r}: it is damaged ({cause(error)})") from error
 
 
 def _check_seal(file: IO[bytes]) -> int:
@@ -230,7 +173,7 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, form: dict[st
     wrong = ModelError(f"it is damaged: {member.filename} is not the array that {PAGE} describes")
     if dtype not in DTYPES or len(shape) > 8 or any(type(n) is not int or not 0 <= n < 2**63 for n in shape):
         raise wrong
-    header = _npy_header(dtype, tuple(shape))
+    header = npy_header(dtype, tuple(shape))
     if member.file_size != len(header) + math.prod(shape) * np.dtype(dtype).itemsize:
         raise wrong
     with archive.open(member) as source:
@@ -252,20 +195,3 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constants(word: str) -> None:
     raise ModelError(f"it is damaged: {PAGE} holds {word}, which is not JSON")
-
-
-# -- words -----------------------------------------------------------------------------------------------------
-
-
-def named(path: Path) -> str:
-    """The path as a string."""
-    try:
-        return os.fsdecode(path)
-    except TypeError:
-        raise ModelError(f"path must be a string or a path, not {path!r}") from None
-
-
-def _cause(error: Exception) -> str:
-    """What happened, on one line of moderate length."""
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return re.sub(r"\s+", " ", words)[:120] or type(error).__name__

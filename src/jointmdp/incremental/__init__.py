@@ -3,8 +3,8 @@
 from jointmdp.bellman.sample_backups import Sample
 from jointmdp.incremental.discovered_states import LearnedStates
 from jointmdp.incremental.learned import BlockVisits, Learned, LearnedJoint
-from jointmdp.incremental.learning import answers, learn
-from jointmdp.incremental.options import Options
+from jointmdp.incremental.learning import answers, learn, learn_joint_moments
+from jointmdp.incremental.options import LearnOptions
 from jointmdp.incremental.recursion import Info, State
 from jointmdp.incremental.replicas import Estimate, LearnedGap
 from jointmdp.incremental.schedules import Polynomial
@@ -15,11 +15,11 @@ __all__ = [
     "BlockVisits",
     "Estimate",
     "Info",
+    "LearnOptions",
     "Learned",
     "LearnedGap",
     "LearnedJoint",
     "LearnedStates",
-    "Options",
     "Polynomial",
     "Sample",
     "SimulatorLearner",
@@ -27,4 +27,5 @@ __all__ = [
     "TableLearner",
     "answers",
     "learn",
+    "learn_joint_moments",
 ]

@@ -1,6 +1,6 @@
 """A run on disk: the state between two steps, and what the run was asked to do.
 
-Written through `archives`: a plain zip of arrays and JSON with a checksum, in a temporary file that is synced and
+Written as a `sealed_archive`: a plain zip of arrays and JSON with a checksum, in a temporary file that is synced and
 renamed, so that a run killed at any moment finds its last checkpoint whole. A run that goes on from it is bit for bit
 the run that was never killed, because each step draws from the seed and its own number alone.
 """
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.errors import ModelError
 from jointmdp.files import sealed_archive
+from jointmdp.files.atomic_write import Path, path_name
 from jointmdp.files.library_version import __version__
-from jointmdp.files.sealed_archive import Path
 from jointmdp.incremental.recursion import State
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -58,10 +58,10 @@ def load(
 
     Where the run discovers its states its arrays grow, and only their number of axes is compared.
     """
-    if not os.path.exists(sealed_archive.named(path)):
+    if not os.path.exists(path_name(path)):
         return None
     page, arrays = sealed_archive.read(path)
-    name = sealed_archive.named(path)
+    name = path_name(path)
     if page.get("kind") != "learning" or page.keys() != KEYS or not isinstance(page["log"], list):
         raise ModelError(f"{name!r} is not a checkpoint of learning; give another path")
     other = [key for key in run if page["run"].get(key) != run[key]]

@@ -11,8 +11,8 @@ import numpy as np
 from jointmdp.arrays import Ints
 from jointmdp.bellman.sample_backups import powers
 from jointmdp.errors import ModelError
-from jointmdp.incremental.learned import BlockVisits, Progress, block_visits
-from jointmdp.incremental.replicas import Estimate, Held, LearnedGap, Replicas, gap
+from jointmdp.incremental.learned import BlockVisits, PairAnswers, block_visits
+from jointmdp.incremental.replicas import LearnedMoments, Replicas
 from jointmdp.incremental.simulator_walks import NOWHERE, state_key
 from jointmdp.moments.certificates import norm_weight
 from jointmdp.simulators.simulator import Simulator, Snapshot
@@ -23,7 +23,7 @@ MASK = (1 << BITS) - 1
 
 
 @dataclass
-class Atlas:
+class DiscoveredStates:
     """What has been discovered: states by the fingerprint of their identity, coordinates, and pairs of these.
 
     Numbers are given in the order of discovery, so that they do not depend on how many steps are looked at together.
@@ -70,9 +70,9 @@ class Atlas:
         """All pairs that were seen, in the order of their places."""
         return [(code >> BITS, code & MASK) for code in self.pairs]
 
-    def copy(self) -> Atlas:
+    def copy(self) -> DiscoveredStates:
         """As it is now."""
-        return Atlas(dict(self.states), dict(self.coordinates), dict(self.pairs))
+        return DiscoveredStates(dict(self.states), dict(self.coordinates), dict(self.pairs))
 
     def arrays(self) -> dict[str, Ints]:
         """As arrays of whole numbers, in order of discovery."""
@@ -84,7 +84,7 @@ class Atlas:
         }
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Any]) -> Atlas:
+    def of(cls, arrays: Mapping[str, Any]) -> DiscoveredStates:
         """From `arrays`."""
         keys = [name(row) for row in arrays["states"]]
         codes = _code(arrays["pairs"][:, 0], arrays["pairs"][:, 1])
@@ -105,14 +105,14 @@ def _code(x: Ints, y: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnedStates(Progress):
+class LearnedStates(PairAnswers):
     """Moments of the returns of the states of a simulator that were discovered."""
 
     simulator: Simulator = field(kw_only=True)
     reward_bound: float = field(kw_only=True)
-    _atlas: Atlas = field(kw_only=True)
-    _mean: Replicas = field(kw_only=True)  # [coordinates]
-    _pair: Replicas = field(kw_only=True)  # [K, pairs]
+    _atlas: DiscoveredStates = field(kw_only=True)
+    _means: Replicas = field(kw_only=True)  # [coordinates]
+    _pairs: Replicas = field(kw_only=True)  # [K, pairs]
     _visits: tuple[Ints, Ints] = field(kw_only=True)
 
     def __repr__(self) -> str:
@@ -129,32 +129,23 @@ class LearnedStates(Progress):
         """The largest error among coordinates that every replica has updated, in the norm ‖·‖_λ."""
         weight = norm_weight(self.reward_bound, self.simulator.discount)
         seen = [(part > 0).all(axis=0) for part in self._visits]
-        found = [0.0, *self._mean[seen[0]].error]
+        found = [0.0, *self._means[seen[0]].error]
         for k, (i, j) in enumerate(powers(self.order)):
-            found += list(self._pair[k, seen[1]].error / weight ** (i + j - 1))
+            found += list(self._pairs[k, seen[1]].error / weight ** (i + j - 1))
         return float(max(found))
 
-    def mean(self, state: Snapshot, action: Any) -> Estimate:
-        """E Z of an action in a discovered state, given as a snapshot."""
-        return self._mean[self._number(state, action)].estimate
+    def _mean(self, state: Snapshot, action: Any) -> Replicas:
+        return self._means[self._number(state, action)]
 
-    def second_moment(self, state: Snapshot, action: Any, other: Any) -> Estimate:
-        """E[Z(state, action) Z(state, other)]."""
-        held, x, y = self._local(state, action, other)
-        return held.at(1, 1, x, y).estimate
+    def _labels(self, state: Snapshot, *actions: Any) -> list[str]:
+        place = self.simulator.snapshot(state)
+        return [self.simulator.action_label(self.simulator.action_index(action, place)) for action in actions]
 
-    def gap(self, state: Snapshot, action: Any, other: Any) -> LearnedGap:
-        """``Z(state, action) − Z(state, other)``: mean and variance with their errors."""
-        a, b = (self.simulator.action_index(each, state) for each in (action, other))
-        labels = (self.simulator.action_label(a), self.simulator.action_label(b))
-        return gap(labels, *self._local(state, action, other))
-
-    def _local(self, state: Snapshot, action: Any, other: Any) -> tuple[Held, int, int]:
-        """The moments of two coordinates by themselves, and their numbers among these."""
+    def _pair(self, state: Snapshot, action: Any, other: Any) -> tuple[LearnedMoments, int, int]:
         numbers = [self._number(state, each) for each in (action, other)]
         distinct = list(dict.fromkeys(numbers))
         places = np.array([[self._place(x, y) for y in distinct] for x in distinct])
-        held = Held(self.order, self.sharing, self._mean[np.array(distinct)], self._pair[:, places])
+        held = LearnedMoments(self.order, self.sharing, self._means[np.array(distinct)], self._pairs[:, places])
         return held, 0, distinct.index(numbers[1])
 
     @property
@@ -176,8 +167,9 @@ class LearnedStates(Progress):
         return found
 
     def _number(self, state: Snapshot, action: Any) -> int:
-        a = self.simulator.action_index(action, state)
-        s = self._atlas.states.get(state_key(self.simulator, state))
+        place = self.simulator.snapshot(state)
+        a = self.simulator.action_index(action, place)
+        s = self._atlas.states.get(state_key(self.simulator, place))
         number = None if s is None else self._atlas.coordinates.get((s, int(a)))
         if number is None:
             raise ModelError(

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Ints
-from jointmdp.incremental.discovered_states import Atlas, name
-from jointmdp.incremental.simulator_walks import NOWHERE, Picks, Place, Walks, state_key
+from jointmdp.incremental.discovered_states import DiscoveredStates, name
+from jointmdp.incremental.simulator_walks import NOWHERE, Coordinate, Picks, Walks, state_key
 from jointmdp.simulators.simulator import Snapshot
 
 BEGINNING = -1  # in place of a number: the starting state of this walker at this step
@@ -30,7 +30,7 @@ class Origin(NamedTuple):
     walker: int
 
 
-class Pool:
+class KnownCoordinates:
     """Known coordinates; empty, and without a cost, where coordinates are not chosen uniformly."""
 
     def __init__(self, walk: Walks) -> None:
@@ -39,7 +39,7 @@ class Pool:
         self.origins: list[Origin] = []
         self._keys: list[bytes] = []
         self._snapshots: list[Snapshot] = []
-        self._places: list[Place] = []
+        self._places: list[Coordinate] = []
 
     @property
     def _is_used(self) -> bool:
@@ -54,7 +54,7 @@ class Pool:
         for number in range(len(self._snapshots), states):
             state, key = self._made(number), self._keys[number]
             self._snapshots.append(state)
-            self._places += [Place(state, key, int(action)) for action in simulator.available(state)]
+            self._places += [Coordinate(state, key, int(action)) for action in simulator.available(state)]
 
     def _made(self, number: int) -> Snapshot:
         parent, action, step, lane, w = self.origins[number]
@@ -73,7 +73,7 @@ class Pool:
         picks = {self.walks.pick(k, lane, w, size) for k in steps for lane in lanes for w in range(self.walks.walkers)}
         return Picks(size, {i: self._places[i] for i in sorted(picks) if i >= 0})
 
-    def note(self, atlas: Atlas, first: int, keys: Ints, actions: Ints, news: list[int]) -> None:
+    def note(self, atlas: DiscoveredStates, first: int, keys: Ints, actions: Ints, news: list[int]) -> None:
         """Where the states that some steps discovered came from; `news` are their places in ``actions[T, L, 2m]``."""
         if not self._is_used:
             return
@@ -92,7 +92,7 @@ class Pool:
         return {"origins": origins, "known": np.array([self.known], dtype=np.int64)}
 
     @classmethod
-    def of(cls, walk: Walks, arrays: Mapping[str, Ints], keys: list[bytes]) -> Pool:
+    def of(cls, walk: Walks, arrays: Mapping[str, Ints], keys: list[bytes]) -> KnownCoordinates:
         """From `arrays`; `keys` name the states."""
         found = cls(walk)
         found.origins = [Origin(*row) for row in arrays["origins"].tolist()]

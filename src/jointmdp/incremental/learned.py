@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,8 +15,9 @@ from jointmdp.arrays import Floats, Ints
 from jointmdp.bellman.tuple_moments import Tuples
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.incremental.replicas import Estimate, Held, LearnedGap, Replicas, gap
-from jointmdp.model.joint_mdp import ActionLike, JointMDP, StateLike
+from jointmdp.incremental.replicas import Estimate, LearnedGap, LearnedMoments, Replicas, gap
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import norm_weight
 
 RARE = 30  # fewer visits than this say little, whatever the step sizes
@@ -44,7 +46,7 @@ class BlockVisits(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Progress:
+class RunSummary:
     """How an answer came about."""
 
     order: int
@@ -61,12 +63,47 @@ class Progress:
         return f"order {self.order}, {self.steps:,} steps, {self.replicas} replicas, {self.updates:.3g} updates"
 
 
+class PairAnswers(RunSummary, ABC):
+    """What is answered alike whether states have numbers or were discovered."""
+
+    @abstractmethod
+    def _mean(self, state: Any, action: Any) -> Replicas:
+        """The mean of one coordinate."""
+
+    @abstractmethod
+    def _pair(self, state: Any, action: Any, other: Any) -> tuple[LearnedMoments, int, int]:
+        """Moments that hold two coordinates of a state, and their numbers among these."""
+
+    @abstractmethod
+    def _labels(self, state: Any, *actions: Any) -> list[str]:
+        """The actions in words."""
+
+    def mean_at(self, state: Any, action: Any) -> Estimate:
+        """E Z(state, action)."""
+        return self._mean(state, action).estimate
+
+    def second_moment_at(self, state: Any, action: Any, other: Any) -> Estimate:
+        """E[Z(state, action) Z(state, other)]."""
+        moments, x, y = self._pair(state, action, other)
+        return moments.at(1, 1, x, y).estimate
+
+    def covariance_at(self, state: Any, action: Any, other: Any) -> Estimate:
+        """Cov(Z(state, action), Z(state, other))."""
+        moments, x, y = self._pair(state, action, other)
+        return moments.covariance(x, y).estimate
+
+    def gap(self, state: Any, action: Any, other: Any) -> LearnedGap:
+        """``Z(state, action) − Z(state, other)``: mean and variance with their errors."""
+        first, second = self._labels(state, action, other)
+        return gap((first, second), *self._pair(state, action, other))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Learned(Progress):
+class Learned(PairAnswers):
     """Moments of one and two returns of a model in tables, as learned from samples."""
 
     model: JointMDP = field(kw_only=True)
-    _held: Held = field(kw_only=True)  # on available coordinates, in turn
+    _moments: LearnedMoments = field(kw_only=True)  # on available coordinates, in turn
     _visits: tuple[Ints, Ints] | None = field(kw_only=True)  # [R, X], [R, X, X]; None: all of them in every step
 
     def __repr__(self) -> str:
@@ -75,12 +112,12 @@ class Learned(Progress):
     @property
     def mean(self) -> Floats:
         """E Z(s,a), ``[S, A]``; NaN where an action is unavailable."""
-        return self._table(self._held.mean.mean)
+        return self._table(self._moments.mean.mean)
 
     @property
     def mean_error(self) -> Floats:
         """Errors of the means, ``[S, A]``, each by itself: half of a 95 % interval, and what is left of the start."""
-        return self._table(self._held.mean.error)
+        return self._table(self._moments.mean.error)
 
     @property
     def second_moment(self) -> Floats:
@@ -95,31 +132,28 @@ class Learned(Progress):
     @property
     def covariance(self) -> Floats:
         """Cov(Z(s,a), Z(s,b)), ``[S, A, A]``."""
-        return self._blocks(self._held.covariance(*self._pairs).mean)
+        return self._blocks(self._moments.covariance(*self._pairs).mean)
 
     @property
     def covariance_error(self) -> Floats:
         """Errors of the covariances, ``[S, A, A]``."""
-        return self._blocks(self._held.covariance(*self._pairs).error)
+        return self._blocks(self._moments.covariance(*self._pairs).error)
 
     def moment(self, i: int, j: int) -> Floats:
         """E[Z(s,a)ⁱ Z(s,b)ʲ], ``[S, A, A]``, for i, j ≥ 1 and i + j up to the order learned."""
-        return self._blocks(self._held.at(i, j, *self._pairs).mean)
+        return self._blocks(self._moments.at(i, j, *self._pairs).mean)
 
     def moment_error(self, i: int, j: int) -> Floats:
         """Errors of `moment`, ``[S, A, A]``."""
-        return self._blocks(self._held.at(i, j, *self._pairs).error)
+        return self._blocks(self._moments.at(i, j, *self._pairs).error)
 
-    def between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> Estimate:
+    def second_moment_between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> Estimate:
         """E[Z(s,a) Z(t,b)] for any two coordinates."""
-        return self._held.at(1, 1, self._number(s, a), self._number(t, b)).estimate
+        return self._moments.at(1, 1, self._number(s, a), self._number(t, b)).estimate
 
-    def gap(self, state: StateLike, action: ActionLike, other: ActionLike) -> LearnedGap:
-        """``Z(state, action) − Z(state, other)``: mean and variance with their errors."""
-        s = self.model.state_index(state)
-        a, b = (self.model.action_index(each, s) for each in (action, other))
-        labels = (self.model.action_label(a), self.model.action_label(b))
-        return gap(labels, self._held, self._number(s, a), self._number(s, b))
+    def covariance_between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> Estimate:
+        """Cov(Z(s,a), Z(t,b)) for any two coordinates."""
+        return self._moments.covariance(self._number(s, a), self._number(t, b)).estimate
 
     @property
     def error(self) -> float:
@@ -127,12 +161,12 @@ class Learned(Progress):
 
         A coordinate that was never updated has all of its range as its error; `visits` tells which they are.
         """
-        return self._held.largest_error(norm_weight(self.model.reward_bound, self.model.discount))
+        return self._moments.largest_error(norm_weight(self.model.reward_bound, self.model.discount))
 
     @property
     def visits(self) -> list[BlockVisits]:
         """How often coordinates were updated, by kind: means, diagonal, same state, distinct states."""
-        size = len(self._held.mean.doubt)
+        size = len(self._moments.mean.doubt)
         mean, pair = self._visits or (np.full((1, size), self.steps), np.full((1, size, size), self.steps))
         states = self._places[0]
         alike, same = states[:, None] == states[None, :], np.eye(size, dtype=bool)
@@ -143,6 +177,16 @@ class Learned(Progress):
             if mask.any():
                 found.append(block_visits(kind, fewest[mask], np.argwhere(mask), self._label))
         return found
+
+    def _mean(self, state: StateLike, action: ActionLike) -> Replicas:
+        return self._moments.mean[self._number(state, action)]
+
+    def _pair(self, state: StateLike, action: ActionLike, other: ActionLike) -> tuple[LearnedMoments, int, int]:
+        return self._moments, self._number(state, action), self._number(state, other)
+
+    def _labels(self, state: StateLike, *actions: ActionLike) -> list[str]:
+        s = self.model.state_index(state)
+        return [self.model.action_label(self.model.action_index(action, s)) for action in actions]
 
     def _label(self, x: int) -> str:
         states, actions = self._places
@@ -177,7 +221,7 @@ class Learned(Progress):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnedJoint(Progress):
+class LearnedJoint(RunSummary):
     """Moments of any coordinates of a small model in tables, as learned from samples."""
 
     model: JointMDP = field(kw_only=True)

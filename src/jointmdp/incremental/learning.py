@@ -2,102 +2,159 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar, overload
+
+from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
-from jointmdp.executors.interface import Executor, Serial, opened
+from jointmdp.executors import Executor, Serial, opened
 from jointmdp.incremental.discovered_states import LearnedStates
 from jointmdp.incremental.learned import Learned, LearnedJoint
-from jointmdp.incremental.options import Options, default_steps
+from jointmdp.incremental.options import LearnOptions, default_steps
 from jointmdp.incremental.simulator_learner import SimulatorLearner
 from jointmdp.incremental.table_learner import TableLearner
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.progress import Meter
+from jointmdp.simulators.any_simulator import as_simulator
 
 REPORTS = 6  # in every power of ten of steps
 PORTION = 0.5  # seconds between two looks at the clock
 
 Answer = Learned | LearnedJoint | LearnedStates
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+
+
+@overload
+def learn(
+    source: JointMDP,
+    policy: Any,
+    options: LearnOptions | None = ...,
+    *,
+    steps: int | None = ...,
+    tolerance: float | None = ...,
+    seconds: float | None = ...,
+    executor: Executor | str | None = ...,
+) -> Learned: ...
+
+
+@overload
+def learn(
+    source: Any,
+    policy: Any,
+    options: LearnOptions | None = ...,
+    *,
+    steps: int | None = ...,
+    tolerance: float | None = ...,
+    seconds: float | None = ...,
+    executor: Executor | str | None = ...,
+) -> LearnedStates: ...
 
 
 def learn(
     source: Any,
     policy: Any,
+    options: LearnOptions | None = None,
     *,
     steps: int | None = None,
     tolerance: float | None = None,
     seconds: float | None = None,
     executor: Executor | str | None = None,
-    **options: Any,
-) -> Any:
-    """Joint moments of returns learned from samples: the paper's incremental JIPE-2, and JIPE-n of higher order.
+) -> Learned | LearnedStates:
+    """Joint moments of returns learned from samples: the paper's incremental JIPE-2, and higher moments of pairs.
 
     Args:
         source: a `JointMDP`, or a simulator whose states are discovered on the way.
         policy: as in `evaluate`; for a simulator as in `simulate_gap`.
+        options: order, coordinates, replicas, seed, checkpoint and the rest: see `LearnOptions`.
         steps: steps of each replica; a step of a sweep updates every coordinate once. By default 100/(1 − γ).
         tolerance: stop earlier, at the first report whose `error` is below it.
         seconds: stop earlier, after about so many seconds.
         executor: where a simulator is sampled, ``"processes"``, ``"ray"`` and so on; the result is the same to the last
             bit. Draws from tables are part of the compiled recursion and have none.
-        options: see `Options`: order, collection, coordinates, batch, schedule, averaging, burn_in, replicas, start,
-            restart, reward_bound, seed, checkpoint, checkpoint_seconds, memory_limit.
 
     Returns:
-        `Learned`, `LearnedJoint` for ``collection="joint"``, or `LearnedStates` for a simulator. With a checkpoint a
-        run that was killed, or that ended before, is taken up where it was.
+        `Learned` for a model, `LearnedStates` for a simulator. With a checkpoint a run that was killed, or that ended
+        before, is continued.
     """
-    found = None
-    for found in answers(source, policy, steps=steps, seconds=seconds, executor=executor, **options):
-        if tolerance is not None and found.error <= checks.as_positive("tolerance", tolerance):
-            break
-    assert found is not None
+    return _last(answers(source, policy, options, steps=steps, seconds=seconds, executor=executor), tolerance)
+
+
+def learn_joint_moments(
+    model: JointMDP,
+    policy: ArrayLike,
+    options: LearnOptions | None = None,
+    *,
+    steps: int | None = None,
+    tolerance: float | None = None,
+    seconds: float | None = None,
+) -> LearnedJoint:
+    """The moments of any number of returns up to ``options.order``, learned: the paper's incremental JIPE-n.
+
+    For small models: there is one number for every multiset of coordinates. The arguments are those of `learn`.
+    """
+    if not isinstance(model, JointMDP):
+        raise ModelError(f"the model must be a JointMDP, not {type(model).__name__}")
+    learner = TableLearner(model, policy, options, is_joint=True)
+    found = _last(_reports(learner, *_limits(learner.discount, steps, seconds)), tolerance)
+    assert isinstance(found, LearnedJoint)
     return found
 
 
 def answers(
     source: Any,
     policy: Any,
+    options: LearnOptions | None = None,
     *,
     steps: int | None = None,
     seconds: float | None = None,
     executor: Executor | str | None = None,
-    **options: Any,
-) -> Iterator[Answer]:
+) -> Generator[Learned | LearnedStates, None, None]:
     """Early answers of `learn`, at about six reports in every power of ten of steps; stop whenever one is enough."""
-    limit = None if seconds is None else checks.as_positive("seconds", seconds)
-    most = None if steps is None else checks.as_count("steps", steps, most=2**31 - 1)
-    learner = _learner(source, policy, Options.of(options))
-    if isinstance(learner, TableLearner) and executor not in (None, "serial") and not isinstance(executor, Serial):
-        raise ModelError(
-            "executor is for simulators: draws from tables are part of the compiled recursion, in this process"
-        )
-    return _answers(learner, default_steps(learner.discount) if most is None else most, limit, executor)
-
-
-def _learner(source: Any, policy: Any, options: Options) -> TableLearner | SimulatorLearner:
     if isinstance(source, JointMDP):
-        return TableLearner.of(source, policy, options)
+        if executor not in (None, "serial") and not isinstance(executor, Serial):
+            raise ModelError(
+                "executor is for simulators: draws from tables are part of the compiled recursion, in this process"
+            )
+        learner = TableLearner(source, policy, options)
+        return _reports(learner, *_limits(learner.discount, steps, seconds))  # type: ignore[return-value]
     if isinstance(source, tuple):
         raise ModelError("the source is a tuple; built-in models come with a policy: learn(*jointmdp.inventory())")
-    from jointmdp.envs.registry import as_simulator
+    walker = SimulatorLearner(as_simulator(source), policy, options)
+    return _sampled(walker, *_limits(walker.discount, steps, seconds), executor)
 
-    return SimulatorLearner.of(as_simulator(source), policy, options)
+
+def _limits(discount: float, steps: int | None, seconds: float | None) -> tuple[int, float | None]:
+    most = default_steps(discount) if steps is None else checks.as_count("steps", steps, most=2**31 - 1)
+    return most, None if seconds is None else checks.as_positive("seconds", seconds)
 
 
-def _answers(
-    learner: TableLearner | SimulatorLearner, steps: int, seconds: float | None, executor: Executor | str | None
-) -> Iterator[Answer]:
+def _last(found: Generator[AnyAnswer, None, None], tolerance: float | None) -> AnyAnswer:
+    """The first answer whose error is below the tolerance, or the last one."""
+    aim = None if tolerance is None else checks.as_positive("tolerance", tolerance)
+    answer = None
+    with contextlib.closing(found):
+        for answer in found:
+            if aim is not None and answer.error <= aim:
+                break
+    assert answer is not None
+    return answer
+
+
+def _sampled(
+    learner: SimulatorLearner, steps: int, seconds: float | None, executor: Executor | str | None
+) -> Generator[LearnedStates, None, None]:
     with opened(executor) as workers:
-        if isinstance(learner, SimulatorLearner):
-            learner.executor = workers
-        yield from _reports(learner, steps, seconds)
+        learner.executor = workers
+        yield from _reports(learner, steps, seconds)  # type: ignore[misc]
 
 
-def _reports(learner: TableLearner | SimulatorLearner, steps: int, seconds: float | None) -> Iterator[Answer]:
+def _reports(
+    learner: TableLearner | SimulatorLearner, steps: int, seconds: float | None
+) -> Generator[Answer, None, None]:
     state, log = learner.resume()
     begun = time.monotonic()
     before = log[-1]["seconds"] if log else 0.0
@@ -133,7 +190,12 @@ def _reports(learner: TableLearner | SimulatorLearner, steps: int, seconds: floa
                 log.append(row)
             if is_saving and (done >= steps or is_late):
                 learner.save(state, log)
-            yield learner.answer(state, tuple(log if done >= goal else [*log, row]))
+            try:
+                yield learner.answer(state, tuple(log if done >= goal else [*log, row]))
+            except GeneratorExit:  # an early answer was enough
+                if is_saving:
+                    learner.save(state, log)
+                raise
             if is_late:
                 return
 

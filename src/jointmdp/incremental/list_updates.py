@@ -26,10 +26,12 @@ from jointmdp.bellman import sample_backups
 from jointmdp.bellman.sample_backups import Pairs, Sample
 
 IN: Any = "promise_in_bounds"
-Rates = Callable[[Array], tuple[Array, Array]]  # of the number n of an update: α(n), and the weight in the average
+RateFunction = Callable[
+    [Array], tuple[Array, Array]
+]  # of the number n of an update: α(n), and the weight in the average
 
 
-class Tables(NamedTuple):
+class ListTables(NamedTuple):
     """All that lists update: X means in front of N pairs. Means are in the row of the first power; below are zeros."""
 
     values: Float[Array, "R K places"]
@@ -40,7 +42,7 @@ class Tables(NamedTuple):
     named: Int[Array, "R places"]  # how often a step names a place; zero between steps
 
 
-def packed(collections: tuple[Pairs, Pairs, Pairs, Pairs], visits: tuple[Array, Array]) -> Tables:
+def packed(collections: tuple[Pairs, Pairs, Pairs, Pairs], visits: tuple[Array, Array]) -> ListTables:
     """Values, averages, doubts and averages of doubts in tables."""
 
     def table(held: Pairs) -> Array:
@@ -49,10 +51,10 @@ def packed(collections: tuple[Pairs, Pairs, Pairs, Pairs], visits: tuple[Array, 
 
     counts = jnp.concatenate(visits, axis=1)
     values, averages, doubts, doubt_averages = map(table, collections)
-    return Tables(values, averages, doubts, doubt_averages, counts, jnp.zeros_like(counts))
+    return ListTables(values, averages, doubts, doubt_averages, counts, jnp.zeros_like(counts))
 
 
-def unpacked(tables: Tables, size: int) -> tuple[tuple[Pairs, Pairs, Pairs, Pairs], tuple[Array, Array]]:
+def unpacked(tables: ListTables, size: int) -> tuple[tuple[Pairs, Pairs, Pairs, Pairs], tuple[Array, Array]]:
     """The inverse of `packed`, for X = `size` coordinates."""
     values, averages, doubts, doubt_averages = (Pairs(part[:, 0, :size], part[:, :, size:]) for part in tables[:4])
     return (values, averages, doubts, doubt_averages), (tables.visits[:, :size], tables.visits[:, size:])
@@ -72,14 +74,14 @@ def update(
     order: int,
     is_shared: bool,
     discount: Array,
-    rates: Rates,
+    rates: RateFunction,
     rounding: Float[Array, " orders"],
     size: int,
-    tables: Tables,
+    tables: ListTables,
     sample: Sample,
     slots: Int[Array, "R B m m"],
     later: Int[Array, "R B m m"],
-) -> Tables:
+) -> ListTables:
     """The tables after joint draws for lists of coordinates; pairs stand at `slots`, those of the nexts at `later`.
 
     Each entry adds to the doubts what it may have been rounded by, `rounding` for each order 0 … n.
@@ -116,7 +118,7 @@ def update(
         change = alpha * part * (targets - old) + more
         moved = share * (part * (old - before) + change) + more
         found += [_line(values).at[ids].add(change + 0 * moved, mode=IN), _line(averages).at[ids].add(moved, mode=IN)]
-    return Tables(*(new.reshape(old.shape) for new, old in zip((*found, visits, named), tables, strict=True)))
+    return ListTables(*(new.reshape(old.shape) for new, old in zip((*found, visits, named), tables, strict=True)))
 
 
 def _targets(

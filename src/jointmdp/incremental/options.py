@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
-from jointmdp.files.sealed_archive import Path
-from jointmdp.incremental.recursion import Settings
+from jointmdp.files.atomic_write import Path
+from jointmdp.incremental.recursion import RunNumbers
 from jointmdp.incremental.schedules import Function, Polynomial, Schedule, as_schedule
 from jointmdp.incremental.table_draws import Choice
 
@@ -24,14 +24,12 @@ LEAST = 1000  # steps of such a run at least
 HIGHEST_ORDER = 8
 
 
-@dataclass(frozen=True)
-class Options:
-    """What `learn` can be asked for."""
+@dataclass(frozen=True, eq=False)
+class LearnOptions:
+    """Settings of `learn`; each has a default that serves."""
 
     order: int = 2
     """Highest moment."""
-    collection: Literal["pairs", "joint"] = "pairs"
-    """Moments of two returns at a time, or of any number up to the order (small tables, sweeps only)."""
     coordinates: Choice | None = None
     """Which coordinates a step updates: all of them in a ``"sweep"``, ``"uniform"`` pairs, those along a
     ``"trajectory"``, or along ``"pairs"`` of branches. Sweeps for tables, pairs for simulators by default."""
@@ -66,13 +64,9 @@ class Options:
         checks.as_positive("memory_limit", self.memory_limit)
         checks.as_amount("checkpoint_seconds", self.checkpoint_seconds)
         checks.as_count("replicas", self.replicas)
-        if self.collection not in ("pairs", "joint"):
-            raise ModelError(f'collection is {self.collection!r}; it must be "pairs" or "joint"')
         if self.coordinates is not None and self.coordinates not in get_args(Choice):
             known = ", ".join(f'"{name}"' for name in get_args(Choice))
             raise ModelError(f"coordinates is {self.coordinates!r}; known are {known}")
-        if self.collection == "joint" and self.coordinates not in (None, "sweep"):
-            raise ModelError(f'the joint collection is learned in sweeps, not coordinates="{self.coordinates}"')
         if self.restart is not None:
             checks.as_probability("restart", self.restart)
         if not isinstance(self.averaging, bool):
@@ -80,28 +74,18 @@ class Options:
         if self.burn_in is not None:
             checks.as_count("burn_in", self.burn_in, 0, 2**31 - 1)
 
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Options:
-        """Options from keyword arguments; an unknown name is refused with those that there are."""
-        known = [field.name for field in fields(cls)]
-        odd = [name for name in given if name not in known]
-        if odd:
-            raise ModelError(f"unknown option {odd[0]!r}; there are {', '.join(known)}")
-        return cls(**given)
-
-    def settings(self, discount: float, reward_bound: float) -> tuple[Settings, Function | None]:
-        """The numbers of the run, and a user's own schedule; to be called in `kernels.float64`."""
+    def settings(self, discount: float, reward_bound: float) -> tuple[RunNumbers, Function | None]:
+        """The numbers of the run, and a user's own schedule; to be called in `arrays.float64`."""
         rates, function = as_schedule(self.schedule, discount)
         weight = (WEIGHT if self.averaging else -1.0) if isinstance(self.averaging, bool) else float(self.averaging)
         burn_in = _whole(BURN_IN * self.order / (1 - discount)) if self.burn_in is None else self.burn_in
         numbers = jnp.asarray(float(reward_bound)), jnp.asarray(weight), jnp.asarray(burn_in, dtype=jnp.int64)
-        return Settings(rates, *numbers, jax.random.key(self.seed, impl="threefry2x32")), function
+        return RunNumbers(rates, *numbers, jax.random.key(self.seed, impl="threefry2x32")), function
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a run to be taken up again."""
         return {
             "order": self.order,
-            "collection": self.collection,
             "batch": self.batch,
             "schedule": _name(self.schedule),
             "averaging": float(self.averaging) if not isinstance(self.averaging, bool) else self.averaging,
@@ -109,6 +93,13 @@ class Options:
             "replicas": self.replicas,
             "seed": self.seed,
         }
+
+
+def as_options(options: Any) -> LearnOptions:
+    """The options given, or the defaults."""
+    if options is not None and not isinstance(options, LearnOptions):
+        raise ModelError(f"options must be jointmdp.LearnOptions(...), not {options!r}")
+    return options or LearnOptions()
 
 
 def default_steps(discount: float) -> int:

@@ -37,12 +37,12 @@ from jointmdp.bellman import sample_backups
 from jointmdp.bellman.sample_backups import Links, Pairs, Sample
 from jointmdp.checks import Sharing
 from jointmdp.incremental import list_updates, table_draws
-from jointmdp.incremental.list_updates import Tables
+from jointmdp.incremental.list_updates import ListTables
 from jointmdp.incremental.schedules import Function, Rates, rate
-from jointmdp.incremental.table_draws import Choice, World
+from jointmdp.incremental.table_draws import Choice, DrawTables
 from jointmdp.incremental.uniforms import uniforms
 
-Collection = Pairs | Array  # an array: the moments of sorted tuples
+MomentArrays = Pairs | Array  # an array: the moments of sorted tuples
 
 
 class Visits(NamedTuple):
@@ -56,10 +56,10 @@ class State(NamedTuple):
     """Where the recursion stands, R replicas at once."""
 
     step: Int[Array, ""]
-    values: Collection
-    averages: Collection
-    doubts: Collection  # in sweeps one number for each order 0 … n, else as the values
-    doubt_averages: Collection
+    values: MomentArrays
+    averages: MomentArrays
+    doubts: MomentArrays  # in sweeps one number for each order 0 … n, else as the values
+    doubt_averages: MomentArrays
     visits: Visits | None  # None: every coordinate was updated in every step
     walkers: Int[Array, "R B 2"]
 
@@ -85,7 +85,7 @@ class Rule:
     """A user's schedule, in place of the numbers of a polynomial one."""
 
 
-class Settings(NamedTuple):
+class RunNumbers(NamedTuple):
     """The numbers of a run; new ones compile nothing."""
 
     rates: Rates
@@ -96,9 +96,9 @@ class Settings(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is learned from: a world, and the tuples where moments of more than two coordinates are asked for."""
+    """What is learned from: a source, and the tuples where moments of more than two coordinates are asked for."""
 
-    world: World
+    source: DrawTables
     table: Links | None
 
 
@@ -119,10 +119,10 @@ def bounds(order: int, reward_bound: float, discount: float) -> list[float]:
 
 def init(rule: Rule, problem: Problem, reward_bound: float, replicas: int, batch: int) -> State:
     """The state before the first step; `batch` is the number of lists in a step."""
-    size = problem.world.size
-    most = bounds(rule.order, reward_bound, float(problem.world.discount))
+    size = problem.source.size
+    most = bounds(rule.order, reward_bound, float(problem.source.discount))
     with float64():
-        values: Collection
+        values: MomentArrays
         if problem.table is None:
             places = (size, size) if rule.choice == "sweep" else (size * size,)
             values = filled([0.0] * (rule.order + 1), replicas, size, *places)
@@ -150,31 +150,31 @@ class Numbers(NamedTuple):
     where: Array
 
 
-def _numbers(rule: Rule, problem: Problem, settings: Settings, state: State, ahead: int = 0) -> Numbers:
+def _numbers(rule: Rule, problem: Problem, settings: RunNumbers, state: State, ahead: int = 0) -> Numbers:
     """The numbers of the next step, or of one that many steps ahead of it."""
-    world, (replicas, batch, _) = problem.world, state.walkers.shape
+    source, (replicas, batch, _) = problem.source, state.walkers.shape
     key = jax.random.fold_in(settings.key, state.step + ahead)
     if rule.choice == "sweep":
-        luck = table_draws.field_luck(world, rule.sharing)
-        found = uniforms(key, (replicas, luck + world.size))
+        luck = table_draws.scenario_draws(source, rule.sharing)
+        found = uniforms(key, (replicas, luck + source.size))
         return Numbers(found[:, :luck], found[:, luck:], found[:, :0])
-    m = table_draws.length(world, rule.choice)
+    m = table_draws.length(source, rule.choice)
     found = uniforms(key, (2 * m + table_draws.NUMBERS[rule.choice], replicas, batch))
     return Numbers(*(list_updates.first(part) for part in (found[:m], found[m : 2 * m], found[2 * m :])))
 
 
 def _draw(rule: Rule, problem: Problem, numbers: Numbers, state: State) -> tuple[Sample, Array]:
     """The sample of the next step, and the walkers that it is drawn for."""
-    world = problem.world
+    source = problem.source
     if rule.choice == "sweep":
-        one = partial(table_draws.draw_field, world, sharing=rule.sharing)
+        one = partial(table_draws.draw_field, source, sharing=rule.sharing)
         return jax.vmap(one)(numbers.luck, numbers.choice), state.walkers
-    named, walkers = jax.vmap(partial(table_draws.choose, world, rule.choice))(numbers.where, state.walkers)
-    each = partial(table_draws.draw_lists, world, sharing=rule.sharing)
+    named, walkers = jax.vmap(partial(table_draws.choose, source, rule.choice))(numbers.where, state.walkers)
+    each = partial(table_draws.draw_lists, source, sharing=rule.sharing)
     return jax.vmap(each)(numbers.luck, numbers.choice, named), walkers
 
 
-def _swept(rule: Rule, problem: Problem, settings: Settings, state: State, sample: Sample) -> State:
+def _swept(rule: Rule, problem: Problem, settings: RunNumbers, state: State, sample: Sample) -> State:
     """The state after a sample of a whole field."""
     n = state.step + 1
     found = _field_targets(rule, problem, state.values, sample)
@@ -182,25 +182,25 @@ def _swept(rule: Rule, problem: Problem, settings: Settings, state: State, sampl
     values = _towards(state.values, found, alpha)
     averages = _towards(state.averages, values, share)
     assert isinstance(state.doubts, Array)
-    discount = problem.world.discount
+    discount = problem.source.discount
     more = _rounding(rule, discount, settings)
     doubts = _towards(state.doubts, _order_doubts(rule, discount, settings, state.doubts), alpha) + more
     doubt_averages = _towards(state.doubt_averages, doubts, share) + more
     return State(n, values, averages, doubts, doubt_averages, None, state.walkers)
 
 
-def _listed(rule: Rule, world: World, settings: Settings, tables: Tables, sample: Sample) -> Tables:
+def _listed(rule: Rule, source: DrawTables, settings: RunNumbers, tables: ListTables, sample: Sample) -> ListTables:
     """The tables after a sample of lists."""
-    slots, later = (x[..., :, None] * world.size + x[..., None, :] for x in (sample.coordinates, sample.nexts))
-    return update_lists(rule, world.discount, settings, tables, world.size, sample, slots, later)
+    slots, later = (x[..., :, None] * source.size + x[..., None, :] for x in (sample.coordinates, sample.nexts))
+    return update_lists(rule, source.discount, settings, tables, source.size, sample, slots, later)
 
 
-def _moved(rule: Rule, world: World, where: Array, walkers: Array) -> Array:
-    return jax.vmap(partial(table_draws.move, world, rule.choice, sharing=rule.sharing))(where, walkers)
+def _moved(rule: Rule, source: DrawTables, where: Array, walkers: Array) -> Array:
+    return jax.vmap(partial(table_draws.move, source, rule.choice, sharing=rule.sharing))(where, walkers)
 
 
-def _field_targets(rule: Rule, problem: Problem, values: Collection, sample: Sample) -> Collection:
-    is_shared, discount = rule.sharing != "none", problem.world.discount
+def _field_targets(rule: Rule, problem: Problem, values: MomentArrays, sample: Sample) -> MomentArrays:
+    is_shared, discount = rule.sharing != "none", problem.source.discount
     if isinstance(values, Pairs):
         one = partial(sample_backups.field_targets, rule.order, discount, is_shared=is_shared)
         return jax.vmap(one)(values, sample.rewards, sample.nexts)
@@ -213,7 +213,7 @@ def _towards(old: Any, new: Any, share: Array) -> Any:
     return jax.tree.map(lambda a, b: a + share * (b - a), old, new)
 
 
-def _order_doubts(rule: Rule, discount: Array, settings: Settings, doubts: Array) -> Array:
+def _order_doubts(rule: Rule, discount: Array, settings: RunNumbers, doubts: Array) -> Array:
     """Σ_{1≤j≤k} C(k,j) γʲ R_max^{k−j} d_j for k = 0 … n."""
     r = settings.reward_bound
     rows = [
@@ -223,26 +223,26 @@ def _order_doubts(rule: Rule, discount: Array, settings: Settings, doubts: Array
     return jnp.stack(rows)
 
 
-def _rounding(rule: Rule, discount: Array, settings: Settings) -> Float[Array, " orders"]:
+def _rounding(rule: Rule, discount: Array, settings: RunNumbers) -> Float[Array, " orders"]:
     """The most that rounding changes in an update of order k: fewer than (k+3)² times, in sizes to (R_max/(1−γ))ᵏ."""
     orders = jnp.arange(rule.order + 1)
     return UNIT * (orders + 3) ** 2 * (settings.reward_bound / (1 - discount)) ** orders
 
 
-def _share(settings: Settings, n: Array) -> Array:
+def _share(settings: RunNumbers, n: Array) -> Array:
     """Weight of the n-th iterate in a running average with weights ~ (n−b)ᵖ: (1+p)/(n−b+p) after b updates, else 1."""
     p, later = settings.weight, n - settings.burn_in
     return jnp.where((p < 0) | (later < 1), 1.0, (1 + p) / (jnp.maximum(later, 1) + jnp.maximum(p, 0.0)))
 
 
-def packed(state: State) -> Tables:
+def packed(state: State) -> ListTables:
     """What lists update, as a loop of `update_lists` holds it."""
     known: tuple[Any, ...] = (state.values, state.averages, state.doubts, state.doubt_averages)
     assert state.visits is not None
     return list_updates.packed(known, state.visits)
 
 
-def unpacked(state: State, tables: Tables) -> State:
+def unpacked(state: State, tables: ListTables) -> State:
     """The state with the tables in it."""
     found, visits = list_updates.unpacked(tables, _size(state))
     return State(state.step, *found, Visits(*visits), state.walkers)
@@ -256,13 +256,13 @@ def _size(state: State) -> int:
 def update_lists(
     rule: Rule,
     discount: Array,
-    settings: Settings,
-    tables: Tables,
+    settings: RunNumbers,
+    tables: ListTables,
     size: int,
     sample: Sample,
     slots: Int[Array, "R B m m"],
     later: Int[Array, "R B m m"],
-) -> Tables:
+) -> ListTables:
     """The tables after joint draws for lists of coordinates, of which there are `size`."""
 
     def rates(n: Array) -> tuple[Array, Array]:
@@ -276,25 +276,27 @@ def update_lists(
 
 
 @partial(jax.jit, static_argnames="rule")
-def draw(rule: Rule, problem: Problem, settings: Settings, state: State) -> Sample:
+def draw(rule: Rule, problem: Problem, settings: RunNumbers, state: State) -> Sample:
     """The sample of the next step, with replicas in front."""
     return _draw(rule, problem, _numbers(rule, problem, settings, state), state)[0]
 
 
 @partial(jax.jit, static_argnames="rule")
-def _step(rule: Rule, problem: Problem, settings: Settings, state: State, sample: Sample) -> tuple[State, Array, Array]:
+def _step(
+    rule: Rule, problem: Problem, settings: RunNumbers, state: State, sample: Sample
+) -> tuple[State, Array, Array]:
     if rule.choice == "sweep":
         after = _swept(rule, problem, settings, state, sample)
     else:
         numbers = _numbers(rule, problem, settings, state)
         walkers = _draw(rule, problem, numbers, state)[1]
-        after = unpacked(state, _listed(rule, problem.world, settings, packed(state), sample))
-        walkers = _moved(rule, problem.world, numbers.where, walkers)
+        after = unpacked(state, _listed(rule, problem.source, settings, packed(state), sample))
+        walkers = _moved(rule, problem.source, numbers.where, walkers)
         after = after._replace(step=state.step + 1, walkers=walkers)
     return after, *changes(rule, settings, state, after)
 
 
-def changes(rule: Rule, settings: Settings, before: State, after: State) -> tuple[Array, Array]:
+def changes(rule: Rule, settings: RunNumbers, before: State, after: State) -> tuple[Array, Array]:
     """How many coordinates one step updated, and the root mean square of sample backup minus value there."""
     olds, news = jax.tree.leaves(before.values), jax.tree.leaves(after.values)
     squares, count = jnp.asarray(0.0), jnp.asarray(0)
@@ -310,7 +312,7 @@ def changes(rule: Rule, settings: Settings, before: State, after: State) -> tupl
     return count, jnp.sqrt(squares / count)
 
 
-def step(rule: Rule, problem: Problem, settings: Settings, state: State, sample: Sample) -> tuple[State, Info]:
+def step(rule: Rule, problem: Problem, settings: RunNumbers, state: State, sample: Sample) -> tuple[State, Info]:
     """The state after one sample, and what a person may want to see of it."""
     with float64():
         after, count, surprise = _step(rule, problem, settings, state, sample)
@@ -318,7 +320,7 @@ def step(rule: Rule, problem: Problem, settings: Settings, state: State, sample:
 
 
 @partial(jax.jit, static_argnames="rule")
-def advance(rule: Rule, problem: Problem, settings: Settings, state: State, count: Any) -> State:
+def advance(rule: Rule, problem: Problem, settings: RunNumbers, state: State, count: Any) -> State:
     """`count` steps of draw and update in one compiled loop."""
     if rule.choice == "sweep":
 
@@ -336,11 +338,11 @@ def advance(rule: Rule, problem: Problem, settings: Settings, state: State, coun
 
     # Samples are drawn one step ahead, their numbers two, so that they are held in memory: else they would be made anew
     # at every use.
-    def body(_: Any, carry: tuple[State, Tables, Any, Any]) -> tuple[State, Tables, Any, Any]:
+    def body(_: Any, carry: tuple[State, ListTables, Any, Any]) -> tuple[State, ListTables, Any, Any]:
         state, tables, now, numbers = carry
         sample, walkers, where = list_updates.first(now)
-        tables = _listed(rule, problem.world, settings, tables, sample)
-        walkers = _moved(rule, problem.world, where, walkers)
+        tables = _listed(rule, problem.source, settings, tables, sample)
+        walkers = _moved(rule, problem.source, where, walkers)
         state = state._replace(step=state.step + 1, walkers=walkers)
         return state, tables, drawn(state, list_updates.first(numbers)), then(state, 1)
 

@@ -18,7 +18,7 @@ import scipy.stats
 from jointmdp.arrays import Floats
 from jointmdp.bellman.sample_backups import powers
 from jointmdp.checks import Sharing
-from jointmdp.errors import ModelError
+from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.intervals import Interval
 
 CONFIDENCE = 0.95
@@ -90,7 +90,7 @@ def critical(replicas: int, confidence: float = CONFIDENCE) -> float:
     return float(scipy.stats.t.ppf((1 + confidence) / 2, replicas - 1))
 
 
-class Held(NamedTuple):
+class LearnedMoments(NamedTuple):
     """Moments of one and two coordinates as learned; `at` gives those of given coordinates."""
 
     order: int
@@ -132,20 +132,63 @@ class Held(NamedTuple):
         return max(found)
 
 
-class LearnedGap(NamedTuple):
-    """``Z(state, action) − Z(state, other)``, as learned."""
+@dataclass(frozen=True)
+class LearnedGap:
+    """``Z(state, action) − Z(state, other)``, as learned: its first two moments, with 95 % intervals."""
 
     action: str
     other: str
-    mean: Estimate
-    variance: Estimate
+    mean: float
+    mean_error: float
+    """Half the width of the interval."""
+    variance: float
+    variance_error: float
+    """Half the width of the interval, before it is cut at 0."""
+
+    @property
+    def mean_interval(self) -> Interval:
+        """95 % interval of the mean, with what is left of the start."""
+        return Interval(self.mean - self.mean_error, self.mean + self.mean_error)
+
+    @property
+    def variance_interval(self) -> Interval:
+        """95 % interval of the variance, with what is left of the start."""
+        return Interval(max(0.0, self.variance - self.variance_error), max(0.0, self.variance + self.variance_error))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation; 0 where the estimated variance is negative."""
+        return math.sqrt(max(0.0, self.variance))
+
+    def superiority(self) -> Interval:
+        """Not known: only two moments were learned."""
+        raise NotKnownError(f"P(better) {self._elsewhere()}")
+
+    def tie(self) -> Interval:
+        """Not known: only two moments were learned."""
+        raise NotKnownError(f"P(tie) {self._elsewhere()}")
+
+    def quantile(self, q: float) -> Interval:
+        """Not known: only two moments were learned."""
+        raise NotKnownError(f"the {q:g}-quantile {self._elsewhere()}")
+
+    def cvar(self, alpha: float) -> Interval:
+        """Not known: only two moments were learned."""
+        raise NotKnownError(f"the mean of the lowest {alpha:.0%} {self._elsewhere()}")
+
+    def _elsewhere(self) -> str:
+        return (
+            f"of {self.action} − {self.other} is not known to learned moments; gaps of evaluate(model, policy) certify "
+            "it, and those of simulate_gap estimate it"
+        )
 
 
-def gap(labels: tuple[str, str], held: Held, x: int, y: int) -> LearnedGap:
+def gap(labels: tuple[str, str], moments: LearnedMoments, x: int, y: int) -> LearnedGap:
     """The gap between two coordinates; that of a coordinate with itself is 0."""
     if x == y:
-        return LearnedGap(*labels, Estimate(0.0, 0.0), Estimate(0.0, 0.0))
-    means = held.mean[x].plus(held.mean[y], -1.0)
-    second = held.at(1, 1, x, x).plus(held.at(1, 1, y, y)).plus(held.at(1, 1, x, y), -1.0)
-    second = second.plus(held.at(1, 1, y, x), -1.0)
-    return LearnedGap(*labels, means.estimate, second.plus(means.times(means), -1.0).estimate)
+        return LearnedGap(*labels, 0.0, 0.0, 0.0, 0.0)
+    means = moments.mean[x].plus(moments.mean[y], -1.0)
+    second = moments.at(1, 1, x, x).plus(moments.at(1, 1, y, y)).plus(moments.at(1, 1, x, y), -1.0)
+    second = second.plus(moments.at(1, 1, y, x), -1.0)
+    variance = second.plus(means.times(means), -1.0).estimate
+    return LearnedGap(*labels, *means.estimate, max(0.0, variance.value), variance.error)

@@ -28,11 +28,11 @@ from jointmdp.bellman.sample_backups import Pairs, Sample
 from jointmdp.errors import ModelError
 from jointmdp.executors.interface import Executor, Serial
 from jointmdp.incremental import checkpoints, recursion
-from jointmdp.incremental.discovered_states import OVER, Atlas, LearnedStates
-from jointmdp.incremental.known_coordinates import Pool
-from jointmdp.incremental.list_updates import Tables
-from jointmdp.incremental.options import Options
-from jointmdp.incremental.recursion import Collection, Info, Rule, Settings, State, Visits
+from jointmdp.incremental.discovered_states import OVER, DiscoveredStates, LearnedStates
+from jointmdp.incremental.known_coordinates import KnownCoordinates
+from jointmdp.incremental.list_updates import ListTables
+from jointmdp.incremental.options import LearnOptions, as_options
+from jointmdp.incremental.recursion import Info, MomentArrays, Rule, RunNumbers, State, Visits
 from jointmdp.incremental.replicas import Replicas
 from jointmdp.incremental.simulator_walks import Stretch, Walker, Walks
 from jointmdp.simulators.agents import as_agent
@@ -52,12 +52,12 @@ class Drawn(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="rule")
-def _apply(rule: Rule, discount: Array, settings: Settings, state: State, drawn: Drawn, count: Array) -> State:
+def _apply(rule: Rule, discount: Array, settings: RunNumbers, state: State, drawn: Drawn, count: Array) -> State:
     """The state after the first `count` steps that were drawn."""
     assert state.visits is not None
     size = state.visits.mean.shape[1]
 
-    def body(t: Any, tables: Tables) -> Tables:
+    def body(t: Any, tables: ListTables) -> ListTables:
         sample, slots, later = jax.tree.map(lambda each: each[t], drawn)
         return recursion.update_lists(rule, discount, settings, tables, size, sample, slots, later)
 
@@ -75,35 +75,31 @@ class SimulatorLearner:
     ``learner.advance(state, 1000)``. Unlike a table's it goes one way: samples are drawn for its latest state alone.
     """
 
-    def __init__(self, simulator: Simulator, policy: Any, executor: Executor | None = None, **options: Any) -> None:
-        self._prepare(simulator, policy, Options.of(options), executor)
-
-    @classmethod
-    def of(cls, simulator: Simulator, policy: Any, options: Options) -> SimulatorLearner:
-        """A learner from options that were checked before."""
-        found = cls.__new__(cls)
-        found._prepare(simulator, policy, options, None)
-        return found
-
-    def _prepare(self, simulator: Simulator, policy: Any, options: Options, executor: Executor | None) -> None:
-        self.simulator, self.options, self.executor = simulator, options, executor or Serial()
+    def __init__(
+        self,
+        simulator: Simulator,
+        policy: Any,
+        options: LearnOptions | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.options = options = as_options(options)
+        self.simulator, self.executor = simulator, executor or Serial()
         if simulator.action_names is None:
             raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates cannot be listed")
         if simulator.discount >= 1:
             raise ModelError(f"the discount of {simulator.name} is 1: returns over an endless future need one below 1")
         choice = options.coordinates or "pairs"
-        if choice == "sweep" or options.collection != "pairs":
+        if choice == "sweep":
             raise ModelError(
                 'the states of a simulator are discovered on the way: coordinates must be "pairs", "trajectory" or '
-                '"uniform", and collection "pairs"; for the others make tables first (from_gymnasium, from_noise, '
-                "from_sampler)"
+                '"uniform"; for a sweep make tables first (from_gymnasium, from_noise, from_sampler)'
             )
         if options.start is not None:
             raise ModelError("a simulator begins where its start says; leave start out")
         self.bound = self._reward_bound(options.reward_bound)
         restart = 1 - simulator.discount if options.restart is None else options.restart
         self.walks = Walks(simulator, as_agent(policy, simulator), choice, options.seed, restart)
-        self._begin(Atlas())
+        self._begin(DiscoveredStates())
         with float64():
             self._settings, function = options.settings(simulator.discount, self.bound)
         # Updates are the same for all lists, whoever chose them: one program.
@@ -138,16 +134,16 @@ class SimulatorLearner:
     def _lanes(self) -> int:
         return self.options.replicas * self.options.batch
 
-    def _begin(self, atlas: Atlas) -> None:
+    def _begin(self, atlas: DiscoveredStates) -> None:
         """Before the first step."""
         self.atlas, self._step = atlas, 0
         self._walkers: list[list[Walker | None]] = [[None] * self.walks.walkers for _ in range(self._lanes)]
-        self._pool = Pool(self.walks)
+        self._pool = KnownCoordinates(self.walks)
         self._pending: tuple[int, Sample] | None = None
 
     def init(self) -> State:
         """The state before the first step: nothing is discovered yet."""
-        self._begin(Atlas())
+        self._begin(DiscoveredStates())
         self._check_memory(FIRST)
         replicas = self.options.replicas
         with float64():
@@ -293,8 +289,8 @@ class SimulatorLearner:
             simulator=self.simulator,
             reward_bound=self.bound,
             _atlas=atlas,
-            _mean=mean,
-            _pair=pair,
+            _means=mean,
+            _pairs=pair,
             _visits=(counts[0], counts[1]),
         )
 
@@ -328,16 +324,16 @@ class SimulatorLearner:
         return state, log
 
     def _take_up(self, step: int, arrays: Mapping[str, Ints]) -> None:
-        self._begin(Atlas.of(arrays))
+        self._begin(DiscoveredStates.of(arrays))
         self._step = step
-        self._pool = Pool.of(self.walks, arrays, list(self.atlas.states))
+        self._pool = KnownCoordinates.of(self.walks, arrays, list(self.atlas.states))
         tasks = [(lane, w, int(since), step) for (lane, w), since in np.ndenumerate(arrays["since"])]
         walks = self.walks
         found = list(self.executor.map(lambda task: walks.found_again(*task), tasks))
         self._walkers = [found[i : i + walks.walkers] for i in range(0, len(found), walks.walkers)]
 
 
-def _wider(new: Pairs, old: Collection) -> Pairs:
+def _wider(new: Pairs, old: MomentArrays) -> Pairs:
     """New arrays with the old ones in front."""
     assert isinstance(old, Pairs)
     size, places = old.mean.shape[1], old.pair.shape[2]

@@ -30,7 +30,7 @@ KEY = 16  # bytes that name a state
 NOWHERE = -1  # the action of a state that is over
 
 
-class Place(NamedTuple):
+class Coordinate(NamedTuple):
     """A coordinate: a state with the bytes that name it, and an action."""
 
     state: Snapshot
@@ -42,22 +42,22 @@ class Walker(NamedTuple):
     """Where a walker stands, with the actions that it will take, and the step at which it began."""
 
     since: int
-    places: tuple[Place, ...]
+    places: tuple[Coordinate, ...]
 
 
 class Part(NamedTuple):
     """What one walker adds to a list: coordinates, their rewards and next coordinates."""
 
-    places: list[Place]
+    places: list[Coordinate]
     rewards: list[float]
-    nexts: list[Place]
+    nexts: list[Coordinate]
 
 
 class Picks(NamedTuple):
     """How many coordinates were known when a stretch began, and those of them that a task will ask for."""
 
     size: int
-    chosen: Mapping[int, Place]
+    chosen: Mapping[int, Coordinate]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Stretch:
         return f"{steps} of lists {self.lanes.start} to {self.lanes.stop - 1}"
 
 
-class Steps(NamedTuple):
+class Walked(NamedTuple):
     """What a stretch brought, ``[T, L, m]``; the second half of each last axis but that of rewards are the nexts."""
 
     keys: Ints  # [T, L, 2m, 2]: 16 bytes as two numbers
@@ -98,7 +98,7 @@ class Walks:
         assert self.simulator.action_names is not None
         return 2 * len(self.simulator.action_names) if self.choice == "trajectory" else 2
 
-    def __call__(self, stretch: Stretch) -> Steps:
+    def __call__(self, stretch: Stretch) -> Walked:
         shape, m = (stretch.count, len(stretch.lanes)), self.length
         names = bytearray()
         actions, rewards = np.zeros((*shape, 2 * m), dtype=np.int64), np.zeros((*shape, m))
@@ -115,7 +115,7 @@ class Walks:
                 actions[t, i] = [place.action for place in places]
                 rewards[t, i] = [reward for part in parts for reward in part.rewards]
         keys = np.frombuffer(bytes(names), dtype="<i8").reshape(*shape, 2 * m, 2)
-        return Steps(keys, actions, rewards, standing)
+        return Walked(keys, actions, rewards, standing)
 
     def found_again(self, lane: int, w: int, since: int, step: int) -> Walker | None:
         """A walker that began at the step `since`, as it stands before `step`."""
@@ -172,7 +172,7 @@ class Walks:
             return -1
         return int(self._noise("pick", step, lane, w).uniform * size)
 
-    def _begun(self, step: int, lane: int, w: int, count: int) -> tuple[Place, ...]:
+    def _begun(self, step: int, lane: int, w: int, count: int) -> tuple[Coordinate, ...]:
         """Coordinates of one starting state."""
         state = self.started(step, lane, w)
         if self.simulator.is_over(state):
@@ -181,7 +181,7 @@ class Walks:
             return (self._next(state, self._noise("first", step, lane, w)),)
         actions, key = self.simulator.available(state), state_key(self.simulator, state)
         uniforms = [self._noise("first", step, lane, w, branch).uniform for branch in range(count)]
-        return tuple(Place(state, key, int(actions[int(uniform * len(actions))])) for uniform in uniforms)
+        return tuple(Coordinate(state, key, int(actions[int(uniform * len(actions))])) for uniform in uniforms)
 
     def started(self, step: int, lane: int, w: int) -> Snapshot:
         """The starting state of a walker that begins."""
@@ -198,9 +198,9 @@ class Walks:
         noise = self._noise(word, step, lane) if sharing == "time" else self._noise(word, step, lane, key)
         return simulator.query(state, actions, noise)
 
-    def _drawn(self, word: str, step: int, lane: int, places: list[Place]) -> Part:
+    def _drawn(self, word: str, step: int, lane: int, places: list[Coordinate]) -> Part:
         """The joint outcome of coordinates, and where it leads: one draw for what is one. `word` tells draws apart."""
-        found: dict[tuple[bytes, Action], tuple[float, Place]] = {}
+        found: dict[tuple[bytes, Action], tuple[float, Coordinate]] = {}
         states: dict[bytes, Snapshot] = {}
         for place in places:
             states.setdefault(place.key, place.state)
@@ -212,10 +212,10 @@ class Walks:
         drawn = [found[place.key, place.action] for place in places]
         return Part(places, [reward for reward, _ in drawn], [after for _, after in drawn])
 
-    def _next(self, state: Snapshot, noise: Noise) -> Place:
+    def _next(self, state: Snapshot, noise: Noise) -> Coordinate:
         if self.simulator.is_over(state):
-            return Place(state, bytes(KEY), NOWHERE)
-        return Place(state, state_key(self.simulator, state), int(self.agent(state, noise)))
+            return Coordinate(state, bytes(KEY), NOWHERE)
+        return Coordinate(state, state_key(self.simulator, state), int(self.agent(state, noise)))
 
     def _noise(self, word: str, *where: int | bytes) -> Noise:
         return Noise("incremental", word, self.seed, *where)

@@ -17,15 +17,14 @@ from jaxtyping import Float, Int
 from jointmdp.arrays import Floats, on_device
 from jointmdp.bellman.sample_backups import Sample
 from jointmdp.checks import Sharing
+from jointmdp.model.inversion import drawn_rows, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.query_samples import cumulative, invert
 
 Choice = Literal["sweep", "uniform", "trajectory", "pairs"]
-FEW = 32  # entries of a row that are compared all at once; a bisection is a loop, and loops are slow to start
 
 
-class World(NamedTuple):
-    """A model and a policy, ready for inversion; to be made and used in `kernels.float64`."""
+class DrawTables(NamedTuple):
+    """A model and a policy, ready for inversion; to be made and used in `arrays.float64`."""
 
     scenario_ends: Float[Array, "S W"]
     action_ends: Float[Array, "S A"]
@@ -45,7 +44,7 @@ class World(NamedTuple):
         return self.states.shape[0]
 
 
-def table_world(model: JointMDP, policy: Floats, start: Floats, restart: float) -> World:
+def draw_tables(model: JointMDP, policy: Floats, start: Floats, restart: float) -> DrawTables:
     """A model and an ``[S, A]`` policy; walkers begin, and with probability `restart` begin again, by `start`."""
     states, actions = np.nonzero(model.available)
     numbers = np.cumsum(model.available).reshape(model.available.shape) - 1
@@ -56,16 +55,16 @@ def table_world(model: JointMDP, policy: Floats, start: Floats, restart: float) 
     def ints(values: object) -> Array:
         return on_device(np.asarray(values, dtype=np.int32))
 
-    return World(
-        on_device(cumulative(model.probabilities)),
-        on_device(cumulative(policy)),
+    return DrawTables(
+        on_device(interval_ends(model.probabilities)),
+        on_device(interval_ends(policy)),
         on_device(rewards[states, :, actions]),
         ints(model.successors[states, :, actions]),
         ints(states),
         ints(np.where(model.available, numbers, first[:, None])),
         ints(np.take_along_axis(numbers, order, axis=1)),
         ints(model.available.sum(axis=1)),
-        on_device(cumulative(start[None, :])),
+        on_device(interval_ends(start[None, :])),
         on_device(model.discount),
         on_device(restart),
     )
@@ -74,28 +73,32 @@ def table_world(model: JointMDP, policy: Floats, start: Floats, restart: float) 
 # -- outcomes ----------------------------------------------------------------------------------------------------
 
 
-def draw_field(world: World, luck: Float[Array, " L"], choice: Float[Array, " X"], sharing: Sharing) -> Sample:
+def draw_field(tables: DrawTables, luck: Float[Array, " L"], choice: Float[Array, " X"], sharing: Sharing) -> Sample:
     """One outcome for every coordinate, from uniform numbers: `luck` picks scenarios by place, `choice` next actions.
 
     There is one number of luck under ``"time"``, one a state under ``"state"``, and one a coordinate under ``"none"``.
     """
-    here = world.states
+    here = tables.states
     uniform = {"time": jnp.broadcast_to(luck[:1], here.shape), "state": luck[here], "none": luck}[sharing]
-    return _outcomes(world, jnp.arange(world.size, dtype=jnp.int32), uniform, choice)
+    return _outcomes(tables, jnp.arange(tables.size, dtype=jnp.int32), uniform, choice)
 
 
-def field_luck(world: World, sharing: Sharing) -> int:
+def scenario_draws(tables: DrawTables, sharing: Sharing) -> int:
     """How many numbers of luck a field takes."""
-    return {"time": 1, "state": world.scenario_ends.shape[0], "none": world.size}[sharing]
+    return {"time": 1, "state": tables.scenario_ends.shape[0], "none": tables.size}[sharing]
 
 
 def draw_lists(
-    world: World, luck: Float[Array, "B m"], choice: Float[Array, "B m"], lists: Int[Array, "B m"], sharing: Sharing
+    tables: DrawTables,
+    luck: Float[Array, "B m"],
+    choice: Float[Array, "B m"],
+    lists: Int[Array, "B m"],
+    sharing: Sharing,
 ) -> Sample:
     """One joint outcome for every list of coordinates, from uniform numbers of which shared ones are used once."""
-    scenario, action = owners(world.states[lists], lists, sharing)
+    scenario, action = owners(tables.states[lists], lists, sharing)
     uniform, chosen = jnp.take_along_axis(luck, scenario, axis=1), jnp.take_along_axis(choice, action, axis=1)
-    return _outcomes(world, lists, uniform, chosen)
+    return _outcomes(tables, lists, uniform, chosen)
 
 
 def owners(
@@ -110,18 +113,11 @@ def owners(
     return same, same
 
 
-def _pick(ends: Float[Array, "N M"], row: Array, uniform: Array) -> Array:
-    """The first entry of each chosen row whose cumulative probability exceeds the uniform."""
-    if ends.shape[1] > FEW:
-        return invert(ends, row, uniform)
-    return jnp.sum(ends[row] <= uniform[..., None], axis=-1, dtype=jnp.int32)
-
-
-def _outcomes(world: World, x: Array, uniform: Array, choice: Array) -> Sample:
-    scenario = _pick(world.scenario_ends, world.states[x], uniform)
-    successor = world.successors[x, scenario]
-    action = _pick(world.action_ends, successor, choice)
-    return Sample(x, world.rewards[x, scenario], world.place[successor, action])
+def _outcomes(tables: DrawTables, x: Array, uniform: Array, choice: Array) -> Sample:
+    scenario = drawn_rows(tables.scenario_ends, tables.states[x], uniform)
+    successor = tables.successors[x, scenario]
+    action = drawn_rows(tables.action_ends, successor, choice)
+    return Sample(x, tables.rewards[x, scenario], tables.place[successor, action])
 
 
 # -- which coordinates -------------------------------------------------------------------------------------------
@@ -131,13 +127,13 @@ def _outcomes(world: World, x: Array, uniform: Array, choice: Array) -> Sample:
 NUMBERS = {"uniform": 2, "pairs": 8, "trajectory": 8}
 
 
-def length(world: World, choice: Choice) -> int:
+def length(tables: DrawTables, choice: Choice) -> int:
     """m, how many coordinates a list names."""
-    return 2 * world.place.shape[1] if choice == "trajectory" else 2
+    return 2 * tables.place.shape[1] if choice == "trajectory" else 2
 
 
 def choose(
-    world: World, choice: Choice, numbers: Float[Array, "B n"], walkers: Int[Array, "B 2"]
+    tables: DrawTables, choice: Choice, numbers: Float[Array, "B n"], walkers: Int[Array, "B 2"]
 ) -> tuple[Int[Array, "B m"], Int[Array, "B 2"]]:
     """Lists of coordinates to be drawn next, and the walkers that stand behind them; −1 is a walker yet to start.
 
@@ -147,19 +143,19 @@ def choose(
     """
     first, second = numbers[:, 0:2], numbers[:, 2:4]
     if choice == "uniform":
-        return (first * world.size).astype(jnp.int32), walkers
+        return (first * tables.size).astype(jnp.int32), walkers
     if choice == "trajectory":
-        begun = _pick(world.start_ends, jnp.zeros_like(walkers), second)
-        walkers = jnp.where((first < world.restart) | (walkers < 0), begun, walkers)
-        return world.place[walkers].reshape(walkers.shape[0], -1), walkers
-    state = _pick(world.start_ends, jnp.zeros_like(walkers[:, :1]), first[:, 1:])
-    begun = world.packed[state, (second * world.counts[state]).astype(jnp.int32)]
-    walkers = jnp.where((first[:, :1] < world.restart) | (walkers < 0), begun, walkers)
+        begun = drawn_rows(tables.start_ends, jnp.zeros_like(walkers), second)
+        walkers = jnp.where((first < tables.restart) | (walkers < 0), begun, walkers)
+        return tables.place[walkers].reshape(walkers.shape[0], -1), walkers
+    state = drawn_rows(tables.start_ends, jnp.zeros_like(walkers[:, :1]), first[:, 1:])
+    begun = tables.packed[state, (second * tables.counts[state]).astype(jnp.int32)]
+    walkers = jnp.where((first[:, :1] < tables.restart) | (walkers < 0), begun, walkers)
     return walkers, walkers
 
 
 def move(
-    world: World, choice: Choice, numbers: Float[Array, "B n"], walkers: Int[Array, "B 2"], sharing: Sharing
+    tables: DrawTables, choice: Choice, numbers: Float[Array, "B n"], walkers: Int[Array, "B 2"], sharing: Sharing
 ) -> Int[Array, "B 2"]:
     """Where the walkers stand next: each takes an action of the policy, or is its branch's next step.
 
@@ -169,6 +165,6 @@ def move(
     if choice == "uniform":
         return walkers
     if choice == "pairs":
-        return draw_lists(world, numbers[:, 4:6], numbers[:, 6:8], walkers, sharing).nexts
-    taken = world.place[walkers, _pick(world.action_ends, walkers, numbers[:, 4:6])]
-    return world.successors[taken, _pick(world.scenario_ends, walkers, numbers[:, 6:8])]
+        return draw_lists(tables, numbers[:, 4:6], numbers[:, 6:8], walkers, sharing).nexts
+    taken = tables.place[walkers, drawn_rows(tables.action_ends, walkers, numbers[:, 4:6])]
+    return tables.successors[taken, drawn_rows(tables.scenario_ends, walkers, numbers[:, 6:8])]

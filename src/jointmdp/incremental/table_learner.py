@@ -9,19 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jointmdp.arrays import Floats, Ints, float64
+from jointmdp.arrays import Ints, float64
 from jointmdp.bellman import sample_backups
 from jointmdp.bellman.sample_backups import Pairs, Sample
 from jointmdp.bellman.tuple_moments import Tuples
 from jointmdp.errors import ModelError
 from jointmdp.incremental import checkpoints, recursion, table_draws
 from jointmdp.incremental.learned import Learned, LearnedJoint
-from jointmdp.incremental.options import Options
+from jointmdp.incremental.options import LearnOptions, as_options
 from jointmdp.incremental.recursion import Info, Problem, Rule, State
-from jointmdp.incremental.replicas import Held, Replicas
+from jointmdp.incremental.replicas import LearnedMoments, Replicas
+from jointmdp.model.episodes import start_law
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
-from jointmdp.simulators.table_simulator import start_law
 
 
 class TableLearner:
@@ -32,38 +32,42 @@ class TableLearner:
     been learned so far. States are values: nothing is changed in place.
     """
 
-    def __init__(self, model: JointMDP, policy: ArrayLike, **options: Any) -> None:
-        self._prepare(model, as_policy(model, policy), Options.of(options))
-
-    @classmethod
-    def of(cls, model: JointMDP, policy: ArrayLike, options: Options) -> TableLearner:
-        """A learner from options that were checked before."""
-        found = cls.__new__(cls)
-        found._prepare(model, as_policy(model, policy), options)
-        return found
-
-    def _prepare(self, model: JointMDP, policy: Floats, options: Options) -> None:
+    def __init__(
+        self,
+        model: JointMDP,
+        policy: ArrayLike,
+        options: LearnOptions | None = None,
+        *,
+        is_joint: bool = False,
+    ) -> None:
+        """`is_joint`: moments of any number of returns up to the order, for small tables and sweeps only."""
         if model.discount >= 1:
             raise ModelError("discount is 1: returns over an endless future need a discount below 1")
-        self.model, self.policy, self.options = model, policy, options
+        self.options = options = as_options(options)
+        if options.reward_bound is not None:
+            raise ModelError("a model in tables knows its rewards; leave reward_bound out")
+        self.model, self.policy = model, as_policy(model, policy)
         choice = options.coordinates or "sweep"
         size = int(model.available.sum())
         self._tuples = None
-        _check_memory(size, options)
+        if is_joint and choice != "sweep":
+            raise ModelError(f'moments of several returns are learned in sweeps, not coordinates="{choice}"')
+        _check_memory(size, options, is_joint)
         count = model.num_states
         start = np.full(count, 1 / count) if options.start is None else start_law(model, options.start)
         restart = 1 - model.discount if options.restart is None else options.restart
         with float64():
-            world = table_draws.table_world(model, policy, start, restart)
+            world = table_draws.draw_tables(model, self.policy, start, restart)
             table = None
-            if options.collection == "joint":
+            if is_joint:
                 self._tuples = Tuples(np.nonzero(model.available)[0], options.order)
                 table = sample_backups.links(self._tuples)
             self._problem = Problem(world, table)
             self._settings, function = options.settings(model.discount, model.reward_bound)
         self._rule = Rule(options.order, model.sharing, choice, function)
         self._run = {
-            "digest": checkpoints.described(model, policy),
+            "digest": checkpoints.described(model, self.policy),
+            "collection": "joint" if is_joint else "pairs",
             **options.described(),
             "coordinates": choice,
             "restart": restart,
@@ -104,9 +108,9 @@ class TableLearner:
             degrees = np.repeat(np.arange(self.options.order + 1), np.diff(self._tuples.starts))
             held = Replicas(np.asarray(state.averages), np.asarray(state.doubt_averages)[degrees])
             return LearnedJoint(*how, updates, log, model=self.model, _tuples=self._tuples, _values=held)
-        return Learned(*how, updates, log, model=self.model, _held=self._held(state), _visits=_visits(state))
+        return Learned(*how, updates, log, model=self.model, _moments=self._moments(state), _visits=_visits(state))
 
-    def _held(self, state: State) -> Held:
+    def _moments(self, state: State) -> LearnedMoments:
         assert isinstance(state.averages, Pairs)
         mean, pair = (np.asarray(part) for part in state.averages)
         size = mean.shape[1]
@@ -117,7 +121,7 @@ class TableLearner:
             doubts = [np.full(size, one[1]), np.repeat(one[each][:, None], size * size, axis=1)]
         shape = (len(pair[0]), size, size)
         pairs = Replicas(pair.reshape(-1, *shape), doubts[1].reshape(shape))
-        return Held(self.options.order, self.model.sharing, Replicas(mean, doubts[0]), pairs)
+        return LearnedMoments(self.options.order, self.model.sharing, Replicas(mean, doubts[0]), pairs)
 
     def updates(self, state: State) -> int:
         """Coordinate updates so far, over all replicas."""
@@ -153,9 +157,9 @@ def _visits(state: State) -> tuple[Ints, Ints] | None:
     return mean, pair.reshape(len(mean), mean.shape[1], mean.shape[1])
 
 
-def _check_memory(size: int, options: Options) -> None:
+def _check_memory(size: int, options: LearnOptions, is_joint: bool) -> None:
     """Values, averages, their successors in a step, and what is gathered on the way."""
-    if options.collection == "joint":
+    if is_joint:
         entries = comb(size + options.order, options.order)
         words = f"sorted tuples of up to {options.order} of {size} coordinates"
     else:

@@ -17,7 +17,7 @@ PARITY = 0x1BD11BDA  # so that a key of zeros is none of the keys of the rounds
 
 
 def uniforms(key: Array, shape: tuple[int, ...]) -> Array:
-    """Numbers in [0, 1) with 52 bits, from a key of JAX's default kind; to be used in `kernels.float64`."""
+    """Numbers in [0, 1) with 52 bits, from a key of JAX's default kind; to be used in `arrays.float64`."""
     count = prod(shape)
     assert count < 2**32
     high, low = _threefry(jax.random.key_data(key), jnp.zeros(count, jnp.uint32), jnp.arange(count, dtype=jnp.uint32))

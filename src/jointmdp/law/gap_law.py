@@ -15,7 +15,7 @@ import numpy as np
 
 from jointmdp.arrays import UNIT, Floats
 from jointmdp.checks import as_fraction, as_number
-from jointmdp.errors import ModelError
+from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.pair_brackets import Rows
 
@@ -36,7 +36,7 @@ class GapLaw:
     """Bounds on the law of ``G = Z(state, action) − Z(state, other)``; every interval holds the true value."""
 
     name: str
-    mean: Interval
+    mean_interval: Interval
     """E G, from the moments and their certified error."""
     support: Interval
     """G lies in it."""
@@ -57,11 +57,35 @@ class GapLaw:
     _probability_slack: float = field(repr=False)
     _stop_loss_slack: float = field(repr=False)
     _is_lattice: bool = field(repr=False)
+    known_variance: Interval | None = None
+    """Var G, where the moments were at hand."""
+
+    @property
+    def mean(self) -> float:
+        """E G."""
+        return self.mean_interval.middle
+
+    @property
+    def variance_interval(self) -> Interval:
+        """Certified bounds of Var G."""
+        if self.known_variance is None:
+            raise NotKnownError("this law was asked for without moments; evaluate(...).gap(...) knows the variance")
+        return self.known_variance
+
+    @property
+    def variance(self) -> float:
+        """Var G."""
+        return self.variance_interval.middle
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of G."""
+        return math.sqrt(self.variance)
 
     def __repr__(self) -> str:
         return (
-            f"GapLaw({self.name}: better {_words(self.superiority)}, equal {_words(self.tie)}, worse "
-            f"{_words(self.inferiority)}; 5 % quantile {self.quantile(0.05)}, mean of the lowest 5 % "
+            f"GapLaw({self.name}: better {_words(self.superiority())}, equal {_words(self.tie())}, worse "
+            f"{_words(self.inferiority())}; 5 % quantile {self.quantile(0.05)}, mean of the lowest 5 % "
             f"{self.cvar(0.05)}; {self.cells} cells)"
         )
 
@@ -79,19 +103,16 @@ class GapLaw:
             tie = max(tie, 1 - float(self._at_most(-half)[0]) - float(self._at_least(half)[0]))
         return above, tie, below
 
-    @property
     def superiority(self) -> Interval:
         """P(G > 0)."""
         above, tie, below = self._signs
         return _probability(above, 1 - tie - below)
 
-    @property
     def tie(self) -> Interval:
         """P(G = 0)."""
         above, tie, below = self._signs
         return _probability(tie, 1 - above - below)
 
-    @property
     def inferiority(self) -> Interval:
         """P(G < 0)."""
         above, tie, below = self._signs
@@ -149,10 +170,10 @@ class GapLaw:
     def cvar(self, alpha: float) -> Interval:
         """The mean of the lowest `alpha` fraction: max over t of t − E(t−G)⁺/α."""
         alpha = as_fraction("alpha", alpha)
-        low = float(np.max((alpha - 1) * self._knots + self.mean.lower - self._upper(self._knots))) / alpha
+        low = float(np.max((alpha - 1) * self._knots + self.mean_interval.lower - self._upper(self._knots))) / alpha
         high = self._highest_tail(alpha)
         low = max(low, self._rounded_tail(alpha, -1), self.support.lower)
-        high = min(high, self._rounded_tail(alpha, 1), self.mean.upper)
+        high = min(high, self._rounded_tail(alpha, 1), self.mean_interval.upper)
         return Interval(low, math.inf) & Interval(-math.inf, high)
 
     @cached_property
@@ -200,7 +221,7 @@ class GapLaw:
 
     def _lower(self, t: Floats) -> Floats:
         """Lower bounds of E(G − t)⁺."""
-        return np.maximum(np.maximum(self._lines(t)[0], self.mean.lower - t) - 4 * UNIT * np.abs(t), 0.0)
+        return np.maximum(np.maximum(self._lines(t)[0], self.mean_interval.lower - t) - 4 * UNIT * np.abs(t), 0.0)
 
     def _lines(self, t: Floats) -> tuple[Floats, Floats]:
         """For each threshold the value there, and the slope + 1, of a line that lies below u ↦ E(G − u)⁺ everywhere."""
@@ -226,7 +247,7 @@ class GapLaw:
         below, above = np.flatnonzero(slope <= alpha), np.flatnonzero(slope >= alpha)
         a = (float(t[below[-1]]), float(value[below[-1]]), float(slope[below[-1]])) if len(below) else None
         b = (float(t[above[0]]), float(value[above[0]]), float(slope[above[0]])) if len(above) else None
-        a = a or (0.0, self.mean.lower, 0.0)  # E(G−u)⁺ ≥ E G − u
+        a = a or (0.0, self.mean_interval.lower, 0.0)  # E(G−u)⁺ ≥ E G − u
         b = b or (0.0, 0.0, 1.0)  # and ≥ 0
         best = _crossing(alpha, a, b)
         for _ in range(BISECTIONS):
@@ -235,7 +256,7 @@ class GapLaw:
             line = (middle, float(value[0]), float(slope[0]))
             a, b = (line, b) if line[2] <= alpha else (a, line)
             best = min(best, _crossing(alpha, a, b))
-        return (best + self.mean.upper) / alpha
+        return (best + self.mean_interval.upper) / alpha
 
     @cached_property
     def _knots(self) -> Floats:

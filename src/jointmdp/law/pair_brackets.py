@@ -18,7 +18,7 @@ import numpy as np
 
 from jointmdp.arrays import UNIT, Floats, Ints, float64, on_device
 from jointmdp.bellman import gap_distribution
-from jointmdp.bellman.gap_distribution import Meetings, Moves, StopLoss, World
+from jointmdp.bellman.gap_distribution import LawMaps, MeetingMaps, Moves, StopLoss
 from jointmdp.law import grids, ties
 from jointmdp.law.grids import Grid
 from jointmdp.law.largest_gaps import largest_gaps
@@ -79,7 +79,7 @@ class PairLaws:
         self._rounding = 0.0  # the largest of all grids so far: what a coarse one rounded stays rounded
         self._grids = 0
         self.grid: Grid | None = None
-        self._world: World | None = None
+        self._maps: LawMaps | None = None
         self.F: jax.Array | None = None  # [S, N, S]
         self.stop_loss: StopLoss | None = None
 
@@ -115,7 +115,7 @@ class PairLaws:
         self._rounding = max(self._rounding, grid.rounding)
         self._grids += 1
         with float64():
-            self._world = self._make_world(grid)
+            self._maps = self._make_maps(grid)
             F, stop_loss = self._start_rounded(grid), self._start_stop_loss(grid) if is_whole else None
             if self.grid is not None and self.F is not None and self.horizon is None:
                 # F_j bounds P(G < z_{j+1}): the last old point strictly below the next new one.
@@ -154,7 +154,7 @@ class PairLaws:
         slopes = np.diff(mean) / np.diff(self.grid.points)
         return np.maximum(np.diff(np.concatenate([[-1.0], slopes, [0.0]])), 0.0)
 
-    def _make_world(self, grid: Grid) -> World:
+    def _make_maps(self, grid: Grid) -> LawMaps:
         t, out = self.tables, self.tables.outcomes
         g, meetings = t.discount, None
         if t.meetings is not None and len(t.meetings.weights):
@@ -162,8 +162,8 @@ class PairLaws:
             places = grids.cell_index(grid, grids.origins(grid, m.rewards, g))
             rounded = grids.rounded_index(grid, m.rewards, g)
             parts = (m.weights, m.state, m.left, m.right, rounded, *places, m.ties)
-            meetings = Meetings(*(on_device(part) for part in parts))
-        return World(
+            meetings = MeetingMaps(*(on_device(part) for part in parts))
+        return LawMaps(
             on_device(grid.points),
             on_device(g),
             [on_device(out.chances[block]) for block in self._blocks(grid)],
@@ -217,13 +217,13 @@ class PairLaws:
     # -- sweeps ------------------------------------------------------------------------------------------------
 
     def _sweep(self, count: int, horizon: int | None) -> None:
-        assert self._world is not None
+        assert self._maps is not None
         assert self.F is not None
         for _ in range(count):
-            F = gap_distribution.step_rounded(self._world, self.F)
+            F = gap_distribution.step_rounded(self._maps, self.F)
             self.F = F if horizon is not None else jnp.minimum(self.F, F)
             if self.stop_loss is not None:
-                X = gap_distribution.step_stop_loss(self._world, self.stop_loss)
+                X = gap_distribution.step_stop_loss(self._maps, self.stop_loss)
                 self.stop_loss = X if horizon is not None else gap_distribution.tightened(self.stop_loss, X)
 
     def advance(self, sweeps: int) -> None:

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.moments.transition_kernels import policy_kernel
 
 SAME = 1e-12  # amounts that differ by less than this fraction of the largest reward are one amount
 
 
-class Outcomes(NamedTuple):
+class BranchOutcomes(NamedTuple):
     """Every way a branch can move, given the luck common to two branches; lists are padded with weight 0."""
 
     chances: Floats  # [G] law of the common luck
@@ -47,25 +46,13 @@ class PairTables(NamedTuple):
 
     states: Ints  # [S] indices in the model
     place: Ints  # [states of the model] position in `states`, −1 where absent
-    outcomes: Outcomes
+    outcomes: BranchOutcomes
     meetings: Meetings | None  # None where branches never share
     mean: Floats  # [S] E Z(s,A) − Φ(s)
     discount: float
     same: float  # amounts closer than this are equal
     slack: float  # how far gaps can be off because of that
     shaped: Floats  # [states of the model, W, A]
-
-
-def reachable(model: JointMDP, policy: Floats, start: Ints) -> Ints:
-    """The states that the policy can come to from `start`, themselves included, in order."""
-    kernel = policy_kernel(model, policy)
-    seen = np.zeros(model.num_states, dtype=bool)
-    front = np.unique(start)
-    while len(front):
-        seen[front] = True
-        reached = np.unique(kernel[front].nonzero()[1])
-        front = reached[~seen[reached]]
-    return np.flatnonzero(seen)
 
 
 def pair_tables(model: JointMDP, policy: Floats, mean: Floats, states: Ints, horizon: int | None) -> PairTables:
@@ -126,7 +113,7 @@ def _settled(model: JointMDP, policy: Floats, v: Floats, same: float) -> Bools:
         settled = stays
 
 
-def _outcomes(model: JointMDP, policy: Floats, shaped: Floats, states: Ints, place: Ints) -> Outcomes:
+def _outcomes(model: JointMDP, policy: Floats, shaped: Floats, states: Ints, place: Ints) -> BranchOutcomes:
     p, n = model.probabilities[states], place[model.successors[states]]
     pi, e = policy[states], shaped[states]
     size, scenarios, _ = e.shape
@@ -150,7 +137,7 @@ def _outcomes(model: JointMDP, policy: Floats, shaped: Floats, states: Ints, pla
     def stacked(columns: Iterable[NDArray[Any]]) -> NDArray[Any]:
         return np.stack([np.pad(column, ((0, 0), (0, longest - column.shape[1]))) for column in columns])
 
-    return Outcomes(chances / chances.sum(), *(stacked(columns) for columns in zip(*lists, strict=True)))
+    return BranchOutcomes(chances / chances.sum(), *(stacked(columns) for columns in zip(*lists, strict=True)))
 
 
 def _merged(rows: Ints, weights: Floats, rewards: Floats, to: Ints, size: int) -> tuple[Floats, Floats, Ints]:

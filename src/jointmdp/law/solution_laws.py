@@ -17,8 +17,8 @@ from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.pair_brackets import LEAST_CELLS, PairLaws, least_bytes
-from jointmdp.law.pair_outcomes import reachable
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policy_chain import policy_kernel, reachable
 from jointmdp.moments.certificates import Certificate
 
 WORTH_SHARING = 1.5  # brackets on up to so many times the states needed are used rather than made anew
@@ -67,6 +67,7 @@ class Laws:
         self.mean = mean
         self.certificate = certificate
         self.horizon = horizon
+        self._kernel = policy_kernel(model, policy)
         self._known: list[PairLaws] = []
         self._stalled: set[tuple[int, int, int, str]] = set()
 
@@ -108,9 +109,10 @@ class Laws:
 
     def _states(self, state: int, action: int, other: int) -> Ints:
         """States that the two branches can come to; those of the state's other actions too, if they are few more."""
+        kernel = self._kernel
         possible = self.model.successors[state][self.model.probabilities[state] > 0]
-        needed = reachable(self.model, self.policy, possible[:, [action, other]].ravel())
-        shared = reachable(self.model, self.policy, possible[:, self.model.available[state]].ravel())
+        needed = reachable(kernel, possible[:, [action, other]].ravel())
+        shared = reachable(kernel, possible[:, self.model.available[state]].ravel())
         return shared if len(shared) <= WORTH_SHARING * len(needed) else needed
 
     def _laws(self, states: Ints, memory_limit: int) -> PairLaws:
@@ -169,7 +171,7 @@ class Laws:
             slack = laws.shift_slack
             return GapLaw(
                 name,
-                mean=Interval(mean - error, mean + error),
+                mean_interval=Interval(mean - error, mean + error),
                 support=Interval(float(lowest - slack), float(highest + slack)),
                 never_differs=float(never),
                 merge=Interval(max(0.0, merge[0] - TIE_SLACK), min(1.0, merge[1] + TIE_SLACK)),

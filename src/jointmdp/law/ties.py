@@ -18,7 +18,7 @@ from jointmdp.law.pair_outcomes import PairTables
 MAX_SWEEPS = 2_000
 SETTLED = 1e-13  # a probability that grows by less than this in a sweep is left where it is
 
-Step = Callable[[Floats], Floats]
+PairStep = Callable[[Floats], Floats]
 
 
 def nought_pairs(tables: PairTables) -> Bools:
@@ -123,13 +123,13 @@ def _grow_set(kernels: list[sp.csr_array], left: Ints, right: Ints, state: Ints,
         reach = wider
 
 
-def _repeated(step: Step, z: Floats, count: int) -> Floats:
+def _repeated(step: PairStep, z: Floats, count: int) -> Floats:
     for _ in range(count):
         z = step(z)
     return z
 
 
-def _grow(step: Step, z: Floats) -> Floats:
+def _grow(step: PairStep, z: Floats) -> Floats:
     for _ in range(MAX_SWEEPS):
         after = np.maximum(step(z), z)
         change = float(np.max(after - z))

@@ -30,13 +30,13 @@ CouplingFunction = Callable[[int, list[Floats]], tuple[ArrayLike, ArrayLike]]
 Coupling = Literal["comonotone", "antithetic", "independent"] | CouplingFunction
 
 # Break points this close are one: 1/3 + 1/3 and 2/3 differ by a rounding, and a scenario as thin as that is
-# not part of the model. Outcomes less likely than this can be lost; no probability is off by more than twice it.
+# not part of the model. ActionLaw less likely than this can be lost; no probability is off by more than twice it.
 SAME_POINT = 16 * float(np.finfo(np.float64).eps)
 # Couplings from a linear program or another solver meet their marginals this closely; farther is a mistake.
 MARGINAL_TOLERANCE = 1e-9
 
 
-class Outcomes(NamedTuple):
+class ActionLaw(NamedTuple):
     """What one action can bring in one state, in listed order."""
 
     probabilities: Floats  # [K]
@@ -44,12 +44,12 @@ class Outcomes(NamedTuple):
     successors: Ints  # [K]
 
 
-Laws = list[list[Outcomes | None]]  # laws[s][a]; None where the action is unavailable
+ActionLaws = list[list[ActionLaw | None]]  # laws[s][a]; None where the action is unavailable
 Scenarios = tuple[Floats, Ints]  # of one state: probabilities [W], and the outcome that each action gets [W, A]
-Tables = tuple[Floats, Floats, Ints]  # the first three arguments of JointMDP
+ScenarioTables = tuple[Floats, Floats, Ints]  # the first three arguments of JointMDP
 
 
-def coupled_tables(laws: Laws, coupling: Coupling, common: bool, max_entries: int) -> Tables:
+def coupled_tables(laws: ActionLaws, coupling: Coupling, common: bool, max_entries: int) -> ScenarioTables:
     """The scenario tables; states with fewer scenarios than others get more of them with probability zero."""
     if callable(coupling):
         scenarios = [_given_scenarios(s, row, coupling) for s, row in enumerate(laws)]
@@ -72,7 +72,7 @@ def coupled_tables(laws: Laws, coupling: Coupling, common: bool, max_entries: in
     return table, gains, targets
 
 
-def _quantile_scenarios(laws: Laws, coupling: str, common: bool, max_entries: int) -> list[Scenarios]:
+def _quantile_scenarios(laws: ActionLaws, coupling: str, common: bool, max_entries: int) -> list[Scenarios]:
     """Every action reads a uniform through its inverse distribution function."""
     everyone = range(len(laws[0]))
     # The actions of a block read the same uniform, the states of a group have the same scenarios.
@@ -125,7 +125,7 @@ def _product(grid: list[Floats]) -> tuple[Floats, list[Ints]]:
     return chances, [scenario // math.prod(sizes[i + 1 :]) % size for i, size in enumerate(sizes)]
 
 
-def _given_scenarios(state: int, row: list[Outcomes | None], coupling: CouplingFunction) -> Scenarios:
+def _given_scenarios(state: int, row: list[ActionLaw | None], coupling: CouplingFunction) -> Scenarios:
     """What the user's coupling says about a state; it must keep every action's law."""
     laws = [np.zeros(0) if law is None else law.probabilities.copy() for law in row]
     try:
@@ -159,7 +159,7 @@ def _given_scenarios(state: int, row: list[Outcomes | None], coupling: CouplingF
     return chances, choices.astype(np.int64)
 
 
-def _check_size(laws: Laws, num_scenarios: int, coupling: str, max_entries: int) -> None:
+def _check_size(laws: ActionLaws, num_scenarios: int, coupling: str, max_entries: int) -> None:
     entries = len(laws) * num_scenarios * len(laws[0])
     if entries > max_entries:
         hint = '; coupling="comonotone" needs far fewer scenarios' if coupling == "independent" else ""

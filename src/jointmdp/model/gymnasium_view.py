@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
-from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.simulators.table_simulator import drawn, interval_ends, start_law, terminal_states
+from jointmdp.model.episodes import start_law, terminal_states
+from jointmdp.model.inversion import drawn, interval_ends
+from jointmdp.model.tables import ModelTables
 
 try:
     import gymnasium
@@ -42,7 +43,7 @@ class JointEnv(gymnasium.Env[Any, Any]):
     every available action and possible scenario.
     """
 
-    def __init__(self, model: JointMDP, start: ArrayLike | None = None, max_steps: int | None = None) -> None:
+    def __init__(self, model: ModelTables, start: ArrayLike | None = None, max_steps: int | None = None) -> None:
         self.model = model
         self.max_steps = None if max_steps is None else checks.as_count("max_steps", max_steps)
         self.observation_space = gymnasium.spaces.Discrete(model.num_states)

@@ -20,7 +20,7 @@ from jointmdp import checks
 from jointmdp.arrays import Floats, Ints
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.model.couplings import Coupling, Laws, Outcomes, as_law, coupled_tables, words
+from jointmdp.model.couplings import ActionLaw, ActionLaws, Coupling, as_law, coupled_tables, words
 from jointmdp.model.joint_mdp import JointMDP
 
 NoiseFunction = Callable[[int, int, Any], Any]
@@ -73,7 +73,7 @@ def from_mdp(
     checks.check_shape("rewards", gains, kernel.shape[:axes], "[S, A, S]" if axes == 3 else "[S, A]")
     gains = gains if axes == 3 else np.broadcast_to(gains[:, :, None], kernel.shape)
     exists = checks.as_available(available, num_states, num_actions)
-    laws: Laws = [[None] * num_actions for _ in range(num_states)]
+    laws: ActionLaws = [[None] * num_actions for _ in range(num_states)]
     for s, a in np.argwhere(exists).tolist():
         targets = np.flatnonzero(kernel[s, a])
         laws[s][a] = _outcomes(s, a, kernel[s, a, targets], gains[s, a, targets], targets)
@@ -93,7 +93,7 @@ def from_gymnasium(
 ) -> JointMDP:
     """A joint MDP from a Gymnasium toy-text environment, or from its table ``P``.
 
-    The table is ``{state: {action: [(probability, successor, reward, terminated), …]}}``. Outcomes stay in
+    The table is ``{state: {action: [(probability, successor, reward, terminated), …]}}``. ActionLaw stay in
     listed order, so the comonotone coupling is the one of the live environment, which draws one uniform
     a step and takes the first outcome whose cumulative probability exceeds it. All states have one scenario
     grid, so every ``sharing`` works. An action that a state does not list is unavailable there.
@@ -110,7 +110,7 @@ def from_gymnasium(
         all(t == s and r == 0 for outcomes in row.values() for p, t, r, _ in outcomes if p != 0)
         for s, row in enumerate(rows)
     ]
-    laws: Laws = [[None] * num_actions for _ in rows]
+    laws: ActionLaws = [[None] * num_actions for _ in rows]
     for s, row in enumerate(rows):
         for a, outcomes in row.items():
             targets = [num_states if end and not absorbs[t] else t for _, t, _, end in outcomes]
@@ -120,7 +120,7 @@ def from_gymnasium(
         # Checked before the extra name joins them, so that the message counts the user's states.
         names = checks.as_names("state", state_names, num_states)
         state_names = [*(names or [f"state {s}" for s in range(num_states)]), "terminated"]
-        laws.append([Outcomes(np.ones(1), np.zeros(1), np.array([num_states]))] * num_actions)
+        laws.append([ActionLaw(np.ones(1), np.zeros(1), np.array([num_states]))] * num_actions)
     exists = np.array([[law is not None for law in row] for row in laws])
     tables = coupled_tables(laws, coupling, True, MAX_ENTRIES)
     return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)
@@ -230,14 +230,14 @@ def from_sampler(
 # -- reading what was handed in ------------------------------------------------------------------------------
 
 
-def _outcomes(state: int, action: int, chances: Floats, gains: Floats, targets: Ints) -> Outcomes:
+def _outcomes(state: int, action: int, chances: Floats, gains: Floats, targets: Ints) -> ActionLaw:
     where = checks.place((state, action), "state", "action")
     chances = as_law(f"transition probabilities of {where}", "successor", targets, chances)
     bad = np.flatnonzero(~np.isfinite(gains))
     if len(bad):
         i = bad[0]
         raise ModelError(f"reward of {where}, successor {targets[i]} is {gains[i]}, not a finite number")
-    return Outcomes(chances, gains, targets)
+    return ActionLaw(chances, gains, targets)
 
 
 def _table_rows(table: Any) -> list[dict[int, list[tuple[float, int, float, bool]]]]:

@@ -17,7 +17,7 @@ from jointmdp import checks
 from jointmdp.arrays import Floats, Ints
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.model.couplings import Coupling, Laws, Outcomes, coupled_tables, words
+from jointmdp.model.couplings import ActionLaw, ActionLaws, Coupling, coupled_tables, words
 from jointmdp.model.importers import MAX_ENTRIES
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -99,14 +99,14 @@ def _spread(chances: Floats, axes: tuple[int, ...]) -> float:
     return float(np.max(np.ptp(chances, axis=axes)))
 
 
-def _laws(found: _Events) -> Laws:
+def _laws(found: _Events) -> ActionLaws:
     """Each action's possible events in listed order."""
-    laws: Laws = []
+    laws: ActionLaws = []
     for chances, rewards, successors in zip(*found, strict=True):
-        row: list[Outcomes | None] = []
+        row: list[ActionLaw | None] = []
         for p, r, t in zip(chances, rewards, successors, strict=True):
             possible = p > 0
-            row.append(Outcomes(p[possible] / p.sum(), r[possible], t[possible]))
+            row.append(ActionLaw(p[possible] / p.sum(), r[possible], t[possible]))
         laws.append(row)
     return laws
 

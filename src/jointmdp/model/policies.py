@@ -6,10 +6,10 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import ModelTables
 
 
-def as_policy(model: JointMDP, policy: ArrayLike) -> Floats:
+def as_policy(model: ModelTables, policy: ArrayLike) -> Floats:
     """A checked ``[S, A]`` policy from probabilities ``[S, A]`` or from one action per state ``[S]``."""
     try:
         raw = np.asarray(policy)
@@ -39,14 +39,14 @@ def as_policy(model: JointMDP, policy: ArrayLike) -> Floats:
     return rows
 
 
-def _named(model: JointMDP, state: int, action: object) -> int:
+def _named(model: ModelTables, state: int, action: object) -> int:
     try:
         return model.action_index(str(action) if isinstance(action, str) else action)  # type: ignore[arg-type]
     except ModelError as error:
         raise ModelError(f"the policy's action in {model.state_label(state)}: {error}") from None
 
 
-def deterministic_policy(model: JointMDP, actions: ArrayLike) -> Floats:
+def deterministic_policy(model: ModelTables, actions: ArrayLike) -> Floats:
     """The policy that takes ``actions[s]`` in state ``s``."""
     if np.asarray(actions).dtype == bool:
         raise ModelError("the policy holds booleans; give one action per state, or an [S, A] array of probabilities")
@@ -63,6 +63,6 @@ def deterministic_policy(model: JointMDP, actions: ArrayLike) -> Floats:
     return np.eye(model.num_actions)[chosen.astype(np.int64)]
 
 
-def uniform_policy(model: JointMDP) -> Floats:
+def uniform_policy(model: ModelTables) -> Floats:
     """Every available action with the same probability."""
     return model.available / model.available.sum(axis=1, keepdims=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jointmdp.arrays import Floats, Ints
-
-if TYPE_CHECKING:
-    from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import ModelTables
 
 # A joint probability this close to the product of its marginals counts as independent: rounding of products in float64.
 # Products formed in single precision are off by more and count as coupled; the witness's discrepancy shows it.
@@ -35,7 +33,7 @@ class Witness(NamedTuple):
     discrepancy: float
 
 
-def query_law(model: JointMDP, state: int, actions: Sequence[int]) -> QueryLaw:
+def query_law(model: ModelTables, state: int, actions: Sequence[int]) -> QueryLaw:
     """The law of ``((R_i, S'_i))_i`` for the queried actions; a repeated action repeats its column."""
     columns = list(actions)
     chances = model.probabilities[state]
@@ -50,7 +48,7 @@ def query_law(model: JointMDP, state: int, actions: Sequence[int]) -> QueryLaw:
     return QueryLaw(tuple(columns), weights, distinct[:, :m], distinct[:, m:].astype(np.int64))
 
 
-def coupling_witness(model: JointMDP) -> Witness | None:
+def coupling_witness(model: ModelTables) -> Witness | None:
     """Pairs first; then growing sets of actions, since pairwise independent outcomes can still be dependent."""
     for state in range(model.num_states):
         labels, chances = _outcome_labels(model, state)
@@ -85,7 +83,7 @@ def _together(labels: Ints) -> Ints:
     return np.unique(labels, axis=0, return_inverse=True)[1].ravel()
 
 
-def _outcome_labels(model: JointMDP, state: int) -> tuple[Ints, Floats]:
+def _outcome_labels(model: ModelTables, state: int) -> tuple[Ints, Floats]:
     """Each action's outcome ``(R, S')`` as a small whole number per scenario that can happen, ``[W', A]``."""
     possible = model.probabilities[state] > 0
     chances = model.probabilities[state][possible]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +12,8 @@ import numpy as np
 from jax import Array
 
 from jointmdp.arrays import Floats, Ints, float64, on_device
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.inversion import drawn_rows, interval_ends
+from jointmdp.model.tables import ModelTables
 
 
 class Query(NamedTuple):
@@ -33,41 +33,19 @@ class Transition(NamedTuple):
     successor: Ints  # [N]
 
 
-def cumulative(rows: Floats) -> Floats:
-    """Cumulative probabilities for inversion, ``[S, W]``; past the last possible entry they exceed any uniform."""
-    possible = rows > 0
-    last = rows.shape[1] - 1 - np.argmax(possible[:, ::-1], axis=1)
-    ends = np.cumsum(rows, axis=1)
-    return np.where(np.arange(rows.shape[1]) >= last[:, None], 2.0, ends)
-
-
-def invert(ends: Array, row: Array, uniform: Array) -> Array:
-    """The first entry of each chosen row whose cumulative probability exceeds the uniform, by bisection."""
-    count = ends.shape[1]
-
-    def halve(_: int, span: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = span
-        middle = (low + high) // 2
-        is_above = ends[row, middle] > uniform
-        return jnp.where(is_above, low, middle + 1), jnp.where(is_above, middle, high)
-
-    start = (jnp.zeros_like(row), jnp.full_like(row, count - 1))
-    return jax.lax.fori_loop(0, math.ceil(math.log2(count)) if count > 1 else 0, halve, start)[0]
-
-
 @partial(jax.jit, static_argnames="num_samples")
 def _draw(ends: Array, key: Array, rows: Array, num_samples: int) -> Array:
     uniform = jax.random.uniform(key, (num_samples,), dtype=jnp.float64)
-    return invert(ends, jnp.broadcast_to(rows, (num_samples,)), uniform)
+    return drawn_rows(ends, jnp.broadcast_to(rows, (num_samples,)), uniform)
 
 
 def _choose(rows: Floats, key: Array, at: Ints | int, num_samples: int) -> Ints:
     with float64():
         where = on_device(np.asarray(at, dtype=np.int32))
-        return np.asarray(_draw(on_device(cumulative(rows)), key, where, num_samples)).astype(np.int64)
+        return np.asarray(_draw(on_device(interval_ends(rows)), key, where, num_samples)).astype(np.int64)
 
 
-def sample_query(model: JointMDP, noise_key: Array, state: int, actions: Sequence[int], num_samples: int) -> Query:
+def sample_query(model: ModelTables, noise_key: Array, state: int, actions: Sequence[int], num_samples: int) -> Query:
     """One scenario per sample, seen by all the queried actions."""
     scenario = _choose(model.probabilities, noise_key, state, num_samples)
     columns = list(actions)
@@ -76,7 +54,7 @@ def sample_query(model: JointMDP, noise_key: Array, state: int, actions: Sequenc
 
 
 def sample_transitions(
-    model: JointMDP, noise_key: Array, policy_key: Array, policy: Floats, start: Floats, num_samples: int
+    model: ModelTables, noise_key: Array, policy_key: Array, policy: Floats, start: Floats, num_samples: int
 ) -> Transition:
     """States from `start`, actions from `policy`, and the outcome of the executed action."""
     start_key, scenario_key = jax.random.split(noise_key)

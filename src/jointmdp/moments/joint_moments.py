@@ -27,14 +27,14 @@ from jointmdp import checks
 from jointmdp.arrays import UNIT, Floats
 from jointmdp.bellman.tuple_moments import CHUNK, Collection, JointOperator, Tuples
 from jointmdp.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
-from jointmdp.model.joint_mdp import ActionLike, JointMDP, StateLike
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
+from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import norm_weight
-from jointmdp.progress import Meter
+from jointmdp.moments.iteration import iterate
 
 LARGEST = 1e150  # no power of a reward or of a starting value that the iteration forms may exceed it
 HIGHEST_ORDER = 64
-PATIENCE = 100  # residuals without a new low after which the iteration is at rest
 # Bytes of a sorted tuple (its links, two collections, their difference), of an entry of a sparse matrix while it is
 # being made, of an entry of the tables that insert a coordinate or a walker, and of a term of a product in the making.
 TUPLE_BYTES, ENTRY_BYTES, LINK_BYTES, TERM_BYTES = 128, 56, 24, 96
@@ -138,52 +138,27 @@ def joint_moments(
         raise ModelError("discount is 1: returns over an endless future need a discount below 1")
     _check_range(model, n)
     _check_memory(model, chosen, n, limit)
-    first = None if start is None else _checked_start(model, n, start)
-    found = _iterate(model, chosen, n, tolerance, most, first, limit)
+    operator = JointOperator(model, chosen, n)
+    first = operator.zero() if start is None else _sorted_entries(operator.tuples, _checked_start(model, n, start))
+    run = iterate(operator, _Bounds(operator), first, tolerance, most, f"iterating T_{n}")
+    found = JointMoments(
+        model,
+        chosen,
+        n,
+        *run.bounds,
+        status=run.status,
+        steps=run.steps,
+        history=run.history,
+        memory_limit=limit,
+        _tuples=operator.tuples,
+        _values=run.moments,
+    )
     if not found.status.is_success:
         message = f"{found.status.value} ({found._bounds()})"
         if throw:
             raise ConvergenceError(message)
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return found
-
-
-def _iterate(
-    model: JointMDP,
-    policy: Floats,
-    order: int,
-    tolerance: float | None,
-    max_steps: int,
-    start: list[Floats] | None,
-    memory_limit: float,
-) -> JointMoments:
-    operator = JointOperator(model, policy, order)
-    M = operator.zero() if start is None else _sorted_entries(operator.tuples, start)
-    bounds = _Bounds(operator)
-    history: list[float] = []
-    low, steps = 0, 0
-    with Meter(f"iterating T_{order}") as meter:
-        while True:
-            after = operator(M)
-            computed, residual, errors = bounds(M, after)
-            history.append(computed)
-            low = steps if computed < history[low] else low
-            worst = float(errors.max())
-            if tolerance is not None:
-                if worst <= tolerance:
-                    status = Status.CONVERGED
-                    break
-                if computed == 0 or (steps - low >= PATIENCE and steps >= 2 * PATIENCE):
-                    status = Status.STAGNATED
-                    break
-            if steps == max_steps:
-                status = Status.COMPLETED if tolerance is None else Status.STEP_LIMIT
-                break
-            M, steps = after, steps + 1
-            meter.update(steps / max_steps, f"step {steps}, certified error {worst:.1e}")
-    return JointMoments(
-        model, policy, order, residual, errors, status, steps, np.array(history), memory_limit, operator.tuples, M
-    )
 
 
 # -- how true it is --------------------------------------------------------------------------------------------
@@ -214,8 +189,8 @@ class _Bounds:
         g, r = self.discount, self.reward
         return sum(comb(k, j) * g**j * r ** (k - j) * float(sizes[j]) for j in range(least, k + 1))
 
-    def __call__(self, M: Collection, after: Collection) -> tuple[float, float, Floats]:
-        """The residual as computed, the residual with its rounding, and a bound on the error of each order."""
+    def __call__(self, M: Collection, after: Collection) -> tuple[float, float, tuple[float, Floats]]:
+        """The residual as computed, the largest error, and both bounds: residual with rounding, error of each order."""
         plain = np.array([np.max(np.abs(new - old)) for new, old in zip(after, M, strict=True)])
         sizes = np.array([1.0] + [np.max(np.abs(old)) for old in M])
         terms = np.array([self._backup(k, sizes, 0) for k in range(self.order + 1)])
@@ -230,7 +205,7 @@ class _Bounds:
             errors[k] = (r[k] + self._backup(k, errors, 1)) / (1 - self.discount**k)
         if not self.is_shared:
             errors = np.maximum(errors, r + self._product_errors(sizes, errors))
-        return float(np.max(plain / self.weights)), residual, errors[1:]
+        return float(np.max(plain / self.weights)), float(errors[1:].max()), (residual, errors[1:])
 
     def _product_errors(self, sizes: Floats, errors: Floats) -> Floats:
         """Errors of products of one-coordinate moments ``u_m = (T_n M)_m`` that stand for the true ``v_m``.

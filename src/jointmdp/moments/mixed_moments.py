@@ -23,8 +23,8 @@ from jointmdp.progress import Meter
 class JointPowers:
     """c_ij for two branches anywhere, each computed when first asked for."""
 
-    def __init__(self, model: JointMDP, tables: Tables, v: Array, C: Array, higher: Higher) -> None:
-        self.model, self.tables, self.higher = model, tables, higher
+    def __init__(self, model: JointMDP, tables: Tables, v: Array, C: Array, higher: Higher, effort: Effort) -> None:
+        self.model, self.tables, self.higher, self.effort = model, tables, higher, effort
         self.v = np.asarray(v)
         self.layout = Layout(model, tables, higher.order)
         self.found: dict[tuple[int, int], Floats] = {(1, 1): np.asarray(C)}
@@ -55,7 +55,7 @@ class JointPowers:
                     self(k, m)
         with Meter(f"joint moments of order {i} and {j}") as meter:
             added = self.step.joint(i, j, self.higher.branch, self)
-            found = solve_order(self.layout, added, i + j, 1 if i == j else 0, Effort(), meter)
+            found = solve_order(self.layout, added, i + j, 1 if i == j else 0, self.effort, meter)
         if not found.is_reached:
             warnings.warn(Status.STEP_LIMIT.value, ConvergenceWarning, stacklevel=5)
         self.found[i, j] = found.values

@@ -16,6 +16,7 @@ from jointmdp.bellman import higher_moments, second_moments
 from jointmdp.bellman.higher_moments import Steps
 from jointmdp.bellman.second_moments import PairKernel, Source, Tables
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policy_chain import policy_kernel
 from jointmdp.moments import transition_kernels
 from jointmdp.moments.higher_errors import operations
 
@@ -43,7 +44,7 @@ class Layout:
         self.choice: Floats = choice  # [S, M]
         self.kernel = transition_kernels.pair_kernel(model, policy)
         self.groups = self.kernel.chances.shape[0]
-        self.matrix = transition_kernels.policy_kernel(model, policy)
+        self.matrix = policy_kernel(model, policy)
         self.successors: Ints = np.take_along_axis(model.successors, self.actions[:, None, :], axis=2)  # [S, W, M]
         self.chance: Floats = model.probabilities[:, :, None] * choice[:, None, :]  # [S, W, M]
         self.ties: Floats = self.chance * choice[:, None, :]

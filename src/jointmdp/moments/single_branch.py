@@ -11,7 +11,8 @@ import scipy.sparse.linalg
 
 from jointmdp.arrays import Floats
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.moments.transition_kernels import policy_kernel, shifted_rewards
+from jointmdp.model.policy_chain import policy_kernel
+from jointmdp.moments.transition_kernels import shifted_rewards
 
 # Sparse elimination works within the bandwidth. Where that is a large part of the matrix, as in random graphs, it fills
 # in and dense elimination is faster.

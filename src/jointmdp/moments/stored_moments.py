@@ -15,14 +15,14 @@ from jointmdp.bellman.second_moments import Tables
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
 from jointmdp.moments.higher_errors import Known
-from jointmdp.moments.higher_solver import Higher, gap_moments
+from jointmdp.moments.higher_solver import Effort, Higher, gap_moments
 from jointmdp.moments.mixed_moments import JointPowers
 
 _same_state = partial(jax.jit, static_argnames="is_shared")(second_moments.same_state)
 _distinct_states = partial(jax.jit, static_argnames="sharing")(second_moments.distinct_states)
 
 
-class Held(Protocol):
+class StoredMoments(Protocol):
     """Joint moments as a method leaves them."""
 
     @property
@@ -45,11 +45,13 @@ class StateMoments:
         B: jax.Array,
         offset: float,
         higher: Higher | None = None,
+        effort: Effort = Effort(),  # noqa: B008 - a value that never changes
     ) -> None:
         self._model = model
         self._sharing = model.sharing
         self._tables = tables
         self.higher = higher
+        self._effort = effort  # of moments that are solved for when first asked for
         self._v = second_moments.state_mean(tables, m)
         self._C = C  # [S, S]
         self._B = B  # [S]
@@ -75,7 +77,7 @@ class StateMoments:
     ) -> StateMoments:
         """The moments whose ``parts`` and ``mean`` are given: nothing is computed again, so every bit is the same."""
         found = cls.__new__(cls)
-        found.higher = None
+        found.higher, found._effort = None, Effort()
         if order > 2:
             higher = (parts["branch_moments"], parts["gap_moments"], parts["higher_errors"])
             found.higher = Higher(order, *higher, horizon)
@@ -114,7 +116,7 @@ class StateMoments:
     @cached_property
     def _joint(self) -> JointPowers:
         assert self.higher is not None
-        return JointPowers(self._model, self._tables, self._v, self._C, self.higher)
+        return JointPowers(self._model, self._tables, self._v, self._C, self.higher, self._effort)
 
     def central(self, i: int, j: int) -> Floats:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``."""

@@ -6,22 +6,12 @@ import scipy.sparse as sp
 from jointmdp.arrays import Floats, Ints, on_device
 from jointmdp.bellman.second_moments import PairKernel, Tables
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policy_chain import policy_kernel
 
 # A gathered row entry costs about as much as this many entries of a matrix product (`benchmarks/sweep.py`).
 GATHER_COST = 32
 # Dense kernels are for small models; above this many numbers the row form is taken whatever its speed.
 DENSE_LIMIT = 30_000_000
-
-
-def policy_kernel(model: JointMDP, policy: Floats) -> sp.csr_array:
-    """P(s'|s) under the policy, ``[S, S]`` sparse."""
-    weights = model.probabilities[:, :, None] * policy[:, None, :]
-    rows = np.broadcast_to(np.arange(model.num_states)[:, None, None], weights.shape)
-    taken = weights > 0
-    shape = (model.num_states, model.num_states)
-    kernel = sp.csr_array((weights[taken], (rows[taken], model.successors[taken])), shape=shape)
-    kernel.sum_duplicates()
-    return kernel
 
 
 def shifted_rewards(model: JointMDP, shift: float = 0.0) -> Floats:

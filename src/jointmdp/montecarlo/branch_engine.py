@@ -1,39 +1,44 @@
-"""The engine of joint simulation: N samples of m branches, advanced together in one compiled loop.
+"""The compiled engine of joint simulation: replications of m branches, advanced together in blocks.
 
-What is simulated is a *world*: `TableWorld` for a model in tables, `simulators.batches` for environments with explicit
-keys. The engine holds what is common to all: who shares the luck, who has become one with whom, what is over, and the
-returns. Returns are kept as that of branch 0 and the *leads* of the others over it, in float64 whatever the world
-computes in: a lead is exactly 0 where nothing ever differed.
+Branches of one replication start in one state. At every step branches that share their noise (same state, or always
+under ``sharing="time"``) see the same draw; each branch draws its next action by itself; branches whose state and
+action coincide are one branch from then on (never under ``"none"``, and never for different policies). A branch that
+is over pays 0 and stays where it is; all branches of a replication that are over are one.
 
-A branch that is over pays 0 and stays where it is; all branches of a sample that are over are one.
+What is simulated is a `Dynamics`: a table or a JAX environment. Returns are held as that of branch 0 and the *leads* of
+the others over it, in float64 whatever the dynamics compute in: a lead is exactly 0 where nothing ever differed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp.arrays import Bools, Floats, Ints, on_device
+from jointmdp.arrays import float64
 from jointmdp.checks import Sharing
-from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.query_samples import cumulative, invert
+from jointmdp.errors import ModelError
+from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 
-CHUNK = 64  # steps between two looks at the tail
-TAIL_FRACTION = 0.01  # the tail left out is at most this fraction of the smallest standard error
+CHUNK = 64  # steps between two looks at whether to go on
+BLOCK = 2048  # replications that are simulated together
+KEPT = 4  # blocks remembered: whoever asks for a few replications at a time asks for the same block again
+STEP_LIMIT = 20_000  # an episode longer than this was probably never meant to end, and a block waits for its longest
+TAIL_FRACTION = 1e-3  # what is left out of an endless return is at most this fraction of the block's standard error,
 LEAST_TAIL = 1e-10  # and never needs to be smaller than this fraction of the largest return
-BLOCK = 1024  # replications that are simulated together where each must depend on the seed and its number alone
+BLIND_TAIL = 1e-6  # the fraction where the largest return is not known
 
 States = Any  # a pytree of arrays whose leaves begin with [N, m]
 
 
-class World(Protocol):
+class Dynamics(Protocol):
     """What a step reads: a pytree, so that new numbers of the same shapes compile nothing."""
 
     @property
@@ -41,165 +46,98 @@ class World(Protocol):
         """γ, a float64 scalar."""
 
     @property
-    def kinds(self) -> tuple[int, ...] | None:
-        """Which policy each branch follows, where there are several: branches of different kinds are never one."""
+    def kinds(self) -> Array:
+        """Which policy each of the m branches follows: branches of different kinds are never one."""
+
+    def begin(self, key: Array, count: int) -> tuple[States, Any, Array]:
+        """States, first actions and which of them are over, ``[N, m]`` each; those of a replication in one state."""
 
     def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Any:
         """The noise of a step for ``[N, m]`` branches, each that of its `owner`; None: one draw for all branches."""
 
-    def step(self, state: States, action: Any, noise: Any) -> tuple[Array, States, Array | None]:
-        """Rewards ``[N, m]``, next states, and which of them are over ``[N, m]`` (None in worlds without an end)."""
+    def step(self, state: States, action: Any, noise: Any) -> tuple[Array, States, Array]:
+        """Rewards ``[N, m]``, next states, and which of them are over ``[N, m]``."""
 
     def choose(self, state: States, key: Array, leader: Array) -> Any:
-        """The policy's actions ``[N, m]``; a branch that is one with another draws what its `leader` draws."""
-
-
-class TableWorld(NamedTuple):
-    """A joint MDP and a policy, ready for inversion."""
-
-    scenario_ends: Array  # [S, W]
-    action_ends: Array  # [S, A]
-    rewards: Array  # [S, W, A]
-    successors: Array  # [S, W, A]
-    discount: Array
-    is_terminal: Array | None = None  # [S] where nothing more is paid; None: not asked
-
-    @property
-    def kinds(self) -> None:
-        """One policy for all."""
-        return None
-
-    def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Array:
-        """One uniform for each branch."""
-        uniform = jax.random.uniform(key, shape, dtype=jnp.float64)
-        if owner is None:
-            return jnp.broadcast_to(uniform[:, :1], shape)
-        return jnp.take_along_axis(uniform, owner, axis=1)
-
-    def step(self, state: Array, action: Array, noise: Array) -> tuple[Array, Array, Array | None]:
-        """The scenario by inversion, and what it brings."""
-        scenario = invert(self.scenario_ends, state, noise)
-        reward, successor = self.rewards[state, scenario, action], self.successors[state, scenario, action]
-        return reward, successor, None if self.is_terminal is None else self.is_terminal[successor]
-
-    def choose(self, state: Array, key: Array, leader: Array) -> Array:
-        """Actions by inversion."""
-        uniform = jax.random.uniform(key, state.shape, dtype=jnp.float64)
-        return invert(self.action_ends, state, jnp.take_along_axis(uniform, leader, axis=1))
-
-
-def table_world(model: JointMDP, policy: Floats, is_terminal: Bools | None = None) -> TableWorld:
-    """A model and an ``[S, A]`` policy as a world; to be called, like all that follows, in `kernels.float64`."""
-    return TableWorld(
-        on_device(cumulative(model.probabilities)),
-        on_device(cumulative(policy)),
-        on_device(model.rewards),
-        on_device(model.successors.astype(np.int32)),
-        on_device(model.discount),
-        None if is_terminal is None else on_device(is_terminal),
-    )
+        """The policies' actions ``[N, m]``; a branch that is one with another draws what its `leader` draws."""
 
 
 class Branches(NamedTuple):
-    """Where N simulations of m branches stand."""
+    """Where N replications of m branches stand."""
 
     state: States  # [N, m, …]
     action: Any  # [N, m, …]
-    is_over: Array | None  # [N, m]; None in worlds without an end
+    is_over: Array  # [N, m]
     owner: Array | None  # [N, m] the first branch that sees the same noise; None where all do
     leader: Array  # [N, m] the first branch that this one is one with
     total: Array  # [N] return of branch 0
-    lead: Array  # [N, m] return minus that of branch 0: exactly 0 where nothing ever differed
+    lead: Array  # [N, m] return minus that of branch 0
+    size: Array  # [N, m] sum of the absolute amounts that the lead is made of
     step: Array  # []
     steps: Array  # [N] steps until nothing more could come
     meetings: Array  # [N] steps after which branches that are not one stood in the same state; 0 under "none"
 
 
-def start(
-    state: int, actions: Sequence[int], num_samples: int, sharing: Sharing, is_over: bool | None = None
-) -> Branches:
-    """All branches of all samples of a table in one state, the i-th about to take the i-th of `actions`."""
-    shape = (num_samples, len(actions))
-    return begin(
-        jnp.full(shape, state, dtype=jnp.int32),
-        jnp.broadcast_to(jnp.asarray(actions, dtype=jnp.int32), shape),
-        None if is_over is None else jnp.full(shape, is_over),
-        sharing,
-    )
-
-
-def begin(
-    state: States, action: Any, is_over: Array | None, sharing: Sharing, kinds: tuple[int, ...] | None = None
-) -> Branches:
-    """Branches ``[N, m]``, those of each sample in one state, about to take their first actions."""
-    same = _are_equal(action)
-    shape = same.shape[:2]
-    leader = _first(_are_one(same, is_over, kinds))
+@partial(jax.jit, static_argnames=("count", "sharing"))
+def begin(dynamics: Dynamics, key: Array, count: int, sharing: Sharing) -> Branches:
+    """Replications before their first step."""
+    state, action, is_over = dynamics.begin(key, count)
+    leader = _first(_are_one(_are_equal(action), is_over, dynamics.kinds))
     # In one state at the beginning: under "state" all see the noise of branch 0, under "none" each its own.
     owner = {"time": None, "state": jnp.zeros_like(leader), "none": leader}[sharing]
-    none = jnp.zeros(shape[0], dtype=jnp.int32)
-    returns = (jnp.zeros(shape[0]), jnp.zeros(shape))
-    return Branches(state, action, is_over, owner, leader, *returns, jnp.asarray(0), none, none)
+    none, zero = jnp.zeros(count, dtype=jnp.int32), jnp.zeros(leader.shape)
+    return Branches(state, action, is_over, owner, leader, zero[:, 0], zero, zero, jnp.asarray(0), none, none)
 
 
 @partial(jax.jit, static_argnames=("sharing", "until_merged"))
 def advance(
-    world: World,
+    dynamics: Dynamics,
     branches: Branches,
     noise_key: Array,
     policy_key: Array,
     count: int,
     sharing: Sharing,
     until_merged: bool,
-) -> tuple[Branches, Array]:
-    """Up to `count` more steps, and whether nothing more can come.
-
-    That is so when all branches are over or, where only gaps matter (`until_merged`), when those of each sample are
-    one.
-    """
+) -> Branches:
+    """Up to `count` more steps, fewer where nothing more can come."""
     end = branches.step + count
 
     def goes_on(b: Branches) -> Array:
-        return (b.step < end) & jnp.any(_are_open(b, until_merged))
+        return (b.step < end) & jnp.any(are_open(b, until_merged))
 
     def step(b: Branches) -> Branches:
-        after = _step(world, b, noise_key, policy_key, sharing)
-        return after._replace(steps=b.steps + _are_open(b, until_merged))
+        after = _step(dynamics, b, noise_key, policy_key, sharing)
+        return after._replace(steps=b.steps + are_open(b, until_merged))
 
-    after = jax.lax.while_loop(goes_on, step, branches)
-    return after, ~jnp.any(_are_open(after, until_merged))
+    return jax.lax.while_loop(goes_on, step, branches)
 
 
-def _are_open(b: Branches, until_merged: bool) -> Array:
-    """Samples in which something can still come, ``[N]``."""
-    found = jnp.ones(b.total.shape, dtype=bool) if b.is_over is None else ~jnp.all(b.is_over, axis=1)
+def are_open(b: Branches, until_merged: bool) -> Array:
+    """Replications in which something can still come, ``[N]``; where only gaps matter, until all branches are one."""
+    found = ~jnp.all(b.is_over, axis=1)
     return found & jnp.any(b.leader > 0, axis=1) if until_merged else found
 
 
-def _step(world: World, b: Branches, noise_key: Array, policy_key: Array, sharing: Sharing) -> Branches:
+def _step(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, sharing: Sharing) -> Branches:
     shape = (b.leader.shape[0], b.leader.shape[1])
-    noise = world.draw(jax.random.fold_in(noise_key, b.step), shape, b.owner)
-    reward, state, ends = world.step(b.state, b.action, noise)
-    reward, is_over = reward.astype(jnp.float64), ends
-    if b.is_over is not None:
-        assert ends is not None
-        reward = jnp.where(b.is_over, 0.0, reward)
-        state = jax.tree.map(partial(_where, b.is_over), b.state, state)
-        is_over = b.is_over | ends
-    action = world.choose(state, jax.random.fold_in(policy_key, b.step), b.leader)
-    owner, leader, meetings = _ties(state, action, is_over, b, sharing, world.kinds)
-    weight = world.discount ** b.step.astype(jnp.float64)
-    total, lead = b.total + weight * reward[:, 0], b.lead + weight * (reward - reward[:, :1])
-    return Branches(state, action, is_over, owner, leader, total, lead, b.step + 1, b.steps, meetings)
+    noise = dynamics.draw(jax.random.fold_in(noise_key, b.step), shape, b.owner)
+    reward, state, ends = dynamics.step(b.state, b.action, noise)
+    reward = jnp.where(b.is_over, 0.0, reward.astype(jnp.float64))
+    state = jax.tree.map(partial(_where, b.is_over), b.state, state)
+    is_over = b.is_over | ends
+    action = dynamics.choose(state, jax.random.fold_in(policy_key, b.step), b.leader)
+    owner, leader, meetings = _ties(state, action, is_over, b, sharing, dynamics.kinds)
+    weight = dynamics.discount ** b.step.astype(jnp.float64)
+    more = weight * (reward - reward[:, :1])
+    total, lead, size = b.total + weight * reward[:, 0], b.lead + more, b.size + jnp.abs(more)
+    return Branches(state, action, is_over, owner, leader, total, lead, size, b.step + 1, b.steps, meetings)
 
 
 def _ties(
-    state: States, action: Any, is_over: Array | None, b: Branches, sharing: Sharing, kinds: tuple[int, ...] | None
+    state: States, action: Any, is_over: Array, b: Branches, sharing: Sharing, kinds: Array
 ) -> tuple[Array | None, Array, Array]:
     """Owners, leaders and meetings of branches that have just moved to `state` and chosen `action`."""
     if sharing == "none":
-        if is_over is None:
-            return b.owner, b.leader, b.meetings
         leader = _first(_are_one(b.leader[:, :, None] == b.leader[:, None, :], is_over, kinds))
         return leader, leader, b.meetings
     together = _are_equal(state)
@@ -208,14 +146,10 @@ def _ties(
     return None if sharing == "time" else _first(together), _first(is_one), meetings
 
 
-def _are_one(same: Array, is_over: Array | None, kinds: tuple[int, ...] | None) -> Array:
-    """Which branches are one, ``[N, m, m]``, given those that agree in all else."""
-    if kinds is not None:
-        same &= np.equal.outer(kinds, kinds)
-    if is_over is None:
-        return same
+def _are_one(same: Array, is_over: Array, kinds: Array) -> Array:
+    """Which branches are one, ``[N, m, m]``, given those that agree in state and action."""
     one, other = is_over[:, :, None], is_over[:, None, :]
-    return jnp.where(one | other, one & other, same)
+    return jnp.where(one | other, one & other, same) & (kinds[:, None] == kinds[None, :])
 
 
 def _where(is_over: Array, stays: Array, moves: Array) -> Array:
@@ -224,7 +158,7 @@ def _where(is_over: Array, stays: Array, moves: Array) -> Array:
 
 
 def _are_equal(values: Any) -> Array:
-    """Which branches of a sample have equal values in all leaves, ``[N, m, m]``; a NaN equals itself."""
+    """Which branches of a replication have equal values in all leaves, ``[N, m, m]``; a NaN equals itself."""
     found: Array | None = None
     for leaf in jax.tree.leaves(values):
         numbers = jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
@@ -245,70 +179,112 @@ def _first(same: Array) -> Array:
     return jnp.min(jnp.where(same, jnp.arange(m, dtype=jnp.int32), m), axis=2)
 
 
-# -- how long ----------------------------------------------------------------------------------------------------
-
-
-def tail(discount: float, reward_bound: float, step: int) -> float:
-    """The largest return that can still come after `step` steps."""
-    if discount >= 1:
-        return math.inf if reward_bound > 0 else 0.0
-    return discount**step * reward_bound / (1 - discount)
-
-
-def least_error(branches: Branches, only_gaps: bool) -> float:
-    """The smallest standard error among the quantities of interest that vary at all."""
-    deviations = np.std(np.asarray(branches.lead), axis=0)
-    if not only_gaps:
-        deviations = np.append(deviations, np.std(np.asarray(branches.total)))
-    deviations = deviations[deviations > 0]
-    return float(deviations.min()) / math.sqrt(len(branches.total)) if len(deviations) else 0.0
-
-
 # -- replications by number --------------------------------------------------------------------------------------
 
-
-class Block(NamedTuple):
-    """What replications of one block, or of several, brought."""
-
-    total: Floats  # [N] return of branch 0
-    lead: Floats  # [N, m]
-    steps: Ints  # [N]
-    meetings: Ints  # [N]
-    is_closed: bool  # whether nothing more could come
-
-    def rows(self, rows: slice) -> tuple[Floats, Floats, Ints, Ints]:
-        """Returns, leads, steps and meetings of some of the replications."""
-        lead = self.lead[rows]
-        return self.total[rows, None] + lead, lead, self.steps[rows], self.meetings[rows]
+Enough = Callable[[Replications], bool]
 
 
-def simulate_block(
-    world: World,
-    begin: Callable[[Array, int], Branches],
-    block: int,
-    *,
-    seed: int,
-    sharing: Sharing,
-    horizon: int | None,
-    until_merged: bool,
-    step_limit: int,
-) -> Block:
-    """Replications ``BLOCK·block, …, BLOCK·(block + 1) − 1``; they depend on the seed and their numbers alone.
+@dataclass(frozen=True, eq=False)
+class BlockSampler:
+    """Replications by number: each depends on the seed and its number alone, whoever asks for it and for how many.
 
-    Blocks have one size, so that a replication is computed by the same program in the same place whoever asks for it,
-    to the last bit. Without a horizon the block goes on until all is over, `step_limit` at most.
+    Blocks have one size, so that a replication is computed by the same program in the same place, to the last bit.
     """
-    key = jax.random.fold_in(jax.random.key(seed), block)
-    start_key, noise_key, policy_key = jax.random.split(key, 3)
-    branches, done = begin(start_key, BLOCK), 0
-    last, is_closed = step_limit if horizon is None else horizon, False
-    while done < last and not is_closed:
-        count = min(CHUNK, last - done)
-        branches, closed = advance(world, branches, noise_key, policy_key, count, sharing, until_merged)
-        done, is_closed = done + count, bool(closed)
-    parts = (branches.total, branches.lead, branches.steps, branches.meetings)
-    total, lead, steps, meetings = (np.asarray(part) for part in parts)
-    return Block(total, lead, steps.astype(np.int64), meetings.astype(np.int64), is_closed)
+
+    name: str
+    dynamics: Dynamics
+    seed: int
+    horizon: int | None
+    return_bound: float | None
+    """Largest absolute return from any state, where it is known and the discount below 1."""
+    until_merged: bool = False
+    is_enough: Enough | None = None
+    """May ask a block to go on although what is left out is small."""
+    _kept: dict[tuple[int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
+
+    portion: ClassVar[int] = BLOCK
+    """Replications that are made together; asking for fewer makes the rest as well."""
+
+    def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
+        """Replications `first`, …, ``first + count − 1``."""
+        return Replications.joined(
+            [self._block(block, sharing).rows(rows) for block, rows in rows_of_blocks(first, count)]
+        )
+
+    def _block(self, block: int, sharing: Sharing) -> Replications:
+        found = self._kept.get((block, sharing))
+        if found is None:
+            with float64():
+                found = self._simulated(block, sharing)
+            while len(self._kept) >= KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[block, sharing] = found
+        return found
+
+    def _simulated(self, block: int, sharing: Sharing) -> Replications:
+        # The kind of key is named: samples of a seed do not depend on JAX's default.
+        key = jax.random.fold_in(jax.random.key(self.seed, impl="threefry2x32"), block)
+        start_key, noise_key, policy_key = jax.random.split(key, 3)
+        branches = begin(self.dynamics, start_key, BLOCK, sharing)
+        discount, done = float(self.dynamics.discount), 0
+        last = self._last(discount)
+        while True:
+            count = min(CHUNK, last - done)
+            branches = advance(self.dynamics, branches, noise_key, policy_key, count, sharing, self.until_merged)
+            done += count
+            is_last = done >= last
+            # A horizon leaves nothing out; an endless future that is cut leaves what comes with the next weight.
+            weight = 0.0 if self.horizon is not None and is_last else discount**done
+            found = self._replications(branches, weight)
+            if is_last or not found.left_out.any() or self._is_small(found, discount**done):
+                break
+        if discount >= 1 and found.left_out.any():
+            raise ModelError(
+                f"replications of {self.name} have not ended after {STEP_LIMIT:,} steps; give a horizon, or a discount "
+                "below 1"
+            )
+        return found
+
+    def _last(self, discount: float) -> int:
+        """Steps after which a block stops at the latest."""
+        if self.horizon is not None:
+            return self.horizon
+        if discount >= 1:
+            return STEP_LIMIT
+        tail = BLIND_TAIL if self.return_bound is None else LEAST_TAIL
+        return max(1, math.ceil(math.log(tail) / math.log(discount))) if discount > 0 else 1
+
+    def _is_small(self, found: Replications, weight: float) -> bool:
+        """Whether what is left out is small beside the noise of the block itself."""
+        if self.return_bound is None or self.horizon is not None:
+            return False
+        deviations = np.std(found.leads, axis=0)
+        if not self.until_merged:
+            deviations = np.append(deviations, np.std(found.returns, axis=0))
+        deviations = deviations[deviations > 0]
+        error = float(deviations.min()) / math.sqrt(BLOCK) if len(deviations) else 0.0
+        is_small = weight * self.return_bound <= TAIL_FRACTION * error
+        return is_small and (self.is_enough is None or self.is_enough(found))
+
+    def _replications(self, b: Branches, weight: float) -> Replications:
+        parts = (b.total, b.lead, b.size, b.steps, b.meetings, b.leader, are_open(b, self.until_merged))
+        total, lead, size, steps, meetings, leader, is_open = (np.asarray(part) for part in parts)
+        if not (np.isfinite(total).all() and np.isfinite(lead).all()):
+            raise ModelError(
+                f"a return of {self.name} is not a finite number: either a reward is not, or the policy gave an action "
+                "that does not exist or probabilities that do not sum to 1; did it return values or logits?"
+            )
+        is_numbered = isinstance(b.state, Array) and b.state.ndim == 2 and jnp.issubdtype(b.state.dtype, jnp.integer)
+        return Replications(
+            returns=total[:, None] + lead,
+            leads=lead,
+            rounding=(steps[:, None] + ROUNDING_UNITS) * 2.0**-52 * size,
+            steps=steps.astype(np.int64),
+            meetings=meetings.astype(np.int64),
+            leaders=leader.astype(np.int64),
+            states=np.asarray(b.state).astype(np.int64) if is_numbered else None,
+            left_out=np.where(is_open, weight, 0.0),
+        )
 
 
 def rows_of_blocks(first: int, count: int) -> Iterator[tuple[int, slice]]:

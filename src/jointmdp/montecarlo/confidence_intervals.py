@@ -8,6 +8,7 @@ as samples grow. Where only a handful of samples differ from the rest, no such i
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -18,7 +19,10 @@ from jointmdp.checks import as_fraction
 from jointmdp.intervals import Interval
 
 LEAST_SAMPLES = 6  # fewer say nothing of a fourth moment
-METHOD = "Student t joined with Hall's skewness-corrected t; variance: Hall on squared deviations joined with Bonett"
+FEW = 30  # differing samples below which the size of a difference is unknown
+MANY = 300  # differing samples from which on the usual intervals need no help
+ROUNDING = 1e-12  # of the largest value: values closer together than this are the same
+JITTER = 1e-3  # of the range: values closer together than this say nothing of how large one can be
 
 
 def mean_interval(values: Floats, confidence: float = 0.95) -> Interval:
@@ -51,8 +55,63 @@ def unseen_interval(values: Floats, lowest: float, highest: float, confidence: f
     """
     error = (1 - as_fraction("confidence", confidence)) / 2
     found, counts = np.unique(values, return_counts=True)
-    lower = -_most(-found[::-1], counts[::-1], max(-lowest, -float(found[0])), error)
+    lower = 0.0 - _most(-found[::-1], counts[::-1], max(-lowest, -float(found[0])), error)
     return Interval(lower, _most(found, counts, max(highest, float(found[-1])), error))
+
+
+def careful_mean(values: Floats, lowest: float, highest: float, error: float) -> Interval:
+    """The mean of values that may nearly all be the same; unseen ones may reach from `lowest` to `highest`.
+
+    Where fewer than 30 values differ from the rest, nothing is known of how large a difference can be, and the
+    interval allows for unseen ones as large as the whole range.
+    """
+    if not math.isfinite(highest - lowest):
+        return Interval(-math.inf, math.inf)
+    usual, differing = _usual(values, lowest, highest)
+    if differing < FEW:
+        is_rounding = np.abs(values - usual) <= ROUNDING * max(abs(lowest), abs(highest))
+        return unseen_interval(np.where(is_rounding, usual, values), lowest, highest, 1 - error)
+    found = mean_interval(values, 1 - error)
+    if differing < MANY:
+        found = _join(found, unseen_interval(values, float(values.min()), float(values.max()), 1 - error))
+    return found
+
+
+def careful_variance(values: Floats, lowest: float, highest: float, error: float) -> Interval:
+    """The variance of values that may nearly all be the same; unseen ones may reach from `lowest` to `highest`."""
+    found = variance_interval(values, 1 - error)
+    usual, differing = _usual(values, lowest, highest)
+    if differing >= FEW:
+        return found
+    if not math.isfinite(highest - lowest):
+        return Interval(0.0, math.inf)
+    # The mean square of the distance to any number is no less than the variance.
+    farthest = max(highest - usual, usual - lowest)
+    above = unseen_interval((values - usual) ** 2, 0.0, farthest**2, 1 - error).upper
+    return Interval(0.0, max(found.upper, above))
+
+
+def quantile_interval(values: Floats, q: float, confidence: float = 0.95) -> Interval:
+    """The q-quantile between two order statistics, whose ranks are quantiles of a binomial count: for every law."""
+    error, ordered = 1 - as_fraction("confidence", confidence), np.sort(values)
+    low = int(scipy.stats.binom.ppf(error / 2, len(values), q))
+    high = int(scipy.stats.binom.isf(error / 2, len(values), q)) + 1
+    lower = float(ordered[low - 1]) if low >= 1 else -math.inf
+    return Interval(lower, float(ordered[high - 1]) if high <= len(values) else math.inf)
+
+
+def cvar_interval(values: Floats, alpha: float, lowest: float, highest: float, error: float) -> Interval:
+    """The mean of the lowest `alpha` fraction, max over t of E[t − (t−X)⁺/α], from the t of the sample.
+
+    At the maximum the value is flat in t, so that what t misses by is of second order (Trindade, Uryasev, Shapiro and
+    Zrazhevsky, Financial prediction with constrained tail risk, 2007); the rest is a mean like any other.
+    """
+    t = float(np.quantile(values, alpha, method="inverted_cdf"))
+
+    def excess(x: Any) -> Any:
+        return t - np.maximum(t - x, 0.0) / alpha
+
+    return careful_mean(excess(values), float(excess(lowest)), float(excess(highest)), error)
 
 
 def proportion(counts: Ints, n: int, error: float) -> Interval:
@@ -80,20 +139,27 @@ def bounded_mean(shares: Floats, error: float) -> Interval:
     return Interval(max(0.0, float(low.mean()) - half(low)), min(1.0, float(high.mean()) + half(high)))
 
 
+def _usual(values: Floats, lowest: float, highest: float) -> tuple[float, int]:
+    """The median, and how many values differ from it."""
+    usual = float(np.median(values))
+    # A little jitter must not make values that are nearly constant look like ones whose size is known.
+    return usual, int(np.count_nonzero(np.abs(values - usual) > JITTER * (highest - lowest)))
+
+
 def _most(values: Floats, counts: Ints, highest: float, error: float) -> float:
     """The level that ``Σ Dᵢ xᵢ + D₀·highest`` exceeds with probability `error`."""
-    points, weights = np.append(values, highest), np.append(counts, 1)
-    if points[0] == highest:
+    # Measured from the highest: values that agree with it but for rounding still have distances of their own.
+    points, weights = np.append(values - highest, 0.0), np.append(counts, 1)
+    if points[0] == 0:
         return highest
     if len(values) == 1:  # one weight against all others is a Beta variable
         return float(values[0] + (highest - values[0]) * -math.expm1(math.log(error) / counts[0]))
     middle = float(points @ weights) / float(weights.sum())
-    room = highest - middle
 
     def excess(level: float) -> float:
         return _positive_chance(points - level, weights) - error
 
-    return float(scipy.optimize.brentq(excess, middle, highest - 1e-9 * room, xtol=1e-9 * room))
+    return highest + float(scipy.optimize.brentq(excess, middle, 1e-9 * middle, xtol=-1e-9 * middle))
 
 
 def _positive_chance(steps: Floats, weights: Ints) -> float:

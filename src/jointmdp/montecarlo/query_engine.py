@@ -1,46 +1,31 @@
-"""Pair simulation on any simulator: the same rules as for tables, one snapshot and one query at a time.
+"""The engine of joint simulation for any simulator: the rules of `branch_engine`, one snapshot and query at a time.
 
-Branches start in one state with different actions. At every step the branches that share their luck (same state, or
-always under ``sharing="time"``) are given the same noise; each branch draws its next action by itself; branches whose
-state and action coincide are one branch from then on (never under ``"none"``, and never for different policies).
 Replication i depends on the seed and i alone, so any part of a simulation can be made anywhere.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jointmdp.arrays import Floats, Ints
+from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
+from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.simulators.agents import Agent
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
 STEP_LIMIT = 100_000  # an episode longer than this was probably never meant to end
-LEAST_TAIL = 1e-10  # what is left out of an endless return, as a fraction of the largest possible one
-
-
-class Replications(NamedTuple):
-    """Joint samples of the returns of m alternatives."""
-
-    returns: Floats  # [n, m]
-    leads: Floats  # [n, m] returns minus those of the first alternative: exactly 0 where nothing ever differed
-    steps: Ints  # [n] steps taken
-    meetings: Ints  # [n] steps, after the first, at which two branches that are not one were in the same state
-
-
-Sampler = Callable[[int, int, Sharing], Replications]
+TAIL = 1e-4  # discount weight at which an endless future is cut; what is left out is part of the intervals
 
 
 @dataclass(frozen=True)
-class Rollout:
+class QuerySampler:
     """What is simulated: m alternatives of one simulator, each a first action (or none) and an agent to follow."""
 
     simulator: Simulator
@@ -58,12 +43,10 @@ class Rollout:
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        rows = [self._one(i, sharing) for i in range(first, first + count)]
-        returns, leads = (np.array([row[k] for row in rows], dtype=np.float64) for k in (0, 1))
-        return Replications(returns, leads, *(np.array([row[k] for row in rows], dtype=np.int64) for k in (2, 3)))
+        return Replications.joined([self._one(i, sharing) for i in range(first, first + count)])
 
-    def _one(self, index: int, sharing: Sharing) -> tuple[list[float], list[float], int, int]:
-        """Returns and leads of one replication, its steps, and how often branches met."""
+    def _one(self, index: int, sharing: Sharing) -> Replications:
+        """One replication."""
         simulator, m = self.simulator, len(self.agents)
         root = simulator.start(Noise("start", self.seed, index)) if self.state is None else self.state
         states: list[Snapshot] = [root] * m
@@ -73,8 +56,10 @@ class Rollout:
         if self.actions is None:
             self._choose(index, 0, states, leader, actions)
         leader = self._leaders(names, actions)
-        total, lead, weight, meetings, t = 0.0, [0.0] * m, 1.0, 0, 0
-        while t != self.horizon and not all(simulator.is_over(states[j]) for j in set(leader)):
+        total, lead, size, weight, meetings, t = 0.0, np.zeros(m), np.zeros(m), 1.0, 0, 0
+        last, is_open = self._last, not all(simulator.is_over(states[j]) for j in set(leader))
+        is_open = is_open and not (self.until_merged and not any(leader))
+        while t != last and is_open:
             if t >= STEP_LIMIT:
                 raise ModelError(
                     f"replication {index} of {simulator.name} has not ended after {STEP_LIMIT:,} steps; give a "
@@ -82,17 +67,33 @@ class Rollout:
                 )
             rewards = self._step(index, t, states, names, leader, actions, sharing)
             total += weight * rewards[0]
-            lead = [x + weight * (reward - rewards[0]) for x, reward in zip(lead, rewards, strict=True)]
+            more = weight * (rewards - rewards[0])
+            lead, size = lead + more, size + np.abs(more)
             weight *= self.discount
             t += 1
             self._choose(index, t, states, leader, actions)
             if sharing != "none":
                 leader = self._leaders(names, actions)
-            if self.until_merged and not any(leader):
-                break
             going = [j for j in set(leader) if not simulator.is_over(states[j])]
-            meetings += sharing != "none" and len({names[j] for j in going}) < len(going)
-        return [total + x for x in lead], lead, t, meetings
+            is_open = bool(going) and not (self.until_merged and not any(leader))
+            meetings += is_open and sharing != "none" and len({names[j] for j in going}) < len(going)
+        is_cut = is_open and self.horizon is None
+        return Replications(
+            returns=(total + lead)[None],
+            leads=lead[None],
+            rounding=((t + ROUNDING_UNITS) * 2.0**-52 * size)[None],
+            steps=np.array([t]),
+            meetings=np.array([meetings]),
+            leaders=np.array([leader]),
+            left_out=np.array([weight if is_cut else 0.0]),
+        )
+
+    @property
+    def _last(self) -> int | None:
+        """Steps after which an endless replication is cut."""
+        if self.horizon is not None or self.discount >= 1:
+            return self.horizon
+        return max(1, math.ceil(math.log(TAIL) / math.log(self.discount))) if self.discount > 0 else 1
 
     def _step(
         self,
@@ -103,7 +104,7 @@ class Rollout:
         leader: list[int],
         actions: list[Action],
         sharing: Sharing,
-    ) -> list[float]:
+    ) -> Floats:
         """One step of all branches, in place; branches in the same state under the same noise are one query."""
         simulator = self.simulator
         queries: dict[Any, list[int]] = {}
@@ -121,10 +122,10 @@ class Rollout:
         labels = {j: simulator.identity(outcome.state) for j, outcome in outcomes.items()}
         for j, first in enumerate(leader):
             states[j], names[j] = outcomes[first].state, labels[first]
-        rewards = [float(outcomes[first].reward) for first in leader]
-        if not all(map(math.isfinite, rewards)):
+        rewards = np.array([float(outcomes[first].reward) for first in leader])
+        if not np.isfinite(rewards).all():
             place = f"step {t} of replication {index} of {simulator.name}"
-            raise ModelError(f"{place} paid {rewards}; rewards must be finite numbers")
+            raise ModelError(f"{place} paid {rewards.tolist()}; rewards must be finite numbers")
         return rewards
 
     def _choose(self, index: int, t: int, states: list[Snapshot], leader: list[int], actions: list[Action]) -> None:

@@ -1,16 +1,14 @@
-"""Replications in portions: how pair simulation is cut into tasks."""
+"""Replications in portions: how a simulation is cut into tasks for an executor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.executors.interface import Executor, Serial
-from jointmdp.montecarlo.query_engine import Replications, Sampler
+from jointmdp.montecarlo.samples import Replications, Sampler
 from jointmdp.progress import Meter
 
 TASKS = 128  # about how many a simulation is cut into: enough for dozens of workers, few enough to cost nothing
@@ -75,5 +73,4 @@ def sample(
     sampler: Sampler, first: int, count: int, sharing: Sharing, executor: Executor | None = None, *, title: str = ""
 ) -> Replications:
     """All of `samples` in one, bit for bit ``sampler(first, count, sharing)``."""
-    parts = samples(sampler, first, count, sharing, executor, title=title)
-    return Replications(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    return Replications.joined(list(samples(sampler, first, count, sharing, executor, title=title)))

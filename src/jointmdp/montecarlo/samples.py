@@ -1,30 +1,86 @@
-"""Recursive-pair simulation: the judge of everything that is computed.
+"""What a simulation gives: replications, samples of returns, and samples of gaps with confidence intervals.
 
-Branches start in one state with different actions. At every step branches that share their luck (same state, or
-always under ``sharing="time"``) see the same scenario; each branch draws its next action by itself; branches whose
-state and action coincide are one branch from then on (never under ``"none"``).
+Each sample may be off by a *slack* of its own: what the end of the simulation left out, and rounding. Amounts are
+widened by it; a gap within its slack of 0 counts for and against every sign, so that the intervals stay true. A gap of
+exactly 0 is one in which nothing ever differed, and has no slack when nothing more can come.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-from numpy.typing import ArrayLike
 
 from jointmdp import checks
-from jointmdp.arrays import Floats, float64
-from jointmdp.errors import ModelError
+from jointmdp.arrays import Bools, Floats, Ints
+from jointmdp.checks import Sharing
 from jointmdp.intervals import Interval
-from jointmdp.model.joint_mdp import ActionLike, JointMDP, StateLike
-from jointmdp.model.policies import as_policy
-from jointmdp.montecarlo import branch_engine, confidence_intervals
-from jointmdp.progress import Meter
+from jointmdp.montecarlo import confidence_intervals
+
+CONFIDENCE = 0.95
+ROUNDING_UNITS = 64  # rounding errors in one discounted reward, most of them in the power of the discount
+
+
+class Gaps(NamedTuple):
+    """Gaps between two alternatives, replication by replication."""
+
+    gaps: Floats  # [n]
+    slack: Floats  # [n] how far each may be from the gap of the complete returns
+    truncation_bound: float
+    """The largest part of a slack that comes from the end of the simulation."""
+    steps: int
+
+
+class Replications(NamedTuple):
+    """Raw joint samples of the returns of m alternatives."""
+
+    returns: Floats  # [n, m]
+    leads: Floats  # [n, m] returns minus those of the first alternative: exactly 0 where nothing ever differed
+    rounding: Floats  # [n, m] how far each lead may be off by rounding
+    steps: Ints  # [n] steps taken
+    meetings: Ints  # [n] steps, after the first, at which two branches that are not one were in the same state
+    leaders: Ints  # [n, m] the first branch that each one is one with at the end
+    left_out: Floats  # [n] discount weight of the first step left out; 0 where nothing more could come
+    states: Ints | None = None  # [n, m] final states, where they are numbered
+
+    def rows(self, rows: slice) -> Replications:
+        """Some of the replications."""
+        return Replications(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Replications]) -> Replications:
+        """Several runs of replications as one."""
+        columns = zip(*parts, strict=True)
+        joined = (None if column[0] is None else np.concatenate(column) for column in columns)
+        return cls(*joined)  # type: ignore[arg-type]
+
+    @property
+    def reach(self) -> float:
+        """How far apart two returns can be, as far as seen: infinite before any reward."""
+        seen, largest = float(np.ptp(self.returns)), float(np.abs(self.returns).max())
+        return seen if seen > ROUNDING_UNITS * 2.0**-52 * largest else largest or math.inf
+
+    def gap(self, i: int, j: int, return_bound: float | None) -> Gaps:
+        """Gaps between the i-th and the j-th alternative.
+
+        What follows the cut is a return like the others, with the weight of the cut; where the largest is not known,
+        the largest that was seen stands for it.
+        """
+        gaps = self.leads[:, i] - self.leads[:, j]
+        largest = float(np.abs(self.returns).max()) if return_bound is None else return_bound
+        ahead = np.where(self.leaders[:, i] == self.leaders[:, j], 0.0, 2 * self.left_out * largest)
+        rounding = np.where(gaps == 0, 0.0, self.rounding[:, i] + self.rounding[:, j])
+        return Gaps(gaps, ahead + rounding, float(ahead.max()), int(self.steps.max()))
+
+
+Sampler = Callable[[int, int, Sharing], Replications]
+"""``sampler(first, count, sharing)``: replications by number, the same whoever asks for them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +88,28 @@ class ReturnSample:
     """Joint samples of the returns of several actions in one state."""
 
     actions: tuple[str, ...]
-    returns: Floats = field(repr=False)  # [N, m]
-    truncation_bound: float
-    """Every return is within this of its untruncated value."""
-    steps: int
+    replications: Replications = field(repr=False)
+    return_bound: float | None
+    """Largest absolute return, where it is known."""
+    reach: float
+    """How far apart two returns can be, as far as seen: what a gap that has not been seen yet may be."""
     seed: int
-    leads: Floats = field(repr=False)  # [N, m] returns minus those of the first action
+
+    @property
+    def returns(self) -> Floats:
+        """Returns, ``[N, m]``."""
+        return self.replications.returns
+
+    @property
+    def steps(self) -> int:
+        """Steps of the longest replication."""
+        return int(self.replications.steps.max())
+
+    @property
+    def truncation_bound(self) -> float:
+        """Every return is within this of its untruncated value; without known rewards, as far as the sample tells."""
+        largest = float(np.abs(self.returns).max()) if self.return_bound is None else self.return_bound
+        return float(self.replications.left_out.max()) * largest
 
     @property
     def mean(self) -> Floats:
@@ -51,12 +123,15 @@ class ReturnSample:
 
     def gap(self, i: int, j: int) -> GapSample:
         """The samples of the gap between the i-th and the j-th of the simulated actions."""
-        gaps = self.leads[:, i] - self.leads[:, j]
-        return GapSample(self.actions[i], self.actions[j], gaps, 2 * self.truncation_bound, self.steps, self.seed)
+        found = self.replications.gap(i, j, self.return_bound)
+        return GapSample(self.actions[i], self.actions[j], *found, self.reach, self.seed)
+
+    def gaps(self) -> list[GapSample]:
+        """The gaps of all pairs, the earlier action first."""
+        return [self.gap(i, j) for i, j in itertools.combinations(range(len(self.actions)), 2)]
 
     def table(self) -> list[dict[str, Any]]:
-        """One row per unordered pair of simulated actions: means and variances with 95 % intervals."""
-        pairs = itertools.combinations(range(len(self.actions)), 2)
+        """One row per unordered pair of simulated actions: estimates with 95 % intervals."""
         return [
             {
                 "action": gap.action,
@@ -65,41 +140,50 @@ class ReturnSample:
                 "mean_interval": gap.mean_interval,
                 "variance": gap.variance,
                 "variance_interval": gap.variance_interval,
-                "superiority": gap.superiority,
-                "tie": gap.tie,
+                "superiority": gap.superiority(),
+                "tie": gap.tie(),
             }
-            for gap in (self.gap(i, j) for i, j in pairs)
+            for gap in self.gaps()
         ]
 
 
 @dataclass(frozen=True, eq=False)
 class GapSample:
-    """Samples of ``Z(state, action) − Z(state, other)``."""
+    """Samples of ``Z(state, action) − Z(state, other)``; each interval holds with probability `confidence`."""
 
     action: str
     other: str
     gaps: Floats = field(repr=False)  # [N]
+    slack: Floats = field(repr=False)  # [N]
+    """How far each sample may be from the gap of the complete returns, rounding included."""
     truncation_bound: float
-    """Every sample is within this of its untruncated value; intervals are widened by it."""
+    """How far the end of the simulation moved a sample at most; intervals are widened by the slack."""
     steps: int
-    seed: int
-    method: str = field(default=confidence_intervals.METHOD, repr=False)
+    reach: float = field(repr=False)
+    """What a gap that has not been seen yet may be."""
+    seed: int | None
+    confidence: float = CONFIDENCE
 
     def __repr__(self) -> str:
         return (
-            f"GapSample({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from {len(self.gaps):,} pairs, "
-            f"mean in {self.mean_interval})"
+            f"{type(self).__name__}({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from "
+            f"{len(self.gaps):,} pairs, mean in {self.mean_interval})"
         )
 
-    @property
+    def reversed(self) -> GapSample:
+        """The gap seen from the other side."""
+        return dataclasses.replace(self, action=self.other, other=self.action, gaps=-self.gaps)
+
+    @cached_property
     def mean(self) -> float:
         """Sample mean."""
         return float(self.gaps.mean())
 
-    @property
+    @cached_property
     def variance(self) -> float:
         """Unbiased sample variance."""
-        return float(self.gaps.var(ddof=1))
+        # Rounding of the mean must not make equal samples vary.
+        return float(self.gaps.var(ddof=1)) if np.ptp(self.gaps) > 0 else 0.0
 
     @property
     def std(self) -> float:
@@ -115,139 +199,65 @@ class GapSample:
     def variance_standard_error(self) -> float:
         """Standard error of `variance`, from the fourth central moment."""
         n = len(self.gaps)
-        squares = (self.gaps - self.gaps.mean()) ** 2
+        squares = (self.gaps - self.mean) ** 2
         return float(math.sqrt(max(squares.var() + 2 * squares.mean() ** 2 / (n - 1), 0.0) / n))
 
-    @property
+    @cached_property
     def mean_interval(self) -> Interval:
-        """95 % confidence interval of the mean."""
-        found = confidence_intervals.mean_interval(self.gaps)
-        return Interval(found.lower - self.truncation_bound, found.upper + self.truncation_bound)
+        """Confidence interval of the mean."""
+        found = confidence_intervals.careful_mean(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+        return found.widened(float(self.slack.mean()))
 
-    @property
+    @cached_property
     def variance_interval(self) -> Interval:
-        """95 % confidence interval of the variance."""
-        found = confidence_intervals.variance_interval(self.gaps)
-        # A shift of every sample by at most t moves a standard deviation by at most t.
+        """Confidence interval of the variance."""
+        found = confidence_intervals.careful_variance(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+        # Samples off by e change a standard deviation by at most the root mean square of e.
+        off = math.sqrt(float(np.mean(self.slack**2)))
         low, high = (math.sqrt(end) for end in found)
-        bound = self.truncation_bound
-        return Interval(max(0.0, low - bound) ** 2, (high + bound) ** 2)
+        return Interval(max(0.0, low - off) ** 2, (high + off) ** 2)
+
+    # -- signs and tails -----------------------------------------------------------------------------------------
 
     @property
-    def superiority(self) -> float:
-        """Fraction of samples above 0."""
-        return float(np.mean(self.gaps > 0))
+    def better(self) -> float:
+        """Fraction of samples above 0 by more than their slack."""
+        return float(np.mean(self.gaps > self.slack))
 
     @property
-    def tie(self) -> float:
-        """Fraction of samples that are exactly 0."""
-        return float(np.mean(self.gaps == 0))
+    def tied(self) -> float:
+        """Fraction of samples that are 0, or not told from 0 by more than their slack."""
+        return float(np.mean(np.abs(self.gaps) <= self.slack))
 
+    @property
+    def worse(self) -> float:
+        """Fraction of samples below 0 by more than their slack."""
+        return float(np.mean(-self.gaps > self.slack))
 
-def simulate_gap(
-    model: JointMDP,
-    policy: ArrayLike,
-    state: StateLike,
-    action: ActionLike,
-    other: ActionLike,
-    *,
-    num_samples: int = 10_000,
-    seed: int = 0,
-    horizon: int | None = None,
-) -> GapSample:
-    """Independent samples of the gap between two actions; stops early once every pair has merged."""
-    run = _simulate(model, policy, state, (action, other), num_samples, seed, horizon, until_merged=True)
-    return run.gap(0, 1)
+    def superiority(self) -> Interval:
+        """Confidence interval of P(G > 0)."""
+        return self._proportion(self.gaps > self.slack, self.gaps + self.slack > 0)
 
+    def tie(self) -> Interval:
+        """Confidence interval of P(G = 0)."""
+        return self._proportion((self.gaps == 0) & (self.slack == 0), np.abs(self.gaps) <= self.slack)
 
-def simulate_gaps(
-    model: JointMDP,
-    policy: ArrayLike,
-    state: StateLike,
-    actions: Sequence[ActionLike] | None = None,
-    *,
-    num_samples: int = 10_000,
-    seed: int = 0,
-    horizon: int | None = None,
-) -> dict[tuple[int, int], GapSample]:
-    """Samples of the gaps of all pairs of actions of a state, from one joint simulation; keys are action indices."""
-    s = model.state_index(state)
-    chosen = _available(model, s) if actions is None else [model.action_index(action, s) for action in actions]
-    run = _simulate(model, policy, state, chosen, num_samples, seed, horizon, until_merged=True)
-    pairs = itertools.combinations(range(len(chosen)), 2)
-    return {(chosen[i], chosen[j]): run.gap(i, j) for i, j in pairs}
+    def inferiority(self) -> Interval:
+        """Confidence interval of P(G < 0)."""
+        return self._proportion(-self.gaps > self.slack, self.gaps - self.slack < 0)
 
+    def _proportion(self, certain: Bools, possible: Bools) -> Interval:
+        counts = np.array([np.count_nonzero(certain), np.count_nonzero(possible)])
+        return confidence_intervals.proportion(counts, len(self.gaps), 1 - self.confidence)
 
-def _available(model: JointMDP, state: int) -> list[int]:
-    return [int(action) for action in np.flatnonzero(model.available[state])]
+    def quantile(self, q: float) -> Interval:
+        """Confidence interval of the q-quantile of G, from order statistics: it holds for every law of G."""
+        q = checks.as_fraction("q", q)
+        low = confidence_intervals.quantile_interval(self.gaps - self.slack, q, self.confidence).lower
+        return Interval(low, confidence_intervals.quantile_interval(self.gaps + self.slack, q, self.confidence).upper)
 
-
-def simulate_returns(
-    model: JointMDP,
-    policy: ArrayLike,
-    state: StateLike,
-    actions: Sequence[ActionLike] | None = None,
-    *,
-    num_samples: int = 10_000,
-    seed: int = 0,
-    horizon: int | None = None,
-) -> ReturnSample:
-    """Joint samples of the returns of several actions (by default all available ones): every pair at once."""
-    if actions is None:
-        actions = _available(model, model.state_index(state))
-    return _simulate(model, policy, state, actions, num_samples, seed, horizon, until_merged=False)
-
-
-def _simulate(
-    model: JointMDP,
-    policy: ArrayLike,
-    state: StateLike,
-    actions: Sequence[ActionLike],
-    num_samples: int,
-    seed: int,
-    horizon: int | None,
-    until_merged: bool,
-) -> ReturnSample:
-    chosen = as_policy(model, policy)
-    s = model.state_index(state)
-    first = [model.action_index(action, s) for action in actions]
-    if not first:
-        raise ModelError("no actions to simulate")
-    num_samples = checks.as_count("num_samples", num_samples, least=2)
-    seed = checks.as_count("seed", seed, least=0, most=2**63 - 1)
-    limit = None if horizon is None else checks.as_count("horizon", horizon)
-    if limit is None and model.discount >= 1:
-        raise ModelError("discount is 1: simulating an endless future needs a discount below 1, or a horizon")
-    with float64(), Meter("simulating pairs") as meter:
-        world = branch_engine.table_world(model, chosen)
-        found = branch_engine.start(s, first, num_samples, model.sharing)
-        noise_key, policy_key = jax.random.split(jax.random.key(seed))
-        bounds = (model.discount, model.reward_bound)
-        done = 0
-        while True:
-            count = branch_engine.CHUNK if limit is None else min(branch_engine.CHUNK, limit - done)
-            found, is_closed = branch_engine.advance(
-                world, found, noise_key, policy_key, count, model.sharing, until_merged
-            )
-            done += count
-            if bool(is_closed) or done == limit:
-                tail = 0.0
-                break
-            if limit is None:
-                tail, least = (
-                    branch_engine.tail(*bounds, done),
-                    branch_engine.LEAST_TAIL * branch_engine.tail(*bounds, 0),
-                )
-                meter.update(0.0, f"step {done}")
-                if tail <= max(branch_engine.TAIL_FRACTION * branch_engine.least_error(found, until_merged), least):
-                    break
-        lead = np.asarray(found.lead)
-        total = np.asarray(found.total)
-    return ReturnSample(
-        tuple(model.action_label(a) for a in first),
-        total[:, None] + lead,
-        tail,
-        int(found.step),
-        seed,
-        lead,
-    )
+    def cvar(self, alpha: float) -> Interval:
+        """Confidence interval of the mean of the lowest `alpha` fraction of G."""
+        alpha = checks.as_fraction("alpha", alpha)
+        found = confidence_intervals.cvar_interval(self.gaps, alpha, -self.reach, self.reach, 1 - self.confidence)
+        return found.widened(float(self.slack.max()))

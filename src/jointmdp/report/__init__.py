@@ -1,1 +1,5 @@
-"""For people: pictures and tables. Needs matplotlib for pictures (the extra ``plots``)."""
+"""For people: pictures and tables. Needs Matplotlib for pictures (the extra ``plots``)."""
+
+from jointmdp.report.pictures import draw_chain, draw_gridworld
+
+__all__ = ["draw_chain", "draw_gridworld"]

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.errors import ModelError
-from jointmdp.model.joint_mdp import JointMDP, StateLike
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
+from jointmdp.model.tables import StateLike
 from jointmdp.report import style
 
 if TYPE_CHECKING:

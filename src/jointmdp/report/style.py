@@ -7,10 +7,11 @@ needs a display, and no figure stays in memory after its last reference.
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+
+from jointmdp.files.atomic_write import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,23 +94,11 @@ def save(fig: Figure, path: str | os.PathLike[str]) -> Path:
     """Write the figure as a PNG of 200 dots per inch; a reader finds the old file or the new one, never a part."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            # Without the version of matplotlib in it, the same picture is the same file.
-            with context():
-                fig.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+
+    def fill(file: IO[bytes]) -> None:
+        # Without the version of matplotlib in it, the same picture is the same file.
+        with context():
+            fig.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
+
+    write_file(target, fill)
     return target
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
+from jointmdp.model.inversion import drawn, interval_ends
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Simulator, Snapshot
 
+Snapshot = Any
+Action = Any
 Agent = Callable[[Snapshot, Noise], Action]
 
 SUM_TOLERANCE = 1e-6  # single-precision networks sum their probabilities this badly
@@ -23,7 +25,26 @@ FORMS = (
 )
 
 
-def as_agent(policy: Any, simulator: Simulator) -> Agent:
+class Asked(Protocol):
+    """What a policy asks of a simulator: all of it is part of `Simulator`."""
+
+    name: str
+    action_names: tuple[str, ...] | None
+
+    def observe(self, state: Snapshot) -> Any:
+        """What a policy sees of `state`."""
+
+    def available(self, state: Snapshot) -> Sequence[Action]:
+        """The actions that can be taken in `state`."""
+
+    def action_index(self, action: Action) -> Action:
+        """A numbered action from its number or name."""
+
+    def policy_draw(self, noise: Noise) -> Any:
+        """What a policy ``f(observation, rng)`` draws its action from."""
+
+
+def as_agent(policy: Any, simulator: Asked) -> Agent:
     """A policy in any of its forms as ``choose(state, noise) -> action``.
 
     What it sees is ``simulator.observe(state)``.
@@ -55,7 +76,7 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
     raise ModelError(f"the policy is {policy!r}; give {FORMS}")
 
 
-def _named(policy: str, simulator: Simulator) -> Agent:
+def _named(policy: str, simulator: Asked) -> Agent:
     names = simulator.action_names
     if policy in (names or ()):
         return _constant(simulator.action_index(policy))
@@ -78,7 +99,7 @@ def _constant(action: Action) -> Agent:
     return lambda state, noise: action
 
 
-def _predicting(policy: Any, simulator: Simulator) -> Agent:
+def _predicting(policy: Any, simulator: Asked) -> Agent:
     accepts = _accepts(policy.predict, "deterministic")
 
     def choose(state: Snapshot, noise: Noise) -> Action:
@@ -90,7 +111,7 @@ def _predicting(policy: Any, simulator: Simulator) -> Agent:
     return choose
 
 
-def _calling(policy: Callable[..., Any], simulator: Simulator) -> Agent:
+def _calling(policy: Callable[..., Any], simulator: Asked) -> Agent:
     if arity(policy) >= 2:
         return lambda state, noise: _checked(policy(simulator.observe(state), simulator.policy_draw(noise)), simulator)
 
@@ -104,7 +125,7 @@ def _calling(policy: Callable[..., Any], simulator: Simulator) -> Agent:
     return choose
 
 
-def _tabular(array: NDArray[Any], simulator: Simulator) -> Agent:
+def _tabular(array: NDArray[Any], simulator: Asked) -> Agent:
     def choose(state: Snapshot, noise: Noise) -> Action:
         observation = simulator.observe(state)
         if np.ndim(observation) != 0 or np.asarray(observation).dtype.kind not in "iu":
@@ -120,7 +141,7 @@ def _tabular(array: NDArray[Any], simulator: Simulator) -> Agent:
     return choose
 
 
-def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
+def _drawn(chances: Any, simulator: Asked, noise: Noise) -> Action:
     """An action by inversion: one uniform a decision, whatever the probabilities."""
     names = simulator.action_names
     assert names is not None
@@ -136,11 +157,10 @@ def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
     likely = int(row.argmax())
     if row[likely] >= 1:
         return likely
-    found = int(np.searchsorted(np.cumsum(row), noise.uniform * total, side="right"))
-    return min(found, int(np.flatnonzero(row)[-1]))
+    return drawn(interval_ends(row), noise.uniform * total)
 
 
-def _checked(action: Any, simulator: Simulator) -> Action:
+def _checked(action: Any, simulator: Asked) -> Action:
     if simulator.action_names is None:
         return action
     scalar = action.item() if isinstance(action, np.ndarray | np.generic) or hasattr(action, "item") else action

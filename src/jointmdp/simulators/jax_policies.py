@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from jointmdp.errors import ModelError
+from jointmdp.model.inversion import drawn_traced
 from jointmdp.simulators.agents import SUM_TOLERANCE, arity
 from jointmdp.simulators.jax_simulator import JaxSimulator
 
@@ -79,11 +80,8 @@ class Chooser:
 def inverted(chances: Any, uniform: Array) -> Array:
     """An action by inversion, as `agents` does it for one observation; `NO_ACTION` where these are no probabilities."""
     row = jnp.asarray(chances).reshape(-1).astype(uniform.dtype)
-    ends = jnp.cumsum(row)
-    last = len(row) - 1 - jnp.argmax(row[::-1] > 0)
-    found = jnp.minimum(jnp.sum(ends <= uniform * ends[-1]), last)
-    is_law = jnp.all(row >= 0) & (jnp.abs(ends[-1] - 1) <= SUM_TOLERANCE)
-    return jnp.where(is_law, found, NO_ACTION).astype(jnp.int32)
+    is_law = jnp.all(row >= 0) & (jnp.abs(jnp.sum(row) - 1) <= SUM_TOLERANCE)
+    return jnp.where(is_law, drawn_traced(row, uniform), NO_ACTION)
 
 
 def as_chooser(policy: Any, simulator: JaxSimulator) -> tuple[Chooser, Any]:

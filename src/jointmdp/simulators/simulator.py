@@ -22,11 +22,11 @@ from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
+from jointmdp.simulators.agents import Action as Action
+from jointmdp.simulators.agents import Snapshot as Snapshot
+from jointmdp.simulators.agents import as_agent
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
-
-Snapshot = Any
-Action = Any
 
 
 class Outcome(NamedTuple):
@@ -117,8 +117,6 @@ class Simulator(ABC):
 
     def walk(self, policy: Any, steps: int, seed: int = 0) -> Snapshot:
         """The state after `steps` steps under a policy from the start; earlier where the episode ends."""
-        from jointmdp.simulators.agents import as_agent
-
         choose = as_agent(policy, self)
         state = self.reset(seed)
         for t in range(checks.as_count("steps", steps, 0)):

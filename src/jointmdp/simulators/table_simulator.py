@@ -1,4 +1,4 @@
-"""A joint MDP as a simulator: the tabular implementation of the protocol, and how episodes of a table begin and end."""
+"""A joint MDP as a simulator: the tabular implementation of the protocol."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jointmdp import checks
-from jointmdp.arrays import Bools, Floats
 from jointmdp.intervals import Interval
-from jointmdp.model.joint_mdp import ActionLike, JointMDP, StateLike
+from jointmdp.model.episodes import start_law, terminal_states
+from jointmdp.model.inversion import drawn, interval_ends
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Outcome, Simulator
 
@@ -31,7 +32,8 @@ class TableSimulator(Simulator):
         rewards = model.rewards[model.is_possible]
         self.reward_bounds = Interval(float(rewards.min()), float(rewards.max()))
         self._is_terminal = terminal_states(model)
-        self._start_ends = interval_ends(start_law(model, start))
+        self.start_law = start_law(model, start)  # [S]
+        self._start_ends = interval_ends(self.start_law)
         self._ends = interval_ends(model.probabilities)
 
     def at(self, state: StateLike) -> int:
@@ -63,42 +65,3 @@ class TableSimulator(Simulator):
     def available(self, state: int) -> Sequence[Any]:
         """The actions that the model allows in `state`."""
         return [int(a) for a in np.flatnonzero(self.model.available[state])]
-
-
-def terminal_states(model: JointMDP) -> Bools:
-    """States that are absorbing with zero reward under every available action and possible scenario, ``[S]``."""
-    possible = (model.probabilities > 0)[:, :, None] & model.available[:, None, :]
-    stays = model.successors == np.arange(model.num_states)[:, None, None]
-    found: Bools = (~possible | (stays & (model.rewards == 0))).all(axis=(1, 2))
-    return found
-
-
-def start_law(model: JointMDP, start: ArrayLike | None) -> Floats:
-    """Where episodes begin, ``[S]``: in a state, by a law, or by default uniformly where they are not over yet."""
-    count = model.num_states
-    law: Floats
-    if start is None:
-        is_terminal = terminal_states(model)
-        law = np.ones(count) if is_terminal.all() else np.where(is_terminal, 0.0, 1.0)
-        return law / np.sum(law)
-    if isinstance(start, str | int | np.integer):
-        law = np.zeros(count)
-        law[model.state_index(start if isinstance(start, str) else int(start))] = 1.0
-        return law
-    law = checks.as_floats("start", start, "[S], or a state,", 1)
-    checks.check_shape("start", law, (count,), "[S]")
-    law = checks.normalised("start probabilities", law[None, :], "row", "state")[0]
-    return law
-
-
-def interval_ends(chances: Floats) -> Floats:
-    """Where each outcome's interval of the uniform ends; from the last possible one on there is no end."""
-    ends = np.cumsum(chances, axis=-1)
-    # Rounding may leave the last sum below 1, and a uniform above it must not pick an impossible outcome.
-    ends[np.cumsum(chances[..., ::-1], axis=-1)[..., ::-1] <= chances] = np.inf
-    return ends
-
-
-def drawn(ends: Floats, uniform: float) -> int:
-    """The first outcome whose cumulative probability exceeds a uniform, as in Gymnasium's toy-text games."""
-    return int(np.searchsorted(ends, uniform, side="right"))

@@ -18,23 +18,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
+from jointmdp.executors import Executor
 from jointmdp.intervals import Interval
 from jointmdp.law.solution_laws import Laws
-from jointmdp.model.joint_mdp import ActionLike, JointMDP, StateLike
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
+from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.montecarlo import confidence_intervals
-from jointmdp.montecarlo.winner_counts import simulate_tally
+from jointmdp.montecarlo.alternatives import SimulationSettings
+from jointmdp.montecarlo.table_orders import simulate_tally
+from jointmdp.montecarlo.winner_counts import best_interval
+from jointmdp.report.text_tables import aligned
 from jointmdp.solution.gap import MEMORY_LIMIT, TOLERANCE
-
-if TYPE_CHECKING:
-    from jointmdp.solution.solution import Solution
 
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
@@ -90,11 +92,9 @@ class BestAction:
         for r in self.table():
             cells = [both(r["probability"], r["interval"]), both(r["alone"], r["alone_interval"])]
             rows.append([r["action"], *cells, both(r["tied"], r["tied_interval"]), f"{r['mean']:.6g}"])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         title = f"Which action brings most in {self.state}? (best = alone, or tied and the first place shared equally)"
         tie = f"More than one is first with probability {both(self.tie, self.tie_interval)}."
-        return "\n".join([title, *lines, tie, f"{self.method}."])
+        return "\n".join([title, *aligned(rows), tie, f"{self.method}."])
 
 
 def best_action(
@@ -107,6 +107,7 @@ def best_action(
     seed: int = 0,
     horizon: int | None = None,
     confidence: float = 0.95,
+    executor: Executor | str | None = None,
 ) -> BestAction:
     """Which of the actions (by default all available ones) has the highest return, by joint simulation.
 
@@ -115,21 +116,14 @@ def best_action(
     s, chosen = _chosen(model, state, actions)
     law = as_policy(model, policy)
     num_samples = checks.as_count("num_samples", num_samples, least=2)
-    seed = checks.as_count("seed", seed, least=0, most=2**63 - 1)
-    limit = None if horizon is None else checks.as_count("horizon", horizon)
     confidence = checks.as_fraction("confidence", confidence)
-    if limit is None and model.discount >= 1:
-        raise ModelError("discount is 1: simulating an endless future needs a discount below 1, or a horizon")
-    tally, mean, steps = simulate_tally(model, law, s, chosen, num_samples, seed, limit)
-    m = len(chosen)
+    tally, run = simulate_tally(model, law, s, chosen, num_samples, SimulationSettings(seed, horizon=horizon), executor)
+    steps, mean, m = int(run.steps.max()), run.returns.mean(axis=0), len(chosen)
     error = (1 - confidence) / (4 * m + 1)
-    alone, tied, first = (
-        [confidence_intervals.proportion(row, num_samples, error) for row in counts.T] for counts in tally.counts
+    alone, tied = (
+        [confidence_intervals.proportion(row, num_samples, error) for row in counts.T] for counts in tally.counts[:2]
     )
-    shares = [
-        _within(confidence_intervals.bounded_mean(tally.shares[:, :, i], error), alone[i].lower, first[i].upper)
-        for i in range(m)
-    ]
+    shares = [best_interval(tally, i, error) for i in range(m)]
     *alone, tie = _sum_to_one([*alone, confidence_intervals.proportion(tally.tie, num_samples, error)])
     method = (
         f"All intervals hold together with probability at least {confidence:g}: {num_samples:,} joint simulations of "
@@ -173,8 +167,8 @@ def certified_best(
     model = laws.model
     s, (a, b) = _chosen(model, state, (action, other))
     tolerance = checks.as_positive("tolerance", tolerance)
-    law = laws.gap_law(s, a, b, lambda law: max(law.superiority.width, law.tie.width), tolerance, memory_limit)
-    signs = _sum_to_one([law.superiority, law.tie, law.inferiority])
+    law = laws.gap_law(s, a, b, lambda law: max(law.superiority().width, law.tie().width), tolerance, memory_limit)
+    signs = _sum_to_one([law.superiority(), law.tie(), law.inferiority()])
     above, level, below = _point(signs)
     share = _split(*signs)
     return BestAction(
@@ -191,36 +185,32 @@ def certified_best(
     )
 
 
-def solution_best(
-    solution: Solution,
+def best_of(
+    laws: Laws,
     state: StateLike,
     actions: Sequence[ActionLike] | None = None,
     *,
-    laws: Laws | None = None,
     tolerance: float = TOLERANCE,
     memory_limit: int = MEMORY_LIMIT,
     num_samples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
 ) -> BestAction:
-    """Which action is best, given a solution: certified for two actions where that is sharp, otherwise simulated.
+    """Which action is best, given a solution's laws: certified for two actions where that is sharp, else simulated.
 
     A certified answer counts as sharp when its intervals are no wider than `tolerance`, or than ``1/√N``, about what N
-    samples would leave. Means are the solution's. `laws` keeps what it has computed for the next question.
+    samples would leave. Means are the solution's. The laws keep what they have computed for the next question.
     """
-    model = solution.model
+    model = laws.model
     s, chosen = _chosen(model, state, actions)
-    if len(chosen) == 2:
-        if laws is None:
-            laws = Laws(model, solution.policy, solution.moments.mean, solution.certificate, solution.horizon)
-        if laws.fits(s, chosen[0], chosen[1], memory_limit):
-            found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, memory_limit=memory_limit)
-            sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
-            if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:
-                return found
+    if len(chosen) == 2 and laws.fits(s, chosen[0], chosen[1], memory_limit):
+        found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, memory_limit=memory_limit)
+        sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
+        if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:
+            return found
     settings: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "confidence": confidence}
-    found = best_action(model, solution.policy, s, chosen, horizon=solution.horizon, **settings)
-    return replace(found, mean=solution.mean[s, chosen].tolist())
+    found = best_action(model, laws.policy, s, chosen, horizon=laws.horizon, **settings)
+    return replace(found, mean=laws.mean[s, chosen].tolist())
 
 
 def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | None) -> tuple[int, list[int]]:

@@ -1,39 +1,24 @@
-"""The gap between two actions: what one would have brought more than the other, under the same luck."""
+"""The gap between two actions of an evaluated model: moments, bounds, and the certified law behind them."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
 
 from jointmdp import bounds, checks
 from jointmdp.arrays import UNIT
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
-
-if TYPE_CHECKING:
-    from jointmdp.law.gap_law import GapLaw
-    from jointmdp.law.solution_laws import Laws
+from jointmdp.law.gap_law import GapLaw
+from jointmdp.law.solution_laws import Laws
+from jointmdp.solution.replications_needed import ReplicationsNeeded, to_estimate, to_select
 
 TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviations, that are asked for by default
 QUANTILE_TOLERANCE = 0.1  # a quantile is as hard to find as the law is flat there
 MEMORY_LIMIT = 2 * 2**30  # bytes that a law may take by default
 NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the independent one counts as gone
-
-
-class ReplicationsNeeded(NamedTuple):
-    """How many simulated pairs are needed when branches share their luck as the model says, and when they do not."""
-
-    paired: float  # a whole number, or infinity
-    unpaired: float
-
-    @property
-    def saved(self) -> float:
-        """How many times fewer replications sharing needs."""
-        return self.unpaired / self.paired
 
 
 @dataclass(frozen=True)
@@ -65,13 +50,23 @@ class Gap:
         )
 
     @property
+    def mean_interval(self) -> Interval:
+        """Certified bounds of the mean."""
+        return Interval(self.mean - self.mean_error, self.mean + self.mean_error)
+
+    @property
+    def variance_interval(self) -> Interval:
+        """Certified bounds of the variance."""
+        return Interval(max(0.0, self.variance - self.variance_error), self.variance + self.variance_error)
+
+    @property
     def std(self) -> float:
         """Standard deviation."""
         return math.sqrt(self.variance)
 
     @property
     def variance_reduction(self) -> float:
-        """How many times smaller shared luck makes the variance; infinite when it certainly removes all of it."""
+        """How many times smaller sharing makes the variance; infinite when it certainly removes all of it."""
         if self.independent_variance <= self.variance_error or self.variance == self.independent_variance == 0:
             return math.nan
         if self.variance <= self.variance_error <= NEGLIGIBLE * self.independent_variance:
@@ -148,12 +143,12 @@ class Gap:
 
     def superiority(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
         """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be."""
-        return self._sign(lambda law: law.superiority, lambda known: _not(known.cdf(0.0)), tolerance, memory_limit, 0.0)
+        return self._sign(GapLaw.superiority, lambda known: _not(known.cdf(0.0)), tolerance, memory_limit, 0.0)
 
     def tie(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
         """P(G = 0)."""
         return self._sign(
-            lambda law: law.tie,
+            GapLaw.tie,
             lambda known: Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower)),
             tolerance,
             memory_limit,
@@ -162,7 +157,7 @@ class Gap:
 
     def inferiority(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
         """P(G < 0)."""
-        return self._sign(lambda law: law.inferiority, lambda known: known.cdf_left(0.0), tolerance, memory_limit, 0.0)
+        return self._sign(GapLaw.inferiority, lambda known: known.cdf_left(0.0), tolerance, memory_limit, 0.0)
 
     def quantile(
         self, q: float, *, tolerance: float = QUANTILE_TOLERANCE, memory_limit: int = MEMORY_LIMIT
@@ -191,10 +186,11 @@ class Gap:
 
         def width(law: GapLaw) -> float:
             tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
-            return max(law.superiority.width, law.tie.width, tails / scale)
+            return max(law.superiority().width, law.tie().width, tails / scale)
 
         laws, where = self.place
-        return laws.gap_law(*where, width, _as_tolerance(tolerance), _as_bytes(memory_limit), "law")
+        found = laws.gap_law(*where, width, _as_tolerance(tolerance), _as_bytes(memory_limit), "law")
+        return replace(found, known_variance=self.variance_interval)
 
     def moment_bounds(
         self, support: tuple[float, float] | None = None, *, order: int | None = None
@@ -260,26 +256,15 @@ class Gap:
 
     def replications(self, half_width: float, confidence: float = 0.95) -> ReplicationsNeeded:
         """Pairs needed for a confidence interval of the mean gap of this half width (normal approximation)."""
-        half_width = checks.as_positive("half_width", half_width)
-        z = NormalDist().inv_cdf((1 + checks.as_fraction("confidence", confidence)) / 2)
-        return self._plan(z / half_width)
+        return to_estimate(self.variance, self.independent_variance, half_width, confidence)
 
     def replications_to_select(self, probability: float = 0.95) -> ReplicationsNeeded:
         """Pairs needed for the better action to have the higher sample mean with this probability.
 
         Normal approximation; infinite when the two means cannot be told apart at all.
         """
-        probability = checks.as_fraction("probability", probability)
-        if probability <= 0.5:
-            raise ModelError(f"probability is {probability:g}; tossing a coin selects correctly with 0.5")
-        if abs(self.mean) <= self.mean_error:
-            return ReplicationsNeeded(math.inf, math.inf)
-        return self._plan(NormalDist().inv_cdf(probability) / self.mean)
-
-    def _plan(self, per_std: float) -> ReplicationsNeeded:
-        roots = (per_std * math.sqrt(variance) for variance in (self.variance, self.independent_variance))
-        counts = [root * root for root in roots]
-        return ReplicationsNeeded(*(max(1, math.ceil(count)) if math.isfinite(count) else count for count in counts))
+        mean = self.mean if abs(self.mean) > self.mean_error else 0.0
+        return to_select(mean, self.variance, self.independent_variance, probability)
 
 
 def _as_tolerance(tolerance: float) -> float:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from jointmdp import checks
 from jointmdp.errors import ModelError, Status
 from jointmdp.files import sealed_archive
+from jointmdp.files.atomic_write import Path, path_name
 from jointmdp.files.library_version import __version__
-from jointmdp.files.sealed_archive import Path
 from jointmdp.model.joint_mdp import JointMDP
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def load(path: Path) -> JointMDP | Solution:
             does not hold a model that makes sense.
     """
     page, arrays = sealed_archive.read(path)
-    source = sealed_archive.named(path)
+    source = path_name(path)
     try:
         kind = page.get("kind")
         if kind not in ("model", "solution"):

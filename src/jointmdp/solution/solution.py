@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -15,16 +14,18 @@ import numpy as np
 from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError, Status
+from jointmdp.files.atomic_write import write_csv
 from jointmdp.law.solution_laws import Laws, Signs
-from jointmdp.model.joint_mdp import ActionLike, JointMDP, StateLike
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
-from jointmdp.moments.stored_moments import Held, StateMoments
+from jointmdp.moments.stored_moments import StateMoments, StoredMoments
+from jointmdp.solution.best_action import BestAction, best_of
 from jointmdp.solution.gap import MEMORY_LIMIT, TOLERANCE, Gap
 
 if TYPE_CHECKING:
     import xarray
 
-    from jointmdp.solution.best_action import BestAction
 
 BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
 # A variance below this fraction of the largest, and below its own certified error, cannot be told from zero.
@@ -45,7 +46,7 @@ class Solution:
 
     model: JointMDP
     policy: Floats  # [S, A]
-    moments: Held = field(repr=False)
+    moments: StoredMoments = field(repr=False)
     certificate: Certificate
     status: Status
     method: str
@@ -223,13 +224,10 @@ class Solution:
         confidence: float = 0.95,
     ) -> BestAction:
         """Which action has the highest return: certified for two actions, by joint simulation for more."""
-        from jointmdp.solution.best_action import solution_best
-
-        return solution_best(
-            self,
+        return best_of(
+            self._laws,
             state,
             actions,
-            laws=self._laws,
             tolerance=tolerance,
             memory_limit=memory_limit,
             num_samples=num_samples,
@@ -293,9 +291,5 @@ class Solution:
         return rows
 
     def to_csv(self, path: str | os.PathLike[str], states: Iterable[StateLike] | None = None) -> None:
-        """Write `table` as a CSV file."""
-        rows = self.table(states)
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else ["state", "action", "other"])
-            writer.writeheader()
-            writer.writerows(rows)
+        """Write `table` as a CSV file, whole or not at all."""
+        write_csv(path, self.table(states), ("state", "action", "other"))

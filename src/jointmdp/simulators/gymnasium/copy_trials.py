@@ -18,7 +18,7 @@ from jointmdp.simulators.noise import Noise
 
 EPISODES, STEPS = 2, 10  # how long a trial is
 
-Draw = Callable[[np.random.Generator, dict[str, Any]], Any]
+DrawAction = Callable[[np.random.Generator, dict[str, Any]], Any]
 """A random action as the environment takes it, from a generator and the last ``info`` (which may hold a mask)."""
 
 
@@ -35,7 +35,7 @@ def same_globals() -> Iterator[None]:
         np.random.set_state(before_numpy)  # noqa: NPY002
 
 
-def explored(env: Env[Any, Any], draw: Draw) -> tuple[Streams, list[bytes]]:
+def explored(env: Env[Any, Any], draw: DrawAction) -> tuple[Streams, list[bytes]]:
     """The streams of an environment after a start and a few random steps, and hashes of what these brought.
 
     It is searched three times: as it is, after the start, which may hand one generator to several parts, and after the
@@ -51,7 +51,7 @@ def explored(env: Env[Any, Any], draw: Draw) -> tuple[Streams, list[bytes]]:
         return streams.joined(discovered(env, watch.used())), seen
 
 
-def fault_of_copies(keeper: CopyKeeper, draw: Draw) -> str | None:
+def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
     """What is wrong with keeping states as copies, or None.
 
     Two copies of one state, and then the state itself, are stepped one after another. If they hold the whole state and
@@ -79,7 +79,7 @@ def fault_of_copies(keeper: CopyKeeper, draw: Draw) -> str | None:
     return None
 
 
-def _go_on_by(keeper: CopyKeeper, at: Arrival, draw: Draw) -> list[bytes]:
+def _go_on_by(keeper: CopyKeeper, at: Arrival, draw: DrawAction) -> list[bytes]:
     """What the next steps from a kept state bring."""
     rng, seen = np.random.default_rng(1), []
     with same_globals():
@@ -91,7 +91,7 @@ def _go_on_by(keeper: CopyKeeper, at: Arrival, draw: Draw) -> list[bytes]:
     return seen
 
 
-def _go_on(env: Env[Any, Any], info: dict[str, Any], streams: Streams, draw: Draw) -> list[bytes]:
+def _go_on(env: Env[Any, Any], info: dict[str, Any], streams: Streams, draw: DrawAction) -> list[bytes]:
     """The same steps on an environment itself."""
     rng, seen = np.random.default_rng(1), []
     for t in range(STEPS):

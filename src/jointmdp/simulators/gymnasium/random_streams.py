@@ -29,7 +29,7 @@ Renewed = tuple[str, Any, Any]  # a stream's name, the source that was, the sour
 Key = tuple[bool, Any]  # an attribute (True, name) or an item (False, index or key)
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """Where a source of randomness is held: a level of the wrapper stack, and the way from there."""
 
     level: int
@@ -81,8 +81,8 @@ class PlainLuck:
 class Streams:
     """The named streams of an environment, each held in one or several places."""
 
-    def __init__(self, places: dict[str, tuple[Place, ...]]) -> None:
-        self.places = {MAIN: (Place(0, ((True, "_np_random"),)),)} | places
+    def __init__(self, places: dict[str, tuple[StreamPlace, ...]]) -> None:
+        self.places = {MAIN: (StreamPlace(0, ((True, "_np_random"),)),)} | places
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,13 +141,13 @@ def named(env: Env[Any, Any], names: Iterable[str]) -> Streams:
     if isinstance(names, str):
         raise ModelError(f"streams must be a list of names, not the text {names!r}")
     stack = levels(env)
-    places: dict[str, tuple[Place, ...]] = {}
+    places: dict[str, tuple[StreamPlace, ...]] = {}
     for name in names:
         if name == MAIN:
             continue
         path = tuple((True, part) for part in str(name).split("."))
         for number in reversed(range(len(stack))):
-            place = Place(number, path)
+            place = StreamPlace(number, path)
             try:
                 source = place.get(stack)
             except AttributeError:
@@ -165,15 +165,15 @@ def named(env: Env[Any, Any], names: Iterable[str]) -> Streams:
     return Streams(places)
 
 
-def discovered(env: Env[Any, Any], spaces: dict[str, Place] | None = None) -> Streams:
+def discovered(env: Env[Any, Any], spaces: dict[str, StreamPlace] | None = None) -> Streams:
     """The streams found in the attributes of all levels and of the objects that they hold."""
     stack = levels(env)
-    by_source: dict[int, list[Place]] = {}
+    by_source: dict[int, list[StreamPlace]] = {}
     for place, source in _search(stack):
         by_source.setdefault(id(source), []).append(place)
-    places: dict[str, tuple[Place, ...]] = {}
+    places: dict[str, tuple[StreamPlace, ...]] = {}
     for group in by_source.values():
-        name = MAIN if group[0] == Place(0, ((True, "_np_random"),)) else str(group[0])
+        name = MAIN if group[0] == StreamPlace(0, ((True, "_np_random"),)) else str(group[0])
         if name in places:
             name = f"{type(stack[group[0].level]).__name__}.{name}"
         places[name] = tuple(group)
@@ -185,16 +185,16 @@ class SpaceWatch:
 
     def __init__(self, env: Env[Any, Any]) -> None:
         self._env = env
-        self._watched: dict[str, tuple[Place, Any]] = {}
+        self._watched: dict[str, tuple[StreamPlace, Any]] = {}
         stack = levels(env)
         for number, attribute, space in spaces_of(env):
             for path in _subspaces(space, ((True, attribute),)):
-                place = Place(number, (*path, (True, "_np_random")))
+                place = StreamPlace(number, (*path, (True, "_np_random")))
                 self._watched.setdefault(str(place), (place, place.get(stack)))
         for name, (place, _) in self._watched.items():
             place.set(stack, Noise("watch")[name])
 
-    def used(self) -> dict[str, Place]:
+    def used(self) -> dict[str, StreamPlace]:
         """The generators that were drawn from since; the others are put back."""
         stack = levels(self._env)
         found = {}
@@ -215,16 +215,16 @@ def _subspaces(space: Any, path: tuple[Key, ...]) -> Iterator[tuple[Key, ...]]:
         yield from _subspaces(part, (*path, (True, "spaces"), (False, key)))
 
 
-def _search(stack: Sequence[Any]) -> Iterator[tuple[Place, Any]]:
+def _search(stack: Sequence[Any]) -> Iterator[tuple[StreamPlace, Any]]:
     """Every source of randomness, nearest first, with its place."""
     seen = {id(level) for level in stack}
-    queue = [Place(number, ()) for number in range(len(stack))]
+    queue = [StreamPlace(number, ()) for number in range(len(stack))]
     for _ in range(DEPTH):
         found, queue = queue, []
         for place in found:
             owner = place.get(stack) if place.path else stack[place.level]
             for key, value in _parts(owner):
-                inner = Place(place.level, (*place.path, key))
+                inner = StreamPlace(place.level, (*place.path, key))
                 if _is_source(str(key[1]), value):
                     if not isinstance(owner, tuple):
                         yield inner, value

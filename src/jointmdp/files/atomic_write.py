@@ -1,0 +1,107 @@
+"""Writing a file whole or not at all: a temporary file beside it, synced, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+from jointmdp.errors import ModelError
+
+Path = str | os.PathLike[str]
+
+
+def write_file(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
+    """Let `fill` write `path`, which holds its old content or the new one at every moment."""
+    target = path_name(path)
+    try:
+        _replace(os.path.realpath(target), fill)
+    except FileNotFoundError:
+        raise ModelError(f"cannot write {target!r}: its directory does not exist") from None
+    except IsADirectoryError:
+        raise ModelError(f"cannot write {target!r}: it is a directory") from None
+    except (OSError, ValueError) as error:  # ValueError: the path holds a null character
+        raise ModelError(f"cannot write {target!r}: {cause(error)}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8."""
+
+    def fill(file: IO[bytes]) -> None:
+        file.write(text.encode())
+
+    write_file(path, fill)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Write rows as CSV; `columns` are named where there may be no rows."""
+    table = io.StringIO()
+    writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, table.getvalue())
+
+
+def _replace(target: str, fill: Callable[[IO[bytes]], None]) -> None:
+    """Let `fill` write a temporary file beside `target`, then rename it; on any error nothing of it is left."""
+    with contextlib.suppress(FileNotFoundError):
+        check_regular(target)
+        if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError("it is write-protected")  # a rename would not ask
+    folder = os.path.dirname(target)
+    temporary = os.path.join(folder, f".jointmdp-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "x+b") as file:
+            # A file that exists keeps its permissions; a new one gets those that the umask grants.
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the rename last through a power cut, where directories can be opened at all."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_regular(path: str) -> None:
+    """Raise for directories, pipes and devices: opening some of them would wait for ever."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError
+    if not stat.S_ISREG(mode):
+        raise OSError("it is not a regular file")
+
+
+def path_name(path: Path) -> str:
+    """The path as a string."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise ModelError(f"path must be a string or a path, not {path!r}") from None
+
+
+def cause(error: Exception) -> str:
+    """What happened, on one line of moderate length."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return re.sub(r"\s+", " ", words)[:120] or type(error).__name__

@@ -1,0 +1,171 @@
+"""The tables of a joint MDP, checked and read-only: what everything else reads of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jointmdp import checks
+from jointmdp.arrays import Bools, Floats, Ints
+from jointmdp.checks import Sharing
+from jointmdp.errors import ModelError
+
+StateLike = int | str
+ActionLike = int | str
+
+
+class ModelTables:
+    """Scenario probabilities and, for each scenario, the outcome of every action; `JointMDP` explains the arguments."""
+
+    probabilities: Floats  # [S, W]
+    rewards: Floats  # [S, W, A]
+    successors: Ints  # [S, W, A]
+    available: Bools  # [S, A]
+
+    def __init__(
+        self,
+        probabilities: ArrayLike,
+        rewards: ArrayLike,
+        successors: ArrayLike,
+        discount: float,
+        sharing: Sharing = "state",
+        *,
+        available: ArrayLike | None = None,
+        state_names: Sequence[Any] | None = None,
+        action_names: Sequence[Any] | None = None,
+    ) -> None:
+        chances = checks.as_floats("probabilities", probabilities, "[S, W]", 2)
+        table = checks.as_floats("rewards", rewards, "[S, W, A]", 3)
+        targets = checks.as_floats("successors", successors, "[S, W, A]", 3)
+        num_states, num_scenarios = chances.shape
+        num_actions = table.shape[2]
+        for word, count in (("state", num_states), ("scenario", num_scenarios), ("action", num_actions)):
+            if count == 0:
+                raise ModelError(f"the model has no {word}s; it needs at least one {word}")
+        shape = (num_states, num_scenarios, num_actions)
+        is_swapped = table.shape[:1] + table.shape[2:] == (num_states, num_scenarios) != table.shape[:2]
+        if is_swapped and targets.shape == table.shape:
+            raise ModelError(
+                f"rewards has shape {table.shape} where probabilities has {chances.shape}; rewards are [S, W, A], "
+                "scenarios before actions: are the last two axes swapped?"
+            )
+        checks.check_shape("rewards", table, shape, "[S, W, A]")
+        exists = checks.as_available(available, num_states, num_actions)
+        missing = np.broadcast_to(~exists[:, None, :], shape)
+        table[missing] = 0.0
+        checks.check_finite("reward", table, "state", "scenario", "action")
+        checks.check_shape("successors", targets, shape, "[S, W, A]")
+        targets[missing] = np.broadcast_to(np.arange(num_states)[:, None, None], shape)[missing]
+
+        self.probabilities = checks.normalised("scenario probabilities", chances, "state", "scenario")
+        self.rewards = table
+        self.successors = checks.as_successors(targets, num_states)
+        self.available = exists
+        self.discount = checks.as_discount(discount)
+        self.sharing: Sharing = checks.as_sharing(sharing)
+        self.state_names = checks.as_names("state", state_names, num_states)
+        self.action_names = checks.as_names("action", action_names, num_actions)
+        for array in (self.probabilities, self.rewards, self.successors, self.available):
+            array.flags.writeable = False
+        if self.sharing == "time":
+            self._check_common_scenarios()
+
+    def _check_common_scenarios(self) -> None:
+        spread = np.abs(self.probabilities - self.probabilities[0])
+        if spread.max() > 1e-12:
+            state, scenario = np.unravel_index(np.argmax(spread), spread.shape)
+            raise ModelError(
+                'sharing="time" needs scenario probabilities that do not depend on the state, but scenario '
+                f"{scenario} has probability {self.probabilities[0, scenario]:.6g} in state 0 and "
+                f"{self.probabilities[state, scenario]:.6g} in state {state}; put all states on one scenario grid "
+                "(jointmdp.from_noise, from_mdp and from_gymnasium do that)"
+            )
+        # One law for all: rows that differ by rounding would be one law to means and another to pairs.
+        self.probabilities = np.broadcast_to(self.probabilities[0], self.probabilities.shape)
+
+    # -- sizes and names ---------------------------------------------------------------------------------------
+
+    @property
+    def num_states(self) -> int:
+        """S."""
+        return self.rewards.shape[0]
+
+    @property
+    def num_scenarios(self) -> int:
+        """W."""
+        return self.rewards.shape[1]
+
+    @property
+    def num_actions(self) -> int:
+        """A."""
+        return self.rewards.shape[2]
+
+    @property
+    def reward_bound(self) -> float:
+        """R_max, the largest ``|R|`` among outcomes that can happen."""
+        return float(np.max(np.abs(self.rewards), where=self.is_possible, initial=0.0))
+
+    @property
+    def is_possible(self) -> Bools:
+        """Which entries of the tables can ever matter, ``[S, W, A]``: available actions in possible scenarios."""
+        return (self.probabilities > 0)[:, :, None] & self.available[:, None, :]
+
+    def state_index(self, state: StateLike) -> int:
+        """The index of a state given by index or name."""
+        return checks.as_index("state", state, self.state_names, self.num_states)
+
+    def action_index(self, action: ActionLike, state: int | None = None) -> int:
+        """The index of an action given by index or name; with a state, it must be available there."""
+        index = checks.as_index("action", action, self.action_names, self.num_actions)
+        if state is not None and not self.available[state, index]:
+            raise ModelError(f"{self.action_label(index)} is not available in {self.state_label(state)}")
+        return index
+
+    def state_label(self, state: int) -> str:
+        """The state in words."""
+        return f"state {state}" if self.state_names is None else self.state_names[state]
+
+    def action_label(self, action: int) -> str:
+        """The action in words."""
+        return f"action {action}" if self.action_names is None else self.action_names[action]
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({_counted(self.num_states, 'state')}, {_counted(self.num_scenarios, 'scenario')}, "
+            f"{_counted(self.num_actions, 'action')}, "
+            f'discount {self.discount:g}, sharing="{self.sharing}")'
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ModelTables):
+            return NotImplemented
+        mine, theirs = self._parts(), other._parts()
+        return all(np.array_equal(mine[key], theirs[key]) for key in mine)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "probabilities": self.probabilities,
+            "rewards": self.rewards,
+            "successors": self.successors,
+            "discount": self.discount,
+            "sharing": self.sharing,
+            "available": self.available,
+            "state_names": self.state_names,
+            "action_names": self.action_names,
+        }
+
+    def query_indices(self, state: StateLike, actions: Sequence[ActionLike]) -> tuple[int, tuple[int, ...]]:
+        """The indices of a state and of the actions asked about there."""
+        s = self.state_index(state)
+        if isinstance(actions, str) or not isinstance(actions, Sequence | np.ndarray) or len(actions) == 0:
+            raise ModelError(f"actions must be a sequence of at least one action, not {actions!r}")
+        return s, tuple(self.action_index(action, s) for action in actions)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

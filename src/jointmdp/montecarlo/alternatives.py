@@ -1,0 +1,223 @@
+"""What is simulated side by side: first actions, whole policies, or decisions, each ready to be sampled.
+
+Tables and JAX simulators run in the compiled engine, thousands of replications at once; all others run in the query
+engine, one query at a time; a function ``run(decision, seed)`` is simply called. A `Sampler` hides which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp import checks
+from jointmdp.checks import Sharing
+from jointmdp.errors import ModelError
+from jointmdp.model.episodes import start_law
+from jointmdp.montecarlo.query_engine import QuerySampler
+from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
+from jointmdp.simulators.agents import as_agent
+from jointmdp.simulators.any_simulator import as_simulator
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.run_functions import RunSimulator, as_named, is_run_function
+from jointmdp.simulators.simulator import Action, Simulator, Snapshot
+from jointmdp.simulators.table_simulator import TableSimulator
+
+SCATTER = 2654435761  # odd, so that multiples of it modulo 2³² do not repeat; neighbours end up far apart
+MAX_SEED = 2**63 - 1
+
+
+class Alternatives(NamedTuple):
+    """What is compared, ready to be sampled."""
+
+    sampler: Sampler
+    labels: tuple[str, ...]
+    title: str
+    """What is compared, in words."""
+    sharing: Sharing
+    can_share: tuple[Sharing, ...]
+    """Which kinds of sharing can be simulated."""
+    return_bound: float | None
+    """Largest absolute return, where it is known."""
+    spread: float | None = None
+    """How far apart two rewards can be, where it is known."""
+    actions: tuple[Action, ...] = ()
+    """First actions, where these are compared."""
+    remark: str = ""
+    """What a user may want to know about how it is sampled."""
+
+
+class SimulationSettings(NamedTuple):
+    """How returns are simulated; what is None is as the simulator says itself."""
+
+    seed: int = 0
+    sharing: Sharing | None = None
+    discount: float | None = None
+    horizon: int | None = None
+    until_merged: bool = False
+    """Stop a replication when all its branches are one: its gaps are final, its returns are not."""
+
+    def checked(self) -> SimulationSettings:
+        """The same, after a look at every number."""
+        return SimulationSettings(
+            checks.as_count("seed", self.seed, 0, MAX_SEED),
+            None if self.sharing is None else checks.as_sharing(self.sharing),
+            None if self.discount is None else checks.as_discount(self.discount),
+            None if self.horizon is None else checks.as_count("horizon", self.horizon),
+            self.until_merged,
+        )
+
+
+def first_actions(
+    source: Any,
+    policy: Any,
+    state: Snapshot | None,
+    actions: Sequence[Action] | None,
+    settings: SimulationSettings = SimulationSettings(),  # noqa: B008 - a value that never changes
+) -> Alternatives:
+    """First actions (by default all) in a state, after which `policy` is followed.
+
+    Without a state each replication begins in a starting state of its own, which all alternatives share.
+    """
+    simulator = _opened(source)
+    place = None if state is None else simulator.snapshot(state)
+    if policy is None:
+        raise ModelError("which policy is followed after the first action? give it, or policies={…} to compare")
+    if actions is None:
+        actions = simulator.available(simulator.reset() if place is None else place)
+    if isinstance(actions, str) or not isinstance(actions, Sequence | np.ndarray) or len(actions) < 1:
+        raise ModelError(f"actions must be a sequence of at least one action, not {actions!r}")
+    first = tuple(simulator.action_index(action, place) for action in actions)
+    labels = tuple(map(simulator.action_label, first))
+    title = f"first actions in {simulator.name}"
+    return _simulated(simulator, [policy], (0,) * len(first), first, place, settings)._replace(
+        labels=labels, title=title, actions=first
+    )
+
+
+def whole_policies(
+    source: Any,
+    policies: Mapping[str, Any] | Sequence[Any],
+    state: Snapshot | None,
+    settings: SimulationSettings = SimulationSettings(),  # noqa: B008 - a value that never changes
+) -> Alternatives:
+    """Policies that are followed from the start."""
+    simulator = _opened(source)
+    place = None if state is None else simulator.snapshot(state)
+    named = as_named("policies", policies)
+    distinct: list[Any] = []  # one policy under two names is one policy: its branches can become one
+    for policy in named.values():
+        if not any(policy is other for other in distinct):
+            distinct.append(policy)
+    kinds = tuple(next(i for i, other in enumerate(distinct) if other is policy) for policy in named.values())
+    found = _simulated(simulator, distinct, kinds, None, place, settings)
+    return found._replace(labels=tuple(named), title=f"policies in {simulator.name}")
+
+
+def decisions_of(
+    run: Any, decisions: Mapping[str, Any] | Sequence[Any], seed: int = 0, sharing: Sharing | None = None
+) -> Alternatives:
+    """Decisions of a function ``run(decision, seed)``."""
+    simulator = RunSimulator(run, decisions)
+    chosen: Sharing = "time" if sharing is None else checks.as_sharing(sharing)
+    if chosen == "state":
+        raise ModelError('a function run(decision, seed) shows no states: its noise is shared in "time", or "none"')
+    sampler = RunSampler(simulator, checks.as_count("seed", seed, 0, MAX_SEED))
+    assert simulator.action_names is not None
+    return Alternatives(
+        sampler, simulator.action_names, f"decisions in {simulator.name}", chosen, ("time", "none"), None
+    )
+
+
+def _opened(source: Any) -> Simulator:
+    if is_run_function(source) and not isinstance(source, Simulator):
+        raise ModelError("a function run(decision, seed) needs the decisions to try: decisions=[…]")
+    return as_simulator(source)
+
+
+def _simulated(
+    simulator: Simulator,
+    policies: Sequence[Any],
+    kinds: tuple[int, ...],
+    first: tuple[Action, ...] | None,
+    state: Snapshot | None,
+    settings: SimulationSettings,
+) -> Alternatives:
+    """Branches that follow ``policies[kinds[j]]``, in the quickest engine that can simulate them."""
+    how = settings.checked()
+    discount = simulator.discount if how.discount is None else how.discount
+    bounds = simulator.reward_bounds
+    return_bound = None if bounds is None or discount >= 1 else max(map(abs, bounds)) / (1 - discount)
+    # Whatever the engine, a policy that makes no sense is told now.
+    agents = [as_agent(policy, simulator) for policy in policies]
+    dynamics, remark = _dynamics(simulator, policies, kinds, first, state, discount, how.horizon)
+    if dynamics is None:
+        of_branches = tuple(agents[kind] for kind in kinds)
+        sampler: Sampler = QuerySampler(
+            simulator, of_branches, first, state, how.seed, discount, how.horizon, how.until_merged
+        )
+    else:
+        from jointmdp.montecarlo.branch_engine import BlockSampler
+
+        sampler = BlockSampler(simulator.name, dynamics, how.seed, how.horizon, return_bound, how.until_merged)
+    sharing = simulator.sharing if how.sharing is None else how.sharing
+    spread = None if bounds is None else bounds.width
+    return Alternatives(sampler, (), "", sharing, ("state", "time", "none"), return_bound, spread, remark=remark)
+
+
+def _dynamics(
+    simulator: Simulator,
+    policies: Sequence[Any],
+    kinds: tuple[int, ...],
+    first: tuple[Action, ...] | None,
+    state: Snapshot | None,
+    discount: float,
+    horizon: int | None,
+) -> tuple[Any, str]:
+    """What the compiled engine can simulate, or None and why it cannot; both take JAX along, so they wait for it."""
+    if isinstance(simulator, TableSimulator):
+        from jointmdp.montecarlo.table_dynamics import as_table_policy, check_ends, table_dynamics
+
+        model = simulator.model if discount == simulator.model.discount else simulator.model.with_discount(discount)
+        tables = [as_table_policy(model, policy) for policy in policies]
+        known = [table for table in tables if table is not None]
+        if len(known) < len(tables):
+            return None, "One replication at a time: the policy is not a table of all states."
+        start = simulator.start_law if state is None else start_law(model, state)
+        if discount >= 1 and horizon is None:
+            check_ends(model, known, start, first)
+        return table_dynamics(model, known, kinds, first, start), ""
+    from jointmdp.montecarlo.jax_dynamics import jax_dynamics
+    from jointmdp.simulators.jax_policies import UntraceableError
+    from jointmdp.simulators.jax_simulator import JaxSimulator
+
+    if not isinstance(simulator, JaxSimulator):
+        return None, ""
+    try:
+        return jax_dynamics(simulator, policies, kinds, first, state, discount), ""
+    except UntraceableError as error:
+        return None, f"One replication at a time: {error}."
+
+
+@dataclass(frozen=True)
+class RunSampler:
+    """The sampler of a function ``run(decision, seed)``: one seed for all decisions, or one for each."""
+
+    simulator: RunSimulator
+    seed: int
+
+    def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
+        m = len(self.simulator.decisions)
+        base = Noise("run", self.seed).seed
+        returns = np.empty((count, m))
+        for row, i in enumerate(range(first, first + count)):
+            for j in range(m):
+                place = i if sharing == "time" else i * m + j
+                returns[row, j] = self.simulator.outcome(j, (base + place * SCATTER) % 2**32)
+        none = np.zeros(count, dtype=np.int64)
+        # What the function itself has rounded is not known: as much as a sum of so many terms.
+        rounding = ROUNDING_UNITS * 2.0**-52 * (np.abs(returns) + np.abs(returns[:, :1]))
+        leaders = np.broadcast_to(np.arange(m), returns.shape)
+        return Replications(returns, returns - returns[:, :1], rounding, none, none, leaders, none.astype(np.float64))

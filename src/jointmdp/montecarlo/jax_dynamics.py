@@ -1,0 +1,168 @@
+"""A JAX environment and the policies of its branches, as the compiled engine simulates them.
+
+The environment computes in the precision that JAX is set to; returns are added up in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jointmdp.arrays import float64
+from jointmdp.errors import ModelError
+from jointmdp.montecarlo.branch_engine import States
+from jointmdp.simulators import pytrees
+from jointmdp.simulators.agents import as_agent
+from jointmdp.simulators.jax_policies import NO_ACTION, Chooser, as_chooser
+from jointmdp.simulators.jax_simulator import JaxSimulator, JaxState
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Action
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["discount", "kinds", "data", "place", "first"],
+    meta_fields=["simulator", "choosers", "columns", "action_type", "is_wide"],
+)
+@dataclass(frozen=True)
+class JaxDynamics:
+    """A JAX simulator and the policies of its branches."""
+
+    discount: Array
+    kinds: Array  # [m]
+    data: tuple[Any, ...]  # of each policy: its array, where it is one
+    place: JaxState | None  # where all begin; None: in starting states of their own
+    first: Any  # [m, …] first actions; None: the policies choose them too
+    simulator: JaxSimulator
+    choosers: tuple[Chooser, ...]
+    columns: tuple[tuple[int, ...], ...]  # which branches follow each policy
+    action_type: tuple[tuple[int, ...], Any]  # shape and type of one action
+    is_wide: bool  # whether the user's JAX computes in float64
+
+    def begin(self, key: Array, count: int) -> tuple[States, Any, Array]:
+        """All branches of a replication in one state."""
+        shape = (count, self.kinds.shape[0])
+        start_key, policy_key = jax.random.split(key)
+        with jax.enable_x64(self.is_wide):
+            if self.place is None:
+                one = jax.vmap(self.simulator.reset_one)(jax.random.split(start_key, count))
+            else:
+                one = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), self.place)
+            both = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (*shape, *leaf.shape[1:])), one)
+        if self.first is None:
+            action = self.choose(both.state, policy_key, jnp.broadcast_to(jnp.arange(shape[1]), shape))
+        else:
+            action = jnp.broadcast_to(self.first, (count, *self.first.shape))
+        return both.state, action, both.is_over
+
+    def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Array:
+        """A key for each branch ``[N, m]``; for each sample ``[N]`` where all its branches share it."""
+        if owner is None:
+            return jax.random.split(key, shape[0])
+        return _of_leaders(jax.random.split(key, shape), owner)
+
+    def step(self, state: States, action: Any, noise: Array) -> tuple[Array, States, Array]:
+        """The environment's own step, mapped over samples and branches."""
+        keyed = None if noise.ndim == 1 else 0
+        is_known = jnp.ones(action.shape[:2], dtype=bool)
+        if self.simulator.action_names is not None:
+            is_known = action != NO_ACTION
+            action = jnp.maximum(action, 0)
+        with jax.enable_x64(self.is_wide):
+            mapped = jax.vmap(jax.vmap(self.simulator.step_one, (keyed, 0, 0)))
+            reward, after, ended = mapped(noise, state, action)
+        return jnp.where(is_known, reward.astype(jnp.float64), jnp.nan), after, ended | ~is_known
+
+    def choose(self, state: States, key: Array, leader: Array) -> Any:
+        """Each branch's policy on what it observes; the draws are those of its leader."""
+        uniform = jax.random.uniform(key, leader.shape, dtype=jnp.float64)
+        own = jnp.take_along_axis(uniform, leader, axis=1)
+        # Another key than the uniforms': a key is consumed once.
+        keys = _of_leaders(jax.random.split(jax.random.fold_in(key, 1), leader.shape), leader)
+        parts = []
+        for chooser, data, columns in zip(self.choosers, self.data, self.columns, strict=True):
+            of = np.asarray(columns)
+            given = jax.tree.map(lambda leaf, of=of: leaf[:, of], (state, keys, own))
+            parts.append(jax.vmap(jax.vmap(partial(self._choice, chooser, data)))(*given))
+        order = np.argsort(np.concatenate(self.columns))
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)[:, order]
+
+    def _choice(self, chooser: Chooser, data: Any, state: Any, key: Array, uniform: Array) -> Array:
+        # Only what the user wrote runs in the user's precision; draws by inversion are in float64.
+        with jax.enable_x64(self.is_wide):
+            seen = self.simulator.observe_one(state)
+            said = chooser.ask(seen, key)
+        found = jnp.asarray(chooser.decide(data, seen, said, uniform))
+        shape, dtype = self.action_type
+        if found.shape != shape:
+            raise ModelError(
+                f"the policy's actions in {self.simulator.name} have shape {found.shape}, the first actions {shape}"
+            )
+        return found.astype(dtype)
+
+
+def _of_leaders(keys: Array, leader: Array) -> Array:
+    """Each branch's leader's key, ``[N, m]``."""
+    data = jnp.take_along_axis(jax.random.key_data(keys), leader[:, :, None], axis=1)
+    return jax.random.wrap_key_data(data)
+
+
+def jax_dynamics(
+    simulator: JaxSimulator,
+    policies: Sequence[Any],
+    kinds: Sequence[int],
+    actions: Sequence[Action] | None,
+    state: Any,
+    discount: float,
+) -> JaxDynamics:
+    """Branches that follow ``policies[kinds[j]]``; an `UntraceableError` says why JAX cannot follow a policy."""
+    is_wide = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+    made = [as_chooser(policy, simulator) for policy in policies]
+    first = None if actions is None else jnp.asarray(simulator.as_actions(actions))
+    like = _action_like(simulator, first)
+    simulator.types(like)
+    place = None if state is None else _typed(simulator, simulator.at(state))
+    _check_policies(simulator, policies, place)
+    with float64():
+        return JaxDynamics(
+            jnp.asarray(discount, dtype=jnp.float64),
+            jnp.asarray(kinds, dtype=jnp.int32),
+            tuple(None if data is None else jnp.asarray(data) for _, data in made),
+            place,
+            first,
+            simulator,
+            tuple(chooser for chooser, _ in made),
+            tuple(tuple(j for j, kind in enumerate(kinds) if kind == i) for i in range(len(policies))),
+            (tuple(like.shape), like.dtype),
+            is_wide,
+        )
+
+
+def _typed(simulator: JaxSimulator, place: JaxState) -> JaxState:
+    """A snapshot that may be older than the first action, which the types of states depend on."""
+    return place._replace(state=pytrees.on_host(simulator._typed(place.state)))
+
+
+def _action_like(simulator: JaxSimulator, first: Any) -> Any:
+    if first is not None:
+        return first[0]
+    if simulator.action_names is not None:
+        return jnp.int32(0)
+    if simulator._random is None:
+        raise ModelError(f"the actions of {simulator.name} are not numbered; give random_action, or first actions")
+    return jax.eval_shape(simulator._random, jax.random.key(0))
+
+
+def _check_policies(simulator: JaxSimulator, policies: Sequence[Any], place: JaxState | None) -> None:
+    """Mistakes that show in the first state are told by name, before they are NaNs among thousands."""
+    first = simulator.reset() if place is None else place
+    for policy in policies:
+        if callable(policy) and as_chooser(policy, simulator)[0].form != "keyed":
+            as_agent(policy, simulator)(first, Noise("check"))

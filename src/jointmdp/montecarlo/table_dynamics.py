@@ -1,0 +1,114 @@
+"""A joint MDP and the policies of its branches, as the compiled engine simulates them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jointmdp.arrays import Floats, float64, on_device
+from jointmdp.errors import ModelError
+from jointmdp.model.episodes import terminal_states
+from jointmdp.model.inversion import drawn_rows, interval_ends
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import as_policy, uniform_policy
+from jointmdp.model.policy_chain import endless_state
+
+
+class TableDynamics(NamedTuple):
+    """All by inversion: one uniform for the scenario of a step, one for each action."""
+
+    scenario_ends: Array  # [S, W]
+    action_ends: Array  # [P·S, A] of policy k in state s at k·S + s
+    start_ends: Array  # [1, S]
+    kinds: Array  # [m]
+    first: Array | None  # [m] first actions; None: the policies choose them too
+    rewards: Array  # [S, W, A]
+    successors: Array  # [S, W, A]
+    is_terminal: Array  # [S] where nothing more is paid
+    discount: Array
+
+    def begin(self, key: Array, count: int) -> tuple[Array, Array, Array]:
+        """All branches of a replication in one starting state."""
+        shape = (count, self.kinds.shape[0])
+        start_key, policy_key = jax.random.split(key)
+        uniform = jax.random.uniform(start_key, (count, 1), dtype=jnp.float64)
+        state = jnp.broadcast_to(drawn_rows(self.start_ends, jnp.zeros((count, 1), dtype=jnp.int32), uniform), shape)
+        everyone = jnp.broadcast_to(jnp.arange(shape[1]), shape)
+        action = self.choose(state, policy_key, everyone) if self.first is None else jnp.broadcast_to(self.first, shape)
+        return state, action, self.is_terminal[state]
+
+    def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Array:
+        """One uniform for each branch."""
+        uniform = jax.random.uniform(key, shape, dtype=jnp.float64)
+        if owner is None:
+            return jnp.broadcast_to(uniform[:, :1], shape)
+        return jnp.take_along_axis(uniform, owner, axis=1)
+
+    def step(self, state: Array, action: Array, noise: Array) -> tuple[Array, Array, Array]:
+        """The scenario, and its outcome for each branch's action."""
+        scenario = drawn_rows(self.scenario_ends, state, noise)
+        successor = self.successors[state, scenario, action]
+        return self.rewards[state, scenario, action], successor, self.is_terminal[successor]
+
+    def choose(self, state: Array, key: Array, leader: Array) -> Array:
+        """Actions of the branches' policies."""
+        uniform = jax.random.uniform(key, state.shape, dtype=jnp.float64)
+        rows = state + self.kinds * self.rewards.shape[0]
+        return drawn_rows(self.action_ends, rows, jnp.take_along_axis(uniform, leader, axis=1))
+
+
+def table_dynamics(
+    model: JointMDP, policies: Sequence[Floats], kinds: Sequence[int], first: Sequence[int] | None, start: Floats
+) -> TableDynamics:
+    """Branches that follow ``policies[kinds[j]]``, ``[S, A]`` each, from a law ``[S]`` of starting states."""
+    if first is not None:
+        states = np.flatnonzero(start)
+        for i, j in np.argwhere(~model.available[states][:, list(first)]):
+            model.action_index(first[j], int(states[i]))  # raises, and says where it is not available
+
+    def ints(values: Any) -> Array:
+        return on_device(np.asarray(values, dtype=np.int32))
+
+    with float64():
+        return TableDynamics(
+            on_device(interval_ends(model.probabilities)),
+            on_device(interval_ends(np.concatenate(policies))),
+            on_device(interval_ends(start[None, :])),
+            ints(kinds),
+            None if first is None else ints(first),
+            on_device(model.rewards),
+            ints(model.successors),
+            on_device(terminal_states(model)),
+            on_device(model.discount),
+        )
+
+
+def as_table_policy(model: JointMDP, policy: Any) -> Floats | None:
+    """A policy that is a table, as ``[S, A]`` probabilities; None for a function or an object, asked state by state."""
+    if isinstance(policy, str) and policy == "uniform" and policy not in (model.action_names or ()):
+        return uniform_policy(model)
+    if isinstance(policy, str | int | np.integer):
+        action = model.action_index(policy if isinstance(policy, str) else int(policy))
+        return np.eye(model.num_actions)[[action] * model.num_states] if model.available[:, action].all() else None
+    is_asked = callable(policy) or callable(getattr(policy, "predict", None))
+    return None if is_asked else as_policy(model, policy)
+
+
+def check_ends(model: JointMDP, policies: Sequence[Floats], start: Floats, first: Sequence[int] | None) -> None:
+    """Raise unless episodes of an undiscounted model surely end from everywhere that they can come to."""
+    states = np.flatnonzero(start)
+    if first is not None:
+        possible = model.probabilities[states] > 0  # [n, W]
+        states = model.successors[states][possible][:, list(first)].ravel()
+    for policy in policies:
+        state = endless_state(model, policy, states)
+        if state is not None:
+            raise ModelError(
+                f"discount is 1, and an episode that comes to {model.state_label(state)} never ends; simulating an "
+                "endless future needs a discount below 1, or a horizon"
+            )

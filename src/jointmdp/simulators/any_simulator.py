@@ -1,0 +1,66 @@
+"""A simulator from what people have: a simulator, a joint MDP, an environment, or the name of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jointmdp.errors import ModelError
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.simulators.simulator import Simulator
+from jointmdp.simulators.table_simulator import TableSimulator
+
+
+def as_simulator(source: Any) -> Simulator:
+    """A simulator, a `JointMDP`, a Gymnasium environment, or a name: ``gymnasium:FrozenLake-v1,map_name=8x8``."""
+    if isinstance(source, Simulator):
+        return source
+    if isinstance(source, JointMDP):
+        return TableSimulator(source)
+    if isinstance(source, str) and source.partition(":")[0] in ("gymnasium", "gymnax"):
+        return named_simulator(source)
+    if (
+        not isinstance(source, str)
+        and callable(getattr(source, "step", None))
+        and callable(getattr(source, "reset", None))
+    ):
+        from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
+
+        return GymnasiumSimulator(source)
+    if isinstance(source, tuple) and source and isinstance(source[0], JointMDP):
+        raise ModelError("this is a model with its policy; give the model, and the policy after it")
+    hint = f"; built-in models by name: jointmdp.as_simulator({source!r})" if isinstance(source, str) else ""
+    raise ModelError(
+        f"{source!r} is no simulator; give a Simulator, a JointMDP, a Gymnasium environment, or a name such as "
+        f"gymnasium:FrozenLake-v1{hint}"
+    )
+
+
+def named_simulator(text: str) -> Simulator:
+    """The environment of a name ``gymnasium:ID,setting=value`` or ``gymnax:ID``."""
+    kind, _, rest = text.partition(":")
+    name, *parts = rest.split(",")
+    settings = {}
+    for part in parts:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise ModelError(f"{part!r} in {text!r} is not a setting; write {kind}:{name},setting=value")
+        settings[key] = _guessed(value)
+    if kind == "gymnax":
+        from jointmdp.simulators.gymnax_adapter import gymnax_simulator
+
+        return gymnax_simulator(name, **settings)
+    from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
+
+    return GymnasiumSimulator(name, settings=settings)
+
+
+def _guessed(text: str) -> Any:
+    """A setting of an environment that declares no types: a truth value, a number, or a text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

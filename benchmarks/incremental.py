@@ -1,14 +1,14 @@
 """Learning from samples: coordinate updates per second, beside plain Python loops and Numba loops.
 
 All work on the same model with the same schedule and averaging. An update is one entry of M that moves in a step;
-doubts are carried along and never counted. The library runs 8 replicas; their updates all count, as their mean is the
-answer.
+bias bounds are carried along and never counted. The library runs 8 replicas; their updates all count, as their mean is
+the answer.
 
 - Sweeps update every mean and every pair once from one field of outcomes. The loops beside them do the same.
 - Lists name two coordinates at random, draw for both, and update their two means and four pairs; an entry that a step
-  names several times moves once, with the mean of its targets. "Lists" loops do the same with the same doubts, replicas
-  and batches (`tests/test_incremental.py` feeds both the same numbers). "One" loops choose one pair at a time and move
-  that alone, the paper's recursion as it is written: no means, no replicas; with doubts or without.
+  names several times moves once, with the mean of its targets. "Lists" loops do the same with the same bias bounds,
+  replicas and batches (`tests/test_incremental.py` feeds both the same numbers). "One" loops choose one pair at a time
+  and move that alone, the paper's recursion as it is written: no means, no replicas; with bias bounds or without.
 
 The last lines learn from a simulator whose steps take half a millisecond, in this process and by two workers.
 
@@ -33,7 +33,7 @@ Tables = tuple[Any, ...]
 
 
 def sweep(
-    tables: Tables, luck: Any, choice: Any, m: Any, M: Any, out: Any, average: Any, alpha: float, w: float
+    tables: Tables, scenario: Any, choice: Any, m: Any, M: Any, out: Any, average: Any, alpha: float, w: float
 ) -> None:
     """One sweep of the recursion, coordinate by coordinate; plain Python, which Numba compiles as it stands."""
     ends, cut, rewards, successors, states, discount = tables
@@ -41,7 +41,7 @@ def sweep(
     r, to = np.empty(X), np.empty(X, np.int64)
     for x in range(X):
         s, k, b = states[x], 0, 0
-        while k < W - 1 and luck[s] >= ends[s, k]:
+        while k < W - 1 and scenario[s] >= ends[s, k]:
             k += 1
         t = successors[x, k]
         while b < A - 1 and choice[x] >= cut[t, b]:
@@ -62,14 +62,14 @@ def sweep(
 def sweeps(tables: Tables, m: Any, M: Any, out: Any, average: Any, count: int, rng: Any) -> Any:
     """Some sweeps with the library's schedule at γ = 0.99."""
     for n in range(1, count + 1):
-        luck, choice = rng.random(tables[0].shape[0]), rng.random(len(m))
-        sweep(tables, luck, choice, m, M, out, average, (1000 / (1000 + n)) ** 0.65, 3 / (n + 2))
+        scenario, choice = rng.random(tables[0].shape[0]), rng.random(len(m))
+        sweep(tables, scenario, choice, m, M, out, average, (1000 / (1000 + n)) ** 0.65, 3 / (n + 2))
         M, out = out, M
     return M
 
 
 def singles(
-    tables: Tables, m: Any, M: Any, average: Any, doubts: Any, visits: Any, is_doubted: bool, count: int, rng: Any
+    tables: Tables, m: Any, M: Any, average: Any, biases: Any, visits: Any, has_bias: bool, count: int, rng: Any
 ) -> Any:
     """Some updates of one pair at a time, each with draws of its own: the paper's recursion as it is written."""
     ends, cut, rewards, successors, states, discount = tables
@@ -99,15 +99,15 @@ def singles(
         alpha, share = (1000 / (1000 + n)) ** 0.65, 3 / (n + 2)
         M[x, y] += alpha * (target - M[x, y])
         average[x, y] += share * (M[x, y] - average[x, y])
-        if is_doubted:
-            target = discount * (abs(r) + abs(q)) * 1000 + discount * discount * doubts[to, fro, 0]
-            doubts[x, y, 0] += alpha * (target - doubts[x, y, 0])
-            doubts[x, y, 1] += share * (doubts[x, y, 0] - doubts[x, y, 1])
+        if has_bias:
+            target = discount * (abs(r) + abs(q)) * 1000 + discount * discount * biases[to, fro, 0]
+            biases[x, y, 0] += alpha * (target - biases[x, y, 0])
+            biases[x, y, 1] += share * (biases[x, y, 0] - biases[x, y, 1])
     return M
 
 
 def nudge(row: Any, total: Any, n: int) -> None:
-    """The n-th update of value, average, doubt and its average, with the mean of the targets in `total`."""
+    """The n-th update of value, average, bias bound and its average, with the mean of the targets in `total`."""
     alpha, share = (1000 / (1000 + n)) ** 0.65, 3 / (n + 2)
     for i in range(2):
         row[2 * i] += alpha * (total[i] / total[2] - row[2 * i])
@@ -127,14 +127,14 @@ def listed(tables: Tables, means: Any, pairs: Any, visits: tuple[Any, Any], batc
             m, M = means[replica], pairs[replica]
             for x in lists:
                 x[0], x[1] = int(rng.random() * X), int(rng.random() * X)
-                luck, other, choice, another = rng.random(), rng.random(), rng.random(), rng.random()
+                scenario, other, choice, another = rng.random(), rng.random(), rng.random(), rng.random()
                 for p in range(2):
                     if p == 1 and states[x[1]] != states[x[0]]:
-                        luck = other
+                        scenario = other
                     if p == 1 and x[1] != x[0]:
                         choice = another
                     k, b = 0, 0
-                    while k < W - 1 and luck >= ends[states[x[p]], k]:
+                    while k < W - 1 and scenario >= ends[states[x[p]], k]:
                         k += 1
                     t = successors[x[p], k]
                     while b < A - 1 and choice >= cut[t, b]:
@@ -217,7 +217,7 @@ def blank(X: int) -> tuple[Any, ...]:
 
 def plain_one(tables: Tables) -> float:
     start = time.perf_counter()
-    singles(tables, *blank(len(tables[4])), is_doubted=False, count=10_000, rng=np.random.default_rng(0))
+    singles(tables, *blank(len(tables[4])), has_bias=False, count=10_000, rng=np.random.default_rng(0))
     return 10_000 / (time.perf_counter() - start)
 
 
@@ -234,14 +234,18 @@ def measure_lists(name: str, model: jm.JointMDP, policy: np.ndarray, batch: int)
     if loops is not None:
         one, many = loops[1:]
         runs["numba"] = lambda: many(tables, *rows, batch, steps, np.random.default_rng(0))
-        runs["doubted"] = lambda: one(tables, *blank(X), True, ones, np.random.default_rng(0))
+        runs["with bounds"] = lambda: one(tables, *blank(X), True, ones, np.random.default_rng(0))
         runs["bare"] = lambda: one(tables, *blank(X), False, ones, np.random.default_rng(0))
     found = medians(5, **runs)
     updates = learner.updates(learner.advance(state, steps))
     ours = updates / found["ours"]
     if loops is not None:
         # As many lists of the same law: the same number of updates, up to chance.
-        others |= {"numba": updates / found["numba"], "doubted": ones / found["doubted"], "bare": ones / found["bare"]}
+        others |= {
+            "numba": updates / found["numba"],
+            "with bounds": ones / found["with bounds"],
+            "bare": ones / found["bare"],
+        }
     print(f"{name:<20}{X:>5}{batch:>7}{ours / 1e6:>9,.1f}" + _beside(ours, others), flush=True)
 
 
@@ -289,7 +293,7 @@ def main() -> None:
     print(f"{'sweeps':<20}{head}{'Python':>9}{'':>10}{'Py., one':>9}{'':>10}" + ("    Numba" if has_numba else ""))
     for name, make in MODELS.items():
         measure_sweeps(name, *make())
-    words = f"{'Numba':>9}{'':>10}{'one + d.':>9}{'':>10}{'one':>9}" if has_numba else ""
+    words = f"{'Numba':>9}{'':>10}{'one + b.':>9}{'':>10}{'one':>9}" if has_numba else ""
     print(f"{'lists':<20}{head}{'Py., one':>9}{'':>10}{words}")
     for name, make in MODELS.items():
         for batch in (32, 1024):

@@ -1,4 +1,4 @@
-"""The certified solve: time, memory and error on the large gridworld, and what acceleration brings."""
+"""The certified solve: time, memory and error on the large gridworld, and what acceleration saves."""
 
 import resource
 import subprocess

@@ -14,6 +14,7 @@ import jointmdp as jm
 from benchmarks.timing import medians
 from jointmdp.arrays import float64
 from jointmdp.bellman import second_moments
+from jointmdp.bellman.second_moments import PairProblem
 from jointmdp.moments import pair_solver, transition_kernels
 from jointmdp.moments.single_branch import solve_single_branch
 
@@ -38,17 +39,14 @@ def main() -> None:
 def measure(model: jm.JointMDP, policy: np.ndarray, name: str, with_scipy: bool) -> None:
     with float64():
         branch = solve_single_branch(model, policy)
-        tables, kernel = (
-            transition_kernels.tables(model, policy, branch.shift),
-            transition_kernels.pair_kernel(model, policy),
-        )
+        tables = transition_kernels.tables(model, policy, branch.shift)
+        kernel = transition_kernels.pair_kernel(model, policy)
         v = second_moments.state_mean(tables, jnp.asarray(branch.mean))
         added = second_moments.source(tables, kernel, v, jnp.asarray(branch.variance))
+        problem = PairProblem(kernel, added, tables.discount)
         C = jnp.asarray(np.random.default_rng(0).normal(size=(model.num_states,) * 2))
         host = np.asarray(C).copy()
-        found = medians(
-            9, ours=lambda: pair_solver.sweeps(kernel, added, tables.discount, C, pair_solver.CHUNK), copy=host.copy
-        )
+        found = medians(9, ours=lambda: pair_solver.sweeps(problem, C, pair_solver.CHUNK), copy=host.copy)
     found["ours"] /= pair_solver.CHUNK
     line = f"{name:<22}{found['ours'] * 1e3:>8.1f}ms"
     if with_scipy:

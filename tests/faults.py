@@ -371,7 +371,7 @@ class RunningOutOfStep(OutOfStep):
     reseeds = False
 
 
-class OwnLuck(Lever):
+class OwnStreams(Lever):
     """Every action draws from a stream of its own name."""
 
     def step(self, state: Any, action: int, noise: Noise) -> Outcome:
@@ -536,7 +536,7 @@ FAULTS: list[tuple[type[Lever], str, str, str]] = [
     (RareGlobal, "globals", "warn", "global random"),
     (FrozenGenerator, "noise", "fail", "frozen generator"),
     (OutOfStep, "noise", "warn", "draws out of step"),
-    (OwnLuck, "noise", "warn", "luck not shared"),
+    (OwnStreams, "noise", "warn", "noise not shared"),
     (RunningOutOfStep, "noise", "fail", "draws out of step"),
     (DroppedPrevious, "history", "fail", "dropped previous action"),
     (KeptSpeed, "history", "fail", "state not restored in full"),

@@ -1,6 +1,7 @@
 """Independent oracle for learning from samples: every draw of one step, and the recursion as plain loops.
 
-`Luck` says who shares what, so that wrong rules can be listed beside the right one. Nothing here uses the library.
+`SharedDraws` says who shares what, so that wrong rules can be listed beside the right one. Nothing here uses the
+library.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from oracle import RandomModel
 Coordinate = tuple[int, int]
 
 
-class Luck(NamedTuple):
+class SharedDraws(NamedTuple):
     """Names of the draws that a coordinate at a position of a list uses: equal names are one draw."""
 
     scenario: list[object]
@@ -24,40 +25,40 @@ class Luck(NamedTuple):
 RULES = (
     "right",
     "independent next actions on the diagonal",
-    "shared luck at distinct states",
+    "shared noise at distinct states",
     "one next action a state",
 )
 
 
-def luck(case: RandomModel, xs: Sequence[Coordinate], rule: str = "right") -> Luck:
+def shared_draws(case: RandomModel, xs: Sequence[Coordinate], rule: str = "right") -> SharedDraws:
     """Which draws the coordinates of a list use, under the right rule or a wrong one."""
     by = {"time": lambda x: "all", "state": lambda x: x[0], "none": lambda x: x}[case.sharing]
     scenario: list[object] = [by(x) for x in xs]
     action: list[object] = list(xs)
     if rule == "independent next actions on the diagonal":
         action = list(range(len(xs)))
-    elif rule == "shared luck at distinct states":
+    elif rule == "shared noise at distinct states":
         scenario = ["all"] * len(xs)
     elif rule == "one next action a state":  # distinct coordinates must draw on their own
         action = [x[0] for x in xs]
-    return Luck(scenario, action)
+    return SharedDraws(scenario, action)
 
 
 def draws(
-    case: RandomModel, xs: Sequence[Coordinate], drawn: Luck
+    case: RandomModel, xs: Sequence[Coordinate], drawn: SharedDraws
 ) -> Iterator[tuple[float, list[float], list[Coordinate]]]:
     """Every joint outcome of a list of coordinates: probability, rewards, next coordinates.
 
     The next action is a uniform number's, cut at the probabilities of the successor, so that one draw can serve
     coordinates that reach different states.
     """
-    lucks = list(dict.fromkeys(drawn.scenario))
-    home = {name: xs[drawn.scenario.index(name)][0] for name in lucks}
+    scenarios = list(dict.fromkeys(drawn.scenario))
+    home = {name: xs[drawn.scenario.index(name)][0] for name in scenarios}
     choices = list(dict.fromkeys(drawn.action))
     W = case.probabilities.shape[1]
-    for combination in product(range(W), repeat=len(lucks)):
-        w = dict(zip(lucks, combination, strict=True))
-        chance = prod(float(case.probabilities[home[name], w[name]]) for name in lucks)
+    for combination in product(range(W), repeat=len(scenarios)):
+        w = dict(zip(scenarios, combination, strict=True))
+        chance = prod(float(case.probabilities[home[name], w[name]]) for name in scenarios)
         if chance == 0:
             continue
         row = [w[name] for name in drawn.scenario]
@@ -76,7 +77,7 @@ def draws(
             yield chance * weight, rewards, nexts
 
 
-def _cuts(case: RandomModel, to: list[int], drawn: Luck, name: object) -> list[float]:
+def _cuts(case: RandomModel, to: list[int], drawn: SharedDraws, name: object) -> list[float]:
     ends = [np.cumsum(case.policy[s])[:-1] for s, other in zip(to, drawn.action, strict=True) if other == name]
     return [min(max(float(end), 0.0), 1.0) for row in ends for end in row]
 

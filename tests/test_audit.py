@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from typing import Any
@@ -13,11 +14,12 @@ from scipy import stats
 
 from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks
 from jointmdp.auditor.audit_report import CLAIMS
-from jointmdp.auditor.observed_outcomes import Sight, difference, numbers, same_law_level, without_rounding
-from jointmdp.auditor.probe import Probe, WatchedNoise, firm
+from jointmdp.auditor.observed_outcomes import ObservedOutcome, difference, numbers, same_law_level, without_rounding
+from jointmdp.auditor.probe import Probe, WatchedNoise, with_content
 from jointmdp.envs.registry import MODELS
 from jointmdp.errors import ModelError
 from jointmdp.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulators.global_generators import global_states, kept_globals
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Outcome
 from jointmdp.simulators.table_simulator import TableSimulator
@@ -200,13 +202,13 @@ def test_the_report_says_what_it_found() -> None:
 def test_an_audit_can_be_repeated_and_leaves_no_trace() -> None:
     random.seed(3)
     np.random.seed(3)  # noqa: NPY002
-    before = hidden_sources.global_states()
+    before = global_states()
     first = quick(HEALTHY[2]())
-    assert hidden_sources.global_states() == before
+    assert global_states() == before
     assert quick(HEALTHY[2]()).table() == first.table()
-    with hidden_sources.kept_globals():
+    with kept_globals():
         np.random.seed(4)  # noqa: NPY002
-    assert hidden_sources.global_states() == before
+    assert global_states() == before
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,7 @@ def test_the_whole_check_of_the_law_keeps_its_rate() -> None:
     failures = 0
     for seed in range(200):
         probe = Probe(simulator, seed)
-        spot = firm(probe.spot((1, 0, 0), "here", (0, 1, 2)))
+        spot = with_content(probe.spot((1, 0, 0), "here", (0, 1, 2)))
         check, tests = law_checks.check_law(probe, [spot], 12, 0.1)
         assert tests > 1
         failures += check.status == "fail"
@@ -304,26 +306,26 @@ def test_constants_that_differ_are_certain_with_the_fewest_samples() -> None:
 # -- what it is made of ------------------------------------------------------------------------------------------
 
 
-def sight(reward: float = 1.0, observation: Any = 0.0, identity: Any = 0, is_over: bool = False) -> Sight:
+def observed(reward: float = 1.0, observation: Any = 0.0, identity: Any = 0, is_over: bool = False) -> ObservedOutcome:
     values, precision = numbers(observation)
-    return Sight(reward, is_over, np.asarray(observation).tobytes(), values, precision, identity, observation)
+    return ObservedOutcome(reward, is_over, np.asarray(observation).tobytes(), values, precision, identity, observation)
 
 
-def test_sights_are_compared_bit_for_bit_and_nan_equals_itself() -> None:
-    assert difference(sight(float("nan"), np.nan), sight(float("nan"), np.nan)) is None
-    assert difference(sight(0.1), sight(0.2)).text == "reward 0.1 and 0.2"  # type: ignore[union-attr]
-    for other in (sight(2.0), sight(is_over=True), sight(observation=1.0), sight(identity=1)):
-        found = difference(sight(), other)
+def test_outcomes_are_compared_bit_for_bit_and_nan_equals_itself() -> None:
+    assert difference(observed(float("nan"), np.nan), observed(float("nan"), np.nan)) is None
+    assert difference(observed(0.1), observed(0.2)).text == "reward 0.1 and 0.2"  # type: ignore[union-attr]
+    for other in (observed(2.0), observed(is_over=True), observed(observation=1.0), observed(identity=1)):
+        found = difference(observed(), other)
         assert found is not None
         assert not found.is_rounding
     single = np.float32([1.0, 2.0])
-    close = difference(sight(observation=single), sight(observation=np.nextafter(single, np.float32(9))))
+    close = difference(observed(observation=single), observed(observation=np.nextafter(single, np.float32(9))))
     assert close is not None
     assert close.is_rounding
-    far = difference(sight(observation=single), sight(observation=single * np.float32(1.001)))
+    far = difference(observed(observation=single), observed(observation=single * np.float32(1.001)))
     assert far is not None
     assert not far.is_rounding
-    assert difference(sight(), sight(observation=1.0), is_blind=True) is None
+    assert difference(observed(), observed(observation=1.0), is_blind=True) is None
 
 
 def test_a_watched_noise_is_the_noise_and_counts() -> None:
@@ -353,6 +355,25 @@ def test_generators_are_found_where_they_hide() -> None:
     assert set(before) == {"h.parts[0]['deep'].rng", "h.old", "h.plain"}
     slotted.rng.random()
     assert hidden_sources.changed(before, hidden_sources.generators(holder, "h")) == ["h.parts[0]['deep'].rng"]
+
+
+def test_generators_are_found_behind_functions_and_classes() -> None:
+    rng = [np.random.default_rng(i) for i in range(4)]
+
+    class Holder:
+        shared = rng[0]
+
+    def draws(value: float, own: Any = rng[1]) -> float:
+        return value + own.random()
+
+    holder = Holder()
+    holder.partial = functools.partial(draws, rng[2])  # type: ignore[attr-defined]
+    holder.method = rng[3:].copy  # type: ignore[attr-defined]
+    holder.closure = lambda: rng[0]  # type: ignore[attr-defined]
+    found = set(hidden_sources.generators(holder, "h"))
+    default = f"a default of {draws.__qualname__}"
+    closed_over = {f"h.closure closes over rng[{i}]" for i in range(4)}
+    assert found == {"Holder.shared", default, "h.partial.args[0]", *closed_over}
 
 
 def test_models_and_names_are_audited_as_they_are() -> None:

@@ -181,6 +181,7 @@ BAD_REQUESTS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "no steps": (lambda: limited().as_gymnasium(max_steps=0), ["max_steps is 0"]),
     "gridworld of one cell": (lambda: windy_gridworld(1), ["size is 1", "at least 2"]),
     "gridworld of half a cell": (lambda: windy_gridworld(2.5), ["size must be a whole number", "2.5"]),
+    "gridworld of True cells": (lambda: windy_gridworld(np.True_), ["size must be a whole number", "True"]),
     "gust more than certain": (lambda: windy_gridworld(3, gust_probability=1.2), ["gust_probability", "1.2"]),
     "gust negative": (lambda: windy_gridworld(3, gust_probability=-0.1), ["gust_probability is -0.1"]),
     "gust no number": (lambda: windy_gridworld(3, gust_probability="breeze"), ["gust_probability", "breeze"]),

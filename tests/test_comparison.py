@@ -12,9 +12,9 @@ import jointmdp as jm
 from benchmarks import coverage
 from jointmdp.comparing import stopping
 from jointmdp.comparing.compare import compare
-from jointmdp.comparing.compared import Verdict
 from jointmdp.comparing.comparison import Comparison
 from jointmdp.comparing.deciding import Rules, decide
+from jointmdp.comparing.paired_gaps import Verdict
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals, replications
 from jointmdp.montecarlo.alternatives import Alternatives

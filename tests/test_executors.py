@@ -25,10 +25,10 @@ import pytest
 import jointmdp as jm
 from jointmdp.executors import Executor, Processes, Serial, WorkerError, as_executor, codec, opened
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.branch_engine import BLOCK, BlockSampler
-from jointmdp.montecarlo.query_engine import QuerySampler
+from jointmdp.montecarlo.compiled_branches import BLOCK, BlockSampler
 from jointmdp.montecarlo.replications import Portion, portions_of, sample, samples
 from jointmdp.montecarlo.samples import Replications
+from jointmdp.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.table_simulator import TableSimulator
 

@@ -12,7 +12,7 @@ from zoo import SHARINGS
 from jointmdp.checks import Sharing
 from jointmdp.cli import main
 from jointmdp.errors import ModelError
-from jointmdp.experiments import correlations, diagrams, gap_validation, residuals, tabular_figures
+from jointmdp.experiments import correlations, gap_validation, residuals, tabular_figures
 from jointmdp.experiments.result import FigureResult
 
 
@@ -53,7 +53,7 @@ def check_calibrated(pairs: list[gap_validation.Pair]) -> None:
     Each pair has a seed of its own. Kolmogorov–Smirnov of the means at 1e-4; of the variances, whose standard error is
     estimated from a skewed sample, mean within 4 standard errors and spread within 0.65..1.4 (chi-square: below 1e-4).
     """
-    pairs = [pair for pair in pairs if pair.has_luck]
+    pairs = [pair for pair in pairs if pair.is_random]
     means = np.array([pair.mean_score for pair in pairs])
     variances = np.array([pair.variance_score for pair in pairs])
     assert len(pairs) >= 60
@@ -75,9 +75,9 @@ def check_residuals(result: FigureResult) -> None:
     assert "raw moments reach 10,000" in result.text  # rounding, not patience, ends the raw iteration short of 1e-8
 
 
-def test_gaps_without_luck_agree_exactly() -> None:
+def test_gaps_without_noise_agree_exactly() -> None:
     for pair in gap_validation.simulate("time", num_samples=20, size=3):
-        if not pair.has_luck:
+        if not pair.is_random:
             assert np.allclose(pair.sample.gaps, pair.gap.mean, atol=pair.gap.mean_error + 1e-12)
 
 
@@ -102,11 +102,11 @@ def test_tightness_never_exceeds_the_bound() -> None:
             assert frequency <= pair.gap.inferiority_bound + 5 * np.sqrt(0.25 / 400)
     for result in (gap_validation.run(pairs), gap_validation.run_tightness(pairs)):
         assert result.rows
-        assert "luck of their own" in result.text
+        assert "noise not shared" in result.text
 
 
 def test_diagrams(tmp_path) -> None:
-    result = diagrams.run()
+    result = tabular_figures.run_diagrams()
     assert {row["policy"] for row in result.rows} == {"R", "U"}
     result.save(tmp_path)
     assert (tmp_path / "models.png").read_bytes().startswith(b"\x89PNG")

@@ -24,6 +24,7 @@ from zoo import SHARINGS, build, cases
 
 import jointmdp as jm
 from jointmdp.files import sealed_archive
+from jointmdp.files.atomic_write import write_file
 from jointmdp.moments.stored_moments import PairMoments, StateMoments
 from jointmdp.solution import saving
 from jointmdp.solution.saving import load, save
@@ -592,6 +593,13 @@ def test_places_that_hold_no_file(tmp_path: Path) -> None:
         with pytest.raises(jm.ModelError, match=words):
             save(small_model(), path)  # type: ignore[arg-type]
     assert sorted(os.listdir(tmp_path)) == ["loop", "pipe"]
+
+
+def test_a_file_that_the_writer_misses_is_named(tmp_path: Path) -> None:
+    """A font that is not there, say: the directory of the file that is written exists."""
+    with pytest.raises(jm.ModelError, match=r"cannot write '.*picture': .*No such file or directory: 'missing font'"):
+        write_file(tmp_path / "picture", lambda file: Path("missing font").read_bytes())
+    assert os.listdir(tmp_path) == []
 
 
 def test_only_models_and_solutions_are_saved(tmp_path: Path) -> None:

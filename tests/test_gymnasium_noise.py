@@ -26,6 +26,25 @@ def test_streams_are_found_named_and_all_reseeded() -> None:
     assert seen(simulator, simulator.query(state, [0], Noise("m")))[0][1] != first[0][1]
 
 
+class Slotted:
+    """Holds its generator in a slot."""
+
+    __slots__ = ("rng",)
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng()
+
+
+def test_streams_in_slots_and_in_lists_with_attributes_are_found() -> None:
+    class Listed(list[Any]):
+        pass
+
+    env: Any = Shop()
+    env.slotted, env.listed = Slotted(), Listed([1])
+    env.listed.rng = np.random.default_rng()
+    assert {"slotted.rng", "listed.rng"} <= set(GymnasiumSimulator(env).streams)
+
+
 def test_what_another_source_draws_shifts_nothing() -> None:
     found = []
     for draws in (1, 7):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import gymnasium
@@ -95,6 +96,18 @@ def test_functions_that_hold_on_to_the_environment_forbid_copies() -> None:
     assert simulator.state_kind == "replay"
     assert "moves" in simulator.state_reason
     assert [each.reward for each in simulator.query(simulator.reset(), [0, 1], Noise(1))] == [-1.0, 1.0]
+
+
+def test_a_function_behind_a_function_forbids_copies_too() -> None:
+    env: Any = Shop()
+    inner = lambda: env.queue  # noqa: E731
+    env.hooks = [functools.partial(lambda hook: hook(), inner)]
+    simulator = GymnasiumSimulator(env)
+    assert simulator.state_kind == "replay"
+    assert "the function Shop.hooks[0] holds on to the environment" in simulator.state_reason
+    env = Shop()
+    env.hooks = [functools.partial(max, 3), lambda x, scale=2.0: scale * x]
+    assert GymnasiumSimulator(env).state_kind == "copy"
 
 
 def test_states_that_are_the_same_have_the_same_identity() -> None:

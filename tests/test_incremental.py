@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from oracle_incremental import RULES, loop, luck
+from oracle_incremental import RULES, loop, shared_draws
 from zoo import SHARINGS, build, random_model
 
 import jointmdp as jm
 from benchmarks import incremental as benchmark
 from jointmdp.arrays import float64
-from jointmdp.bellman.sample_backups import Pairs, powers
+from jointmdp.bellman.sample_backups import MeansAndPairs, powers
 from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn, learn_joint_moments
 from jointmdp.incremental import recursion as engine
 from jointmdp.incremental.replicas import Replicas
@@ -48,7 +48,7 @@ def check_all(found: Replicas, truth: np.ndarray) -> None:
     """Every number lies within its interval, at the level of the family of all of them."""
     count = len(found.values)
     noise = found.values.std(axis=0, ddof=1) / np.sqrt(count)
-    most = scipy.stats.t.ppf(1 - FAMILY / 2 / truth.size, count - 1) * noise + found.doubt
+    most = scipy.stats.t.ppf(1 - FAMILY / 2 / truth.size, count - 1) * noise + found.bias_bound
     most += TRUTH * (1 + np.abs(truth))
     off = np.abs(found.mean - truth)
     assert np.all(off <= most), f"{np.mean(off > most):.1%} are off, the worst by {np.max(off / most):.1f} intervals"
@@ -56,7 +56,7 @@ def check_all(found: Replicas, truth: np.ndarray) -> None:
 
 def pairs(learned: Learned, i: int = 1, j: int = 1) -> Replicas:
     """E[Z(x)ⁱ Z(y)ʲ] of all pairs."""
-    size = len(learned._moments.mean.doubt)
+    size = len(learned._moments.mean.bias_bound)
     return learned._moments.at(i, j, *np.indices((size, size)))
 
 
@@ -67,7 +67,7 @@ def exact(model: jm.JointMDP, policy: np.ndarray) -> tuple[np.ndarray, np.ndarra
         solution = jm.evaluate(model, policy, jm.Iterate(tolerance=TRUTH))
     size = model.num_states * model.num_actions
     keep = np.flatnonzero(model.available)
-    return solution.mean.ravel()[keep], solution.moments._second.reshape(size, size)[np.ix_(keep, keep)]
+    return solution.mean.ravel()[keep], solution.moments.second.reshape(size, size)[np.ix_(keep, keep)]
 
 
 # -- step sizes --------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_functions_that_meet_the_conditions_are_taken(schedule: Callable[[int], 
     first = learner.init()
     sample = learner.draw(first)
     after, _ = learner.step(first, sample)
-    assert isinstance(after.values, Pairs)
+    assert isinstance(after.values, MeansAndPairs)
     # From zero the first step goes the share α(1) of the way to the rewards: one product, rounded twice at most.
     np.testing.assert_allclose(
         after.values.mean, schedule(1) * np.asarray(sample.rewards), rtol=4 * np.finfo(float).eps
@@ -215,7 +215,7 @@ def test_coordinates_named_several_times_are_updated_once_with_the_mean() -> Non
 
 
 def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
-    """Values, averages, doubts and counts after four steps of the benchmark's plain loop, fed with the same numbers."""
+    """Values, averages, bias bounds and counts after four steps of the benchmark's loop, fed with the same numbers."""
     model, policy = jm.coupled_reward_chain(3, discount=0.99)
     X, R, batch, steps = 6, 2, 12, 4
     options = jm.LearnOptions(coordinates="uniform", batch=batch, replicas=R, seed=3, averaging=2.0, burn_in=0)
@@ -224,8 +224,8 @@ def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
     numbers = []
     with float64():
         for k in range(steps):
-            found = engine._numbers(learner._rule, learner._problem, learner._settings, first, k)
-            numbers.append(np.concatenate([found.where, found.luck, found.choice], axis=2))
+            scenario, action, coordinate = engine._uniforms(learner._settings, learner._source, first, k)
+            numbers.append(np.concatenate([coordinate, scenario, action], axis=2))
 
     class Scripted:
         left = np.ravel(numbers).tolist()
@@ -242,7 +242,7 @@ def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
     state = learner.advance(first, steps)
     # A place is named at most 2 · 12 times in a step, and each time costs less than ten roundings.
     rounding = steps * 2 * batch * 10 * np.finfo(float).eps
-    for k, part in enumerate((state.values, state.averages, state.doubts, state.doubt_averages)):
+    for k, part in enumerate((state.values, state.averages, state.bias_bounds, state.average_bias_bounds)):
         scale = most if k >= 2 else np.abs(means[..., k]).max()
         np.testing.assert_allclose(part.mean, means[..., k], rtol=0, atol=rounding * scale)
         scale = most**2 if k >= 2 else np.abs(pairs[..., k]).max()
@@ -300,10 +300,10 @@ def test_other_choices_of_coordinates_converge_where_they_go(choice: str, sharin
     mean, second = exact(model, found.policy)
     check_all(learned._moments.mean, mean)
     check_all(pairs(learned), second)
-    # Whatever the choice, coordinates of one state are updated often, and no longer in doubt.
+    # Whatever the choice, coordinates of one state are updated often, and little of the start is left in them.
     x, y = np.nonzero(np.kron(np.eye(3), np.ones((2, 2))))
     assert np.all(learned._visits[1][:, x, y] >= 200)
-    assert np.all(learned._moments.pair.doubt[0][x, y] < 0.02 * np.abs(second).max())
+    assert np.all(learned._moments.pair.bias_bound[0][x, y] < 0.02 * np.abs(second).max())
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_the_error_falls_with_the_stated_exponent(averaging: bool) -> None:
     assert band < 0.11
     assert np.all(np.abs(slopes - expected) < band), slopes
     if not averaging:
-        assert np.all(slopes > -0.45)  # told apart from the averaged rate
+        assert np.all(slopes > -0.45)  # different from the averaged rate
 
 
 @pytest.mark.slow
@@ -393,7 +393,7 @@ def test_one_over_n_is_as_slow_as_the_docs_say() -> None:
 # -- with honest errors ------------------------------------------------------------------------------------------
 
 
-def coverage_at(model: jm.JointMDP, policy: np.ndarray, times: list[int], with_doubt: bool = True) -> list[np.ndarray]:
+def coverage_at(model: jm.JointMDP, policy: np.ndarray, times: list[int], with_bias: bool = True) -> list[np.ndarray]:
     """The fraction of 256 runs of 8 replicas whose intervals hold the truth, for all coordinates at each time."""
     runs = 256
     learner = TableLearner(model, policy, jm.LearnOptions(replicas=8 * runs, seed=11))
@@ -405,9 +405,9 @@ def coverage_at(model: jm.JointMDP, policy: np.ndarray, times: list[int], with_d
         state = learner.advance(state, n - int(state.step))
         held = learner.answer(state)._moments
         values = np.concatenate([held.mean.values, held.pair.values[:, 0].reshape(8 * runs, -1)], axis=1)
-        doubt = np.concatenate([held.mean.doubt, held.pair.doubt[0].ravel()])
+        bias = np.concatenate([held.mean.bias_bound, held.pair.bias_bound[0].ravel()])
         split = np.moveaxis(values.reshape(runs, 8, -1), 1, 0)
-        each = Replicas(split, np.broadcast_to(doubt * with_doubt, split.shape[1:]))
+        each = Replicas(split, np.broadcast_to(bias * with_bias, split.shape[1:]))
         found.append(np.mean(np.abs(each.mean - truth) <= each.error + 1e-12 * np.abs(truth), axis=0))
     return found
 
@@ -424,23 +424,23 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 
 
 @pytest.mark.slow
-def test_without_the_doubt_early_intervals_would_lie() -> None:
+def test_without_the_bias_bound_early_intervals_would_lie() -> None:
     """The guard of the test above: replicas that start alike agree long before they are right."""
     model, policy = jm.windy_gridworld(2, discount=0.9)
-    with_doubt, without = (coverage_at(model, policy, [20], doubt)[0] for doubt in (True, False))
-    assert np.all(with_doubt > 0.89)
+    with_bias, without = (coverage_at(model, policy, [20], bias)[0] for bias in (True, False))
+    assert np.all(with_bias > 0.89)
     assert np.mean(without) < 0.5
 
 
 @pytest.mark.parametrize("choice", ["sweep", "uniform"])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.slow
-def test_without_noise_the_doubt_is_what_is_missing(choice: str, sign: float) -> None:
-    """The worst case, a reward that is always R_max: the start is as far away as it can be, and all error is doubt."""
+def test_without_noise_the_bias_bound_is_what_is_missing(choice: str, sign: float) -> None:
+    """The worst case, a reward that is always R_max: the start is as far away as it can be, and all error is bias."""
     model = jm.JointMDP([[1.0]], [[[sign]]], [[[0]]], 0.9)
     learner = TableLearner(model, [[1.0]], jm.LearnOptions(replicas=2, coordinates=choice, order=4, batch=1))
     state = learner.init()
-    # Rounding in the doubt: at most 49 units of 10⁴ for each of the 4 times that a list names the place, 100 times.
+    # Rounding in the bound: at most 49 units of 10⁴ for each of the 4 times that a list names the place, 100 times.
     for n in (1, 2, 10, 100):
         state = learner.advance(state, n - int(state.step))
         answer = learner.answer(state)
@@ -451,12 +451,12 @@ def test_without_noise_the_doubt_is_what_is_missing(choice: str, sign: float) ->
 
 
 @pytest.mark.slow
-def test_the_doubt_of_lists_is_that_of_their_own_rewards() -> None:
+def test_the_bias_bound_of_lists_is_that_of_their_own_rewards() -> None:
     """Where rewards are mostly small, what each coordinate knows of its own is less than the bound for all."""
     model = jm.JointMDP([[1.0], [1.0]], [[[1.0]], [[0.0]]], [[[1]], [[1]]], 0.9)
     learned = learn(model, [[1.0], [1.0]], jm.LearnOptions(coordinates="uniform", replicas=2), steps=30)
     sweeps = learn(model, [[1.0], [1.0]], jm.LearnOptions(replicas=2), steps=30)
-    assert np.all(learned._moments.pair.doubt < sweeps._moments.pair.doubt)
+    assert np.all(learned._moments.pair.bias_bound < sweeps._moments.pair.bias_bound)
     assert np.all(np.abs(learned.mean[:, 0] - [1.0, 0.0]) <= learned.mean_error[:, 0] + 1e-12)
 
 
@@ -487,8 +487,8 @@ def played(rule: str, discount: float) -> tuple[Replicas, np.ndarray]:
     state = learner.init()
     xs = [(s, a) for s in range(3) for a in range(2)]
     both = [(x, y) for x in range(6) for y in range(6)]
-    lucky = [luck(_table(model, policy), [xs[x], xs[y]], rule) for x, y in both]
-    owner = np.array([[[names.index(name) for name in names] for names in pair] for pair in lucky])  # [36, 2, 2]
+    shared = [shared_draws(_table(model, policy), [xs[x], xs[y]], rule) for x, y in both]
+    owner = np.array([[[names.index(name) for name in names] for names in pair] for pair in shared])  # [36, 2, 2]
     lists = np.array(both, dtype=np.int32)
     rng = np.random.default_rng(3)
     s, a = lists // 2, lists % 2
@@ -743,7 +743,7 @@ def test_new_numbers_compile_nothing() -> None:
     "choice", ["pairs", *(pytest.param(c, marks=pytest.mark.slow) for c in ("trajectory", "uniform"))]
 )
 def test_walkers_leave_no_bias(choice: str) -> None:
-    """The mean of many replicas is as far from the truth as its own noise and doubt say, at every coordinate.
+    """The mean of many replicas is as far from the truth as its own noise and bias bound say, at every coordinate.
 
     If walkers followed the draws of the updates, means would be off by a standard deviation of one replica, 8 of the
     errors of the mean of 64.

@@ -15,15 +15,14 @@ import oracle_joint
 import pytest
 import scipy.stats
 from oracle import RandomModel, random_model
-from oracle_incremental import RULES, draws, luck
+from oracle_incremental import RULES, draws, shared_draws
 from zoo import SHARINGS, build
 
 from jointmdp.arrays import float64
 from jointmdp.bellman import sample_backups, second_moments
-from jointmdp.bellman.sample_backups import Pairs, noise_constants, powers
+from jointmdp.bellman.sample_backups import MeansAndPairs, powers
 from jointmdp.bellman.tuple_moments import Tuples
 from jointmdp.incremental import table_draws
-from jointmdp.incremental.uniforms import uniforms
 from jointmdp.moments import transition_kernels
 
 ALARM = 1e-4  # false alarms of one chi-square test; there are about 30
@@ -48,7 +47,7 @@ MOST = 256  # draws that there can be; shorter lists are padded with draws of ch
 
 def listed(case: RandomModel, xs: list[tuple[int, int]], rule: str) -> tuple[np.ndarray, ...]:
     """All draws of a list: chances ``[F]``, rewards ``[F, m]``, numbers of the next coordinates ``[F, m]``."""
-    found = list(draws(case, xs, luck(case, xs, rule)))
+    found = list(draws(case, xs, shared_draws(case, xs, rule)))
     chances, rewards = np.zeros(MOST), np.zeros((MOST, len(xs)))
     nexts = np.zeros((MOST, len(xs)), dtype=np.int32)
     chances[: len(found)] = [row[0] for row in found]
@@ -58,7 +57,7 @@ def listed(case: RandomModel, xs: list[tuple[int, int]], rule: str) -> tuple[np.
 
 
 def candidate(rng: np.random.Generator, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Any collection, of no return and not symmetric."""
+    """Any candidate moments, of no return and not symmetric."""
     return rng.normal(size=4), rng.normal(size=(len(powers(order)), 4, 4))
 
 
@@ -82,7 +81,7 @@ def _lists(
 
 
 @partial(jax.jit, static_argnames=("order", "is_shared"))
-def _fields(order: int, is_shared: bool, g: jax.Array, M: Pairs, r: jax.Array, n: jax.Array) -> Pairs:
+def _fields(order: int, is_shared: bool, g: jax.Array, M: MeansAndPairs, r: jax.Array, n: jax.Array) -> MeansAndPairs:
     return jax.vmap(lambda r, n: sample_backups.field_targets(order, g, M, r, n, is_shared))(r, n)
 
 
@@ -100,7 +99,7 @@ def field(case: RandomModel, order: int, mean: np.ndarray, pair: np.ndarray) -> 
     """Chances and the library's sample backups of all coordinates at once for every field of outcomes."""
     chances, rewards, nexts = listed(case, XS, "right")
     with float64():
-        M = Pairs(jnp.asarray(mean), jnp.asarray(pair))
+        M = MeansAndPairs(jnp.asarray(mean), jnp.asarray(pair))
         parts = jnp.asarray(case.discount), M, jnp.asarray(rewards), jnp.asarray(nexts)
         found = _fields(order, case.sharing != "none", *parts)
     return chances, np.asarray(found.mean), np.asarray(found.pair).reshape(MOST, -1, 4, 4)
@@ -146,7 +145,7 @@ def wrong_kinds(sharing: str, rule: str) -> set[str]:
     if rule == "independent next actions on the diagonal":
         # Under "none" the backup of an equal pair reads one outcome, so the other is not asked.
         return set() if sharing == "none" else {"diagonal"}
-    if rule == "shared luck at distinct states":
+    if rule == "shared noise at distinct states":
         return {"state": {"distinct states"}, "time": set(), "none": {"same state", "distinct states"}}[sharing]
     return {"same state"} if rule == "one next action a state" else set()
 
@@ -169,7 +168,7 @@ def test_higher_powers_are_unbiased(sharing: str) -> None:
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_all_tuples_are_unbiased(sharing: str) -> None:
-    """The collection on X³: one field of outcomes is a backup of every sorted triple, against the listed equations."""
+    """Moments on X³: one field of outcomes is a backup of every sorted triple, against the listed equations."""
     case, order = tiny(3, sharing), 3
     tuples = Tuples(np.array([0, 0, 1, 1]), order)
     labels = tuples.labels()
@@ -190,10 +189,21 @@ def test_all_tuples_are_unbiased(sharing: str) -> None:
     np.testing.assert_allclose(found[1:], expected, rtol=1e-11, atol=1e-11)
 
 
+def noise_constants(reward_bound: float, discount: float) -> tuple[float, float]:
+    """C_0 and C_1 with ``E ω(i)² ≤ C_0 + C_1 ‖M‖_λ²`` for the noise ω = T̂₂M − T₂M at every coordinate i.
+
+    As docs/incremental.md derives them, for ``"state"`` and ``"time"``. Under ``"none"`` the backup of two distinct
+    coordinates is a product of two, and no such constants exist: ``E ω² ≤ (R_max + γ ‖M_μ‖∞)⁴`` there.
+    """
+    weight = 2 * reward_bound / (1 - discount)
+    first = 2 * max(reward_bound**2, reward_bound**4)
+    return first, 2 * max(discount**2, (2 * discount * reward_bound + discount**2 * weight) ** 2)
+
+
 @pytest.mark.parametrize("sharing", SHARINGS)
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
 def test_second_moments_respect_the_corrected_constants(sharing: str, scale: float) -> None:
-    """E ω² ≤ C_0 + C_1 ‖M‖², at every coordinate, for collections from nothing to far beyond any return."""
+    """E ω² ≤ C_0 + C_1 ‖M‖², at every coordinate, for moments from zero to far beyond any return."""
     for discount in (0.3, 0.9):
         case = tiny(4, sharing, scale, discount)
         bound = float(np.abs(case.rewards).max())
@@ -241,13 +251,15 @@ def test_uniform_numbers_are_those_of_jax() -> None:
     with float64():
         for seed in (0, 2**40 + 7):
             key = jax.random.fold_in(jax.random.key(seed), 5)
-            np.testing.assert_array_equal(uniforms(key, (3, 7)), jax.random.uniform(key, (3, 7), dtype=jnp.float64))
+            np.testing.assert_array_equal(
+                table_draws.uniforms(key, (3, 7)), jax.random.uniform(key, (3, 7), dtype=jnp.float64)
+            )
 
 
 def p_value(case: RandomModel, xs: list[tuple[int, int]], rule: str, rewards: np.ndarray, nexts: np.ndarray) -> float:
     """Chi-square of drawn outcomes of a list against the listed ones under a rule; impossible ones give 0."""
     law: dict[tuple, float] = {}
-    for chance, earned, to in draws(case, xs, luck(case, xs, rule)):
+    for chance, earned, to in draws(case, xs, shared_draws(case, xs, rule)):
         key = (*np.round(earned, 9), *map(number, to))
         law[key] = law.get(key, 0.0) + chance
     counts = dict.fromkeys(law, 0)
@@ -270,9 +282,9 @@ def test_generators_follow_the_rule_and_no_other(sharing: str) -> None:
     count = 20_000
     with float64():
         tables = table_draws.draw_tables(build(case), case.policy, np.full(2, 0.5), 0.1)
-        luck_numbers = jax.random.uniform(jax.random.key(3), (count, table_draws.scenario_draws(tables, sharing)))
-        choice = jax.random.uniform(jax.random.key(5), (count, 4))
-        sample = jax.jit(jax.vmap(lambda a, b: table_draws.draw_field(tables, a, b, sharing)))(luck_numbers, choice)
+        scenario = jax.random.uniform(jax.random.key(3), (count, table_draws.scenario_draws(tables, sharing)))
+        action = jax.random.uniform(jax.random.key(5), (count, 4))
+        sample = jax.jit(jax.vmap(lambda a, b: table_draws.draw_field(tables, a, b, sharing)))(scenario, action)
         rewards, nexts = np.asarray(sample.rewards), np.asarray(sample.nexts)
     assert p_value(case, XS, "right", rewards, nexts) > ALARM
     for xs in ([XS[0], XS[0]], [XS[0], XS[1]], [XS[1], XS[3]], [XS[2], XS[0], XS[2]]):
@@ -289,7 +301,7 @@ def test_generators_follow_the_rule_and_no_other(sharing: str) -> None:
 
 def _law(case: RandomModel, xs: list, rule: str) -> dict:
     law: dict = {}
-    for chance, earned, to in draws(case, xs, luck(case, xs, rule)):
+    for chance, earned, to in draws(case, xs, shared_draws(case, xs, rule)):
         key = (*earned, *to)
         law[key] = law.get(key, 0.0) + chance
     return {key: round(value, 9) for key, value in law.items()}

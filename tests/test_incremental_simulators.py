@@ -13,8 +13,8 @@ import jointmdp as jm
 from jointmdp.executors import Processes, Serial
 from jointmdp.incremental import LearnedStates, SimulatorLearner, learn, learn_joint_moments
 from jointmdp.incremental.replicas import Replicas
-from jointmdp.incremental.simulator_learner import STRETCH
-from jointmdp.incremental.simulator_walks import Stretch, Walks, state_key
+from jointmdp.incremental.simulator_learner import STEPS_AHEAD
+from jointmdp.incremental.simulator_walks import Walks, WalkTask, state_key
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.table_simulator import TableSimulator
 
@@ -30,22 +30,24 @@ def bits(state: object) -> list[bytes]:
 
 def held_values(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np.ndarray]:
     """Means of all discovered coordinates of a table's simulator, and their numbers in the table."""
-    numbers, keys = learned._atlas.coordinates, learned._atlas.states
+    discovered = learned._moments.discovered
+    numbers, keys = discovered.coordinates, discovered.states
     simulator = TableSimulator(model)
     where = {keys[state_key(simulator, s)]: s for s in range(model.num_states) if state_key(simulator, s) in keys}
     found = [(numbers[s, a], where[s] * model.num_actions + a) for s, a in numbers]
     places = np.array([place for place, _ in found])
-    return learned._means[places], np.array([x for _, x in found])
+    return learned._moments.mean[places], np.array([x for _, x in found])
 
 
 def held_pairs(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np.ndarray]:
     """Second moments of all pairs that were updated in every replica, and the pairs' numbers in the table."""
     _, x = held_values(learned, model)
-    number = dict(zip(learned._atlas.coordinates.values(), x, strict=True))
-    pairs = learned._atlas.seen_pairs()
-    places = np.array([learned._atlas.place(*pair) for pair in pairs])
+    discovered = learned._moments.discovered
+    number = dict(zip(discovered.coordinates.values(), x, strict=True))
+    pairs = discovered.seen_pairs().tolist()
+    places = np.array([discovered.place(*pair) for pair in pairs])
     seen = (learned._visits[1][:, places] > 0).all(axis=0)
-    return learned._pairs[0, places[seen]], np.array([(number[x], number[y]) for x, y in pairs])[seen]
+    return learned._moments.pair[0, places[seen]], np.array([(number[x], number[y]) for x, y in pairs])[seen]
 
 
 EVERYDAY = {("pairs", "state")}
@@ -62,7 +64,7 @@ def test_a_simulator_is_learned_like_its_table(choice: str, sharing: str) -> Non
     case = random_model(np.random.default_rng(12), 3, 3, 2, discount=0.4, sharing=sharing)
     case = case._replace(policy=np.full((3, 2), 0.5))
     model = build(case)
-    steps = 6 * STRETCH if choice == "trajectory" else 12 * STRETCH
+    steps = 6 * STEPS_AHEAD if choice == "trajectory" else 12 * STEPS_AHEAD
     options = jm.LearnOptions(coordinates=choice, batch=4, replicas=8)
     learned = learn(TableSimulator(model), case.policy, options, steps=steps)
     assert type(learned) is jm.LearnedStates
@@ -100,16 +102,16 @@ def scenario_teller(sharing: str) -> jm.JointMDP:
 
 @pytest.mark.parametrize("sharing", ["state", "time", "none"])
 @pytest.mark.parametrize("choice", CHOICES)
-def test_luck_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
+def test_noise_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
     """Two coordinates of one list had the same scenario where they share it, and by chance, once in 100, elsewhere."""
     simulator = TableSimulator(scenario_teller(sharing))
     walks = Walks(simulator, lambda state, noise: int(noise.uniform < 0.5), choice, seed=4, restart=0.3)
     states = {state_key(simulator, s): s for s in range(3)}
-    steps = walks(Stretch(0, 600, range(3), [[None] * walks.walkers] * 3))
+    steps = walks(WalkTask(range(600), range(3), [[None] * walks.walkers] * 3))
     m = walks.length
     kinds: dict[str, list[bool]] = {"coordinate": [], "state": [], "elsewhere": []}
     followers: dict[str, list[bool]] = {"coordinate": [], "distinct": []}
-    names = np.vectorize(lambda key: states[key.tobytes()], signature="(k)->()")(steps.keys)
+    names = np.reshape([states[key] for key in steps.keys.ravel().tolist()], steps.keys.shape)
     x = 2 * names[:, :, :m] + steps.actions[:, :, :m]
     for t, lane in np.ndindex(600, 3):
         for p in range(m):
@@ -138,11 +140,11 @@ def test_luck_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
 
 @pytest.mark.parametrize("choice", MOSTLY)
 def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: Path) -> None:
-    """By hand, at once, by two processes, and taken up again in the middle of a stretch."""
+    """By hand, at once, by two processes, and continued between two multiples of `STEPS_AHEAD`."""
     model, policy = jm.coupled_reward_chain(4, discount=0.7)
     options = replace(SHAPE, coordinates=choice, seed=3)
     saved = replace(options, checkpoint=tmp_path / "run")
-    steps = 2 * STRETCH + 6
+    steps = 2 * STEPS_AHEAD + 6
 
     def learner(options: jm.LearnOptions = options) -> SimulatorLearner:
         return SimulatorLearner(TableSimulator(model), policy, options)
@@ -161,13 +163,13 @@ def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: 
         assert info.updated >= 2 * 2
     drawn = by_hand.draw(state)
     assert by_hand.answer(state).steps == 3
-    for portion in (1, STRETCH, 1, 2, steps - STRETCH - 7):
+    for portion in (1, STEPS_AHEAD, 1, 2, steps - STEPS_AHEAD - 7):
         state = by_hand.advance(state, portion)
     assert drawn.coordinates.shape == (2, 9, by_hand.walks.length)
     assert bits(state) == bits(straight)
-    assert by_hand.atlas == whole.atlas
+    assert by_hand.discovered == whole.discovered
 
-    for until in (1, STRETCH - 1, STRETCH + 5, steps):
+    for until in (1, STEPS_AHEAD - 1, STEPS_AHEAD + 5, steps):
         learn(TableSimulator(model), policy, saved, steps=until)
     resumed, _ = learner(saved).resume()
     assert bits(resumed) == bits(straight)
@@ -175,11 +177,11 @@ def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: 
     with Processes(2) as workers:
         elsewhere = SimulatorLearner(TableSimulator(model), policy, options, workers)
         assert bits(elsewhere.advance(elsewhere.init(), steps)) == bits(straight)
-        assert elsewhere.atlas == whole.atlas
+        assert elsewhere.discovered == whole.discovered
 
 
 @pytest.mark.parametrize("choice", ["pairs", pytest.param("trajectory", marks=pytest.mark.slow)])
-def test_walkers_are_not_stopped_by_the_end_of_a_stretch(choice: str) -> None:
+def test_walkers_go_on_beyond_the_steps_drawn_at_once(choice: str) -> None:
     """A line of 100 states from left to right, never begun again: all of them are found."""
     simulator = FunctionSimulator(
         lambda place, action, _: (1.0, min(place + 1, 99)),
@@ -207,12 +209,12 @@ def test_states_with_a_coarse_identity_are_taken_up_again(choice: str, tmp_path:
     )
     options = replace(SHAPE, coordinates=choice, seed=1)
     saved = replace(options, checkpoint=tmp_path / "run")
-    straight = learn(simulator, "uniform", options, steps=STRETCH + 20)
-    for until in (STRETCH // 2, STRETCH + 3, STRETCH + 20):
+    straight = learn(simulator, "uniform", options, steps=STEPS_AHEAD + 20)
+    for until in (STEPS_AHEAD // 2, STEPS_AHEAD + 3, STEPS_AHEAD + 20):
         found = learn(simulator, "uniform", saved, steps=until)
-    assert found._atlas == straight._atlas
-    np.testing.assert_array_equal(found._pairs.values, straight._pairs.values)
-    np.testing.assert_array_equal(found._means.doubt, straight._means.doubt)
+    assert found._moments.discovered == straight._moments.discovered
+    np.testing.assert_array_equal(found._moments.pair.values, straight._moments.pair.values)
+    np.testing.assert_array_equal(found._moments.mean.bias_bound, straight._moments.mean.bias_bound)
 
 
 @pytest.mark.parametrize("sharing", ["time", "state", "none"])
@@ -229,8 +231,8 @@ def test_states_that_are_made_again_are_the_ones_that_were_found(sharing: str) -
         identity=lambda place: round(place) // 3,
     )
     learner = SimulatorLearner(simulator, "uniform", replace(SHAPE, coordinates="uniform"))
-    learner.advance(learner.init(), STRETCH + 1)
-    places = learner._pool._places
+    learner.advance(learner.init(), STEPS_AHEAD + 1)
+    places = learner._known._places
     assert len(places) > 8
     assert [state_key(simulator, place.state) for place in places] == [place.key for place in places]
 
@@ -252,7 +254,7 @@ def test_states_are_discovered_and_episodes_end() -> None:
         discount=0.9,
         reward_bounds=(-2, 4),
     )
-    learned = learn(simulator, "stay", jm.LearnOptions(batch=4), steps=4 * STRETCH)
+    learned = learn(simulator, "stay", jm.LearnOptions(batch=4), steps=4 * STEPS_AHEAD)
     assert learned.num_states == 5  # two places on the second and third day, and one on the first
     start = simulator.at((0, 0))
     town, coast = 0.6 * 3.0, 0.6 * 4.0 - 0.4
@@ -290,7 +292,7 @@ def test_simulators_that_cannot_be_learned_are_refused() -> None:
         ({}, {"memory_limit": 1000.0}, "coarser identity"),
     ):
         with pytest.raises(jm.ModelError, match=words):
-            learn(simulator(**changes), "uniform", replace(few, **options), steps=STRETCH)
+            learn(simulator(**changes), "uniform", replace(few, **options), steps=STEPS_AHEAD)
     with pytest.raises(jm.ModelError, match="must be a JointMDP"):
         learn_joint_moments(simulator(), "uniform", few)
     with pytest.raises(jm.ModelError, match="options must be"):

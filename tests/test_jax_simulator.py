@@ -19,17 +19,17 @@ import pytest
 from zoo import SHARINGS
 
 import jointmdp as jm
-from jointmdp.montecarlo import branch_engine
+from jointmdp.montecarlo import compiled_branches
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions, whole_policies
-from jointmdp.montecarlo.branch_engine import BLOCK, BlockSampler
-from jointmdp.montecarlo.jax_dynamics import jax_dynamics
-from jointmdp.montecarlo.query_engine import QuerySampler
+from jointmdp.montecarlo.compiled_branches import BLOCK, BlockSampler
+from jointmdp.montecarlo.jax_branches import jax_dynamics
 from jointmdp.montecarlo.samples import Replications
-from jointmdp.simulators.agents import as_agent
+from jointmdp.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 from jointmdp.simulators.jax_policies import UntraceableError
 from jointmdp.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import as_agent
 from jointmdp.simulators.table_simulator import TableSimulator
 
 LIMIT = 4.5
@@ -220,7 +220,7 @@ def test_a_start_that_is_over_brings_nothing() -> None:
 
 
 def test_endless_replications_are_refused_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branch_engine, "STEP_LIMIT", 100)
+    monkeypatch.setattr(compiled_branches, "STEP_LIMIT", 100)
     with pytest.raises(jm.ModelError, match="have not ended after 100 steps; give a horizon"):
         rolled(shop(), LAW, 2, (0, 1), horizon=None, discount=1.0)(0, 1, "time")
     cut = rolled(shop(), LAW, 2, (0, 1), horizon=None)(0, 5, "none")

@@ -54,16 +54,16 @@ def field_law(model: RandomModel, horizon: int) -> dict[tuple, dict[tuple, Fract
     sites = list(product(range(horizon), range(states) if model.sharing == "state" else [0]))
     action_sites = list(product(range(horizon - 1), xs))
     laws: dict[tuple, dict[tuple, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
-    for luck in product(range(scenarios), repeat=len(sites)):
-        draw = dict(zip(sites, luck, strict=True))
+    for chosen in product(range(scenarios), repeat=len(sites)):
+        draw = dict(zip(sites, chosen, strict=True))
         scenario = {
             (t, s): draw[t, s if model.sharing == "state" else 0] for t, s in product(range(horizon), range(states))
         }
         successor = {(t, x): int(model.successors[x[0], scenario[t, x[0]], x[1]]) for t in range(horizon) for x in xs}
-        luck_chance = prod(p[s][w] for (_, s), w in draw.items())
+        scenario_chance = prod(p[s][w] for (_, s), w in draw.items())
         for choice in product(range(actions), repeat=len(action_sites)):
             action = dict(zip(action_sites, choice, strict=True))
-            chance = luck_chance * prod(pi[successor[site]][b] for site, b in action.items())
+            chance = scenario_chance * prod(pi[successor[site]][b] for site, b in action.items())
             if chance == 0:
                 continue
             value = dict.fromkeys(xs, Fraction(0))

@@ -24,7 +24,8 @@ from zoo import SHARINGS, build, padded
 
 import jointmdp as jm
 from jointmdp.law.solution_laws import Laws
-from jointmdp.montecarlo import confidence_intervals, table_orders, winner_counts
+from jointmdp.montecarlo import confidence_intervals, table_winners, winner_counts
+from jointmdp.montecarlo.samples import Replications
 from jointmdp.solution import best_action as rankings
 from jointmdp.solution.best_action import BestAction, best_action, best_of, certified_best
 
@@ -437,11 +438,9 @@ def test_the_split_is_a_linear_program() -> None:
 def test_leads_that_the_future_can_turn_are_counted_both_ways() -> None:
     """Three branches, the first two of which are one: 0.03 ahead or behind, with up to 0.02 or 0.04 still to come."""
     lead = np.array([[0.0, 0.0, 0.03], [0.0, 0.0, -0.03], [0.0, 0.01, -0.5]])
-    one = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=bool)
-    rounding = np.full(lead.shape, 1e-12)
-    sure, open_ = (
-        winner_counts.count(lead, lambda _: np.stack([one] * 3), np.full(3, ahead), rounding) for ahead in (0.02, 0.04)
-    )
+    none, leaders = np.zeros(3, dtype=np.int64), np.array([[0, 0, 2]] * 3)
+    run = Replications(lead, lead, np.full(lead.shape, 1e-12), none, none, leaders, np.ones(3))
+    sure, open_ = (winner_counts.count(run, np.full(3, ahead)) for ahead in (0.02, 0.04))
     for counts in sure.counts.transpose(1, 0, 2):
         assert counts.tolist() == [[0, 1, 1], [1, 1, 0], [1, 2, 1]]  # alone, tied, either
     assert sure.undecided == 0
@@ -507,7 +506,7 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
     """Where pairs of states are too many, branches that never merge stay open: wider, never wrong."""
     model, policy = one_step("none", ends=False)
     exact = best_action(model, policy, 0, num_samples=SAMPLES)
-    monkeypatch.setattr(table_orders, "PAIR_LIMIT", 0)
+    monkeypatch.setattr(table_winners, "PAIR_LIMIT", 0)
     careful = best_action(model, policy, 0, num_samples=SAMPLES)
     assert careful.undecided > 0
     assert careful.tie_interval.lower == 0
@@ -542,7 +541,7 @@ def test_it_explains_itself() -> None:
     model, policy = one_step("state")
     found = best_action(model, policy, 0, num_samples=SAMPLES, seed=5, confidence=0.9)
     text = str(found).splitlines()
-    assert text[0].startswith("Which action brings most in state 0?")
+    assert text[0].startswith("Which action gives most in state 0?")
     assert [line.split()[0] for line in text[1:5]] == ["action", "left", "middle", "right"]
     assert "hold together with probability at least 0.9: 20,000 joint simulations" in text[-1]
     assert "seed 5" in text[-1]

@@ -130,8 +130,8 @@ def test_learning_from_a_simulator_survives_a_killed_worker(cluster, tmp_path):
     with RayExecutor(cluster.address) as executor:
         found = learned(executor, True)
     assert (tmp_path / "died").exists()
-    assert found._means.values.tobytes() == straight._means.values.tobytes()
-    assert found._pairs.values.tobytes() == straight._pairs.values.tobytes()
+    assert found._moments.mean.values.tobytes() == straight._moments.mean.values.tobytes()
+    assert found._moments.pair.values.tobytes() == straight._moments.pair.values.tobytes()
 
 
 def test_a_killed_node_changes_nothing(cluster):

@@ -14,16 +14,16 @@ import scipy.stats
 
 import jointmdp as jm
 from jointmdp.envs.registry import as_simulator, open_named
-from jointmdp.montecarlo import query_engine
+from jointmdp.montecarlo import simulator_branches
 from jointmdp.montecarlo.alternatives import SimulationSettings, decisions_of, first_actions, whole_policies
-from jointmdp.montecarlo.branch_engine import BlockSampler
-from jointmdp.montecarlo.query_engine import QuerySampler
+from jointmdp.montecarlo.compiled_branches import BlockSampler
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.simulate import simulate_gap, simulate_gaps, simulate_returns
-from jointmdp.simulators.agents import as_agent
+from jointmdp.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import as_agent
 from jointmdp.simulators.table_simulator import TableSimulator
 
 SHARINGS = ("state", "time", "none")
@@ -446,7 +446,7 @@ def test_policies_that_are_tables_of_any_make_run_in_the_compiled_engine(wrapped
 
 
 def test_a_simulation_that_never_ends_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(query_engine, "STEP_LIMIT", 50)
+    monkeypatch.setattr(simulator_branches, "STEP_LIMIT", 50)
     walker = FunctionSimulator(lambda x, a, u: (0.0, x + a), None, start=0, actions=2)
     with pytest.raises(jm.ModelError, match="has not ended after 50 steps; give a horizon"):
         simulate_gap(walker, 1, walker.reset(), 0, 1, num_samples=2)

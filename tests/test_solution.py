@@ -39,7 +39,7 @@ def test_gap_is_made_of_moments(shop: jm.Solution) -> None:
 
 
 def test_sharing_orders_the_deviations(shop: jm.Solution) -> None:
-    """The notes' point: common random numbers bring far more than sharing in the same state."""
+    """The notes' point: common random numbers help far more than sharing in the same state."""
     deviations = [
         jm.evaluate(shop.model.with_sharing(sharing), shop.policy).gap(4, 4, 5).std
         for sharing in ("none", "state", "time")

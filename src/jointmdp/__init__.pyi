@@ -9,10 +9,10 @@ from .auditor import audit as audit
 from .bounds import MomentBounds as MomentBounds
 from .bounds import cantelli as cantelli
 from .comparing.compare import compare as compare
-from .comparing.compared import Alternative as Alternative
-from .comparing.compared import PairedGap as PairedGap
-from .comparing.compared import Verdict as Verdict
 from .comparing.comparison import Comparison as Comparison
+from .comparing.paired_gaps import Alternative as Alternative
+from .comparing.paired_gaps import PairedGap as PairedGap
+from .comparing.paired_gaps import Verdict as Verdict
 from .envs.gusty_cartpole import gusty_cartpole as gusty_cartpole
 from .envs.registry import as_simulator as as_simulator
 from .envs.registry import make_model as make_model
@@ -28,9 +28,8 @@ from .errors import ModelError as ModelError
 from .errors import NotKnownError as NotKnownError
 from .errors import Status as Status
 from .evaluation import Iterate as Iterate
-from .evaluation import Solve as Solve
 from .evaluation import evaluate as evaluate
-from .files.library_version import __version__ as __version__
+from .files import __version__ as __version__
 from .incremental import Learned as Learned
 from .incremental import LearnedGap as LearnedGap
 from .incremental import LearnedJoint as LearnedJoint
@@ -52,6 +51,7 @@ from .model.policies import uniform_policy as uniform_policy
 from .moments.certificates import Certificate as Certificate
 from .moments.joint_moments import JointMoments as JointMoments
 from .moments.joint_moments import joint_moments as joint_moments
+from .moments.pair_solver import Solve as Solve
 from .montecarlo.samples import GapSample as GapSample
 from .montecarlo.samples import ReturnSample as ReturnSample
 from .montecarlo.simulate import simulate_gap as simulate_gap

@@ -5,12 +5,8 @@ of *states*: |S|² numbers, contraction γ² or better. `Iterate` is the paper's
 state-action *coordinates*, for small models, teaching and checking.
 """
 
-from __future__ import annotations
-
-import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +17,15 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.bellman import second_moments
-from jointmdp.bellman.second_moments import Moments, PairKernel, Source, Tables
-from jointmdp.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
+from jointmdp.bellman.second_moments import Moments, PairKernel, PairProblem, Source, Tables
+from jointmdp.errors import ModelError, Status
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policies import as_policy
-from jointmdp.moments import certificates, higher_solver, single_branch, transition_kernels
-from jointmdp.moments.certificates import Certificate, HorizonErrors
-from jointmdp.moments.iteration import iterate
-from jointmdp.moments.pair_solver import FLOOR_SHARE, PAIR_LIMIT, solve_pairs
-from jointmdp.moments.state_certificates import StateErrors, row_norms
+from jointmdp.moments import transition_kernels
+from jointmdp.moments.certificates import HorizonErrors, StateErrors, assess_pairs, row_norms
+from jointmdp.moments.higher_solver import BackwardSweeps, solve_higher
+from jointmdp.moments.iteration import iterate, report_missed
+from jointmdp.moments.pair_solver import FLOOR_SHARE, PAIR_LIMIT, Solve, solve_pairs
+from jointmdp.moments.single_branch import solve_single_branch
 from jointmdp.moments.stored_moments import PairMoments, StateMoments
 from jointmdp.progress import Meter
 from jointmdp.solution.solution import Solution
@@ -40,21 +36,7 @@ LARGEST = 1e100  # rewards and starting values whose squares floats can hold wit
 MOMENT_LIMIT = 2**28  # coordinate pairs that `Iterate` agrees to form: 2 GiB a collection
 MAX_ORDER = 30  # beyond it binomial coefficients amplify rounding until no digit is left
 
-
-@dataclass(frozen=True)
-class Solve:
-    """Linear solves and the centred state-level recursion: the fast default.
-
-    Plain sweeps come first; when their measured rate predicts many more, BiCGStab takes over from where they are.
-    Every residual is recomputed from the equations, so acceleration cannot spoil an answer.
-    """
-
-    relative_tolerance: float = 1e-6
-    """Bound on the certified covariance error, relative to the largest variance of a return; usually far exceeded."""
-    max_sweeps: int = 100_000
-    is_accelerated: bool = True
-    throw: bool = False
-    """Raise `ConvergenceError` instead of warning when the tolerance is missed."""
+_backup = partial(jax.jit, static_argnames="sharing")(second_moments.moment_backup)
 
 
 @dataclass(frozen=True)
@@ -69,35 +51,24 @@ class Iterate:
     throw: bool = False
 
 
-Method = Solve | Iterate
-
-
 def evaluate(
     model: JointMDP,
     policy: ArrayLike,
-    method: Method | None = None,
+    method: Solve | Iterate | None = None,
     *,
     order: int = 2,
     horizon: int | None = None,
 ) -> Solution:
-    """The joint moments of the returns of all actions under `policy`.
+    """The joint moments of the returns of all actions under `policy`, with their certificate and status.
 
     Args:
-        model: the joint MDP; its ``sharing`` says which branches share their luck.
+        model: the joint MDP; its ``sharing`` says which branches share their noise.
         policy: action probabilities ``[S, A]``, or one action per state ``[S]``, by index or name.
         method: `Solve()` by default, or `Iterate()`.
         order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs.
         horizon: evaluate the first `horizon` steps only, exactly; the discount may then be 1.
-
-    Returns:
-        A `Solution` that carries its certificate and status.
     """
-    if not isinstance(model, JointMDP):
-        raise ModelError(
-            f"the model must be a JointMDP, not {type(model).__name__}; built-in models come with a policy, as in "
-            "evaluate(*jointmdp.inventory())"
-        )
-    chosen = as_policy(model, policy)
+    chosen = transition_kernels.checked_policy(model, policy, "evaluate(*jointmdp.inventory())")
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
     if order > 2 and isinstance(method, Iterate):
         raise ModelError(
@@ -120,11 +91,7 @@ def evaluate(
             solution = _iterate(model, chosen, method)
         else:
             raise ModelError(f"method must be jointmdp.Solve(...) or jointmdp.Iterate(...), not {method!r}")
-    if not solution.status.is_success:
-        message = f"{solution.status.value} ({solution.certificate})"
-        if method.throw:
-            raise ConvergenceError(message)
-        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    report_missed(solution.status, str(solution.certificate), method.throw)
     return solution
 
 
@@ -143,38 +110,35 @@ def _check_size(model: JointMDP, order: int) -> None:
         )
 
 
-# -- Solve -----------------------------------------------------------------------------------------------------
-
-
 def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Solution:
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
-    branch = single_branch.solve_single_branch(model, policy)
+    branch = solve_single_branch(model, policy)
     tables = transition_kernels.tables(model, policy, branch.shift)
     kernel = transition_kernels.pair_kernel(model, policy)
     m, B = on_device(branch.mean), on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
     largest = errors.largest_variance
     target = max(RESIDUAL_SHARE * tolerance * largest * (1 - model.discount**2), FLOOR_SHARE * errors.floor)
-    C, sweeps = _no_pairs(), 0
+    v, C, sweeps = second_moments.state_mean(tables, m), jnp.zeros((1, 1)), 0  # under "none" C is never read
+    problem = PairProblem(kernel, _source(tables, kernel, m, B), tables.discount)
     if model.sharing != "none":
-        added = _source(tables, kernel, m, B)
         with Meter("joint moments") as meter:
-            C, sweeps = solve_pairs(kernel, added, tables.discount, target, max_sweeps, method.is_accelerated, meter)
-    certificate = errors.certificate(*row_norms(tables, kernel, m, C, B))
+            C, sweeps = solve_pairs(problem, target, max_sweeps, method.is_accelerated, meter)
+    certificate = errors.certificate(*(np.asarray(each) for each in row_norms(problem, C)))
     status = Status.CONVERGED
     paid = float(np.max(np.abs(transition_kernels.shifted_rewards(model, branch.shift))))
     scale = max(largest, (LEAST_STD * paid / (1 - model.discount)) ** 2)
     if certificate.covariance_error > tolerance * scale:
         status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
-    above, effort = None, higher_solver.Effort(tolerance, max_sweeps, method.is_accelerated)
+    higher = None
     if order > 2:
-        v = second_moments.state_mean(tables, m)
-        above, more, is_reached = higher_solver.solve(model, tables, v, (C, B), certificate.mean_errors, order, effort)
+        higher, more, is_reached = solve_higher(model, tables, v, (C, B), certificate.mean_errors, order, method)
         sweeps += more
         if not is_reached:
             status = Status.STEP_LIMIT
-    moments = StateMoments(model, tables, m, C, B, branch.offset, above, effort)
+    mean = np.asarray(second_moments.mean(tables, v)) + branch.offset
+    moments = StateMoments(model, tables, v, C, B, mean, higher, method)
     return Solution(model, policy, moments, certificate, status, method="Solve", steps=sweeps)
 
 
@@ -183,23 +147,15 @@ def _source(tables: Tables, kernel: PairKernel, m: Array, B: Array) -> Source:
     return second_moments.source(tables, kernel, second_moments.state_mean(tables, m), B)
 
 
-def _no_pairs() -> Array:
-    """What stands for C when distinct coordinates are independent: the equations then never read it."""
-    return jnp.zeros((1, 1))
-
-
-# -- a horizon -------------------------------------------------------------------------------------------------
-
-
 @jax.jit
 def _backward(tables: Tables, kernel: PairKernel, m: Array, C: Array, B: Array) -> tuple[Array, Array, Array]:
     v = second_moments.state_mean(tables, m)
     m2 = second_moments.mean(tables, v)
-    added = second_moments.source(tables, kernel, v, B)
+    problem = PairProblem(kernel, second_moments.source(tables, kernel, v, B), tables.discount)
     # One more step in front: the variance over the first action is that of the new means.
     later = second_moments.state_mean(tables, second_moments.variance(tables, v, B))
     B2 = second_moments.action_variance(tables, m2) + later
-    return m2, second_moments.sweep(kernel, added, tables.discount, C), B2
+    return m2, second_moments.sweep(problem, C), B2
 
 
 def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int, order: int) -> Solution:
@@ -208,31 +164,25 @@ def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int, order: int)
     kernel = transition_kernels.pair_kernel(model, policy)
     size = model.num_states
     m, B = jnp.zeros((size, model.num_actions)), jnp.zeros(size)
-    C = jnp.zeros((size, size)) if model.sharing != "none" else _no_pairs()
+    C = jnp.zeros((1, 1) if model.sharing == "none" else (size, size))
     errors = HorizonErrors(tables)
-    above = higher_solver.Backward(model, tables, order) if order > 2 else None
+    above = BackwardSweeps(model, tables, order) if order > 2 else None
     with Meter("backward sweeps") as meter:
         for step in range(horizon):
-            errors.step(certificates.sizes(tables, m, C, B))
+            errors.step(m, C, B)
             if step + 1 < horizon:
                 before = m
                 m, C, B = _backward(tables, kernel, m, C, B)
                 if above is not None:
-                    v, now = (np.asarray(second_moments.state_mean(tables, each)) for each in (before, m))
-                    above.step(v, now, errors.mean)
+                    later, now = (np.asarray(second_moments.state_mean(tables, each)) for each in (before, m))
+                    above.step(later, now, errors.mean)
             meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
-    moments = StateMoments(model, tables, m, C, B, 0.0, None if above is None else above.finished(horizon))
+    v = second_moments.state_mean(tables, m)
+    mean = np.asarray(second_moments.mean(tables, v)) + 0.0  # no negative zeros
+    moments = StateMoments(model, tables, v, C, B, mean, None if above is None else above.finished(horizon))
     return Solution(
         model, policy, moments, errors.certificate(), Status.COMPLETED, method="horizon", steps=horizon, horizon=horizon
     )
-
-
-# -- Iterate ---------------------------------------------------------------------------------------------------
-
-
-@partial(jax.jit, static_argnames="sharing")
-def _backup(tables: Tables, M: Moments, sharing: Literal["state", "time", "none"]) -> Moments:
-    return second_moments.moment_backup(tables, M, sharing)
 
 
 def _iterate(model: JointMDP, policy: Floats, method: Iterate) -> Solution:
@@ -240,16 +190,8 @@ def _iterate(model: JointMDP, policy: Floats, method: Iterate) -> Solution:
         checks.as_positive("tolerance", method.tolerance)
     max_steps = checks.as_count("max_steps", method.max_steps, least=0)
     tables = transition_kernels.tables(model, policy)
-    weight = certificates.norm_weight(model.reward_bound, model.discount)
-
-    def assess(M: Moments, after: Moments) -> tuple[float, float, Certificate]:
-        found = certificates.pair_norms(tables, M, after)
-        bounds = certificates.certify_pairs(tables, found, model.reward_bound, model.discount, model.sharing)
-        residual = max(float(found["r_mean"]), float(found["r_second"]) / weight)
-        return residual, max(bounds.mean_error, bounds.second_moment_error), bounds
-
-    start = _first_collection(model, method)
-    run = iterate(partial(_backup, tables, sharing=model.sharing), assess, start, method.tolerance, max_steps, "T₂")
+    backup, assess = partial(_backup, tables, sharing=model.sharing), partial(assess_pairs, model, tables)
+    run = iterate(backup, assess, _first_collection(model, method), method.tolerance, max_steps, "T₂")
     moments = PairMoments(np.asarray(run.moments.mean), np.asarray(run.moments.second))
     return Solution(model, policy, moments, run.bounds, run.status, "Iterate", run.steps, history=run.history)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 PATIENCE = 2.0  # seconds of silence before the bar appears
 
@@ -21,7 +20,6 @@ class Meter:
         self.started = time.monotonic()
         self.is_watched = sys.stderr.isatty()
         self._bar: Progress | None = None
-        self._task: TaskID | None = None
 
     def __enter__(self) -> Meter:
         return self
@@ -37,12 +35,9 @@ class Meter:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
             self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
             self._bar.start()
-            self._task = self._bar.add_task(self.title, total=1.0, text="")
-        assert self._task is not None
-        self._bar.update(self._task, completed=min(max(fraction, 0.0), 1.0), text=text)
+            self._bar.add_task(self.title, total=1.0, text="")
+        self._bar.update(self._bar.task_ids[0], completed=min(max(fraction, 0.0), 1.0), text=text)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()

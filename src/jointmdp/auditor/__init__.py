@@ -1,4 +1,4 @@
-"""The auditor: does a simulator give several actions the same luck, and if not, why not?
+"""The auditor: does a simulator give several actions the same noise, and if not, why not?
 
 `audit` walks to several states, asks one question in many ways (again, in another order, after other questions, with
 global generators moved) and compares the answers bit for bit. What is random in its verdict is one check alone, that

@@ -1,9 +1,6 @@
 """What an audit found: one plain sentence a check, a guess at the cause, and an exit status."""
 
-from __future__ import annotations
-
 import textwrap
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,6 +8,7 @@ from jointmdp.files.strict_json import to_json
 
 CheckStatus = Literal["pass", "warn", "fail", "skip"]
 MARKS: dict[CheckStatus, str] = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "-"}
+WORDS: dict[CheckStatus, str] = {"fail": "failed", "warn": "with a warning", "pass": "passed", "skip": "not checked"}
 
 CLAIMS = {
     "answers": "every query is answered with one outcome an action",
@@ -27,6 +25,55 @@ CLAIMS = {
     "finite": "rewards and observations are finite",
     "identity": "states that are the same, and only those, have the same identity",
     "over": "a state that is over pays nothing and stays",
+}
+
+
+# A guess at the cause of each fault, and what to do about it. Faults that are not here get theirs where they are found.
+CAUSES = {
+    "query not answered": "does the state that it is asked in allow the action, and is everything in the snapshot?",
+    "mutating query": "step or query works on the snapshot itself; copy it first, or make states that cannot change",
+    "shared snapshot": "the simulator hands out an object that it goes on using (its live state, a buffer); return a "
+    "copy",
+    "snapshot changes": "some query works on a snapshot, or hands out an object that it goes on using; copy it",
+    "shared observation buffer": "observe returns a buffer that is used again; return a copy",
+    "stale observation": "the observation comes from the live simulator, not from the snapshot; keep it in the "
+    "snapshot, or compute it from there",
+    "start not reproducible": "start draws from a generator of its own, or from what was run before; draw from the "
+    "noise",
+    "wall clock": "the outcomes agree when the clock is stopped: a step reads the time; make it state",
+    "state not restored in full": "the outcome depends on the state that was run before: part of the live state is not "
+    "set by a restore; add it to what a snapshot holds",
+    "dropped previous action": "the outcome depends on the action that was run before: the simulator remembers it "
+    "(sticky actions, action smoothing, a rate limit) and the snapshot does not; add it to what a snapshot holds",
+    "hidden state": "the simulator remembers something that its snapshots do not hold; add it to them",
+    "order-dependent query": "an earlier action of the query leaks into a later one: restore the state and begin the "
+    "noise anew (noise.fresh()) before every action",
+    "shock tied to the query position": "each place in the query has its own noise, or the actions share one generator "
+    "that runs on: begin the noise anew (noise.fresh()) for every action",
+    "outcome depends on the company": "a later action of the query changes the outcome of an earlier one: do the "
+    "outcomes share an object?",
+    "frozen generator": "the snapshot carries a generator that is never given new noise, so the noise of a state is "
+    "always the same; name it in streams=, or draw from the noise",
+    "noise not shared": "noise drawn under another name for every action is not shared: name streams by their source",
+    "draws out of step": "each step begins its noise anew, so later steps stay in step, but within this one all draws "
+    'after the first difference shift: draw by name, noise["demand"], or draw all that may be needed before looking at '
+    "the action",
+    "seed ignored": "make every generator in it from the seed that it is given",
+    "law of the reward": "the query's reward is not that of a step: is it scaled, shifted, or of another state?",
+    "law of the termination": "does the query end episodes otherwise than a step, a time limit perhaps?",
+    "law of the observation": "a query leads elsewhere than a step: does it restore the whole state, and use all "
+    "noise?",
+    "reward outside its bounds": "reward_bounds is too narrow (a bonus or a penalty at the end?); bounds on returns "
+    "rest on it",
+    "number that is not finite": "a division by zero, an overflow, or a value that was never set",
+    "over state does not absorb": "query must give a state that is over back as it is, with reward 0; did it step on, "
+    "or reset itself?",
+    "identity of the object": "identity depends on which object holds the state (id(), an address, a counter); use "
+    "what it holds",
+    "identity ignores part of the state": "identity leaves out part of the state (a clock, a counter, a previous "
+    "action, a generator that is not given new noise); branches would share a table that is not theirs",
+    "rounding": "the same arithmetic compiled in two ways; gaps that should be 0 will be tiny instead, and states that "
+    "should meet will not",
 }
 
 
@@ -47,6 +94,21 @@ class Check:
     def claim(self) -> str:
         """What the check stands for, as a sentence."""
         return CLAIMS[self.name]
+
+
+def failed(name: str, message: str, fault: str, cause: str = "") -> Check:
+    """A check that found a fault."""
+    return Check(name, "fail", message, cause or CAUSES[fault], fault)
+
+
+def warned(name: str, message: str, fault: str, cause: str = "") -> Check:
+    """A check that found something that may be a fault."""
+    return Check(name, "warn", message, cause or CAUSES[fault], fault)
+
+
+def skipped(name: str, reason: str) -> Check:
+    """A check that could not be made."""
+    return Check(name, "skip", f"not checked: {reason}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,24 +161,15 @@ class AuditReport:
 
     def to_json(self) -> str:
         """The report as one JSON object."""
-        found = {
-            "simulator": self.simulator,
-            "is_ok": self.is_ok,
-            "faults": list(self.faults),
-            "false_alarm": self.false_alarm,
-            "num_tests": self.num_tests,
-            "num_states": self.num_states,
-            "num_samples": self.num_samples,
-            "seed": self.seed,
-            "seconds": round(self.seconds, 3),
-            "checks": self.table(),
-        }
-        return to_json(found)
+        numbers = ("false_alarm", "num_tests", "num_states", "num_samples", "seed")
+        found = {"simulator": self.simulator, "is_ok": self.is_ok, "faults": list(self.faults)}
+        found |= {name: getattr(self, name) for name in numbers}
+        return to_json(found | {"seconds": round(self.seconds, 3), "checks": self.table()})
 
     @property
     def summary(self) -> str:
         """The verdict in a sentence."""
-        counts = [f"{len(self._with(status))} {word}" for status, word in _WORDS.items() if self._with(status)]
+        counts = [f"{len(self._with(status))} {word}" for status, word in WORDS.items() if self._with(status)]
         return f"{self.simulator}: {', '.join(counts)}"
 
     @property
@@ -149,17 +202,3 @@ class AuditReport:
 
     def _with(self, status: CheckStatus) -> tuple[Check, ...]:
         return tuple(check for check in self.checks if check.status == status)
-
-
-_WORDS: dict[CheckStatus, str] = {"fail": "failed", "warn": "with a warning", "pass": "passed", "skip": "not checked"}
-
-
-def in_order(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """The checks as they are listed, whatever the order they were made in."""
-    order = list(CLAIMS)
-    return tuple(sorted(checks, key=lambda check: order.index(check.name)))
-
-
-def skipped(name: str, reason: str) -> Check:
-    """A check that could not be made."""
-    return Check(name, "skip", f"not checked: {reason}")

@@ -1,24 +1,24 @@
 """`audit`: which states to look at, which checks to make in which order, and how much of each fits into the time."""
 
-from __future__ import annotations
-
 import time
 import types
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.auditor import hidden_sources, law_checks, query_checks, repeat_checks, snapshot_checks, state_checks
-from jointmdp.auditor.audit_report import CLAIMS, AuditReport, Check, in_order, skipped
-from jointmdp.auditor.probe import START, Probe, Spot, Unanswered, firm
+from jointmdp.auditor import law_checks, query_checks, repeat_checks, state_checks
+from jointmdp.auditor.audit_report import CLAIMS, AuditReport, Check, failed, skipped, warned
+from jointmdp.auditor.probe import START, Probe, Spot, Unanswered, with_content
 from jointmdp.auditor.repeat_checks import Question
 from jointmdp.envs.registry import as_simulator
 from jointmdp.errors import ModelError
-from jointmdp.simulators.agents import Agent, as_agent
+from jointmdp.simulators.function_simulator import RunSimulator
+from jointmdp.simulators.global_generators import kept_globals
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
+from jointmdp.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
 
 MOST_ACTIONS = 4  # of a state in one query; other walks look at others
 LONG_WALK = 300  # steps of the one walk that looks for an end
@@ -59,10 +59,10 @@ def audit(
     num_samples: int | None = None,
     false_alarm: float = 1e-4,
 ) -> AuditReport:
-    """Check that a simulator gives the actions of a query the same luck, and guess the cause where it does not.
+    """Check that a simulator gives the actions of a query the same noise, and guess the cause where it does not.
 
     Args:
-        simulator: a `Simulator` or whatever can be made into one, or a function ``run(decision, seed) -> outcome``
+        simulator: a `Simulator` or what can be made into one, or a function ``run(decision, seed) -> outcome``
             together with `decisions`.
         policy: by which to walk to the states that are looked at.
         actions: those to ask for; by default up to four of the available ones in each query.
@@ -73,44 +73,42 @@ def audit(
         false_alarm: the probability at most with which a healthy simulator fails the check of the law.
     """
     found = _as_simulator(simulator, decisions)
-    if not (isinstance(false_alarm, float) and 0 < false_alarm < 1):
-        raise ModelError(f"false_alarm must be a probability between 0 and 1, not {false_alarm!r}")
+    false_alarm = checks.as_fraction("false_alarm", false_alarm)
     seed = checks.as_count("seed", seed, 0)
     wanted = None if num_states is None else checks.as_count("num_states", num_states, 1, MOST_STATES)
     samples = None if num_samples is None else checks.as_count("num_samples", num_samples, LEAST_SAMPLES)
-    with hidden_sources.kept_globals():
+    with kept_globals():
         return _Audit(found, policy, actions, seed, wanted, samples, false_alarm).report()
 
 
+@dataclass(eq=False)
 class _Audit:
     """One audit under way."""
 
-    def __init__(
-        self,
-        simulator: Simulator,
-        policy: Any,
-        actions: Sequence[Action] | None,
-        seed: int,
-        num_states: int | None,
-        num_samples: int | None,
-        false_alarm: float,
-    ) -> None:
-        self.probe = Probe(simulator, seed)
-        self.simulator, self.seed, self.false_alarm = simulator, seed, false_alarm
-        self.num_states, self.num_samples = num_states, num_samples
-        self.given = self._given(actions)
-        self.agent = self._agent(policy)
-        self.plan, self.cost = PLANS[0], 0.0
-        self.checks: dict[str, Check] = {}
-        self.spots: list[Spot] = []
-        self.pool: list[Spot] = []
-        self.num_tests = 0
+    simulator: Simulator
+    policy: Any
+    actions: Sequence[Action] | None
+    seed: int
+    num_states: int | None
+    num_samples: int | None
+    false_alarm: float
+    plan: Plan = PLANS[0]
+    cost: float = 0.0
+    num_tests: int = 0
+    checks: dict[str, Check] = field(default_factory=dict)
+    spots: list[Spot] = field(default_factory=list)  # that are looked at closely
+    pool: list[Spot] = field(default_factory=list)  # all that were reached
 
-    def _given(self, actions: Sequence[Action] | None) -> list[Action] | None:
-        if actions is not None:
-            if not len(actions):
+    def __post_init__(self) -> None:
+        self.probe = Probe(self.simulator, self.seed)
+        self.given = self._given()
+        self.agent = self._agent()
+
+    def _given(self) -> list[Action] | None:
+        if self.actions is not None:
+            if not len(self.actions):
                 raise ModelError("actions is empty; name the actions to audit")
-            return [self.simulator.action_index(action) for action in actions]
+            return [self.simulator.action_index(action) for action in self.actions]
         if self.simulator.action_names is not None:
             return None
         draw = getattr(self.simulator, "random_action", None)
@@ -118,27 +116,23 @@ class _Audit:
             raise ModelError(f"the actions of {self.simulator.name} are not numbered; give actions=[…] to ask for")
         return [draw(Noise("audit actions", self.seed, i).rng) for i in range(3)]
 
-    def _agent(self, policy: Any) -> Agent:
+    def _agent(self) -> Agent:
         given = self.given
-        if given is not None and isinstance(policy, str) and policy == "uniform":
+        if given is not None and isinstance(self.policy, str) and self.policy == "uniform":
             return lambda state, noise: given[int(noise.uniform * len(given))]
-        return as_agent(policy, self.simulator)
+        return as_agent(self.policy, self.simulator)
 
     def report(self) -> AuditReport:
         begun = time.perf_counter()
         try:
             self._run()
+            self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
         except Unanswered as error:
-            cause = "does the state that it is asked in allow the action, and is everything in the snapshot?"
-            self.checks["answers"] = Check("answers", "fail", str(error), cause, "query not answered")
-        else:
-            message = f"{self.probe.asked:,} queries were answered"
-            self.checks["answers"] = Check("answers", "pass", message)
-        for name in CLAIMS:
-            self.checks.setdefault(name, skipped(name, "a query was not answered"))
+            self._add(failed("answers", str(error), "query not answered"))
+        found = [self.checks.get(name, skipped(name, "a query was not answered")) for name in CLAIMS]
         return AuditReport(
             self.simulator.name,
-            in_order(self._with_roundings(check) for check in self.checks.values()),
+            tuple(map(self._with_roundings, found)),
             self.false_alarm,
             self.num_tests,
             len(self.spots),
@@ -156,48 +150,45 @@ class _Audit:
         start = probe.spot(probe.begin(0), START, ())
         if self.simulator.is_over(start.state):
             raise Unanswered("the start is over already, so that nothing can be asked")
-        start = firm(start._replace(actions=self._actions_at(start.state)))
-        untouched = snapshot_checks.check_untouched(probe, start, self._actions_at)
+        start = with_content(start._replace(actions=self._actions_at(start.state)))
+        untouched = state_checks.check_untouched(probe, start, self._actions_at)
         self._add(untouched)
         probe.hands_in_copies = untouched.fault == "mutating query"
         probe.keeps_copies = probe.asks_singly = untouched.status == "fail"
         self._collect()
-        self._add(snapshot_checks.check_observation(probe, self.spots))
+        self._add(state_checks.check_observation(probe, self.spots))
         probe.is_blind = self.checks["observation"].status == "fail"
         self._add(repeat_checks.check_globals(probe, self.spots))
         probe.pins_globals = self.checks["globals"].status == "fail"
         probe.asks_singly |= probe.pins_globals
         questions = [Question(s, a, d) for s in self.spots for a in s.actions for d in range(self.plan.draws)]
-        restore, memory = repeat_checks.check_restore(probe, questions)
-        self._add(restore, repeat_checks.check_history(probe, questions, memory, restore))
-        is_settled = "fail" not in (restore.status, self.checks["history"].status)
+        restore, answers, unsettled = repeat_checks.check_restore(probe, questions)
+        history = skipped("history", "restoring fails already when nothing is run in between")
+        if restore.status != "fail":
+            history = repeat_checks.check_history(probe, questions, answers, unsettled)
+        self._add(restore, history)
+        is_settled = "fail" not in (restore.status, history.status)
         self._check_queries(is_settled)
         self._add(query_checks.check_noise(probe, self.spots, self.plan.draws))
-        if isinstance(self.simulator, _RunSimulator) and self.simulator.ignores_seed:
-            cause = "make every generator in it from the seed that it is given"
-            message = f"no outcome changed over {SEEDS} seeds"
-            self._add(Check("noise", "warn", message, cause, "seed ignored"))
+        if isinstance(self.simulator, _AuditedRun) and self.simulator.ignores_seed:
+            self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
         self._check_law()
         self._check_identity(is_settled)
         self._find_ends()
-        # The nothing that a state pays when it is over is no reward, so those are asked last.
-        self._add(
-            state_checks.check_rewards(probe),
-            state_checks.check_finite(probe),
-            state_checks.check_over(probe, self.spots),
-        )
-        self._add(snapshot_checks.check_kept(self.spots, untouched, probe.asked))
+        # The 0 that a state pays when it is over is no reward, so those are asked last.
+        self._add(state_checks.check_rewards(probe), state_checks.check_finite(probe))
+        self._add(state_checks.check_over(probe, self.spots))
+        self._add(state_checks.check_kept(self.spots, untouched, probe.asked))
 
     def _check_queries(self, is_settled: bool) -> None:
-        if not is_settled:
-            reason = "the same question has different answers already when it is asked alone"
-            self._add(skipped("repetition", reason), skipped("order", reason))
-        elif self.probe.asks_singly:
-            culprit = "untouched" if self.checks["untouched"].status == "fail" else "globals"
-            reason = f"the actions of a query meddle with each other, see {culprit}"
-            self._add(skipped("repetition", reason), skipped("order", reason))
-        else:
+        if is_settled and not self.probe.asks_singly:
             self._add(*query_checks.check_queries(self.probe, self.spots, self.plan.draws))
+            return
+        reason = "the same question has different answers already when it is asked alone"
+        if is_settled:
+            fault = "untouched" if self.checks["untouched"].status == "fail" else "globals"
+            reason = f"the actions of a query disturb each other, see {fault}"
+        self._add(skipped("repetition", reason), skipped("order", reason))
 
     def _check_law(self) -> None:
         fault = self.checks["restore"].fault
@@ -245,7 +236,7 @@ class _Audit:
             for walk, left in zip(walks, order, strict=True):
                 if left and len(chosen) < self.plan.states:
                     chosen.append(walk[int(left.pop())])
-        self.spots = [firm(spot) for spot in chosen]
+        self.spots = [with_content(spot) for spot in chosen]
 
     def _measure(self, walk: list[Spot]) -> None:
         """Choose the plan by what a query costs where the simulator has to jump between states."""
@@ -281,62 +272,38 @@ class _Audit:
         spot = self.spots[0]
         for t in range(LONG_WALK):
             action = self._chosen(spot, -1, t)
-            sight = self.probe.ask(spot, [action], self.probe.noise("long walk", t))[0]
-            if sight.is_over:
+            found = self.probe.ask(spot, [action], self.probe.noise("long walk", t))[0]
+            if found.is_over:
                 return
-            spot = spot._replace(state=sight.state, label=f"step {t + 1} of a long walk")
+            spot = spot._replace(state=found.state, label=f"step {t + 1} of a long walk")
 
     def _with_roundings(self, check: Check) -> Check:
         example = self.probe.roundings.get(check.name)
         if check.status != "pass" or example is None:
             return check
-        return Check(
-            check.name,
-            "warn",
-            f"equal up to rounding only ({example})",
-            "the same arithmetic compiled in two ways; gaps that should be 0 will be tiny instead, and states that "
-            "should meet will not",
-            "rounding",
-        )
+        return warned(check.name, f"equal up to rounding only ({example})", "rounding")
 
 
-class _RunSimulator(Simulator):
-    """A plain function of a decision and a seed: one step and over."""
+class _AuditedRun(RunSimulator):
+    """A function of a decision and a seed; its outcomes are left to the checks."""
 
-    def __init__(self, run: Callable[[Any, int], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
-        named = decisions if isinstance(decisions, Mapping) else {str(each): each for each in decisions}
-        self.run, self.decisions = run, list(named.values())
-        self.name = str(getattr(run, "__name__", "run"))
-        self.action_names = tuple(map(str, named))
+    least_decisions = 1
+
+    def outcome(self, action: int, seed: int) -> float:
+        return float(self.run(self.decisions[action], seed))
 
     @property
     def ignores_seed(self) -> bool:
         """Whether no decision's outcome changes with the seed."""
         seeds = [Noise("seed", i).seed for i in range(SEEDS)]
-        return all(len({float(self.run(each, seed)) for seed in seeds}) == 1 for each in self.decisions)
-
-    def start(self, noise: Noise) -> Snapshot:
-        return False
-
-    def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
-        return Outcome(float(self.run(self.decisions[action], noise.seed)), True)
-
-    def is_over(self, state: Snapshot) -> bool:
-        return bool(state)
-
-    def identity(self, state: Snapshot) -> Hashable:
-        return bool(state)
+        return all(len({self.outcome(a, seed) for seed in seeds}) == 1 for a in range(len(self.decisions)))
 
 
 def _as_simulator(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
     if isinstance(given, Simulator):
         return given
     if decisions is not None:
-        if not callable(given):
-            raise ModelError(f"decisions go with a function run(decision, seed), not with {given!r}")
-        if not len(decisions):
-            raise ModelError("decisions is empty; give the decisions to compare")
-        return _RunSimulator(given, decisions)
+        return _AuditedRun(given, decisions)
     if isinstance(given, types.FunctionType | types.MethodType):
         raise ModelError(
             f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"

@@ -1,6 +1,4 @@
-"""Does an action bring in a query what it brings in a plain step? Two samples each, and one test per number seen."""
-
-from __future__ import annotations
+"""Does an action give in a query what it gives in a plain step? Two samples each, and one test per number seen."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Floats
-from jointmdp.auditor.audit_report import Check
-from jointmdp.auditor.observed_outcomes import Sight, same_law_level, without_rounding
+from jointmdp.auditor.audit_report import Check, failed
+from jointmdp.auditor.observed_outcomes import ObservedOutcome, same_law_level, without_rounding
 from jointmdp.auditor.probe import Probe, Spot
 from jointmdp.simulators.simulator import Outcome
 
@@ -56,40 +54,40 @@ def check_law(probe: Probe, spots: Sequence[Spot], num_samples: int, false_alarm
         return Check("law", "pass", message), len(pairs)
     pair = min(bad, key=lambda pair: (pair.part != "reward", pair.level))
     message = (
-        f"{pair.where}: the {pair.part} is {_told(pair.query)} in {num_samples} queries and {_told(pair.plain)} in as "
+        f"{pair.where}: the {pair.part} is {_span(pair.query)} in {num_samples} queries and {_span(pair.plain)} in as "
         f"many plain steps (level {pair.level:.1g})"
     )
     fault, cause = _diagnosed(pair, pairs)
-    return Check("law", "fail", message, cause, fault), len(pairs)
+    return failed("law", message, fault, cause), len(pairs)
 
 
-def _plain(probe: Probe, spot: Spot, k: int, address: tuple[int, int]) -> Sight:
+def _plain(probe: Probe, spot: Spot, k: int, address: tuple[int, int]) -> ObservedOutcome:
     simulator: Any = probe.simulator
     where = probe.where(spot, spot.actions[k])
-    state = probe.handed(spot)
+    state, step = probe.handed(spot), getattr(simulator, "plain_step", simulator.step)
+    source: Any = probe.noise("plain", k, *address)
     if hasattr(simulator, "plain_step"):
-        rng = np.random.default_rng([probe.seed, 2, k, *address])
-        outcome = probe.guarded(where, lambda: simulator.plain_step(state, spot.actions[k], rng))
-    else:
-        noise = probe.noise("plain", k, *address)
-        outcome = probe.guarded(where, lambda: simulator.step(state, spot.actions[k], noise))
+        source = np.random.default_rng([probe.seed, 2, k, *address])
+    outcome = probe.guarded(where, lambda: step(state, spot.actions[k], source))
     return probe.look(Outcome(*outcome), where, is_light=True)
 
 
-def _parts(query: list[Sight], plain: list[Sight], is_blind: bool) -> dict[str, tuple[Floats, Floats]]:
+def _parts(
+    query: list[ObservedOutcome], plain: list[ObservedOutcome], is_blind: bool
+) -> dict[str, tuple[Floats, Floats]]:
     """What is compared, each as two samples ``[n, k]``."""
 
     def both(values: Any) -> tuple[Floats, Floats]:
-        x, y = (np.array([values(sight) for sight in side], dtype=np.float64) for side in (query, plain))
+        x, y = (np.array([values(outcome) for outcome in side], dtype=np.float64) for side in (query, plain))
         return x.reshape(len(x), -1), y.reshape(len(y), -1)
 
-    parts = {"reward": both(lambda sight: sight.reward), "termination": both(lambda sight: sight.is_over)}
+    parts = {"reward": both(lambda outcome: outcome.reward), "termination": both(lambda outcome: outcome.is_over)}
     if not is_blind:
-        lengths = both(lambda sight: len(sight.numbers))
+        lengths = both(lambda outcome: len(outcome.numbers))
         if len(np.unique(lengths)) > 1:  # observations of changing length: that is all they have in common
             parts["length of the observation"] = lengths
         else:
-            parts["observation"] = both(lambda sight: sight.numbers)
+            parts["observation"] = both(lambda outcome: outcome.numbers)
     return parts
 
 
@@ -106,7 +104,7 @@ def _varying(spot: Spot, where: object, parts: dict[str, tuple[Floats, Floats]],
     return found
 
 
-def _told(sample: Floats) -> str:
+def _span(sample: Floats) -> str:
     low, high = float(sample.min()), float(sample.max())
     if low == high:
         return f"{low:.6g}"
@@ -115,30 +113,23 @@ def _told(sample: Floats) -> str:
 
 
 def _diagnosed(pair: _Pair, pairs: Sequence[_Pair]) -> tuple[str, str]:
+    """The fault, and its cause where that is more than the fault says."""
     if pair.part == "reward":
         rewards = [other for other in pairs if other.part == "reward"]
         low, high = min(p.query.min() for p in rewards), max(p.query.max() for p in rewards)
         clipped = [p._replace(plain=np.clip(p.plain, low, high)) for p in rewards]
-        if all(p.level > 1e-3 / len(clipped) for p in clipped):
-            return (
-                "clipped reward",
-                f"plain rewards clipped to [{low:.6g}, {high:.6g}] look like those of the query: one of the two goes "
-                "through a wrapper that the other does not",
-            )
-        return (
-            "law of the reward",
-            "the query's reward is not that of a step: is it scaled, shifted, or of another state?",
+        if any(p.level <= 1e-3 / len(clipped) for p in clipped):
+            return "law of the reward", ""
+        return "clipped reward", (
+            f"plain rewards clipped to [{low:.6g}, {high:.6g}] look like those of the query: one of the two goes "
+            "through a wrapper that the other does not"
         )
     if pair.part == "termination":
-        return "law of the termination", "does the query end episodes otherwise than a step, a time limit perhaps?"
+        return "law of the termination", ""
     held = [other.query for other in pairs if other.spot is pair.spot and other.part == pair.part]
-    if len(np.unique(held)) == 1:
-        return (
-            "stale observation",
-            "the observation after a query is the same whatever was done and whatever the noise: is it that of before "
-            "the step?",
-        )
-    return (
-        "law of the observation",
-        "a query leads elsewhere than a step: does it restore the whole state, and use all noise?",
+    if len(np.unique(held)) > 1:
+        return "law of the observation", ""
+    return "stale observation", (
+        "the observation after a query is the same whatever was done and whatever the noise: is it that of before the "
+        "step?"
     )

@@ -1,12 +1,11 @@
-"""What an outcome looks like from outside, kept as values, and how two such sights differ."""
-
-from __future__ import annotations
+"""What an outcome looks like from outside, kept as values, and how two such outcomes differ."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jointmdp.arrays import Floats
 from jointmdp.simulators.fingerprints import fingerprint
@@ -16,7 +15,7 @@ ROUNDING = 2.0**6  # in units of the last place: two ways through the same arith
 MOST_NUMBERS = 4096  # observations with more, pictures say, are compared by their fingerprint alone
 
 
-class Sight(NamedTuple):
+class ObservedOutcome(NamedTuple):
     """All that can be seen of an outcome, independent of what becomes of the simulator's buffers later."""
 
     reward: float
@@ -29,7 +28,7 @@ class Sight(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How two sights of what should be the same outcome differ."""
+    """How two observations of what should be the same outcome differ."""
 
     text: str
     is_rounding: bool
@@ -37,8 +36,8 @@ class Difference(NamedTuple):
     """Whether the identity alone tells them apart."""
 
 
-def difference(one: Sight, other: Sight, is_blind: bool = False) -> Difference | None:
-    """The difference between two sights, None where there is none; a blind look leaves out the observation."""
+def difference(one: ObservedOutcome, other: ObservedOutcome, is_blind: bool = False) -> Difference | None:
+    """The difference between two outcomes, None where there is none; a blind look leaves out the observation."""
     parts = []
     is_close = True
     if not (one.reward == other.reward or (math.isnan(one.reward) and math.isnan(other.reward))):
@@ -58,7 +57,7 @@ def difference(one: Sight, other: Sight, is_blind: bool = False) -> Difference |
     return None
 
 
-def _is_close(one: Sight, other: Sight, x: Floats, y: Floats) -> bool:
+def _is_close(one: ObservedOutcome, other: ObservedOutcome, x: Floats, y: Floats) -> bool:
     """Whether two rows of numbers are the same up to rounding; what is no number, or too much, is not close."""
     if x.shape != y.shape or not 0 < x.size <= MOST_NUMBERS or np.array_equal(x, y):
         return False
@@ -68,32 +67,24 @@ def _is_close(one: Sight, other: Sight, x: Floats, y: Floats) -> bool:
 
 def numbers(value: Any) -> tuple[Floats, float]:
     """Every number in a nested value in a fixed order, and the coarsest unit in the last place among their types."""
-    found: list[Floats] = []
-    precision = _gather(value, found, 0)
-    return (np.concatenate(found) if found else np.zeros(0)), precision
+    arrays = list(_arrays(value, 0))
+    precisions = [float(np.finfo(array.dtype).eps) for array in arrays if array.dtype.kind == "f"]
+    found = [array.astype(np.float64).reshape(-1) for array in arrays]
+    return np.concatenate([np.zeros(0), *found]), max([float(np.finfo(np.float64).eps), *precisions])
 
 
-def _gather(value: Any, found: list[Floats], depth: int) -> float:
-    finest = float(np.finfo(np.float64).eps)
-    if isinstance(value, bool | int | float):
-        found.append(np.array([float(value)]))
-        return finest
-    if isinstance(value, dict):
-        parts = [value[key] for key in sorted(value, key=repr)]
-    elif isinstance(value, list | tuple):
-        parts = list(value)
-    else:
-        try:
-            array = np.asarray(value)
-        except (TypeError, ValueError):
-            return finest
-        if array.dtype.kind not in "fiub":
-            return finest
-        found.append(array.astype(np.float64).reshape(-1))
-        return max(finest, float(np.finfo(array.dtype).eps)) if array.dtype.kind == "f" else finest
-    if depth > 20:
-        return finest
-    return max([finest, *(_gather(part, found, depth + 1) for part in parts)])
+def _arrays(value: Any, depth: int) -> Iterator[NDArray[Any]]:
+    if isinstance(value, dict | list | tuple):
+        parts = [value[key] for key in sorted(value, key=repr)] if isinstance(value, dict) else value
+        for part in parts if depth <= 20 else ():
+            yield from _arrays(part, depth + 1)
+        return
+    try:
+        array = np.asarray(float(value) if isinstance(value, int) else value)
+    except (TypeError, ValueError, OverflowError):
+        return
+    if array.dtype.kind in "fiub":
+        yield array
 
 
 def safe_fingerprint(value: Any) -> bytes:

@@ -1,22 +1,31 @@
-"""The hand that asks: queries of a simulator with everything seen written down, and known faults kept out of the way.
+"""Queries of a simulator, with everything written down that they show.
 
 A fault found early would show in every later check. So the probe works around it from then on: it hands in copies
-where queries change their snapshots, asks one action at a time where the actions of a query meddle with each other,
-seeds global generators where they are used, and leaves out observations that are stale. What is left to see belongs to
-the check at hand.
+where queries change their snapshots, asks one action at a time where the actions of a query disturb each other, seeds
+global generators where they are used, and leaves out observations that are stale.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jointmdp.arrays import Floats
 from jointmdp.auditor import hidden_sources
-from jointmdp.auditor.observed_outcomes import MOST_NUMBERS, Difference, Sight, difference, numbers, safe_fingerprint
+from jointmdp.auditor.observed_outcomes import (
+    MOST_NUMBERS,
+    Difference,
+    ObservedOutcome,
+    difference,
+    numbers,
+    safe_fingerprint,
+)
+from jointmdp.simulators.global_generators import seed_globals
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
@@ -24,11 +33,11 @@ START = "the start"  # what the labels of starting states begin with
 
 
 class Unanswered(Exception):
-    """A query that was not answered as the protocol wants; the audit ends here."""
+    """A query that was not answered as the protocol demands; the audit ends here."""
 
 
 class WatchedNoise(Noise):
-    """A noise that knows its copies, so that what all of them gave away can be counted."""
+    """A noise that knows its copies, so that all their draws are counted, and which of its other forms were used."""
 
     __slots__ = ("family", "others")
 
@@ -46,30 +55,23 @@ class WatchedNoise(Noise):
 
     @property
     def uniform(self) -> float:
-        """As of any noise; that it was asked for is remembered."""
         self.others.add("uniform")
         return super().uniform
 
     @property
     def seed(self) -> int:
-        """As of any noise; that it was asked for is remembered."""
         self.others.add("seed")
         return super().seed
 
     @property
     def key(self) -> Any:
-        """As of any noise; that it was asked for is remembered."""
         self.others.add("key")
         return super().key
 
     @property
     def taken(self) -> dict[str, int]:
         """64-bit words taken from each stream, over all copies."""
-        found: dict[str, int] = {}
-        for member in self.family:
-            for name, words in member.draws.items():
-                found[name] = found.get(name, 0) + words
-        return {name: words for name, words in found.items() if words}
+        return dict(sum((Counter(member.draws) for member in self.family), Counter()))
 
 
 class Spot(NamedTuple):
@@ -84,8 +86,8 @@ class Spot(NamedTuple):
     seen: bytes  # its fingerprint then
 
 
-class Origin(NamedTuple):
-    """A state and actions taken there, put into words only when somebody reads them."""
+class QuestionPlace(NamedTuple):
+    """A state and actions taken there, put into words only when they are read."""
 
     simulator: Simulator
     label: str
@@ -95,25 +97,25 @@ class Origin(NamedTuple):
         return ", ".join([self.label, *map(self.simulator.action_label, self.actions)])
 
 
+@dataclass(eq=False)
 class Probe:
-    """Asks a simulator, and keeps a ledger of what came back."""
+    """Asks a simulator, and keeps a record of what came back."""
 
-    def __init__(self, simulator: Simulator, seed: int) -> None:
-        self.simulator = simulator
-        self.seed = seed
-        self.hands_in_copies = False
-        self.keeps_copies = False
-        self.pins_globals = False
-        self.is_blind = False
-        self.asks_singly = False
-        self.fickle = ""  # the first state that has two identities
-        self.asked = 0
-        self.lowest: tuple[float, object] = (np.inf, "")
-        self.highest: tuple[float, object] = (-np.inf, "")
-        self.senseless = ""  # the first reward that is not finite or observation that holds NaN
-        self.infinite = ""  # the first observation that holds an infinity
-        self.roundings: dict[str, str] = {}  # check -> what agreed up to rounding only
-        self.over: list[tuple[Snapshot, str]] = []
+    simulator: Simulator
+    seed: int
+    hands_in_copies: bool = False
+    keeps_copies: bool = False
+    pins_globals: bool = False
+    is_blind: bool = False
+    asks_singly: bool = False
+    changing_identity: str = ""  # the first state that has two identities
+    asked: int = 0
+    lowest: tuple[float, object] = (np.inf, "")
+    highest: tuple[float, object] = (-np.inf, "")
+    not_finite: str = ""  # the first reward that is not finite or observation that holds NaN
+    infinite: str = ""  # the first observation that holds an infinity
+    roundings: dict[str, str] = field(default_factory=dict)  # check -> what agreed up to rounding only
+    over: list[tuple[Snapshot, str]] = field(default_factory=list)
 
     def twin(self) -> Probe:
         """A probe of a copy of the simulator as it is now."""
@@ -122,7 +124,7 @@ class Probe:
         return found
 
     def noise(self, *parts: int | str) -> WatchedNoise:
-        """One draw of luck of this audit."""
+        """One draw of noise of this audit."""
         return WatchedNoise("audit", self.seed, *parts)
 
     def begin(self, draw: int) -> Snapshot:
@@ -130,13 +132,15 @@ class Probe:
         self._pin()
         return self.guarded("the start", lambda: self.simulator.start(self.noise("start", draw)))
 
-    def ask(self, spot: Spot, actions: Sequence[Action], noise: Noise, *, is_light: bool = False) -> list[Sight]:
+    def ask(
+        self, spot: Spot, actions: Sequence[Action], noise: Noise, *, is_light: bool = False
+    ) -> list[ObservedOutcome]:
         """A query, and what is to be seen of its outcomes; a light look leaves out the identity."""
         if self.asks_singly and len(actions) > 1:
             return [self.ask(spot, [action], noise.fresh(), is_light=is_light)[0] for action in actions]
         asked = list(actions)
         state = self.handed(spot)
-        place = Origin(self.simulator, spot.label, asked)
+        place = QuestionPlace(self.simulator, spot.label, asked)
         outcomes = self.guarded(place, lambda: self.simulator.query(state, asked, noise))
         if len(outcomes) != len(asked):
             raise Unanswered(f"{place}: {len(asked)} actions were asked and {len(outcomes)} answered")
@@ -153,21 +157,21 @@ class Probe:
 
     def _pin(self) -> None:
         if self.pins_globals:
-            hidden_sources.seed_globals(self.seed)
+            seed_globals(self.seed)
 
     def guarded(self, where: object, call: Callable[[], Any]) -> Any:
         """What a call of the simulator gives; what it raises ends the audit with a sentence."""
         try:
             return call()
         except Exception as error:
-            told = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise Unanswered(f"{where}: it raised {told}") from error
+            words = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise Unanswered(f"{where}: it raised {words}") from error
 
-    def where(self, spot: Spot, action: Action) -> Origin:
+    def where(self, spot: Spot, action: Action) -> QuestionPlace:
         """A state and an action, for people."""
-        return Origin(self.simulator, spot.label, [action])
+        return QuestionPlace(self.simulator, spot.label, [action])
 
-    def look(self, outcome: Outcome, where: object, is_light: bool = False, is_start: bool = False) -> Sight:
+    def look(self, outcome: Outcome, where: object, is_light: bool = False, is_start: bool = False) -> ObservedOutcome:
         """What is to be seen of an outcome; at the start no reward is."""
         reward, state, observation, is_over, identity = self.guarded(where, lambda: self._read(outcome, is_light))
         values, precision = numbers(observation)
@@ -175,7 +179,7 @@ class Probe:
         if is_over and not is_light and len(self.over) < 4:
             self.over.append((state, str(where)))
         seen = b"" if is_light else safe_fingerprint(observation)
-        return Sight(reward, is_over, seen, values[: MOST_NUMBERS + 1], precision, identity, state)
+        return ObservedOutcome(reward, is_over, seen, values[: MOST_NUMBERS + 1], precision, identity, state)
 
     def _read(self, outcome: Outcome, is_light: bool) -> tuple[float, Snapshot, Any, bool, Hashable]:
         reward, state = outcome
@@ -193,9 +197,9 @@ class Probe:
             if reward > self.highest[0]:
                 self.highest = reward, where
             if not np.isfinite(reward):
-                self.senseless = self.senseless or f"{where}: the reward is {reward}"
+                self.not_finite = self.not_finite or f"{where}: the reward is {reward}"
         if np.isnan(values).any():
-            self.senseless = self.senseless or f"{where}: the observation holds NaN"
+            self.not_finite = self.not_finite or f"{where}: the observation holds NaN"
         elif not np.isfinite(values).all():
             self.infinite = self.infinite or f"{where}: the observation holds an infinity"
 
@@ -205,19 +209,19 @@ class Probe:
         observation, identity = self.guarded(label, lambda: (see(state), name(state)))
         return Spot(state, label, tuple(actions), identity, b"", observation, safe_fingerprint(observation))
 
-    def compare(self, check: str, one: Sight, other: Sight, where: object) -> Difference | None:
-        """The difference between two sights; one that is rounding alone is noted and not returned."""
+    def compare(self, check: str, one: ObservedOutcome, other: ObservedOutcome, where: object) -> Difference | None:
+        """The difference between two outcomes; one that is rounding alone is noted and not returned."""
         found = difference(one, other, self.is_blind)
         if found is not None and found.is_rounding:
             self.roundings.setdefault(check, f"{where}: {found.text}")
             return None
         if found is not None and found.is_identity and content(one.state) == content(other.state):
-            self.fickle = self.fickle or str(where)
+            self.changing_identity = self.changing_identity or str(where)
             return None
         return found
 
 
-def firm(spot: Spot) -> Spot:
+def with_content(spot: Spot) -> Spot:
     """The spot with what its snapshot holds now."""
     return spot._replace(content=content(spot.state))
 

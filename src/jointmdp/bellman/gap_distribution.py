@@ -15,8 +15,8 @@ grid ``z_0 < … < z_{N−1}`` for all pairs, by functions of the threshold:
   faster to apply.
 
 All maps are monotone, so a valid bound stays valid after any number of steps. A step of the pair is two half steps,
-each moving one branch: first ``−ẽ + γ·`` for the second branch, then ``e + ·`` for the first. Given the common luck the
-branches move independently, so a pair costs the sum, not the product, of the branches' outcomes.
+each moving one branch: first ``−ẽ + γ·`` for the second branch, then ``e + ·`` for the first. Given the noise that both
+share the branches move independently, so a pair costs the sum, not the product, of the branches' outcomes.
 
 Arrays are ``[S, N, S]``: first branch, threshold, second branch, so that whole rows are gathered. Each map is compiled
 by itself: fused with each other, XLA computes one again inside the next.
@@ -66,11 +66,11 @@ class LawMaps(NamedTuple):
 
     points: Float[Array, " N"]
     discount: Float[Array, ""]
-    chances: list[Float[Array, " G"]]  # of the luck common to branches in distinct states, in blocks of its values
+    chances: list[Float[Array, " G"]]  # of the noise that branches in distinct states share, in blocks of its values
     first: list[Moves]  # e + ·, for each block
     second: list[Moves]  # −ẽ + γ·
     meetings: MeetingMaps | None  # None where no two branches ever share a state and differ
-    is_nought: Array  # [S, S] pairs whose gap is identically 0
+    is_identical: Array  # [S, S] pairs whose gap is 0 whatever happens
 
 
 class StopLoss(NamedTuple):
@@ -88,7 +88,7 @@ def step_rounded(maps: LawMaps, F: Float[Array, "S N S"]) -> Float[Array, "S N S
         half = rounded_down(second, flip(F[None]))
         crossed = _added(crossed, chances, rounded_down(first, flip(half)))
     met = None if maps.meetings is None else meet_rounded(maps.points, maps.meetings, F)
-    return _closed(crossed, met, nought(maps.points)[0], maps.is_nought)
+    return _closed(crossed, met, zero_law(maps.points)[0], maps.is_identical)
 
 
 def step_stop_loss(maps: LawMaps, X: StopLoss) -> StopLoss:
@@ -99,17 +99,17 @@ def step_stop_loss(maps: LawMaps, X: StopLoss) -> StopLoss:
         both = half_step(first, half_step(second, lone, maps.discount), jnp.ones(()))
         crossed = tuple(_added(total, chances, field) for total, field in zip(crossed, both, strict=True))
     met = (None,) * 3 if maps.meetings is None else meet_stop_loss(maps.points, maps.meetings, maps.discount, X)
-    at, stop_loss = nought(maps.points)
+    at, stop_loss = zero_law(maps.points)
     parts = zip(crossed, met, (stop_loss, stop_loss, at), strict=True)
-    return StopLoss(*(_closed(*part, maps.is_nought) for part in parts))
+    return StopLoss(*(_closed(*part, maps.is_identical) for part in parts))
 
 
 def half_step(moves: Moves, X: StopLoss, scale: Float[Array, ""]) -> StopLoss:
     """The second branch moves and the two change places; twice this, and both have moved."""
     upper, V, D = (flip(field) for field in X)
     return StopLoss(
-        _plus(scale, interpolated(moves, upper), moves.below),
-        _minus(scale, interpolated(moves, V), moves.below, bent(moves, D)),
+        _scaled(scale, interpolated(moves, upper), moves.below),
+        _scaled(scale, interpolated(moves, V), moves.below, bent(moves, D)),
         _pinned(interpolated(moves, D)),
     )
 
@@ -122,7 +122,7 @@ def flip(X: Float[Array, "G S N T"]) -> Float[Array, "G T N S"]:
 
 @jax.jit
 def rounded_down(moves: Moves, F: Float[Array, "_ S N T"]) -> Float[Array, "G S N T"]:
-    """``Σ_o w P(⌊r + cL(S'_o,·)⌋ ≤ z_j)`` given each value of the common luck; one F for all, or one for each."""
+    """``Σ_o w P(⌊r + cL(S'_o,·)⌋ ≤ z_j)`` given each value of the shared noise; one F for all, or one for each."""
     return _each(moves, F, lambda m, Y, o, w, state: w * Y[state, m.rounded[:, o]])
 
 
@@ -151,7 +151,7 @@ def bent(moves: Moves, D: Float[Array, "_ S N T"]) -> Float[Array, "G S N T"]:
 @jax.jit
 def meet_rounded(points: Float[Array, " N"], m: MeetingMaps, F: Float[Array, "S N S"]) -> Float[Array, "S N"]:
     """Two branches in one state: ``Σ_w p Σ_{a≠b} π_a π_b P(⌊e_a − e_b + γL(S'_a,S'_b)⌋ ≤ z_j)``, and ties at 0."""
-    return m.ties[:, None] * nought(points)[0] + _by_state(m, F[m.left[:, None], m.rounded, m.right[:, None]])
+    return m.ties[:, None] * zero_law(points)[0] + _by_state(m, F[m.left[:, None], m.rounded, m.right[:, None]])
 
 
 @jax.jit
@@ -164,7 +164,7 @@ def meet_stop_loss(
     def chord(Y: Array) -> Array:
         return (1 - f) * Y[left, i, right] + f * Y[left, i + 1, right]
 
-    at, stop_loss = (m.ties[:, None] * row for row in nought(points))
+    at, stop_loss = (m.ties[:, None] * row for row in zero_law(points))
     bend = m.bend * (X.D[left, i + 1, right] - X.D[left, i, right])
     return (
         stop_loss + scale * _by_state(m, chord(X.upper) + m.below),
@@ -177,7 +177,7 @@ def _by_state(m: MeetingMaps, values: Float[Array, "Q N"]) -> Float[Array, "S N"
     return jax.ops.segment_sum(m.weights[:, None] * values, m.state, num_segments=m.ties.shape[0])
 
 
-def nought(points: Float[Array, " N"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+def zero_law(points: Float[Array, " N"]) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
     """F and Π of the constant 0."""
     return (points >= 0).astype(points.dtype), jnp.maximum(-points, 0.0)
 
@@ -194,7 +194,7 @@ def tightened(one: StopLoss, other: StopLoss) -> StopLoss:
 
 
 @jax.jit
-def read(
+def at_points(
     X: StopLoss,
     cell: Int[Array, " M"],
     fraction: Float[Array, " M"],
@@ -211,14 +211,11 @@ def read(
     return StopLoss(chord(X.upper) + more, chord(X.V) + more - drop, _pinned(chord(X.D)))
 
 
-# -- pieces ----------------------------------------------------------------------------------------------------
-
-
 Term = Callable[[Moves, Array, int | Array, Array, Array], Array]
 
 
 def _each(moves: Moves, X: Array, term: Term) -> Array:
-    """The sum of a term over outcomes, for each value of the common luck."""
+    """The sum of a term over outcomes, for each value of the shared noise."""
     if moves.weights.shape[0] == 1:
         return _sum(Moves(*(field[0] for field in moves)), X[0], term)[None]
     if X.shape[0] == 1:
@@ -246,12 +243,7 @@ def _pinned(D: Array) -> Array:
 
 
 @jax.jit
-def _plus(scale: Array, X: Array, below: Array) -> Array:
-    return scale * (X + below[..., None])
-
-
-@jax.jit
-def _minus(scale: Array, X: Array, below: Array, bend: Array) -> Array:
+def _scaled(scale: Array, X: Array, below: Array, bend: Array | float = 0.0) -> Array:
     return scale * (X + below[..., None] - bend)
 
 
@@ -262,8 +254,8 @@ def _added(total: Array | None, chances: Array, more: Array) -> Array:
 
 
 @jax.jit
-def _closed(crossed: Array, together: Array | None, row: Array, is_nought: Array) -> Array:
+def _closed(crossed: Array, together: Array | None, row: Array, is_identical: Array) -> Array:
     """The diagonal, where branches share their state, and the pairs whose gap is 0, in their places."""
     if together is not None:
         crossed = jnp.where(jnp.eye(len(crossed), dtype=bool)[:, None, :], together[:, :, None], crossed)
-    return jnp.where(is_nought[:, None, :], row[None, :, None], crossed)
+    return jnp.where(is_identical[:, None, :], row[None, :, None], crossed)

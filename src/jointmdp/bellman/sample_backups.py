@@ -1,8 +1,8 @@
 """Sample backups: what one joint draw says about every moment of the coordinates it names.
 
 A `Sample` names m coordinates x_1 … x_m and gives each its reward ``R_p`` and next coordinate ``X'_p``, drawn jointly:
-one scenario for coordinates that share their luck, one next action for each *distinct* coordinate. Of a candidate
-collection M it says, for every p and q and all powers i, j ≥ 1,
+one scenario for coordinates that share their noise, one next action for each *distinct* coordinate. For candidate
+moments M it gives, for every p and q and all powers i, j ≥ 1,
 
     mean(x_p)              ←  R_p + γ M(X'_p)
     E[Z(x_p)ⁱ Z(x_q)ʲ]     ←  Σ_{k≤i, l≤j} C(i,k) C(j,l) γ^{k+l} R_p^{i−k} R_q^{j−l} M_kl(X'_p, X'_q)
@@ -17,8 +17,6 @@ coordinates, is a sample backup of all X + X² moments at once; and of all of X�
 tuples. Under ``sharing="none"`` distinct coordinates never become one, and their moments are products of backups.
 """
 
-from __future__ import annotations
-
 from math import comb
 from typing import NamedTuple
 
@@ -27,7 +25,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from jointmdp.arrays import Ints, on_device
+from jointmdp.arrays import UNIT, on_device
 from jointmdp.bellman.tuple_moments import Tuples
 
 
@@ -39,8 +37,8 @@ class Sample(NamedTuple):
     nexts: Int[Array, "... m"]
 
 
-class Pairs(NamedTuple):
-    """Moments of one and two coordinates; those of one coordinate of order k ≥ 2 stand on the diagonal."""
+class MeansAndPairs(NamedTuple):
+    """Moments of one and two coordinates; those of one coordinate of order k ≥ 2 are on the diagonal."""
 
     mean: Float[Array, "... X"]
     pair: Float[Array, "... K N"]  # K powers (i, j), on N places, x·X + y in tables; in sweeps on [X, X]
@@ -62,13 +60,13 @@ def targets(
     """The sample backups of lists, on any further axes: means, and the powers (i, j) of all pairs.
 
     `singles` are the moments 1 … n of the next coordinates, `later` those of pairs of them; None where distinct
-    coordinates are independent for ever, and then `same` says which are not distinct.
+    coordinates stay independent, and then `same` says which are not distinct.
     """
     mean = rewards + discount * singles[0]
     left, right = rewards[:, None], rewards[None, :]
     place = {power: k for k, power in enumerate(powers(order))}
     if later is None:
-        own = [_one(order, discount, rewards, singles, k) for k in range(order + 1)]
+        own = [rewards**k + future_part(k, discount, rewards, singles) for k in range(order + 1)]
         found = [jnp.where(same, own[i + j][:, None], own[i][:, None] * own[j][None, :]) for i, j in place]
         return mean, jnp.stack(found)
 
@@ -89,46 +87,33 @@ def targets(
     return mean, jnp.stack(found)
 
 
-def _one(order: int, discount: Array, rewards: Array, singles: Array, k: int) -> Array:
-    """Σ_m C(k,m) γᵐ R^{k−m} M_m(X'): the backup of the k-th moment of one coordinate."""
-    return rewards**k + sum(comb(k, m) * discount**m * rewards ** (k - m) * singles[m - 1] for m in range(1, k + 1))
+def future_part(k: int, discount: Array, rewards: Array, singles: Array) -> Array:
+    """Σ_{1≤m≤k} C(k,m) γᵐ R^{k−m} M_m(X'): the backup of the k-th moment of one coordinate, less Rᵏ."""
+    terms = (comb(k, m) * discount**m * rewards ** (k - m) * singles[m - 1] for m in range(1, k + 1))
+    return sum(terms, jnp.zeros_like(rewards))
 
 
 def singles_of(order: int, mean: Float[Array, "m ..."], diagonal: Float[Array, "K m ..."]) -> Float[Array, "n m ..."]:
     """Moments 1 … n of coordinates, from their means and the diagonal of the pairs."""
-    place = {power: k for k, power in enumerate(powers(order))}
-    return jnp.stack([mean, *(diagonal[place[k - 1, 1]] for k in range(2, order + 1))])
+    return jnp.stack([mean, *(diagonal[powers(order).index((k - 1, 1))] for k in range(2, order + 1))])
 
 
 def field_targets(
-    order: int, discount: Array, M: Pairs, rewards: Float[Array, " X"], nexts: Int[Array, " X"], is_shared: bool
-) -> Pairs:
+    order: int, discount: Array, M: MeansAndPairs, rewards: Float[Array, " X"], nexts: Int[Array, " X"], is_shared: bool
+) -> MeansAndPairs:
     """The sample backup of all coordinates from one field of outcomes; pairs are held on ``[K, X, X]``."""
     singles = singles_of(order, M.mean[nexts], M.pair[:, nexts, nexts])
     later = M.pair[:, nexts[:, None], nexts[None, :]] if is_shared else None
-    return Pairs(*targets(order, discount, rewards, singles, later, jnp.eye(nexts.shape[0], dtype=bool)))
+    return MeansAndPairs(*targets(order, discount, rewards, singles, later, jnp.eye(nexts.shape[0], dtype=bool)))
 
 
-def noise_constants(reward_bound: float, discount: float) -> tuple[float, float]:
-    """C_0 and C_1 with ``E ω(i)² ≤ C_0 + C_1 ‖M‖_λ²`` for the noise ω = T̂₂M − T₂M of order 2, at every coordinate i.
-
-    ``E ω² = E T̂² − (E T̂)² ≤ E T̂²``. With ``λ = 2 R_max/(1−γ)``, ``|T̂| ≤ R_max + γ ‖M‖_λ`` at a mean and
-    ``|T̂| ≤ R_max² + (2γ R_max + γ² λ) ‖M‖_λ`` at a pair; squares of sums are at most twice the sum of squares. (The
-    paper has 8 and 8 max{…} for rewards in [0, 1]: its factor 4 is not needed, and R_max is missing.)
-
-    For ``"state"`` and ``"time"``. Under ``"none"`` the backup of two distinct coordinates is a product of two, and no
-    such constants exist: ``E ω² ≤ (R_max + γ ‖M_μ‖∞)⁴`` there, which is bounded because means never leave the larger
-    of their start and R_max/(1−γ), as step sizes are at most 1.
-    """
-    weight = 2 * reward_bound / (1 - discount)
-    first = 2 * max(reward_bound**2, reward_bound**4)
-    return first, 2 * max(discount**2, (2 * discount * reward_bound + discount**2 * weight) ** 2)
+def rounding(order: int, reward_bound: Array, discount: Array) -> Float[Array, " orders"]:
+    """The most that rounding changes in an update of order k: fewer than (k+3)² times, in sizes to (R_max/(1−γ))ᵏ."""
+    orders = jnp.arange(order + 1)
+    return UNIT * (orders + 3) ** 2 * (reward_bound / (1 - discount)) ** orders
 
 
-# -- any number of coordinates -----------------------------------------------------------------------------------
-
-
-class Links(NamedTuple):
+class TupleLinks(NamedTuple):
     """Sorted tuples of coordinates as the backup reads them; tuple 0 is the empty one, whose moment is 1."""
 
     insert: Int[Array, "U X"]  # tuple and one more coordinate
@@ -137,24 +122,16 @@ class Links(NamedTuple):
     runs: Int[Array, " N"]  # that run by itself
 
 
-def links(tuples: Tuples) -> Links:
+def links(tuples: Tuples) -> TupleLinks:
     """The links of all tuples up to an order."""
     labels = tuples.labels()
     chosen = tuple(on_device(labels[tuples.of_degree(k), :k]) for k in range(1, tuples.order + 1))
-    return Links(
-        on_device(tuples.insert),
-        chosen,
-        on_device(_small(tuples.stem)),
-        on_device(_small(tuples.runs)),
-    )
-
-
-def _small(numbers: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
-    return numbers.astype(np.int32)
+    stem, runs = (on_device(numbers.astype(np.int32)) for numbers in (tuples.stem, tuples.runs))
+    return TupleLinks(on_device(tuples.insert), chosen, stem, runs)
 
 
 def tuple_targets(
-    table: Links,
+    table: TupleLinks,
     discount: Array,
     M: Float[Array, " N"],
     rewards: Float[Array, " X"],
@@ -165,18 +142,16 @@ def tuple_targets(
     found = [jnp.ones(1)]
     for labels in table.labels:
         terms: list[tuple[Array, Array]] = [(jnp.zeros(labels.shape[0], dtype=jnp.int32), jnp.ones(labels.shape[0]))]
-        for p in range(labels.shape[1]):
-            x = labels[:, p]
+        for x in labels.T:
             later = [(table.insert[ids, nexts[x]], factor * discount) for ids, factor in terms]
             terms = [(ids, factor * rewards[x]) for ids, factor in terms] + later
         found.append(sum((factor * M[ids] for ids, factor in terms), jnp.zeros(labels.shape[0])))
-    if is_shared:
-        return jnp.concatenate(found)
-    start = 1
-    for k, labels in enumerate(table.labels, 1):
-        flat = jnp.concatenate(found)
-        here = slice(start, start + labels.shape[0])
-        # A run by itself is 1 times itself.
-        found[k] = flat[table.stem[here]] * flat[table.runs[here]]
-        start += labels.shape[0]
+    if not is_shared:
+        start = 1
+        for k, labels in enumerate(table.labels, 1):
+            flat = jnp.concatenate(found)
+            here = slice(start, start + labels.shape[0])
+            # A run by itself is 1 times itself.
+            found[k] = flat[table.stem[here]] * flat[table.runs[here]]
+            start = here.stop
     return jnp.concatenate(found)

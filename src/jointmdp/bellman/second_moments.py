@@ -1,4 +1,4 @@
-"""The equations. Everything else in the library solves, samples, projects or certifies them.
+"""The equations of means and covariances.
 
 Notation, for a fixed policy π: scenario ``w`` of state ``s`` has probability ``p(w|s)`` and gives every action its
 reward ``R(s,w,a)`` and successor ``S'(s,w,a)``; ``x = (s,a)`` is a coordinate, ``Z(x)`` its return.
@@ -9,13 +9,13 @@ reward ``R(s,w,a)`` and successor ``S'(s,w,a)``; ``x = (s,a)`` is a coordinate, 
 Two diagonals live on states and must not be mixed up: ``C(s,s)`` belongs to *two* branches in ``s`` that draw their
 actions independently (and are one branch from then on if the draws coincide), ``B(s)`` to *one* branch.
 
-**Who shares the luck** enters through one object, the common luck ``g`` of two branches in *distinct* states: nothing
+**Who shares the noise** enters through one object, the common noise ``g`` of two branches in *distinct* states: nothing
 (``sharing="state"``: one value of ``g``) or the scenario (``"time"``: ``g = w``). Given ``g``, the branches move
 independently, each by the policy's kernel ``P_g``. Two branches in the *same* state always share the scenario, except
-under ``"none"``, where distinct coordinates are independent for ever and ``C`` vanishes off its one-branch diagonal.
+under ``"none"``, where distinct coordinates stay independent and ``C`` vanishes off its one-branch diagonal.
 
-The functions are pure; shapes stand in the signatures, and the tests execute them. ``T`` is the
-number of states where a function may be asked about some states only. Call them in float64.
+The functions are pure; shapes stand in the signatures, and the tests execute them. ``T`` is the number of states where
+a function may be asked about some states only. Call them in float64.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
+
+from jointmdp.checks import Sharing
 
 # Rows with more entries than this are summed by a loop instead of one fused expression, to bound compile time.
 UNROLL = 32
@@ -46,9 +48,7 @@ class PairKernel(NamedTuple):
     ``columns is None`` means that ``weights`` holds dense matrices ``[G, S, S]``.
     """
 
-    chances: Float[
-        Array, " G"
-    ]  # law of the luck common to branches in distinct states; G = 0 when nothing is shared ever
+    chances: Float[Array, " G"]  # law of the noise common to branches in distinct states; G = 0 under "none"
     weights: Float[Array, "G S K"]  # nonzero entries of the policy's kernels P_g
     columns: Int[Array, "G S K"] | None  # where they stand
     probabilities: Float[Array, "S W"]
@@ -59,12 +59,17 @@ class PairKernel(NamedTuple):
 class Source(NamedTuple):
     """What one step adds to a moment of two branches, given the moments of lower order."""
 
-    luck: Float[Array, "G S"]  # centred policy mean of b given the common luck
+    noise: Float[Array, "G S"]  # centred policy mean of b given the common noise
     same: Float[Array, " S"]  # everything on the diagonal that does not involve C
-    cross: Float[Array, "S S"] | None = None  # in place of the covariance of `luck`, where it is given
+    cross: Float[Array, "S S"] | None = None  # in place of the covariance of `noise`, where it is given
 
 
-# -- one branch ------------------------------------------------------------------------------------------------
+class PairProblem(NamedTuple):
+    """The recursion of a moment of two branches: `sweep` applies it."""
+
+    kernel: PairKernel
+    added: Source
+    discount: Float[Array, ""]  # of a branch: the unknown is multiplied by its square
 
 
 def state_mean(tables: Tables, m: Float[Array, "S A"]) -> Float[Array, " S"]:
@@ -111,9 +116,6 @@ def branch_variance(tables: Tables, m: Float[Array, "S A"], B: Float[Array, " S"
     return action_variance(tables, m) + state_mean(tables, variance(tables, v, B))
 
 
-# -- two branches in the same state ----------------------------------------------------------------------------
-
-
 def same_state(
     tables: Tables, v: Float[Array, " T"], C: Float[Array, "_ _"], B: Float[Array, " T"], is_shared: bool
 ) -> Float[Array, "S A A"]:
@@ -145,11 +147,8 @@ def distinct_states(
     p, n = tables.probabilities, tables.successors
     if sharing == "state":
         return tables.discount**2 * (p[s] @ C[n[s, :, a]][:, n[t, :, b]] @ p[t])
-    luck = centred_outcome(tables, v)
-    return jnp.sum(p[s] * (luck[s, :, a] * luck[t, :, b] + tables.discount**2 * C[n[s, :, a], n[t, :, b]]))
-
-
-# -- two branches anywhere -------------------------------------------------------------------------------------
+    noise = centred_outcome(tables, v)
+    return jnp.sum(p[s] * (noise[s, :, a] * noise[t, :, b] + tables.discount**2 * C[n[s, :, a], n[t, :, b]]))
 
 
 def source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"], B: Float[Array, " S"]) -> Source:
@@ -159,44 +158,41 @@ def source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"], B: Float[A
     same = jnp.sum(tables.probabilities * x**2, axis=1)
     same = same + tables.discount**2 * jnp.sum(tables.policy**2 * ties, axis=1)
     groups = kernel.chances.shape[0]
-    luck = x.T if groups > 1 else jnp.zeros((groups, x.shape[0]))
-    return Source(luck, same)
+    return Source(x.T if groups > 1 else jnp.zeros((groups, x.shape[0])), same)
 
 
-def sweep(kernel: PairKernel, added: Source, discount: Float[Array, ""], C: Float[Array, "S S"]) -> Float[Array, "S S"]:
+def sweep(problem: PairProblem, C: Float[Array, "S S"]) -> Float[Array, "S S"]:
     """One application of the centred recursion on pairs of states.
 
     For s ≠ t:  C(s,t) = Cov_g(b̄_g(s), b̄_g(t)) + γ² Σ_g p(g) (P_g C P_gᵀ)(s,t), where b̄_g is the policy's mean of b
-    given the common luck g.  For s = t:  C(s,s) = Var_w b̄ + γ² E_w[Σ_{a≠b} π_a π_b C(S'_a,S'_b) + Σ_a π_a² B(S'_a)].
+    given the common noise g.  For s = t:  C(s,s) = Var_w b̄ + γ² E_w[Σ_{a≠b} π_a π_b C(S'_a,S'_b) + Σ_a π_a² B(S'_a)].
     """
+    kernel, added, discount = problem
     groups = kernel.chances.shape[0]
     if groups == 0:
         return jnp.zeros_like(C)
-    cross = discount**2 * propagate(kernel, C)
+    cross = discount**2 * between(kernel, kernel.weights, kernel.weights, C)
     if added.cross is not None:
         cross = cross + added.cross
     elif groups > 1:
-        cross = cross + (added.luck * kernel.chances[:, None]).T @ added.luck
+        cross = cross + (added.noise * kernel.chances[:, None]).T @ added.noise
     here = jnp.arange(C.shape[0])
     return cross.at[here, here].set(added.same + discount**2 * met(kernel, C))
-
-
-def propagate(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, "S S"]:
-    """Σ_g p(g) P_g C P_gᵀ."""
-    return between(kernel, kernel.weights, kernel.weights, C)
 
 
 def between(
     kernel: PairKernel, left: Float[Array, "G S K"], right: Float[Array, "G S K"], C: Float[Array, "S S"]
 ) -> Float[Array, "S S"]:
-    """Σ_g p(g) L_g C R_gᵀ, for other entries L and R in the places of the policy's kernels."""
+    """Σ_g p(g) L_g C R_gᵀ, for any entries L and R in the places of the policy's kernels."""
 
     def both_sides(left: Array, right: Array, columns: Array | None) -> Array:
         if columns is None:
             return left @ C @ right.T
-        # Without the barrier XLA fuses the two gathers and computes the first one again for every entry of the second.
-        half = jax.lax.optimization_barrier(_take_left(left, columns, C))  # type: ignore[no-untyped-call]
-        return _take_right(right, columns, half)
+        # Whole rows are gathered first, so memory is read in order. Without the barrier XLA fuses the two gathers and
+        # computes the first one again for every entry of the second.
+        half = _sum_terms(lambda k: left[:, k, None] * C[columns[:, k]], left.shape[1])
+        half = jax.lax.optimization_barrier(half)  # type: ignore[no-untyped-call]
+        return _sum_terms(lambda k: right[:, k] * half[:, columns[:, k]], right.shape[1])
 
     if kernel.chances.shape[0] == 1:
         return both_sides(left[0], right[0], None if kernel.columns is None else kernel.columns[0])
@@ -209,33 +205,10 @@ def between(
     return total
 
 
-def _take_left(weights: Float[Array, "S K"], columns: Int[Array, "S K"], C: Float[Array, "S S"]) -> Float[Array, "S S"]:
-    """P C for rows of at most K entries; whole rows are gathered, so memory is read in order."""
-
-    def term(k: int | Array) -> Array:
-        return weights[:, k, None] * C[columns[:, k]]
-
-    return _sum_terms(term, weights.shape[1])
-
-
-def _take_right(
-    weights: Float[Array, "S K"], columns: Int[Array, "S K"], C: Float[Array, "S S"]
-) -> Float[Array, "S S"]:
-    """C Pᵀ."""
-
-    def term(k: int | Array) -> Array:
-        return weights[:, k] * C[:, columns[:, k]]
-
-    return _sum_terms(term, weights.shape[1])
-
-
 def _sum_terms(term: Callable[[int | Array], Array], count: int) -> Float[Array, "S S"]:
-    first = term(0)
     if count <= UNROLL:
-        for k in range(1, count):
-            first = first + term(k)
-        return first
-    return jax.lax.fori_loop(1, count, lambda k, total: total + term(k), first)
+        return sum(map(term, range(1, count)), term(0))
+    return jax.lax.fori_loop(1, count, lambda k, total: total + term(k), term(0))
 
 
 def met(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, " S"]:
@@ -248,9 +221,6 @@ def met(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, " S"]:
     return jnp.einsum("sw,sab,swab->s", kernel.probabilities, pairs, C[n[:, :, :, None], n[:, :, None, :]])
 
 
-# -- the paper's operator on coordinates -----------------------------------------------------------------------
-
-
 class Moments(NamedTuple):
     """A candidate moment collection M = (M_μ, M_Σ) of the paper: raw moments on coordinates."""
 
@@ -258,7 +228,7 @@ class Moments(NamedTuple):
     second: Float[Array, "S A S A"]
 
 
-def moment_backup(tables: Tables, M: Moments, sharing: Literal["state", "time", "none"]) -> Moments:
+def moment_backup(tables: Tables, M: Moments, sharing: Sharing) -> Moments:
     """T₂M, on every coordinate pair.
 
     (T₂M)_Σ(x,y) = E[R R̃ + γ R M_μ(Ỹ') + γ R̃ M_μ(X') + γ² M_Σ(X',Y')], where the expectation is over one shared
@@ -312,8 +282,3 @@ def _raw_time(tables: Tables, v: Float[Array, " S"], V: Float[Array, "S S"]) -> 
 def _raw(r: Array, r2: Array, later: Array, later2: Array, g: Array) -> Array:
     """R R̃ + γ R M_μ(Ỹ') + γ R̃ M_μ(X')."""
     return r * r2 + g * (r * later2 + r2 * later)
-
-
-def moment_norm(M: Moments, scale: float) -> Float[Array, ""]:
-    """‖M‖_λ = max(‖M_μ‖∞, ‖M_Σ‖∞ / λ)."""
-    return jnp.maximum(jnp.max(jnp.abs(M.mean)), jnp.max(jnp.abs(M.second)) / scale)

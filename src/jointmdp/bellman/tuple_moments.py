@@ -11,7 +11,7 @@ A *strand* ``(s,j)`` is one branch in state ``s`` whose return counts ``j`` time
 independently, and where the draws coincide the coordinates are one from there on. ``V`` is all that T_n sees of ``M``.
 
 Each entry of ``T_n M`` is thus a polynomial in commuting symbols, one per strand, whose monomials stand for entries of
-``V``. Who shares the luck says how the polynomial comes about:
+``V``. The sharing says how the polynomial comes about:
 
     one scenario for all of x     P_x = Σ_w p(w|s) Π_i Σ_j C(m_i,j) γʲ R_i(w)^{m_i−j} · (S'_i(w), j)
     ``"time"``                    the line above, for every x
@@ -25,8 +25,7 @@ coordinate, and for all of them on ``|M_m(x … x)| ≤ (R_max/(1−γ))ᵐ``, a
 distinct coordinates then gains at most ``γ Σ_i 2^{m_i−k} ≤ γ r 2^{1−r} ≤ γ``.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from itertools import pairwise
 from math import comb
 from typing import Any
@@ -36,11 +35,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from jointmdp.arrays import Floats, Ints
+from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import ActionLike, StateLike
 
 Ids = NDArray[np.int32]
 Collection = list[Floats]  # M_1 … M_n, each on the sorted tuples of that length
-Parts = tuple[list[Ints], list[Ints], list[Floats]]  # pieces of a sparse matrix: rows, columns, values
+Parts = list[tuple[Ints, Ints, Floats]]  # pieces of a sparse matrix: rows, columns, values
 
 CHUNK = 2**17  # terms of a product of polynomials that are formed at once
 
@@ -52,10 +53,8 @@ class Multisets:
     """
 
     def __init__(self, weights: Ints, order: int) -> None:
-        count = len(weights)
         self.starts = np.array([0, 1])  # weight d has the numbers starts[d] … starts[d+1]−1
         last, parent = [np.array([-1])], [np.array([-1])]
-        links: list[tuple[Ints, Ints, Ints]] = []
         for degree in range(1, order + 1):
             new_last, new_parent = [], []
             for weight in np.unique(weights[weights <= degree]):
@@ -66,14 +65,12 @@ class Multisets:
                 new_last.append(labels[i])
             last.append(np.concatenate(new_last))
             parent.append(np.concatenate(new_parent))
-            links.append((parent[-1], last[-1], self.starts[-1] + np.arange(len(last[-1]))))
             self.starts = np.append(self.starts, self.starts[-1] + len(last[-1]))
         self.order = order
         self.last: Ints = np.concatenate(last)
         self.parent: Ints = np.concatenate(parent)
-        self.insert: Ids = np.full((self.starts[order], count), -1, dtype=np.int32)
-        for u, label, child in links:
-            self.insert[u, label] = child
+        self.insert: Ids = np.full((self.starts[order], len(weights)), -1, dtype=np.int32)
+        self.insert[self.parent[1:], self.last[1:]] = np.arange(1, len(self))
         for degree in range(1, order):
             rows = np.arange(self.starts[degree], self.starts[degree + 1])
             fits = weights[None, :] <= order - degree
@@ -121,6 +118,21 @@ class Tuples(Multisets):
             self.front[here] = np.where(beside, self.front[above], above)
             self.group[here] = self.insert[np.where(beside, self.group[above], 0), last]
 
+    def number(self, model: JointMDP, coordinates: Sequence[tuple[StateLike, ActionLike]]) -> int:
+        """The tuple of coordinates given as ``(state, action)`` by index or name, in any order."""
+        if not 1 <= len(coordinates) <= self.order:
+            raise ModelError(
+                f"{len(coordinates)} coordinates asked for, but the moments are of order 1 to {self.order}"
+            )
+        place = np.cumsum(model.available).reshape(model.available.shape) - 1
+        found = 0
+        for pair in coordinates:
+            if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
+                raise ModelError(f"a coordinate is a pair (state, action), not {pair!r}")
+            s = model.state_index(pair[0])
+            found = int(self.insert[found, place[s, model.action_index(pair[1], s)]])
+        return found
+
 
 class JointOperator:
     """T_n of a model and a policy, as sparse matrices ``M ↦ V`` and ``V ↦ T_n M`` made once."""
@@ -133,6 +145,9 @@ class JointOperator:
         # Strand (s, j) has the label (j−1)·S + s.
         S = model.num_states
         self.strands = Multisets(np.repeat(np.arange(1, order + 1), S), order)
+        # Of a backup: sorted tuples of one degree by multisets of strands up to that degree.
+        sizes = np.diff(self.tuples.starts).tolist(), self.strands.starts[1:].tolist()
+        self._shapes: list[tuple[int, int]] = list(zip(*sizes, strict=True))
         self._averages = _averages(self.tuples, self.strands, policy[model.available])
         if model.sharing == "time":
             self._backups = self._one_scenario(np.ones(len(self.tuples), dtype=bool))
@@ -152,25 +167,20 @@ class JointOperator:
         V = np.concatenate([[1.0], *(average @ m for average, m in zip(self._averages[1:], M, strict=True))])
         after = [backup @ V[: backup.shape[1]] for backup in self._backups[1:]]
         if self.model.sharing == "none":
-            self._multiply(after)
+            # Entries of several coordinates are products of runs. A run by itself is one times itself, not rounded.
+            flat = np.concatenate([[1.0], *after])
+            for degree in range(1, self.order + 1):
+                here = self.tuples.of_degree(degree)
+                flat[here] = flat[self.tuples.stem[here]] * flat[self.tuples.runs[here]]
+                after[degree - 1] = flat[here]
         return after
-
-    def _multiply(self, after: Collection) -> None:
-        """Entries of several distinct coordinates become products of their runs."""
-        flat = np.concatenate([[1.0], *after])
-        for degree in range(1, self.order + 1):
-            here = self.tuples.of_degree(degree)
-            flat[here] = flat[self.tuples.stem[here]] * flat[self.tuples.runs[here]]
-            # A run by itself is one times itself: nothing is rounded.
-            after[degree - 1] = flat[here]
 
     def _one_scenario(self, chosen: NDArray[np.bool_]) -> list[Any]:
         """P_x = Σ_w p(w) Π_i Σ_j C(m_i,j) γʲ R_i^{m_i−j} (S'_i, j) for the chosen tuples, as sparse rows per degree."""
         model, tuples, strands = self.model, self.tuples, self.strands
         states, actions = self.coordinates
         rewards = np.where(model.is_possible, model.rewards, 0.0)
-        total: list[Any] = [sp.csr_array(np.ones((1, 1)))]
-        total += [self._rows(degree, ([], [], [])) for degree in range(1, self.order + 1)]
+        total: list[Any] = [sp.csr_array(np.ones((1, 1))), *(sp.csr_array(shape) for shape in self._shapes[1:])]
         for w in np.flatnonzero(model.probabilities.any(axis=0)):
             r, to = rewards[states, w, actions], model.successors[states, w, actions]
             p = model.probabilities[states, w]
@@ -178,7 +188,7 @@ class JointOperator:
             for degree in range(1, self.order + 1):
                 start = tuples.starts[degree]
                 ids = start + np.flatnonzero(chosen[tuples.of_degree(degree)])
-                parts: Parts = [], [], []
+                parts: Parts = []
                 for m in range(1, degree + 1):
                     x = ids[(tuples.run[ids] == m) & (p[tuples.last[ids]] > 0)]
                     stems = found[degree - m]
@@ -191,15 +201,12 @@ class JointOperator:
                         u = column[taken]
                         if j > 0:
                             u = strands.insert[u, (j - 1) * model.num_states + to[last[taken]]]
-                        parts[0].append(x[taken] - start)
-                        parts[1].append(u)
-                        parts[2].append(value[taken] * factor[taken])
-                rows = self._rows(degree, parts)
+                        parts.append((x[taken] - start, u, value[taken] * factor[taken]))
+                rows = _sparse(parts, self._shapes[degree])
                 found.append(rows)
                 weights = np.repeat(p[tuples.last[tuples.of_degree(degree)]], np.diff(rows.indptr))
-                total[degree] = total[degree] + sp.csr_array(
-                    (rows.data * weights, rows.indices, rows.indptr), rows.shape
-                )
+                weighted = sp.csr_array((rows.data * weights, rows.indices, rows.indptr), rows.shape)
+                total[degree] = total[degree] + weighted
         return total
 
     def _groups(self, single: list[Any]) -> list[Any]:
@@ -209,7 +216,7 @@ class JointOperator:
         found = [single[0]]
         for degree in range(1, self.order + 1):
             front, group = tuples.front[tuples.of_degree(degree)], tuples.group[tuples.of_degree(degree)]
-            parts: Parts = [], [], []
+            parts: Parts = []
             for first in range(1, degree):
                 second = degree - first
                 x = np.flatnonzero(degrees[front] == first)
@@ -223,18 +230,11 @@ class JointOperator:
                     for i in range(second):
                         more = added[:, i] >= 0
                         u[more] = self.strands.insert[u[more], added[more, i]]
-                    shape = (len(x[some]), int(self.strands.starts[degree + 1]))
+                    shape = (len(x[some]), self._shapes[degree][1])
                     block = sp.csr_array((left.data[entry] * right.data[other], (owner[inner], u)), shape).tocoo()
-                    parts[0].append(x[some][block.row])
-                    parts[1].append(block.col)
-                    parts[2].append(block.data)
-            found.append(single[degree] + self._rows(degree, parts))
+                    parts.append((x[some][block.row], block.col, block.data))
+            found.append(single[degree] + _sparse(parts, self._shapes[degree]))
         return found
-
-    def _rows(self, degree: int, parts: Parts) -> Any:
-        """Sparse rows over strands for the tuples of one degree, from rows, columns and values in pieces."""
-        shape = (int(np.diff(self.tuples.starts)[degree]), int(self.strands.starts[degree + 1]))
-        return _sparse(parts, shape)
 
 
 def _averages(tuples: Tuples, strands: Multisets, chances: Floats) -> list[Any]:
@@ -247,7 +247,7 @@ def _averages(tuples: Tuples, strands: Multisets, chances: Floats) -> list[Any]:
     first = np.searchsorted(tuples.states[taken], np.arange(S + 1))  # where each state's actions begin
     found = [sp.csr_array(np.ones((1, 1)))]
     for degree in range(1, tuples.order + 1):
-        parts: Parts = [], [], []
+        parts: Parts = []
         last, above = strands.last[strands.of_degree(degree)], strands.parent[strands.of_degree(degree)]
         for j in range(1, degree + 1):
             u = np.flatnonzero(last // S == j - 1)
@@ -258,17 +258,15 @@ def _averages(tuples: Tuples, strands: Multisets, chances: Floats) -> list[Any]:
             ids = before.indices[entry] + tuples.starts[degree - j]
             for _ in range(j):
                 ids = tuples.insert[ids, x]
-            parts[0].append(u[owner])
-            parts[1].append(ids - tuples.starts[degree])
-            parts[2].append(before.data[entry] * chances[x])
+            parts.append((u[owner], ids - tuples.starts[degree], before.data[entry] * chances[x]))
         found.append(_sparse(parts, (len(last), int(np.diff(tuples.starts)[degree]))))
     return found
 
 
 def _sparse(parts: Parts, shape: tuple[int, int]) -> Any:
-    if not parts[0]:
+    if not parts:
         return sp.csr_array(shape)
-    rows, columns, values = (np.concatenate(part) for part in parts)
+    rows, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
     return sp.csr_array((values, (rows, columns)), shape)  # entries that stand in one place are added up
 
 

@@ -19,12 +19,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.polynomial.polynomial import polysub
 from scipy.optimize import brentq
 
-from jointmdp.arrays import Floats
+from jointmdp.arrays import Bools, Floats
 from jointmdp.bounds.moment_sequences import Long, Longs, MomentSequence, Orthogonal
-from jointmdp.bounds.polynomials import divided, hermite, least, less
+from jointmdp.bounds.polynomials import divided, hermite, least
 
 # A node this many standard deviations away carries no visible mass; with it the Jacobi matrix loses all digits.
 FAR = 1e9
@@ -56,17 +56,16 @@ class Pieces(NamedTuple):
         return np.where(nodes < self.at, Long(self.left[1]), Long(self.right[1]))
 
     @property
-    def bends_up(self) -> bool:
-        """Whether f is convex with a kink: no polynomial above it can touch it there."""
-        return self.right[1] > self.left[1]
+    def kink(self) -> float:
+        """By how much the slope grows at `at`; where it does, no polynomial above f can touch it there."""
+        return self.right[1] - self.left[1]
 
 
 class Representation(NamedTuple):
-    """A quadrature rule for the moments: sorted nodes, their weights, and which nodes are ends of the support."""
+    """A quadrature rule for the moments, or for L_φ: sorted nodes and their weights."""
 
     nodes: Floats
     weights: Floats
-    is_end: NDArray[np.bool_]
 
 
 class MomentProblem:
@@ -75,83 +74,72 @@ class MomentProblem:
     def __init__(self, sequence: MomentSequence) -> None:
         self.sequence = sequence
         # Rounded outwards: a slightly larger support keeps every bound true.
-        self.lo = -math.inf if sequence.lo is None else round_down(sequence.lo)
-        self.hi = math.inf if sequence.hi is None else round_up(sequence.hi)
-        self._orders = self._distinct_orders()
-
-    def _distinct_orders(self) -> list[int]:
-        """The orders that add something, highest first; where the errors drown a norm, more moments change nothing."""
-        found: dict[tuple[tuple[str, int], ...], int] = {}
-        for order in range(1, self.sequence.order + 1):
-            known = ((e, n, self.sequence.orthogonal.get(e)) for e, n in self._families(order))
-            found.setdefault(tuple((e, _known_size(family, n)) for e, n, family in known if family is not None), order)
-        return sorted(found.values(), reverse=True)
+        self.lo = round_down(sequence.ends["a"]) if "a" in sequence.ends else -math.inf
+        self.hi = round_up(sequence.ends["b"]) if "b" in sequence.ends else math.inf
+        self._families = {order: self._canonical_families(order) for order in range(1, sequence.order + 1)}
+        # The orders that add something: where the errors drown a norm, more moments change nothing.
+        lowest: dict[tuple[tuple[str, int], ...], int] = {}
+        for order, families in self._families.items():
+            lowest.setdefault(tuple((family.ends, _known_size(family, size)) for family, size in families), order)
+        self._orders = sorted(lowest.values(), reverse=True)
 
     def lower(self, f: Pieces) -> float:
         """A number that E f(Y) is certainly not below."""
         return -self.upper(-f) + 0.0  # no negative zero
 
+    @np.errstate(all="ignore")  # what overflows proves nothing and is passed over
     def upper(self, f: Pieces) -> float:
         """A number that E f(Y) is certainly not above: the best over all orders."""
-        with np.errstate(all="ignore"):  # what overflows proves nothing and is passed over
-            return self._best(f)
-
-    def _best(self, f: Pieces) -> float:
         best = math.inf
         for order in self._orders:
-            attained, here, slack = -math.inf, math.inf, 0.0
+            attained, here, error = -math.inf, math.inf, 0.0
             for rule, polynomial in self._touching(f, order):
-                bound, unsure = self._certified(polynomial, f)
+                bound, cost = self._certified(polynomial, f)
                 if bound < here:
-                    here, slack = bound, unsure
+                    here, error = bound, cost
                 if self._is_feasible(rule):
                     attained = max(attained, float(np.sum(rule.weights * f.values(rule.nodes))))
-                if here < math.inf and here - attained <= SHARP * (1 + abs(here)) + 2 * slack:
+                if here < math.inf and here - attained <= SHARP * (1 + abs(here)) + 2 * error:
                     break  # as good as this order gets
             best = min(best, here)
             if best < math.inf and best - attained <= SHARP * (1 + abs(best)):
                 break
         return best
 
-    # -- quadrature --------------------------------------------------------------------------------------------
-
     def canonical(self, order: int, node: float) -> Representation | None:
         """The canonical representation of the moments up to `order` that has the given node."""
         found = None
-        for ends, size in self._families(order):
-            family = self.sequence.orthogonal.get(ends)
-            if family is None or any(float(z) == node for z in family.zeros):
-                continue
-            found = self.rule(ends, family, _with_node(family, size, node), node)
-            if self._is_feasible(found):
-                break
+        for family, size in self._families[order]:
+            if all(float(z) != node for z in family.zeros):
+                found = self.rule(family, _with_node(family, size, node), node)
+                if self._is_feasible(found):
+                    break
         return found
+
+    def _canonical_families(self, order: int) -> list[tuple[Orthogonal, int]]:
+        """The families, and how many nodes beside the zeros of φ, that a canonical representation can have."""
+        half = (order + 1) // 2
+        if order % 2 == 0:
+            return self._known([("", half + 1), ("ab", half)])
+        return self._known([("a", half), ("b", half)] if len(self.sequence.ends) == 2 else [("ab", half), ("", half)])
 
     def principal(self, order: int) -> Iterator[Representation]:
         """The two representations with one node fewer, which bound the others."""
         half, is_odd = divmod(order, 2)
         pair = [("", half + 1), ("ab", half)] if is_odd else [("a", half), ("b", half)]
-        seen = set()
-        for ends, size in pair:
-            ends = "".join(e for e in ends if not math.isinf(self.lo if e == "a" else self.hi))
-            family = self.sequence.orthogonal.get(ends)
-            if family is not None and ends not in seen and size:
-                seen.add(ends)
-                yield self.rule(ends, family, gauss(family, size))
+        for family, size in self._known(pair):
+            if size:
+                yield self.rule(family, gauss(family, size))
 
-    def _families(self, order: int) -> list[tuple[str, int]]:
-        """Which φ and how many nodes beside its zeros a canonical representation can have."""
-        ends = ("" if math.isinf(self.lo) else "a") + ("" if math.isinf(self.hi) else "b")
-        half = (order + 1) // 2
-        if order % 2 == 0:
-            return [("", half + 1), (ends, half)] if ends else [("", half + 1)]
-        if len(ends) == 2:
-            return [("a", half), ("b", half)]
-        return [(ends, half), ("", half)] if ends else [("", half)]
+    def _known(self, wanted: list[tuple[str, int]]) -> list[tuple[Orthogonal, int]]:
+        """Families by the ends where φ vanishes, of which the infinite ones are left out; the first of two alike."""
+        sizes: dict[str, int] = {}
+        for ends, size in wanted:
+            sizes.setdefault("".join(end for end in ends if end in self.sequence.ends), size)
+        families = self.sequence.orthogonal
+        return [(families[ends], size) for ends, size in sizes.items() if ends in families]
 
-    def rule(
-        self, ends: str, family: Orthogonal, inner: tuple[Floats, Floats], node: float | None = None
-    ) -> Representation:
+    def rule(self, family: Orthogonal, inner: Representation, node: float | None = None) -> Representation:
         """A rule for L_φ as one for the moments: weights divided by φ, and the rest of the mass on the zeros of φ."""
         nodes, weights = inner
         keep = np.abs(nodes) <= FAR
@@ -159,39 +147,35 @@ class MomentProblem:
             nearest = np.argmin(np.abs(nodes - node))
             nodes[nearest], keep[nearest] = node, True
         nodes, weights = nodes[keep], weights[keep]
-        if not ends:
-            return Representation(nodes, weights, (nodes == self.lo) | (nodes == self.hi))
+        if not family.ends:
+            return Representation(nodes, weights)
         with np.errstate(all="ignore"):  # a node on an end makes weights that are not feasible
-            if "a" in ends:
+            if "a" in family.ends:
                 weights = weights / (nodes - self.lo)
-            if "b" in ends:
+            if "b" in family.ends:
                 weights = weights / (self.hi - nodes)
             rest = 1 - np.sum(weights)
             more = [rest]
-            if ends == "ab":  # the mean divides the rest between the ends
+            if family.ends == "ab":  # the mean divides the rest between the ends
                 mean = float(self.sequence.moments[1])
                 top = (mean - np.sum(weights * nodes) - rest * self.lo) / (self.hi - self.lo)
                 more = [rest - top, top]
-        nodes = np.append(nodes, [self.lo if end == "a" else self.hi for end in ends])
-        weights = np.append(weights, more)
+        nodes = np.append(nodes, [self.lo if end == "a" else self.hi for end in family.ends])
         order = np.argsort(nodes)
-        nodes, weights = nodes[order], weights[order]
-        return Representation(nodes, weights, (nodes == self.lo) | (nodes == self.hi))
+        return Representation(nodes[order], np.append(weights, more)[order])
 
     def _is_feasible(self, rule: Representation) -> bool:
         width = 1e-9 * (1 + np.max(np.abs(rule.nodes), initial=0.0))
         inside = bool(np.all((rule.nodes >= self.lo - width) & (rule.nodes <= self.hi + width)))
         return inside and bool(np.all(rule.weights >= -1e-9))
 
-    # -- polynomials that touch f from above -------------------------------------------------------------------
-
     def _touching(self, f: Pieces, order: int) -> Iterator[tuple[Representation, Longs]]:
         """Candidates of degree at most `order`, with the representation each belongs to."""
-        if order == 1 and f.right[1] < f.left[1]:  # both lines lie above f, and the constant law attains one of them
-            constant = Representation(np.array([float(self.sequence.moments[1])]), np.ones(1), np.zeros(1, dtype=bool))
+        if order == 1 and f.kink < 0:  # both lines lie above f, and the constant law attains one of them
+            constant = Representation(np.array([float(self.sequence.moments[1])]), np.ones(1))
             yield from ((constant, np.array(line, dtype=Long)) for line in (f.left, f.right))
             return
-        if not f.bends_up:
+        if f.kink <= 0:
             rule = self.canonical(order, f.at)
             if rule is not None:
                 yield rule, self._touch(rule, f, f.at)
@@ -212,12 +196,12 @@ class MomentProblem:
         nodes, is_double = self._contacts(rule, simple)
         return hermite(nodes, f.values(nodes), f.slopes(nodes), is_double)
 
-    def _contacts(self, rule: Representation, simple: float | None) -> tuple[Floats, NDArray[np.bool_]]:
+    def _contacts(self, rule: Representation, simple: float | None) -> tuple[Floats, Bools]:
         """The distinct nodes, moved into the support, and which of them are touched and not only met."""
         nodes = np.clip(rule.nodes, self.lo, self.hi)
         if simple is not None:
             nodes[rule.nodes == simple] = simple
-        is_double = ~(rule.is_end | (nodes <= self.lo) | (nodes >= self.hi) | (nodes == simple))
+        is_double = ~((nodes <= self.lo) | (nodes >= self.hi) | (nodes == simple))
         keep = np.ones(len(nodes), dtype=bool)
         keep[1:] = nodes[1:] > nodes[:-1]
         return nodes[keep], is_double[keep]
@@ -227,26 +211,23 @@ class MomentProblem:
         ends = np.array([y for y in (self.lo, self.hi) if not math.isinf(y)])
         if not len(ends):
             return
-        line = hermite(ends, f.values(ends), np.zeros(len(ends), Long), np.zeros(len(ends), bool))
-        if len(ends) == 1:
-            slope = Long(f.right[1] if math.isinf(self.hi) else f.left[1])
-            line = np.array([f.values(ends)[0] - slope * ends[0], slope])
+        slope = f.right[1] if math.isinf(self.hi) else f.left[1]  # where one end is open, the slope out there
+        line = hermite(ends, f.values(ends), np.full(len(ends), Long(slope)), np.full(len(ends), len(ends) == 1))
         mean = float(self.sequence.moments[1])
         right = (mean - ends[0]) / (ends[-1] - ends[0]) if len(ends) == 2 else 1.0
         weights = np.array([1 - right, right][-len(ends) :])
-        yield Representation(ends, weights, np.ones(len(ends), bool)), line
+        yield Representation(ends, weights), line
 
     def _parabola(self, f: Pieces) -> tuple[Representation, Longs]:
         """``(y−t)⁺ ≤ (y−t+d)²/4d``, and the law on t ± d that shows it to be best without a support."""
         t = Long(f.at)
-        square, slack = self.sequence.expectation(np.array([t * t, -2 * t, Long(1)]))
-        d = Long(max(math.sqrt(max(square, 0.0) + slack), 1e-150))
-        bend = f.right[1] - f.left[1]
-        p = np.array([(d - t) ** 2, 2 * (d - t), Long(1)]) * bend / (4 * d)
+        square, error = self.sequence.expectation(np.array([t * t, -2 * t, Long(1)]))
+        d = Long(max(math.sqrt(max(square, 0.0) + error), 1e-150))
+        p = np.array([(d - t) ** 2, 2 * (d - t), Long(1)]) * f.kink / (4 * d)
         p[:2] += np.array(f.left)
         lean = (float(self.sequence.moments[1]) - f.at) / float(d)
         nodes, weights = np.array([f.at - float(d), f.at + float(d)]), np.array([1 - lean, 1 + lean]) / 2
-        return Representation(nodes, weights, (nodes == self.lo) | (nodes == self.hi)), p
+        return Representation(nodes, weights), p
 
     def _straddling(self, f: Pieces, order: int) -> Iterator[tuple[float, Representation]]:
         """The representation all of whose nodes touch f, with one of its nodes; again for each of its nodes.
@@ -293,25 +274,20 @@ class MomentProblem:
                         yield node, rule
 
     def _certified(self, p: Longs, f: Pieces) -> tuple[float, float]:
-        """The bound that p proves: E p(Y), lifted by as much as p lies below f somewhere on the support.
-
-        Also the part of the bound that the errors of the moments cost.
-        """
+        """The bound that p proves, E p(Y) lifted by as much as p lies below f; and how much of it the errors cost."""
         if not np.all(np.isfinite(p)):
             return math.inf, 0.0
-        worst = min(
-            least(less(p, f.left), self.lo, min(f.at, self.hi)),
-            least(less(p, f.right), max(f.at, self.lo), self.hi),
-        )
-        value, slack = self.sequence.expectation(p)
-        return value + slack + max(0.0, -worst), slack
+        left = least(polysub(p, f.left), self.lo, min(f.at, self.hi))
+        right = least(polysub(p, f.right), max(f.at, self.lo), self.hi)
+        value, error = self.sequence.expectation(p)
+        return value + error + max(0.0, -left, -right), error
 
 
-def gauss(family: Orthogonal, size: int) -> tuple[Floats, Floats]:
+def gauss(family: Orthogonal, size: int) -> Representation:
     """Gauss nodes and weights of L_φ: eigenvalues of the Jacobi matrix and squared first entries of its vectors."""
     size = min(size, family.rank, len(family.alpha))
     if size == 0:
-        return np.zeros(0), np.zeros(0)
+        return Representation(np.zeros(0), np.zeros(0))
     return _eigen(family.alpha[:size], family.beta[:size])
 
 
@@ -320,7 +296,7 @@ def _known_size(family: Orthogonal, size: int) -> int:
     return min(size - 1, family.rank, len(family.alpha), len(family.beta) - 1)
 
 
-def _with_node(family: Orthogonal, size: int, node: float) -> tuple[Floats, Floats]:
+def _with_node(family: Orthogonal, size: int, node: float) -> Representation:
     """The rule of `size` nodes for L_φ with one at the given place: the last diagonal entry makes it an eigenvalue."""
     last = _known_size(family, size)
     pivot = 1.0  # of the elimination of J − node·I
@@ -334,13 +310,10 @@ def _with_node(family: Orthogonal, size: int, node: float) -> tuple[Floats, Floa
     return _eigen(np.append(family.alpha[:last], corner), family.beta[: last + 1])
 
 
-def _eigen(alpha: Floats, beta: Floats) -> tuple[Floats, Floats]:
-    size = len(alpha)
-    jacobi = np.zeros((size, size))
-    jacobi.flat[:: size + 1] = alpha
-    jacobi.flat[size :: size + 1] = np.sqrt(beta[1:])  # the lower triangle is all that eigh reads
-    nodes, vectors = np.linalg.eigh(jacobi)
-    return nodes, beta[0] * vectors[0] ** 2
+def _eigen(alpha: Floats, beta: Floats) -> Representation:
+    # The lower triangle is all that eigh reads.
+    nodes, vectors = np.linalg.eigh(np.diag(alpha) + np.diag(np.sqrt(beta[1:]), -1))
+    return Representation(nodes, beta[0] * vectors[0] ** 2)
 
 
 def round_down(value: Fraction) -> float:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jointmdp.cli.one_line_errors import in_one_line
+from jointmdp.cli.command_parts import in_one_line, named_or_numbered, sharing_option
+from jointmdp.errors import ModelError
 
 if TYPE_CHECKING:
     from jointmdp.simulators.simulator import Simulator
@@ -26,7 +27,7 @@ SIMULATORS = (
 @click.pass_context
 @in_one_line
 def audit(context: click.Context, simulator: str, seed: int, as_json: bool, strict: bool) -> None:
-    """Whether a simulator can be asked for several actions under the same luck; exit status 1 if it cannot.
+    """Whether a simulator can be asked for several actions under the same noise; exit status 1 if it cannot.
 
     \b
     Examples:
@@ -43,15 +44,13 @@ def audit(context: click.Context, simulator: str, seed: int, as_json: bool, stri
     context.exit(report.exit_status(strict))
 
 
-@click.command(epilog=SIMULATORS, short_help="Which first action brings more, and how sure.")
+@click.command(epilog=SIMULATORS, short_help="Which first action gives more, and how sure.")
 @click.argument("simulator")
 @click.option("--policy", help="After the first action: default (the model's own), uniform, or one action for ever.")
 @click.option("--state", help="Name or number of a state, where states have them. [where a seed begins]")
 @click.option("--after", type=int, default=0, help="Begin after this many steps under the policy instead.")
 @click.option("--actions", help="First actions to compare, by name or number: left,right. [all that are available]")
-@click.option(
-    "--sharing", type=click.Choice(["state", "time", "none"]), help="Who shares the luck. [as it says itself]"
-)
+@sharing_option("as it says itself")
 @click.option("--discount", type=float, help="[as it says itself; 1 for environments]")
 @click.option("--horizon", type=int, help="The first T steps only. [until the episode ends]")
 @click.option("--half-width", type=float, help="Go on until every difference is known to ± this.")
@@ -64,7 +63,7 @@ def audit(context: click.Context, simulator: str, seed: int, as_json: bool, stri
 @click.option("--figure", type=click.Path(path_type=Path), help="Draw the comparison into this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @in_one_line
-def compare(
+def compare(  # many parameters: one for each option of the command
     simulator: str,
     policy: str | None,
     state: str | None,
@@ -77,7 +76,7 @@ def compare(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Which first action brings more here, under the same luck, and how sure one can be.
+    """Which first action gives more here, under the same noise, and how sure one can be.
 
     \b
     Examples:
@@ -87,10 +86,11 @@ def compare(
     """
     from jointmdp.comparing.compare import compare as run
     from jointmdp.envs.registry import open_named
-    from jointmdp.errors import ModelError
 
     opened, default = open_named(simulator)
-    followed = default if policy in (None, "default") else _policy(opened, policy)
+    followed: Any = default
+    if policy not in (None, "default"):
+        followed = policy if policy == "uniform" else _action(opened, policy)
     if state is not None and after:
         raise ModelError("--state and --after both say where to begin; give one of them")
     begin = opened.walk(followed, after, seed) if state is None else _state(opened, state)
@@ -106,30 +106,17 @@ def compare(
     if figure is not None:
         from jointmdp.report import style
 
-        with style.context():
-            drawn = found.figure()
-        where = style.save(drawn, figure)
-        click.echo(f"Figure: {where}", err=as_json)
-
-
-def _policy(simulator: Simulator, text: str) -> Any:
-    return "uniform" if text == "uniform" else _action(simulator, text)
+        click.echo(f"Figure: {style.save(found.figure(), figure)}", err=as_json)
 
 
 def _action(simulator: Simulator, text: str) -> Any:
-    is_number = text not in (simulator.action_names or ()) and text.removeprefix("-").isdecimal()
-    return simulator.action_index(int(text) if is_number else text)
+    return named_or_numbered(text, simulator.action_names, simulator.action_index)
 
 
 def _state(simulator: Simulator, text: str) -> Any:
-    from jointmdp.errors import ModelError
-
     at = getattr(simulator, "at", None)
     if at is None:
         raise ModelError(
             f"the states of {simulator.name} have no names; begin where a --seed does, or --after some steps"
         )
-    model = getattr(simulator, "model", None)
-    names = () if model is None else model.state_names or ()
-    is_number = text not in names and text.removeprefix("-").isdecimal()
-    return at(int(text) if is_number else text)
+    return named_or_numbered(text, getattr(getattr(simulator, "model", None), "state_names", None), at)

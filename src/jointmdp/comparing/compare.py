@@ -4,8 +4,6 @@
 one is shown to be the best, and says how sure that is and what the sharing has saved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,7 +38,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
     seed: int = 0,
     executor: Executor | str | None = None,
 ) -> Comparison:
-    """Which alternative brings most under the same luck, sampled until that is shown.
+    """Which alternative gives most under common random numbers, sampled until that is shown.
 
     Args:
         simulator: a `JointMDP`, a simulator, or a function ``run(decision, seed) -> outcome``.
@@ -53,7 +51,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
         indifference: a lead of the true best up to this does not matter; by default 5 % of the standard deviation of
             the returns (the median one). Given together with `half_width`, both must be reached.
         confidence: with which all intervals of gaps hold together, and all others together.
-        sharing: who shares the luck; by default as the simulator says itself.
+        sharing: which branches share their noise; by default as the simulator says itself.
         horizon, discount: of the returns; by default as the simulator says itself.
         pilot: replications before the first look.
         max_replications: stop here at the latest; the status then says that nothing was shown.

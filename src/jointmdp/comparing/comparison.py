@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from jointmdp.comparing.compared import Compared
 from jointmdp.comparing.comparison_text import as_text, guarantee
+from jointmdp.comparing.paired_gaps import Compared
 from jointmdp.files.strict_json import to_json
 
 if TYPE_CHECKING:

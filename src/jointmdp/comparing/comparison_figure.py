@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from jointmdp.checks import SHARING_WORDS
 from jointmdp.report import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from jointmdp.comparing.compared import Compared, PairedGap
+    from jointmdp.comparing.paired_gaps import Compared, PairedGap
 
 ROW = 0.42  # inches for one alternative
 
@@ -24,15 +25,10 @@ def draw(found: Compared) -> Figure:
         best = found.best
         gaps = [found.gap(best, other) for other in found.labels if other != best]
         places = list(range(len(gaps)))
-        words = {
-            "time": "noise shared at the same time",
-            "state": "noise shared in the same state",
-            "none": "as sampled",
-        }
         alone = [gap.half_width_unpaired for gap in gaps]
         below, above = ([abs(end - gap.mean) for gap, end in zip(gaps, ends, strict=True)] for ends in _ends(gaps))
         for shift, reach, label, i in (
-            (-0.14, [below, above], f"{words[found.sharing]}, {found.replications:,} replications", 1),
+            (-0.14, [below, above], f"{SHARING_WORDS[found.sharing]}, {found.replications:,} replications", 1),
             (0.14, [alone, alone], "independent noise, as many replications", 0),
         ):
             left.errorbar(

@@ -1,26 +1,20 @@
 """A comparison in words: the verdict, an aligned table of each alternative and each gap, and what is promised."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 
-from jointmdp.comparing.compared import Compared, PairedGap, Verdict
+from jointmdp.checks import SHARING_WORDS
+from jointmdp.comparing.paired_gaps import Compared, PairedGap, Verdict
 from jointmdp.intervals import Interval
-from jointmdp.report.text_tables import aligned
+from jointmdp.report import aligned
 
 WIDTH = 110  # of paragraphs; tables are as wide as they are
-SHARED = {
-    "time": "shared at the same time",
-    "state": "shared in the same state",
-    "none": "not shared: each has its own",
-}
 
 
 def as_text(found: Compared) -> str:
     """Everything a person wants to know, from the answer to the small print."""
     parts = [
-        f"Which gives most? {found.title[:1].upper()}{found.title[1:]}, noise {SHARED[found.sharing]}.",
+        f"Which gives most? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
         verdict(found),
     ]
     parts += ["", *aligned(_alternative_rows(found)), "", *aligned(_gap_rows(found))]

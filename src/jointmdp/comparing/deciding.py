@@ -13,8 +13,6 @@ for unseen ones as large as the whole range of the returns. Where no return has 
 the return itself; and where all are zero nothing is known, as the one reward that matters may still be to come.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time
@@ -26,8 +24,8 @@ import scipy.stats
 
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
-from jointmdp.comparing.compared import Alternative, PairedGap, Verdict
 from jointmdp.comparing.comparison import Comparison
+from jointmdp.comparing.paired_gaps import Alternative, PairedGap, Verdict
 from jointmdp.comparing.stopping import POWER, SAFETY, Ladder, Looks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
@@ -69,21 +67,10 @@ class _Sample(NamedTuple):
         return ROUNDING_UNITS * 2.0**-52 * float(np.abs(self.run.returns).max())
 
     @property
-    def left_out(self) -> float:
-        """What the end of a simulation can add to one return."""
+    def left_out(self) -> Floats:
+        """What the end of each replication can add to a return, ``[n]``."""
         largest = float(np.abs(self.run.returns).max()) if self.return_bound is None else self.return_bound
-        return float(self.run.left_out.max()) * largest
-
-    def tally(self) -> Tally:
-        """Who is first, with what is left open."""
-        run = self.run
-        is_closed, ahead = run.left_out == 0, 2 * run.left_out * (self.left_out / max(run.left_out.max(), 1e-300))
-
-        def settled(block: slice) -> np.ndarray:
-            one = run.leaders[block, :, None] == run.leaders[block, None, :]
-            return one | is_closed[block, None, None]
-
-        return count(run.leads, settled, ahead, run.rounding)
+        return self.run.left_out * largest
 
 
 def decide(
@@ -126,7 +113,7 @@ def decide(
         if other in found.can_share and other not in beside:
             beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other).leads
     second = looks.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
-    tally, gaps = sample.tally(), []
+    tally, gaps = count(run, 2 * sample.left_out), []
     for i, j in pairs:
         unpaired = math.hypot(*(_std(run.returns[:, k], sample.least) for k in (i, j)))
         gaps.append(
@@ -208,9 +195,6 @@ def default_indifference(sample: _Sample) -> float:
     return RELATIVE_INDIFFERENCE * (float(np.median(spreads)) if len(spreads) else largest)
 
 
-# -- intervals -------------------------------------------------------------------------------------------------
-
-
 def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, bounds: Interval | None) -> Interval:
     """The mean gap of one pair, missed with probability `error`."""
     gaps, slack, *_ = sample.run.gap(*pair, sample.return_bound)
@@ -245,7 +229,7 @@ def _alternative(
     return Alternative(
         label,
         float(values.mean()),
-        found.widened(sample.left_out),
+        found.widened(float(sample.left_out.max())),
         _std(values, sample.least),
         float(tally.likeliest[0, i]),
         best_interval(tally, i, error),
@@ -268,9 +252,6 @@ def _std(values: Floats, least: float) -> float:
     """The standard deviation; 0 where it is rounding."""
     found = float(values.std(ddof=1))
     return found if found > least else 0.0
-
-
-# -- stopping --------------------------------------------------------------------------------------------------
 
 
 def _judge(

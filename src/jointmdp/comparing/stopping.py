@@ -1,7 +1,7 @@
 """When to stop sampling: looks at growing samples whose intervals hold together, however their sizes were chosen.
 
 A look computes ordinary fixed-sample intervals from all replications so far, and their spread and means decide how
-many more to draw. That is a temptation: a sample that looks promising is stopped soon, before its luck evens out, and
+many more to draw. That is a temptation: a sample that looks promising is stopped soon, before its noise evens out, and
 an interval at a size that followed the data misses more often than one at a fixed size. There are two cures.
 
 - `Looks`: at most four looks, each 1.5 to 10 times as large as the one before (the last as large as need be). Their
@@ -11,14 +11,12 @@ an interval at a size that followed the data misses more often than one at a fix
       V_k(z) = max_u E[ V_{k+1}(√u z + √(1−u) ξ) ],    V_k(z) = 1 where z > c,    ξ normal,
 
   and c is such that E[V_1(ξ)], doubled for two sides, is the error allowed. It rests on the central limit theorem.
-- `Ladder`: sizes fixed beforehand, with a part of the error for each. It holds for whatever intervals hold at fixed
+- `Ladder`: sizes fixed in advance, with a part of the error for each. It holds for whatever intervals hold at fixed
   sizes, at the price of more of them: for bounded returns, where nothing is approximate.
 
 At 95 % and one gap, c is 2.65 against 1.96 for a single look of known size; a boundary that holds at every size from
 200 to 100,000 needs 3.16 (`benchmarks/coverage.py` has what that means in replications).
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -67,7 +65,7 @@ class Looks:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Sizes fixed beforehand, each 1.5 times the one before."""
+    """Sizes fixed in advance, each 1.5 times the one before."""
 
     pilot: int
     most: int

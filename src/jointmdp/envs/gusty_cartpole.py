@@ -1,7 +1,5 @@
 """CartPole in gusts of wind: "would the other action have been better here?" where no state comes twice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +13,8 @@ from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
 import gymnasium  # isort: skip  # after the module that says what to install when it is missing
 
-# Pushes the cart towards the side to which the pole falls: angle and its speed first, then bring the cart back. The
-# gains are those of a linear regulator for the cart-pole, rounded; balancing does not depend on their last digit.
+# Push the cart to the side to which the pole falls: angle and its speed first, then move the cart back. The gains are
+# those of a linear regulator for the cart-pole, rounded; balancing does not depend on their last digit.
 GAINS = np.array([0.1, 0.3, 3.0, 1.0])  # position, speed, angle, angular speed
 
 
@@ -53,8 +51,7 @@ def gusty_cartpole(
             motor changes it by about 0.2 a step.
         max_steps: where the episode ends if the pole still stands.
 
-    Rewards are 1 a step until the pole falls or the cart leaves the track. The policy keeps it up for a
-    while: nearly certain of its action unless the pole is close to upright.
+    Rewards are 1 a step until the pole falls or the cart leaves the track.
     """
     env = Gusts(
         gymnasium.make("CartPole-v1", max_episode_steps=checks.as_count("max_steps", max_steps)),

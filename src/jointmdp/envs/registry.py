@@ -1,7 +1,5 @@
 """Models and simulators by name, for the command line and for anything that goes over all built-in ones."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import re
@@ -18,7 +16,12 @@ from jointmdp.simulators import any_simulator
 from jointmdp.simulators.simulator import Simulator
 from jointmdp.simulators.table_simulator import TableSimulator
 
-WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+    bool: (lambda text: TRUTHS[text.lower()], "true or false"),
+}
 
 
 class Entry(NamedTuple):
@@ -45,26 +48,16 @@ MODELS: dict[str, Entry] = {
 
 def make_model(name: str, **settings: Any) -> tuple[JointMDP, Floats]:
     """The built-in model `name` and its policy; ``make_model("inventory", max_stock=10)``."""
-    entry = _entry(name)
-    _check_known(name, entry, settings)
-    return entry.function(**settings)
+    return _entry(name, settings).function(**settings)
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
     """Name and settings of ``"inventory:max_stock=10,sharing=state"``, each value of the type its function wants."""
     name, colon, rest = text.partition(":")
-    entry = _entry(name)
-    hints = get_type_hints(entry.function)
-    settings: dict[str, Any] = {}
-    for part in rest.split(",") if colon else []:
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (key and equals and value):
-            raise ModelError(f"{part!r} in {text!r} is not a setting; write {name}:setting=value,setting=value")
-        _check_known(name, entry, {key: value})
-        if key in settings:
-            raise ModelError(f"{key} is set twice in {text!r}")
-        settings[key] = _converted(f"{key} of {name}", value, hints[key])
-    return name, settings
+    form = f"{name}:setting=value,setting=value"
+    given = any_simulator.settings_of(text, rest.split(",") if colon else [], form)
+    hints = get_type_hints(_entry(name, given).function)
+    return name, {key: _converted(f"{key} of {name}", value, hints[key]) for key, value in given.items()}
 
 
 def as_simulator(source: Any) -> Simulator:
@@ -97,34 +90,27 @@ def open_named(text: str) -> tuple[Simulator, Any]:
     return simulator, policy
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str, settings: dict[str, Any]) -> Entry:
+    """The model of this name, which must have these settings."""
     if name not in MODELS:
         raise ModelError(f"unknown model {name!r}; built in: {', '.join(MODELS)}")
+    known = MODELS[name].settings
+    for key in settings:
+        if key not in known:
+            raise ModelError(f"{name} has no setting {key!r}; its settings: {', '.join(known)}")
     return MODELS[name]
-
-
-def _check_known(name: str, entry: Entry, settings: dict[str, Any]) -> None:
-    unknown = [key for key in settings if key not in entry.settings]
-    if unknown:
-        raise ModelError(f"{name} has no setting {unknown[0]!r}; its settings: {', '.join(entry.settings)}")
 
 
 def _converted(what: str, text: str, wanted: Any) -> Any:
     """`text` as a value of the annotated type: int, float, bool, a choice, or one of these or None."""
-    if get_origin(wanted) is Literal:
-        if text not in get_args(wanted):
-            raise ModelError(f"{what} is {text!r}; it must be one of {', '.join(get_args(wanted))}")
-        return text
     kinds = get_args(wanted) or (wanted,)
     if NoneType in kinds and text.lower() == "none":
         return None
-    if bool in kinds:
-        if text.lower() not in WORDS:
-            raise ModelError(f"{what} is {text!r}; it must be true or false")
-        return WORDS[text.lower()]
-    kind: Any = int if int in kinds else float
+    if get_origin(wanted) is Literal:
+        read, words = dict(zip(kinds, kinds, strict=True)).__getitem__, f"one of {', '.join(kinds)}"
+    else:
+        read, words = READERS[kinds[0]]
     try:
-        return kind(text)
-    except ValueError:
-        words = "a whole number" if kind is int else "a number"
+        return read(text)
+    except (ValueError, KeyError):
         raise ModelError(f"{what} is {text!r}; it must be {words}") from None

@@ -4,8 +4,6 @@ The gridworld and the chain are the paper's tabular experiments, in our settings
 everyday case of common random numbers: order quantities compared under the same demand.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -44,15 +42,9 @@ def windy_gridworld(
     successors[goal] = goal
     rewards = np.zeros(successors.shape)
     rewards[goal] = 1.0
-    model = JointMDP(
-        np.tile([1 - gust, gust], (k * k, 1)),
-        rewards,
-        successors,
-        discount,
-        sharing,
-        state_names=[f"({i},{j})" for i, j in zip(x.tolist(), y.tolist(), strict=True)],
-        action_names=["U", "R", "D", "L"],
-    )
+    chances = np.tile([1 - gust, gust], (k * k, 1))
+    names = {"state_names": [f"({i},{j})" for j in range(k) for i in range(k)], "action_names": ["U", "R", "D", "L"]}
+    model = JointMDP(chances, rewards, successors, discount, sharing, **names)
     return model, deterministic_policy(model, np.where(x < k - 1, 1, 0))
 
 
@@ -80,20 +72,13 @@ def coupled_reward_chain(
     rewards = np.tile([[win, lose], [lose, win]], (n, 1, 1))  # the coin's two sides, [W, A]
     rewards[-1] = 0.0
     successors = np.tile(np.minimum(np.arange(n) + 1, n - 1)[:, None, None], (1, 2, 2))
-    model = JointMDP(
-        np.full((n, 2), 0.5),
-        rewards,
-        successors,
-        discount,
-        sharing,
-        state_names=[f"s{i}" for i in range(n)],
-        action_names=["a1", "a2"],
-    )
+    names = {"state_names": [f"s{i}" for i in range(n)], "action_names": ["a1", "a2"]}
+    model = JointMDP(np.full((n, 2), 0.5), rewards, successors, discount, sharing, **names)
     policy = deterministic_policy(model, np.zeros(n)) if deterministic else uniform_policy(model)
     return model, policy
 
 
-def inventory(
+def inventory(  # many parameters: the settings of the model, each with a default
     max_stock: int = 20,
     max_order: int = 7,
     demand_mean: float = 4.0,
@@ -109,35 +94,29 @@ def inventory(
 ) -> tuple[JointMDP, Floats]:
     """A single product under periodic review with Poisson demand and lost sales.
 
-    State ``x`` is the stock before ordering, ``0..max_stock``. Action ``q`` orders ``q`` units,
-    ``0..max_order``, which arrive at once; orders that do not fit (``x + q > max_stock``) are unavailable, as
-    in textbooks. Then demand ``D`` comes, ``min(x + q, D)`` units are sold, the rest of the demand is lost:
+    State ``x`` is the stock before ordering, ``0..max_stock``. Action ``q`` orders ``q`` units, ``0..max_order``, which
+    arrive at once; orders that do not fit (``x + q > max_stock``) are unavailable, as in textbooks. Then demand ``D``
+    comes, ``min(x + q, D)`` units are sold, the rest of the demand is lost:
 
         R = price·sold − unit_cost·q − order_cost·1[q > 0] − holding_cost·S' − shortage_cost·lost,
         S' = x + q − sold.
 
-    The scenario is the demand, ``0, 1, 2, …``; the last one stands for all larger demands too, which have a
-    probability below 1e-9. Under the default ``sharing="time"`` the same demand on the same day meets every
-    branch: common random numbers.
+    The scenario is the demand, ``0, 1, 2, …``; the last one stands for all larger demands too, which have a probability
+    below 1e-9. Under the default ``sharing="time"`` the same demand on the same day meets every branch.
 
-    The policy orders up to ``base_stock`` as far as the order limit allows. By default that is the level
-    where a further unit no longer pays, the smallest ``y`` with ``P(D ≤ y) ≥ c_u / (c_u + c_o)``, where
+    The policy orders up to ``base_stock`` as far as the order limit allows. By default that is the level where a
+    further unit no longer pays, the smallest ``y`` with ``P(D ≤ y) ≥ c_u / (c_u + c_o)``, where
     ``c_u = price + shortage_cost − unit_cost`` is lost with a unit too few and
-    ``c_o = holding_cost + (1 − discount)·unit_cost`` with one too many. Without an order cost, and where the
-    order limit does not bind, it is optimal.
+    ``c_o = holding_cost + (1 − discount)·unit_cost`` with one too many. Without an order cost, and where the order
+    limit does not bind, it is optimal.
     """
     top = checks.as_count("max_stock", max_stock)
     most = checks.as_count("max_order", max_order)
     if most > top:
         raise ModelError(f"max_order is {most}, more than max_stock = {top}; such an order never fits")
-    given = {
-        "price": price,
-        "unit_cost": unit_cost,
-        "holding_cost": holding_cost,
-        "shortage_cost": shortage_cost,
-        "order_cost": order_cost,
-    }
-    p, c, h, b, k = (checks.as_amount(name, value) for name, value in given.items())
+    p, c = checks.as_amount("price", price), checks.as_amount("unit_cost", unit_cost)
+    h, b = checks.as_amount("holding_cost", holding_cost), checks.as_amount("shortage_cost", shortage_cost)
+    k = checks.as_amount("order_cost", order_cost)
     chances = _poisson(checks.as_positive("demand_mean", demand_mean))
     gamma = checks.as_discount(discount)
     if base_stock is None:
@@ -148,7 +127,6 @@ def inventory(
         level = checks.as_count("base_stock", base_stock, 0)
         if level > top:
             raise ModelError(f"base_stock is {level}, more than max_stock = {top}")
-
     stock = np.arange(top + 1)[:, None, None]
     demand = np.arange(len(chances))[None, :, None]
     order = np.arange(most + 1)[None, None, :]

@@ -5,8 +5,6 @@ law tells the variants apart. Write ``g = γ²``, ``q`` for the probability of `
 and ``d = 2q(1−q)`` for the probability that two branches choose different actions.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import gammaln, xlog1py, xlogy
 
@@ -24,7 +22,7 @@ def anticorrelated_rewards(discount: float = 0.9, sharing: Sharing = "state") ->
     """The paper's Example 1: one state, and a fair coin ``U`` that pays ``R¹ = U`` and ``R² = 1 − U``.
 
     The state ``"s"`` leads to itself; the actions are ``"a1"`` and ``"a2"``, the policy is uniform. Two branches pay
-    ``±1`` against each other until they choose the same action; from then on they are one branch. Hence
+    ``±1`` against each other until they choose the same action; from then on they are one branch. So
 
         E Z = 1 / (2(1−γ)),        Var Z = 1 / (4(1−g)),
         E G = 0,                   Var G = 1 / (1 − d·g),
@@ -34,15 +32,9 @@ def anticorrelated_rewards(discount: float = 0.9, sharing: Sharing = "state") ->
     is 0 where ``g = 2/3``. In one state ``"state"`` and ``"time"`` are the same; under ``"none"``
     ``Var G = 1 / (2(1−g))``.
     """
-    model = JointMDP(
-        [[0.5, 0.5]],
-        [[[0, 1], [1, 0]]],  # scenarios U = 0 and U = 1
-        np.zeros((1, 2, 2)),
-        discount,
-        sharing,
-        state_names=["s"],
-        action_names=["a1", "a2"],
-    )
+    rewards = [[[0, 1], [1, 0]]]  # scenarios U = 0 and U = 1
+    names = {"state_names": ["s"], "action_names": ["a1", "a2"]}
+    model = JointMDP([[0.5, 0.5]], rewards, np.zeros((1, 2, 2)), discount, sharing, **names)
     return model, uniform_policy(model)
 
 
@@ -72,20 +64,14 @@ def shared_successors(
     """
     if not isinstance(flipped, bool | np.bool_):
         raise ModelError(f"flipped must be True or False, not {flipped!r}")
-    successors = [[0, 1], [1, 0]] if flipped else [[0, 0], [1, 1]]  # [W, A] for U = 0 and U = 1
-    model = JointMDP(
-        np.full((2, 2), 0.5),
-        np.tile(np.arange(2.0)[:, None, None], (1, 2, 2)),
-        np.tile(successors, (2, 1, 1)),
-        discount,
-        sharing,
-        state_names=["state 0", "state 1"],
-        action_names=["a1", "a2"],
-    )
+    successors = np.tile([[0, 1], [1, 0]] if flipped else [[0, 0], [1, 1]], (2, 1, 1))  # U = 0 and U = 1 in each state
+    rewards = np.tile(np.arange(2.0)[:, None, None], (1, 2, 2))
+    names = {"state_names": ["state 0", "state 1"], "action_names": ["a1", "a2"]}
+    model = JointMDP(np.full((2, 2), 0.5), rewards, successors, discount, sharing, **names)
     return model, uniform_policy(model)
 
 
-def machine_replacement(
+def machine_replacement(  # many parameters: the settings of the model, each with a default
     max_wear: int = 8,
     *,
     shocks: int = 3,
@@ -105,8 +91,8 @@ def machine_replacement(
 
     State ``x`` is the wear, ``"wear 0"`` (new) to the level before ``max_wear``, which is named ``"broken"``. The
     action comes first: ``keep`` leaves the wear as it is, ``repair`` takes off ``repair_levels`` (never below 0),
-    ``replace`` brings a new machine; a broken machine can only be replaced. Then the period brings
-    ``D ~ Binomial(shocks, shock_probability)`` shocks, each one level of wear:
+    ``replace`` gives a new machine; a broken machine can only be replaced. Then
+    ``D ~ Binomial(shocks, shock_probability)`` shocks come, each one level of wear:
 
         S' = min(x⁺ + D, max_wear),        x⁺ = x, max(x − repair_levels, 0) or 0,
         R = income − wear_cost·S' − failure_cost·1[S' = max_wear] − cost of the action.
@@ -128,18 +114,12 @@ def machine_replacement(
     top = checks.as_count("max_wear", max_wear)
     most = checks.as_count("shocks", shocks)
     chances = _binomial(most, checks.as_probability("shock_probability", shock_probability))
-    given = {
-        "income": income,
-        "wear_cost": wear_cost,
-        "failure_cost": failure_cost,
-        "repair_cost": repair_cost,
-        "replace_cost": replace_cost,
-    }
-    gain, per_level, failure, *costs = (checks.as_amount(name, value) for name, value in given.items())
+    gain, per_level = checks.as_amount("income", income), checks.as_amount("wear_cost", wear_cost)
+    failure = checks.as_amount("failure_cost", failure_cost)
+    costs = [0.0, checks.as_amount("repair_cost", repair_cost), checks.as_amount("replace_cost", replace_cost)]
     levels = checks.as_count("repair_levels", repair_levels)
     from_repair = checks.as_count("repair_at", repair_at, 0)
     from_replace = checks.as_count("replace_at", replace_at, 0)
-
     wear = np.arange(top + 1)
     started = np.stack([wear, np.maximum(wear - levels, 0), np.zeros_like(wear)], axis=1)  # [S, A]
     ended = np.minimum(started[:, None, :] + np.arange(most + 1)[None, :, None], top)  # [S, W, A]
@@ -147,7 +127,7 @@ def machine_replacement(
     available[top, :REPLACE] = False
     model = JointMDP(
         np.tile(chances, (top + 1, 1)),
-        gain - per_level * ended - failure * (ended == top) - np.array([0.0, *costs]),
+        gain - per_level * ended - failure * (ended == top) - np.array(costs),
         ended,
         discount,
         sharing,

@@ -1,7 +1,5 @@
 """What travels between processes: functions and values as bytes, and the settings of JAX that decide their numbers."""
 
-from __future__ import annotations
-
 import enum
 import io
 import os
@@ -12,6 +10,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from jointmdp.arrays import float64
 from jointmdp.errors import ModelError
 
 JAX_SETTINGS = (
@@ -24,6 +23,7 @@ JAX_SETTINGS = (
 )
 
 JaxSettings = dict[str, Any]
+loads = pickle.loads
 
 
 def dumps(value: Any, what: str) -> bytes:
@@ -39,11 +39,6 @@ def dumps(value: Any, what: str) -> bytes:
     return buffer.getvalue()
 
 
-def loads(data: bytes) -> Any:
-    """The value again."""
-    return pickle.loads(data)
-
-
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Cloudpickle, with arrays of JAX that keep their precision.
 
@@ -52,26 +47,21 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, value: Any) -> Any:
         jax = sys.modules.get("jax")
-        if jax is None or not isinstance(value, jax.Array):
+        # A random key holds an ordinary array of integers, which comes by here again.
+        if jax is None or not isinstance(value, jax.Array) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             return super().reducer_override(value)
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-            return super().reducer_override(value)  # it holds an ordinary array of integers, which comes by here again
         return _rebuilt, value.__reduce__()[:2]
 
 
 def _rebuilt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    import jax
-
-    with jax.enable_x64(True):
+    with float64():
         return function(*arguments)
 
 
 def jax_settings() -> JaxSettings:
     """The settings that the caller's JAX has now, contexts such as ``jax.enable_x64`` included."""
-    jax = sys.modules.get("jax")
-    if jax is None:
-        return {}
-    return {name: _plain(getattr(jax.config, name)) for name in JAX_SETTINGS if hasattr(jax.config, name)}
+    config = getattr(sys.modules.get("jax"), "config", None)
+    return {name: _plain(getattr(config, name)) for name in JAX_SETTINGS if hasattr(config, name)}
 
 
 def apply_jax_settings(settings: JaxSettings) -> None:

@@ -1,7 +1,5 @@
 """One small interface, its plain implementation, and what the others have in common."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import hashlib
 import reprlib
@@ -9,8 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from jointmdp.executors import codec
 from jointmdp.executors.worker import Call, Reply
@@ -18,12 +15,11 @@ from jointmdp.executors.worker import Call, Reply
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-OnProgress = Callable[[int], None]
-"""Told how many tasks are done, in the caller's thread."""
+OnProgress = Callable[[int], None]  # called in the caller's thread with the number of tasks that are done
 
 AHEAD = 2  # tasks under way for each worker: one that it does and one that waits for it
-_SHORT = reprlib.Repr()
-_SHORT.maxother = _SHORT.maxstring = 80
+SHORT = reprlib.Repr()
+SHORT.maxother = SHORT.maxstring = 80
 LOOK = 1.0  # seconds after which a wait is taken up again: some systems deliver an interrupt only then
 
 
@@ -40,9 +36,9 @@ class Executor(ABC):
     ) -> Iterator[Result]:
         """``function(task)`` for each task, in the order of tasks.
 
-        Tasks are taken from `tasks` a few at a time, so there may be endlessly many, and whoever stops early wastes
-        few. `function` must give the same whoever calls it: all randomness comes from the task. An error of the
-        function is raised here, that of the first task that has one, with a note that names the task.
+        Tasks are taken from `tasks` a few at a time, so there may be endlessly many, and a caller that stops early
+        wastes few. `function` must give the same in every process: all randomness comes from the task. An error of
+        the function is raised here, that of the first task that has one, with a note that names the task.
         """
 
     def close(self) -> None:  # noqa: B027 - there may be nothing to end
@@ -51,9 +47,7 @@ class Executor(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -68,32 +62,23 @@ class Serial(Executor):
             try:
                 result = function(task)
             except Exception as error:
-                error.add_note(_note(title(i, task)))
+                error.add_note(f"in {title(i, task)}")
                 raise
             if progress is not None:
                 progress(i + 1)
             yield result
 
 
-# -- what executors with workers share ---------------------------------------------------------------------------
-
-
-class Job(Protocol):
+class Job(NamedTuple):
     """A task under way."""
 
-    @property
-    def future(self) -> concurrent.futures.Future[bytes]:
-        """Done when the reply is there."""
-
-    def reply(self) -> bytes:
-        """The reply; a `WorkerError` where there is none."""
-
-    def cancel(self) -> None:
-        """Nobody wants the reply any more."""
+    future: concurrent.futures.Future[bytes]  # done when the reply is there
+    reply: Callable[[], bytes]  # raises `WorkerError` where there is none
+    cancel: Callable[[], object]  # called when nobody wants the reply any more
 
 
 class Parcel:
-    """A function on its way to workers: called the same by all that is sent, whenever it is the same bytes."""
+    """A function on its way to workers; functions of the same bytes have the same token."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.data = codec.dumps(function, f"the function {getattr(function, '__name__', type(function).__name__)}")
@@ -107,7 +92,7 @@ def in_order(
     numbered = enumerate(tasks)
     under_way: deque[tuple[str, Job]] = deque()
     shown: dict[Any, Any] = {}  # the warnings that were passed on
-    given = told = 0
+    given = reported = 0
     try:
         while True:
             while len(under_way) < ahead and (pair := next(numbered, None)) is not None:
@@ -117,9 +102,9 @@ def in_order(
                 return
             while True:
                 done = given + sum(job.future.done() for _, job in under_way)
-                if progress is not None and done > told:
+                if progress is not None and done > reported:
                     progress(done)
-                    told = done
+                    reported = done
                 if under_way[0][1].future.done():
                     break
                 unfinished = [job.future for _, job in under_way if not job.future.done()]
@@ -134,24 +119,17 @@ def in_order(
 
 def _opened(reply: Reply, name: str, shown: dict[Any, Any]) -> Any:
     for heard in reply.heard:
-        warnings.warn_explicit(heard.message, heard.category, heard.filename, heard.lineno, registry=shown)
+        warnings.warn_explicit(*heard, registry=shown)
     if reply.error is None:
         return reply.result
-    reply.error.add_note(_note(name))
-    raise reply.error from _Remote(reply.trace)
+    reply.error.add_note(f"in {name}")
+    raise reply.error from _Remote(f"in the worker\n{reply.trace}")
 
 
 class _Remote(Exception):
     """Shows the traceback that an error had in its worker."""
 
-    def __str__(self) -> str:
-        return f"in the worker\n{self.args[0]}"
-
 
 def title(index: int, task: Any) -> str:
-    """How to call a task."""
-    return f"task {index} ({_SHORT.repr(task)})"
-
-
-def _note(name: str) -> str:
-    return f"in {name}"
+    """How messages call a task."""
+    return f"task {index} ({SHORT.repr(task)})"

@@ -20,9 +20,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from jointmdp import checks
-from jointmdp.executors.interface import AHEAD, Executor, OnProgress, Parcel, Result, Task, WorkerError, in_order
+from jointmdp.executors.interface import AHEAD, Executor, Job, OnProgress, Parcel, Result, Task, WorkerError, in_order
 from jointmdp.executors.worker import MISSING, read_frame, write_frame
 
 # The path comes first: the worker must find the packages that the caller found.
@@ -51,7 +52,8 @@ class Processes(Executor):
     """
 
     def __init__(self, workers: int | None = None, *, threads: int = 1, retries: int = 2) -> None:
-        self.workers = _cores() if workers is None else checks.as_count("workers", workers)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.workers = checks.as_count("workers", cores if workers is None else workers)
         self.threads = checks.as_count("threads", threads)
         self.retries = checks.as_count("retries", retries, 0)
         self._pool: _Pool | None = None
@@ -78,26 +80,13 @@ class Processes(Executor):
         return f"Processes({self.workers})"
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+class _QueuedTask(NamedTuple):
+    """A task in the queue."""
 
-
-class _Job:
-    """A task under way."""
-
-    def __init__(self, parcel: Parcel, name: str, task: bytes) -> None:
-        self.parcel, self.name, self.task = parcel, name, task
-        self.future: Future[bytes] = Future()
-
-    def reply(self) -> bytes:
-        """The worker's reply."""
-        return self.future.result()
-
-    def cancel(self) -> None:
-        """A task that has begun is finished, for nobody."""
-        self.future.cancel()
+    parcel: Parcel
+    name: str
+    task: bytes
+    future: Future[bytes]
 
 
 class _Pool:
@@ -105,7 +94,7 @@ class _Pool:
 
     def __init__(self, workers: int, environment: dict[str, str], retries: int) -> None:
         self.environment, self.retries = environment, retries
-        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.queue: queue.SimpleQueue[_QueuedTask | None] = queue.SimpleQueue()
         self.lock = threading.Lock()
         self.is_closed = False
         self.busy: dict[int, _Worker] = {}  # by thread: the worker that it waits for
@@ -113,14 +102,14 @@ class _Pool:
         for thread in self.threads:
             thread.start()
 
-    def submit(self, parcel: Parcel, name: str, task: bytes) -> _Job:
-        """Put a task in the queue."""
-        job = _Job(parcel, name, task)
+    def submit(self, parcel: Parcel, name: str, task: bytes) -> Job:
+        """Put a task in the queue. Cancelled after it has begun, it is finished for nobody."""
+        future: Future[bytes] = Future()
         with self.lock:
             if self.is_closed:
                 raise WorkerError(f"{name} was given to an executor that is closed")
-            self.jobs.put(job)
-        return job
+            self.queue.put(_QueuedTask(parcel, name, task, future))
+        return Job(future, future.result, future.cancel)
 
     def close(self) -> None:
         """End all workers and wait until they are gone."""
@@ -129,26 +118,26 @@ class _Pool:
             for worker in self.busy.values():
                 worker.process.kill()
         for _ in self.threads:
-            self.jobs.put(None)
+            self.queue.put(None)
         for thread in self.threads:
             thread.join()
 
     def _serve(self) -> None:
         worker: _Worker | None = None
-        while (job := self.jobs.get()) is not None:
-            if job.future.set_running_or_notify_cancel():
+        while (queued := self.queue.get()) is not None:
+            if queued.future.set_running_or_notify_cancel():
                 try:
-                    worker, reply = self._done(job, worker)
-                    job.future.set_result(reply)
-                except BaseException as error:  # nobody but the one who waits for the job can hear of it
+                    worker, reply = self._done(queued, worker)
+                    queued.future.set_result(reply)
+                except BaseException as error:  # only the thread that waits for the reply can raise it
                     worker = None
-                    job.future.set_exception(error)
-            del job  # a thread that waits for the next one holds on to nothing
+                    queued.future.set_exception(error)
+            del queued  # a thread that waits for the next one holds on to nothing
         if worker is not None:
             worker.gone()
 
-    def _done(self, job: _Job, worker: _Worker | None) -> tuple[_Worker, bytes]:
-        """The worker that lived to do a job, and its reply."""
+    def _done(self, queued: _QueuedTask, worker: _Worker | None) -> tuple[_Worker, bytes]:
+        """The worker that did a task without dying, and its reply."""
         fate = ""
         for _ in range(self.retries + 1):
             with self.lock:
@@ -157,7 +146,7 @@ class _Pool:
                 worker = worker or _Worker(self.environment)
                 self.busy[threading.get_ident()] = worker
             try:
-                return worker, worker.ask(job)
+                return worker, worker.ask(queued)
             except (EOFError, OSError):
                 fate, worker = worker.gone(), None
             except BaseException:
@@ -169,8 +158,8 @@ class _Pool:
         if self.is_closed:
             if worker is not None:
                 worker.gone()
-            raise WorkerError(f"{job.name} was not finished: its executor was closed")
-        raise WorkerError(f"{job.name} lost its worker {self.retries + 1} times; the last one {fate}")
+            raise WorkerError(f"{queued.name} was not finished: its executor was closed")
+        raise WorkerError(f"{queued.name} lost its worker {self.retries + 1} times; the last one {fate}")
 
 
 class _Worker:
@@ -188,22 +177,22 @@ class _Worker:
             start_new_session=True,
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
-
-    def ask(self, job: _Job) -> bytes:
-        """The reply to a job; `EOFError` or `OSError` where the worker dies of it."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        write_frame(self.process.stdin, pickle.dumps((job.parcel.call, job.task)))
-        reply = read_frame(self.process.stdout)
+        self.inlet, self.outlet = self.process.stdin, self.process.stdout
+
+    def ask(self, queued: _QueuedTask) -> bytes:
+        """The reply to a task; `EOFError` or `OSError` where the worker dies of it."""
+        write_frame(self.inlet, pickle.dumps((queued.parcel.call, queued.task)))
+        reply = read_frame(self.outlet)
         if reply == MISSING:
-            write_frame(self.process.stdin, job.parcel.data)
-            reply = read_frame(self.process.stdout)
+            write_frame(self.inlet, queued.parcel.data)
+            reply = read_frame(self.outlet)
         return reply
 
     def gone(self) -> str:
         """End a worker, by itself where it is idle; how it died, in words."""
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
+        for pipe in (self.inlet, self.outlet):
             with contextlib.suppress(OSError):  # of what could not be written any more
                 pipe.close()
         try:
@@ -217,12 +206,6 @@ class _Worker:
         words = "\n".join(line for line in lines if not line.startswith("Extension modules:")).strip()[-LAST_WORDS:]
         how = f"ended with exit code {code}"
         if code < 0:
-            how = f"was killed by {_signal_name(-code)}" + (" (out of memory?)" if code == -9 else "")
+            names = {each.value: each.name for each in signal.Signals}
+            how = f"was killed by {names.get(-code, f'signal {-code}')}" + (" (out of memory?)" if code == -9 else "")
         return f"{how}; it said\n{words}" if words else how
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

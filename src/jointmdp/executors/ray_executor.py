@@ -1,7 +1,5 @@
 """A Ray cluster: tasks on any of its nodes; what dies with a worker or a node is done again elsewhere."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import importlib
 import os
@@ -13,7 +11,7 @@ from typing import Any
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
-from jointmdp.executors.interface import AHEAD, Executor, OnProgress, Parcel, Result, Task, WorkerError, in_order
+from jointmdp.executors.interface import AHEAD, Executor, Job, OnProgress, Parcel, Result, Task, WorkerError, in_order
 from jointmdp.executors.processes import thread_settings
 from jointmdp.executors.worker import Call, answer
 
@@ -63,11 +61,12 @@ class RayExecutor(Executor):
         held = [self._ray.put(parcel.data)]
         slots = max(1, int(self._ray.cluster_resources().get("CPU", 1) / self.cpus))
 
-        def submit(name: str, task: bytes) -> _Job:
+        def submit(name: str, task: bytes) -> Job:
             self._check_open(name)
-            job = _Job(self._ray, name, self._answer.remote(parcel.call, task, held), self.retries)
-            self._futures.add(job.future)
-            return job
+            reference = self._answer.remote(parcel.call, task, held)
+            future: concurrent.futures.Future[bytes] = reference.future()
+            self._futures.add(future)
+            return Job(future, lambda: self._reply(name, future), lambda: self._cancel(reference))
 
         return in_order(submit, tasks, AHEAD * slots, progress)
 
@@ -77,9 +76,22 @@ class RayExecutor(Executor):
             return
         self._is_closed = True
         for future in list(self._futures):
-            future.cancel()  # whoever waits would wait for ever
+            future.cancel()  # a thread that waits for it would wait for ever
         if self._is_owner:
             self._ray.shutdown()
+
+    def _reply(self, name: str, future: concurrent.futures.Future[bytes]) -> bytes:
+        try:
+            return future.result()
+        except self._ray.exceptions.RayError as error:
+            raise WorkerError(f"{name} was lost by Ray, after {self.retries} retries at most: {error}") from error
+        except concurrent.futures.CancelledError:
+            raise WorkerError(f"{name} was not finished: its executor was closed") from None
+
+    def _cancel(self, reference: Any) -> None:
+        """A task that has not begun never does; one that has is interrupted."""
+        if self._ray.is_initialized():
+            self._ray.cancel(reference)
 
     def _check_open(self, what: str) -> None:
         # Ray would start a new cluster by itself.
@@ -89,28 +101,6 @@ class RayExecutor(Executor):
 
 def _answer(call: Call, task: bytes, held: list[Any]) -> bytes:
     return answer(call, task, lambda: _ray().get(held[0]))
-
-
-class _Job:
-    """A task under way."""
-
-    def __init__(self, ray: Any, name: str, reference: Any, retries: int) -> None:
-        self.ray, self.name, self.reference, self.retries = ray, name, reference, retries
-        self.future: concurrent.futures.Future[bytes] = reference.future()
-
-    def reply(self) -> bytes:
-        """The worker's reply."""
-        try:
-            return self.future.result()
-        except self.ray.exceptions.RayError as error:
-            raise WorkerError(f"{self.name} was lost by Ray, after {self.retries} retries at most: {error}") from error
-        except concurrent.futures.CancelledError:
-            raise WorkerError(f"{self.name} was not finished: its executor was closed") from None
-
-    def cancel(self) -> None:
-        """A task that has not begun never does; one that has is interrupted."""
-        if self.ray.is_initialized():
-            self.ray.cancel(self.reference)
 
 
 def _connect(ray: Any, address: str | None) -> None:

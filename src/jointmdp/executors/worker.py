@@ -5,8 +5,6 @@ output, while what the user's function prints goes nowhere. When the input ends,
 worker: nothing is left running, not even after a ``kill -9`` of the caller.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import queue
@@ -20,10 +18,11 @@ from typing import IO, Any, NamedTuple
 
 from jointmdp.executors import codec
 
-KEPT = 4  # functions that a worker remembers: whoever maps in rounds comes back with the same one
+KEPT = 4  # functions that a worker remembers: a caller that maps in rounds comes back with the same one
 WARNINGS = 20  # of one task, at most, that reach the caller
 GRACE = 1.0  # seconds that a worker without a caller may take to end by itself
 MISSING = b""  # the frame that asks for the function
+Heard = tuple[Any, Any, str, int]  # a warning: message, category, file name, line number
 
 
 class Call(NamedTuple):
@@ -31,15 +30,6 @@ class Call(NamedTuple):
 
     token: bytes  # a hash of the function's bytes
     settings: codec.JaxSettings
-
-
-class Heard(NamedTuple):
-    """A warning of the user's function."""
-
-    message: Warning | str
-    category: type[Warning]
-    filename: str
-    lineno: int
 
 
 class Reply(NamedTuple):
@@ -87,7 +77,7 @@ def _function(token: bytes, fetch: Callable[[], bytes]) -> Callable[[Any], Any]:
 
 
 def _heard(caught: list[warnings.WarningMessage]) -> tuple[Heard, ...]:
-    return tuple(Heard(w.message, w.category, w.filename, w.lineno) for w in caught[:WARNINGS])
+    return tuple((w.message, w.category, w.filename, w.lineno) for w in caught[:WARNINGS])
 
 
 def _failure(error: BaseException, caught: list[warnings.WarningMessage]) -> bytes:
@@ -101,18 +91,11 @@ def _failure(error: BaseException, caught: list[warnings.WarningMessage]) -> byt
     return data
 
 
-# -- a process of its own ----------------------------------------------------------------------------------------
-
-
 def read_frame(stream: IO[bytes]) -> bytes:
     """The next frame; `EOFError` where there is none."""
-    size = _read(stream, 8)
-    return _read(stream, int.from_bytes(size, "little"))
-
-
-def _read(stream: IO[bytes], size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
+    head = stream.read(8)
+    data = stream.read(size := int.from_bytes(head, "little"))
+    if len(head) < 8 or len(data) < size:
         raise EOFError
     return data
 
@@ -135,18 +118,14 @@ def main() -> None:
     inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(source, inbox), daemon=True).start()
 
-    def received() -> bytes:
-        frame = inbox.get()
-        if frame is None:
-            raise SystemExit
-        return frame
-
     def fetch() -> bytes:
         write_frame(sink, MISSING)
-        return received()
+        if (data := inbox.get()) is None:
+            raise SystemExit
+        return data
 
-    while True:
-        call, task = codec.loads(received())
+    for frame in iter(inbox.get, None):
+        call, task = codec.loads(frame)
         write_frame(sink, answer(call, task, fetch))
 
 

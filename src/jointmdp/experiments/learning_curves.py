@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Floats
-from jointmdp.checks import Sharing
+from jointmdp.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
 from jointmdp.evaluation import evaluate
-from jointmdp.experiments.result import SHARINGS, WORDS, FigureResult
+from jointmdp.experiments.result import FigureResult
 from jointmdp.incremental import Learned, LearnOptions, TableLearner
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report import style
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
 STEPS = 30_000
 REPLICAS = 8
-GRID, CHAIN, HIGHER = (
-    "3×3 windy gridworld, order 2",
-    "25-state coupled-reward chain, order 2",
-    "5-state chain, by order",
-)
+GRID, CHAIN = "3×3 windy gridworld, order 2", "25-state coupled-reward chain, order 2"
+HIGHER = "5-state chain, by order"
 
 
 class Curve(NamedTuple):
@@ -46,10 +43,8 @@ def run(steps: int = STEPS) -> FigureResult:
     curves = []
     for panel, (model, policy) in {GRID: windy_gridworld(3), CHAIN: coupled_reward_chain(25)}.items():
         for sharing in SHARINGS:
-            variant = model.with_sharing(sharing)
-            curves += _learned(panel, variant, policy, 2, [(2, WORDS[sharing])], steps)
-    model, policy = coupled_reward_chain(5)
-    curves += _learned(HIGHER, model, policy, 4, [(k, f"order {k}") for k in (2, 3, 4)], steps)
+            curves += _learned(panel, model.with_sharing(sharing), policy, {2: SHARING_WORDS[sharing]}, steps)
+    curves += _learned(HIGHER, *coupled_reward_chain(5), {k: f"order {k}" for k in (2, 3, 4)}, steps)
     rows = [
         {"panel": c.panel, "sharing": c.sharing, "order": c.order, "step": n, "error": error, "claimed": claimed}
         for c in curves
@@ -58,13 +53,13 @@ def run(steps: int = STEPS) -> FigureResult:
     return FigureResult("incremental", "Learning from samples", _words(curves), rows, lambda: _draw(curves))
 
 
-def _learned(
-    panel: str, model: JointMDP, policy: Floats, order: int, shown: list[tuple[int, str]], steps: int
-) -> list[Curve]:
+def _learned(panel: str, model: JointMDP, policy: Floats, labels: dict[int, str], steps: int) -> list[Curve]:
+    """A curve for each order that has a label."""
+    order = max(labels)
     solution = evaluate(model, policy, order=order)
     learner = TableLearner(model, policy, LearnOptions(order=order, replicas=REPLICAS, seed=1))
     scale = float(np.sqrt(np.nanmean(np.diagonal(solution.second_moment, axis1=1, axis2=2))))
-    curves = [Curve(panel, label, model.sharing, k, [], [], []) for k, label in shown]
+    curves = [Curve(panel, label, model.sharing, k, [], [], []) for k, label in labels.items()]
     state = learner.init()
     for n in np.unique(np.geomspace(30, steps, 25).astype(int)).tolist():
         state = learner.advance(state, n - int(state.step))
@@ -111,7 +106,7 @@ def _words(curves: list[Curve]) -> str:
 
 def _draw(curves: list[Curve]) -> Figure:
     fig, axes = style.figure(columns=3, rows=1, width=3.7, height=3.2)
-    for ax, panel in zip(np.ravel(axes), (GRID, CHAIN, HIGHER), strict=True):
+    for ax, panel in zip(axes, (GRID, CHAIN, HIGHER), strict=True):
         shown = [curve for curve in curves if curve.panel == panel]
         for i, curve in enumerate(shown):
             look: dict[str, Any] = {"color": style.PALETTE[i]}
@@ -121,11 +116,10 @@ def _draw(curves: list[Curve]) -> Figure:
         n = np.array([last.steps[-1] / 30, last.steps[-1]])
         ax.loglog(n, 0.4 * last.errors[-1] * (n / n[-1]) ** -0.5, color=style.GREY, linewidth=2, label="slope −1/2")
         ax.plot([], [], linestyle=":", linewidth=1, color=style.PALETTE[0], label="error as stated")
-        ax.set_title(panel)
-        ax.set_xlabel("sweeps n")
+        ax.set(title=panel, xlabel="sweeps n")
         if panel == GRID:
             ax.set_ylim(bottom=ax.get_ylim()[0] / 300)  # room for the legend
         if panel != CHAIN:  # its lines are those of the gridworld beside it
-            ax.legend(loc="lower left" if panel == GRID else "upper right", frameon=False, fontsize="small")
-    np.ravel(axes)[0].set_ylabel("error / (root mean square return)ᵏ")
+            ax.legend(loc="lower left" if panel == GRID else "upper right", fontsize="small")
+    axes[0].set_ylabel("error / (root mean square return)ᵏ")
     return fig

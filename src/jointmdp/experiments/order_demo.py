@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from jointmdp.checks import Sharing
+from jointmdp.checks import SHARING_WORDS, Sharing
 from jointmdp.envs.tabular_models import inventory
 from jointmdp.errors import ModelError
 from jointmdp.evaluation import evaluate
@@ -19,7 +17,8 @@ from jointmdp.files import strict_json
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments.certificates import Certificate
-from jointmdp.report import command_tables, style
+from jointmdp.report import style
+from jointmdp.report.command_tables import count, interval, plain_table
 from jointmdp.solution.gap import Gap
 
 if TYPE_CHECKING:
@@ -37,13 +36,13 @@ class OrderComparison:
     model: JointMDP
     stock: int
     chosen: str  # the policy's order
-    gaps: dict[str, dict[Sharing, Gap]]  # other order → sharing → gap of the policy's order over it
+    gaps: dict[str, dict[Sharing, Gap]]  # other order → sharing, as in `REGIMES` → gap of the policy's order over it
     laws: dict[str, GapLaw]  # other order → law of the gap when the same demand comes to all
     certificate: Certificate
 
 
 def compare_orders(stock: int = 4) -> OrderComparison:
-    """Evaluate the inventory model under the three regimes and collect the gaps of one state."""
+    """Evaluate the inventory model under the three kinds of sharing and collect the gaps of one state."""
     model, policy = inventory()
     s = model.state_index(stock)
     solutions = {sharing: evaluate(model.with_sharing(sharing), policy) for sharing in REGIMES}
@@ -61,80 +60,59 @@ def compare_orders(stock: int = 4) -> OrderComparison:
 
 def print_comparison(comparison: OrderComparison) -> None:
     """A table for people, and one sentence that says what to do."""
+    chosen, gaps, laws = comparison.chosen, comparison.gaps, comparison.laws
     console = Console(highlight=False)
     console.print(
         f"\n[bold]How much to order today?[/bold] There are {comparison.stock} units in stock, and from tomorrow on "
-        f"the shop follows its rule. The rule says [bold]{comparison.chosen}[/bold]. What would that have brought more "
-        "than the other orders, on the same days?\n"
+        f"the shop follows its rule. The rule says [bold]{chosen}[/bold]. How much more would that have given than the "
+        "other orders, on the same days?\n"
     )
-    table = Table(box=None, pad_edge=False)
-    table.add_column(f"{comparison.chosen}\ninstead of")
-    table.add_column("brings\nmore", justify="right")
-    for words in ("own\nluck", "same\nstate", "same\ndemand"):
-        table.add_column(f"± {words}", justify="right")
-    for words in ("own", "state", "demand"):
-        table.add_column(f"runs,\n{words}", justify="right")
-    for other, by in comparison.gaps.items():
-        table.add_row(
-            other,
-            f"{by['time'].mean:.2f}",
-            *(f"{by[sharing].std:.2f}" for sharing in REGIMES),
-            *(_count(_runs(by[sharing])) for sharing in REGIMES),
-        )
-    console.print(table)
-    console.print(f"\nAnd the law of what {comparison.chosen} brings more, with the same demand for both:\n")
-    console.print(_law_table(comparison))
+    titles = ["gives\nmore", "± own\nnoise", "± same\nstate", "± same\ndemand"]
+    titles += [f"runs,\n{words}" for words in ("own", "state", "demand")]
+    cells = []
+    for other, by in gaps.items():
+        spreads, runs = [f"{gap.std:.2f}" for gap in by.values()], [count(_runs(gap)) for gap in by.values()]
+        cells.append([other, f"{by['time'].mean:.2f}", *spreads, *runs])
+    console.print(plain_table([f"{chosen}\ninstead of", *titles], cells))
+    console.print(f"\nAnd the law of how much more {chosen} gives, with the same demand for both:\n")
+    titles = ["P(better)", "5 %\nquantile", "worst\n5 %", "Cantelli\nbound"]
+    cells = []
+    for other, law in laws.items():
+        known = [interval(law.superiority(), 3), interval(law.quantile(TAIL), 1), interval(law.cvar(TAIL), 2)]
+        cells.append([other, *known, f"{gaps[other]['time'].inferiority_bound:.2f}"])
+    console.print(plain_table([f"{chosen}\ninstead of", *titles], cells))
     console.print(
-        "\n± is the standard deviation of the difference in discounted profit: when every future has luck of its own, "
-        "when two futures share their luck while in the same state, and when the same demand comes to all on the same "
+        "\n± is the standard deviation of the difference in discounted profit: when every future has noise of its own, "
+        "when two futures share their noise while in the same state, and when the same demand comes to all on the same "
         "day. Runs are about how many pairs of simulated futures it takes until the better order has the higher "
-        f"average with {CONFIDENCE:.0%} probability (normal approximation). P(better) is the probability that "
-        f"{comparison.chosen} brings more, worst 5 % the mean of the lowest 5 % of what it brings more: certified, not "
-        "simulated; where digits are not certain, both ends are shown. Cantelli's bound is what mean and variance "
-        f"alone guarantee: the probability that {comparison.chosen} does not bring more is at most that."
+        f"average with {CONFIDENCE:.0%} probability (normal approximation). P(better) is the probability that {chosen} "
+        "gives more, worst 5 % the mean of the lowest 5 % of how much more it gives: certified, not simulated; where "
+        "digits are not certain, both ends are shown. Cantelli's bound is what mean and variance alone guarantee: the "
+        f"probability that {chosen} does not give more is at most that."
     )
-    nearest, by = min(comparison.gaps.items(), key=lambda item: abs(item[1]["time"].mean))
+    nearest, by = min(gaps.items(), key=lambda item: abs(item[1]["time"].mean))
     gap, certificate = by["time"], comparison.certificate
-    better, other = (comparison.chosen, nearest) if gap.mean > 0 else (nearest, comparison.chosen)
+    better, other = (chosen, nearest) if gap.mean > 0 else (nearest, chosen)
     console.print(
-        f"\n[bold]{better.capitalize()}.[/bold] Its closest rival, {other}, brings {abs(gap.mean):.2f} less on "
-        f"average. With the same demand for both, {_count(_runs(gap))} simulated pairs tell the two apart; with luck "
-        f"of their own it takes {_count(_runs(by['none']))}. Means and variances are computed, not simulated, and "
+        f"\n[bold]{better.capitalize()}.[/bold] Its closest rival, {other}, gives {abs(gap.mean):.2f} less on "
+        f"average. With the same demand for both, {count(_runs(gap))} simulated pairs tell the two apart; with noise "
+        f"of their own it takes {count(_runs(by['none']))}. Means and variances are computed, not simulated, and "
         f"certified to ± {certificate.mean_error:.0e} and ± {certificate.covariance_error:.0e}."
     )
-    rare = [
-        o for o, by in comparison.gaps.items() if by["time"].mean > 0 and comparison.laws[o].superiority().upper < 0.5
-    ]
+    rare = [other for other, by in gaps.items() if by["time"].mean > 0 and laws[other].superiority().upper < 0.5]
     if rare:
         console.print(
-            f"\nBeing better on average is not being better most of the time: {comparison.chosen} beats {rare[0]} in "
-            f"only {comparison.laws[rare[0]].superiority().middle:.0%} of all futures. It mostly loses a little, and "
-            "now and then it wins much."
+            f"\nBeing better on average is not being better most of the time: {chosen} beats {rare[0]} in only "
+            f"{laws[rare[0]].superiority().middle:.0%} of all futures. It mostly loses a little, and now and then it "
+            "wins much."
         )
     console.print(
         "\nNext: your own model. [bold]jointmdp.JointMDP(probabilities, rewards, successors, discount)[/bold] takes "
         "the tables, [bold]jointmdp.evaluate(model, policy).gap(state, action, other)[/bold] compares two actions, "
         "and its [bold].law()[/bold] gives every probability of the difference. Your own simulator: "
-        "[bold]jointmdp compare[/bold] decides between its actions under the same luck, [bold]jointmdp audit[/bold] "
-        "tells whether the luck is the same.\n"
+        "[bold]jointmdp compare[/bold] decides between its actions under the same noise, [bold]jointmdp audit[/bold] "
+        "tells whether the noise is the same.\n"
     )
-
-
-def _law_table(comparison: OrderComparison) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(f"{comparison.chosen}\ninstead of")
-    for words in ("P(better)", "5 %\nquantile", "worst\n5 %", "Cantelli\nbound"):
-        table.add_column(words, justify="right")
-    for other, by in comparison.gaps.items():
-        law = comparison.laws[other]
-        table.add_row(
-            other,
-            command_tables.interval(*law.superiority(), 3),
-            command_tables.interval(*law.quantile(TAIL), 1),
-            command_tables.interval(*law.cvar(TAIL), 2),
-            f"{by['time'].inferiority_bound:.2f}",
-        )
-    return table
 
 
 def save_figure(comparison: OrderComparison, folder: Path) -> str:
@@ -148,14 +126,14 @@ def save_figure(comparison: OrderComparison, folder: Path) -> str:
 
 
 def draw(comparison: OrderComparison) -> Figure:
-    """Two panels: the spread of each gap, and the runs it takes to see it, by who shares the luck."""
+    """Two panels: the spread of each gap, and the runs it takes to see it, by kind of sharing."""
     fig, (left, right) = style.figure(columns=2, rows=1, width=4.6, height=3.4)
     orders = list(comparison.gaps)
-    words = {"none": "luck of their own", "state": "luck shared in the same state", "time": "same demand every day"}
+    words = {**SHARING_WORDS, "time": "same demand every day"}
     for i, sharing in enumerate(REGIMES):
         place = np.arange(len(orders)) + 0.25 * (i - 1)
         gaps = [comparison.gaps[order][sharing] for order in orders]
-        look = {"color": style.PALETTE[i], "marker": style.MARKERS[i], "linestyle": "none"}
+        look = style.line(i) | {"linestyle": "none"}
         deviations = [gap.std for gap in gaps]
         left.errorbar(place, [gap.mean for gap in gaps], yerr=deviations, label=words[sharing], capsize=2, **look)
         right.plot(place, [_runs(gap) for gap in gaps], **look)
@@ -166,16 +144,12 @@ def draw(comparison: OrderComparison) -> Figure:
     for ax in (left, right):
         ax.set_xticks(range(len(orders)), [order.removeprefix("order ") for order in orders])
         ax.set_xlabel("units ordered instead")
-    fig.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    fig.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return fig
 
 
 def _runs(gap: Gap) -> float:
     return gap.replications_to_select(CONFIDENCE).paired
-
-
-def _count(runs: float) -> str:
-    return "never" if math.isinf(runs) else f"{runs:,.0f}"
 
 
 def to_json(comparison: OrderComparison) -> str:

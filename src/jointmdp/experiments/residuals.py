@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jointmdp.arrays import Floats
-from jointmdp.checks import Sharing
+from jointmdp.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
 from jointmdp.errors import ConvergenceWarning
 from jointmdp.evaluation import Iterate, evaluate
-from jointmdp.experiments.result import SHARINGS, WORDS, FigureResult
+from jointmdp.experiments.result import FigureResult
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report import style
 
@@ -41,52 +41,41 @@ def run() -> FigureResult:
         for (name, sharing), history in histories.items()
         for step, value in enumerate(history)
     ]
-    return FigureResult(
-        "residuals",
-        "Residual of the paper's iteration",
-        _words(histories),
-        rows,
-        lambda: _draw(histories),
-    )
+    title = "Residual of the paper's iteration"
+    return FigureResult("residuals", title, _words(histories), rows, lambda: _draw(histories))
 
 
 def _words(histories: dict[tuple[str, Sharing], Floats]) -> str:
     grid, chain = histories[GRID, "state"], histories[CHAIN, "state"]
-    exact = [evaluate(model, policy) for model, policy in models().values()]
     errors = " and ".join(
-        f"{solution.certificate.covariance_error:.0e} ({name})" for name, solution in zip(models(), exact, strict=True)
+        f"{evaluate(*given).certificate.covariance_error:.0e} ({name})" for name, given in models().items()
     )
     rate = (grid[STEPS] / grid[STEPS // 2]) ** (1 / (STEPS - STEPS // 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the sentence says what the warning would
+        last = evaluate(*models()[GRID], Iterate(tolerance=TOLERANCE))
+    run_on = f"Run on, its second moments are certified to {TOLERANCE:.0e} after {last.steps:,} steps."
+    if not last.status.is_success:
+        run_on = (
+            f"Run on, it stands still before step {last.steps:,} with second moments certified to "
+            f"{last.certificate.second_moment_error:.1e}, not to the {TOLERANCE:.0e} asked for: raw moments reach "
+            f"{np.max(last.second_moment):,.0f} here, and float64 rounds them."
+        )
     return (
         f"On the gridworld the residual falls by a factor of {rate:.4f} a step, the discount itself: the goal pays 1 "
         f"for ever, and the sum of that series is what the iteration waits for. After {STEPS} steps it stands at "
-        f"{grid[STEPS]:.1e}. {_run_on()} On the chain every "
-        f"return is over after 24 steps, and the residual is exactly {chain[30]:.0f} from then on.\n\n"
-        "Who shares the luck changes the covariances, not the rate: the curves of the three kinds of sharing lie on or "
+        f"{grid[STEPS]:.1e}. {run_on} On the chain every return is over after 24 steps, and the residual is exactly "
+        f"{chain[30]:.0f} from then on.\n\n"
+        "The kind of sharing changes the covariances, not the rate: the curves of the three kinds of sharing lie on or "
         "near each other, because the mean's residual leads.\n\n"
         "The default method does not iterate the mean at all. It solves for it, and certifies covariances to "
         f"{errors}."
     )
 
 
-def _run_on() -> str:
-    """How far the iteration on the gridworld can be certified when it is not stopped after 250 steps."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the sentence says what the warning would
-        solution = evaluate(*models()[GRID], Iterate(tolerance=TOLERANCE))
-    error = solution.certificate.second_moment_error
-    if solution.status.is_success:
-        return f"Run on, its second moments are certified to {TOLERANCE:.0e} after {solution.steps:,} steps."
-    return (
-        f"Run on, it stands still before step {solution.steps:,} with second moments certified to {error:.1e}, not to "
-        f"the {TOLERANCE:.0e} asked for: raw moments reach {np.max(solution.second_moment):,.0f} here, and float64 "
-        "rounds them."
-    )
-
-
 def _draw(histories: dict[tuple[str, Sharing], Floats]) -> Figure:
     fig, axes = style.figure(columns=2, rows=1, width=4.6, height=3.2)
-    for ax, (name, (model, _)) in zip(np.ravel(axes), models().items(), strict=True):
+    for ax, (name, (model, _)) in zip(axes, models().items(), strict=True):
         start = histories[name, "state"][0]
         line = start * model.discount ** np.arange(STEPS + 1)
         ax.semilogy(line, color=style.GREY, linewidth=1, label="first residual × discountᵏ")
@@ -94,12 +83,9 @@ def _draw(histories: dict[tuple[str, Sharing], Floats]) -> Figure:
             history = histories[name, sharing]
             shown = np.where(history > 0, history, np.nan)
             # The curves may coincide: the first is drawn widest, so that all of them show.
-            ax.semilogy(
-                shown, color=style.PALETTE[i], linestyle=style.LINES[i], label=WORDS[sharing], linewidth=4 - 1.2 * i
-            )
-        ax.set_title(name)
-        ax.set_xlabel("step k")
-        ax.set_ylabel("Bellman residual")
+            look = style.line(i) | {"marker": "", "linewidth": 4 - 1.2 * i}
+            ax.semilogy(shown, label=SHARING_WORDS[sharing], **look)
+        ax.set(title=name, xlabel="step k", ylabel="Bellman residual")
         if history[-1] == 0:
             last = int(np.flatnonzero(history)[-1])
             ax.annotate(
@@ -108,5 +94,5 @@ def _draw(histories: dict[tuple[str, Sharing], Floats]) -> Figure:
                 xytext=(last + 30, history[last] * 0.95),
                 arrowprops={"arrowstyle": "->", "color": style.GREY},
             )
-    np.ravel(axes)[0].legend(loc="lower left", frameon=False)
+    axes[0].legend(loc="lower left")
     return fig

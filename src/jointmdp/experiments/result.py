@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jointmdp.checks import Sharing
+from jointmdp.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.files.atomic_write import write_csv, write_text
 from jointmdp.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-SHARINGS: tuple[Sharing, ...] = ("state", "time", "none")
-WORDS: dict[Sharing, str] = {
-    "state": "luck shared in the same state",
-    "time": "luck shared at all times",
-    "none": "luck of their own",
-}
 
 
 @dataclass(frozen=True)
@@ -33,11 +26,20 @@ class FigureResult:
     rows: list[dict[str, Any]]
     draw: Callable[[], Figure]
 
+    @property
+    def page(self) -> str:
+        """The picture and the text, in Markdown."""
+        return f"{self.title}\n\n![{self.title}]({self.name}.png)\n\n{self.text}\n"
+
     def save(self, folder: Path) -> None:
         """Write ``name.png``, ``name.csv`` and ``name.md``."""
         with style.context():
             figure = self.draw()
         style.save(figure, folder / f"{self.name}.png")
         write_csv(folder / f"{self.name}.csv", self.rows)
-        picture = f"![{self.title}]({self.name}.png)"
-        write_text(folder / f"{self.name}.md", f"# {self.title}\n\n{picture}\n\n{self.text}\n")
+        write_text(folder / f"{self.name}.md", f"# {self.page}")
+
+
+def by_sharing(statement: Callable[[Sharing], str]) -> str:
+    """A list with one statement for each kind of sharing."""
+    return "\n".join(f"- {SHARING_WORDS[sharing]}: {statement(sharing)}" for sharing in SHARINGS)

@@ -1,7 +1,5 @@
 """Writing a file whole or not at all: a temporary file beside it, synced, then renamed."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io
@@ -14,32 +12,24 @@ from typing import IO, Any
 
 from jointmdp.errors import ModelError
 
-Path = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
 
 
-def write_file(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
+def write_file(path: FilePath, fill: Callable[[IO[bytes]], object]) -> None:
     """Let `fill` write `path`, which holds its old content or the new one at every moment."""
     target = path_name(path)
     try:
         _replace(os.path.realpath(target), fill)
-    except FileNotFoundError:
-        raise ModelError(f"cannot write {target!r}: its directory does not exist") from None
-    except IsADirectoryError:
-        raise ModelError(f"cannot write {target!r}: it is a directory") from None
     except (OSError, ValueError) as error:  # ValueError: the path holds a null character
         raise ModelError(f"cannot write {target!r}: {cause(error)}") from error
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: FilePath, text: str) -> None:
     """Write a text in UTF-8."""
-
-    def fill(file: IO[bytes]) -> None:
-        file.write(text.encode())
-
-    write_file(path, fill)
+    write_file(path, lambda file: file.write(text.encode()))
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+def write_csv(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
     """Write rows as CSV; `columns` are named where there may be no rows."""
     table = io.StringIO()
     writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else list(columns), lineterminator="\n")
@@ -48,7 +38,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[s
     write_text(path, table.getvalue())
 
 
-def _replace(target: str, fill: Callable[[IO[bytes]], None]) -> None:
+def _replace(target: str, fill: Callable[[IO[bytes]], object]) -> None:
     """Let `fill` write a temporary file beside `target`, then rename it; on any error nothing of it is left."""
     with contextlib.suppress(FileNotFoundError):
         check_regular(target)
@@ -65,35 +55,31 @@ def _replace(target: str, fill: Callable[[IO[bytes]], None]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, FileNotFoundError) and error.filename == temporary:  # `fill` may miss files of its own
+            raise OSError("its directory does not exist") from None
         raise
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the rename last through a power cut, where directories can be opened at all."""
-    try:
+    # The rename lasts through a power cut, where directories can be opened at all.
+    with contextlib.suppress(PermissionError):
         descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def check_regular(path: str) -> None:
     """Raise for directories, pipes and devices: opening some of them would wait for ever."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError
+        raise IsADirectoryError("it is a directory")
     if not stat.S_ISREG(mode):
         raise OSError("it is not a regular file")
 
 
-def path_name(path: Path) -> str:
+def path_name(path: FilePath) -> str:
     """The path as a string."""
     try:
         return os.fsdecode(path)
@@ -102,6 +88,8 @@ def path_name(path: Path) -> str:
 
 
 def cause(error: Exception) -> str:
-    """What happened, on one line of moderate length."""
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    """What happened, on one line of moderate length; what is missing by its name."""
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, FileNotFoundError):
+        words = error.strerror
     return re.sub(r"\s+", " ", words)[:120] or type(error).__name__

@@ -3,16 +3,14 @@
 The file is a plain zip of ``.npy`` members, so ``numpy.load`` opens it where this library is not installed:
 
     jointmdp.json        strict JSON in UTF-8: what the file holds, and the dtype and shape of every array
-    NAME.npy, …          one a array, in the order of the JSON: stored uncompressed, little-endian, C order
+    NAME.npy, …          one for each array, in the order of the JSON: stored uncompressed, little-endian, C order
     central directory
     comment              ``jointmdp sha256 `` and 64 hexadecimal digits, the last bytes of the file
 
 The digits are the SHA-256 of every byte in front of them, headers and directory included. They are checked before
-anything is parsed. Behind them nothing is trusted either: whoever edits a file can renew its digest, so sizes are
-compared with what the file really holds before memory is asked for, and nothing is ever unpickled.
+anything is parsed. A file with the right digest is not trusted either, since an editor can renew it: sizes are compared
+with what the file really holds before memory is asked for, and nothing is ever unpickled.
 """
-
-from __future__ import annotations
 
 import errno
 import hashlib
@@ -28,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.errors import ModelError
-from jointmdp.files.atomic_write import Path, cause, check_regular, path_name, write_file
+from jointmdp.files.atomic_write import FilePath, cause, check_regular, path_name, write_file
 
 PAGE = "jointmdp.json"
 SEAL = b"jointmdp sha256 "
@@ -38,10 +36,7 @@ DTYPES = ("<f8", "<i8", "|b1")
 CHUNK = 2**22  # bytes moved at a time
 
 
-# -- writing ---------------------------------------------------------------------------------------------------
-
-
-def write(path: Path, page: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def write(path: FilePath, page: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write `page` and `arrays` to `path`, which holds its old content or the new one at every moment."""
     described = {name: {"dtype": array.dtype.str, "shape": list(array.shape)} for name, array in arrays.items()}
     try:
@@ -97,10 +92,7 @@ def _digest(file: IO[bytes], length: int) -> bytes:
     return digest.hexdigest().encode()
 
 
-# -- reading ---------------------------------------------------------------------------------------------------
-
-
-def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read(path: FilePath) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The page and the arrays of a sealed archive; booleans come as bytes, for the caller to check."""
     source = path_name(path)
     try:
@@ -113,8 +105,6 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ModelError(f"cannot load {source!r}: {error}") from None
     except FileNotFoundError:
         raise ModelError(f"cannot load {source!r}: there is no such file") from None
-    except IsADirectoryError:
-        raise ModelError(f"cannot load {source!r}: it is a directory") from None
     except MemoryError:
         raise ModelError(f"cannot load {source!r}: it does not fit in memory") from None
     except Exception as error:

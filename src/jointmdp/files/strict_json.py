@@ -1,7 +1,5 @@
 """Strict JSON: what is infinite or not a number is null, intervals are objects, arrays are lists."""
 
-from __future__ import annotations
-
 import enum
 import json
 import math

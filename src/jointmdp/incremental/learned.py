@@ -1,8 +1,7 @@
 """What has been learned so far, with its errors: an answer at any time."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,13 +11,17 @@ from numpy.typing import NDArray
 
 from jointmdp import checks
 from jointmdp.arrays import Floats, Ints
+from jointmdp.bellman.sample_backups import powers
 from jointmdp.bellman.tuple_moments import Tuples
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.incremental.replicas import Estimate, LearnedGap, LearnedMoments, Replicas, gap
+from jointmdp.incremental.discovered_states import DiscoveredStates
+from jointmdp.incremental.replicas import Estimate, LearnedGap, LearnedMoments, Replicas
+from jointmdp.incremental.simulator_walks import state_key
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import norm_weight
+from jointmdp.simulators.simulator import Simulator, Snapshot
 
 RARE = 30  # fewer visits than this say little, whatever the step sizes
 
@@ -56,46 +59,46 @@ class RunSummary:
     steps: int
     updates: int
     """Coordinate updates, over all replicas."""
-    log: tuple[dict[str, Any], ...] = field(default=())
+    log: tuple[dict[str, Any], ...] = ()
     """One row per report: step, updates, seconds and the error at that time."""
 
     def _words(self) -> str:
         return f"order {self.order}, {self.steps:,} steps, {self.replicas} replicas, {self.updates:.3g} updates"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class PairAnswers(RunSummary, ABC):
     """What is answered alike whether states have numbers or were discovered."""
 
-    @abstractmethod
-    def _mean(self, state: Any, action: Any) -> Replicas:
-        """The mean of one coordinate."""
+    _moments: LearnedMoments = field(kw_only=True)
 
     @abstractmethod
-    def _pair(self, state: Any, action: Any, other: Any) -> tuple[LearnedMoments, int, int]:
-        """Moments that hold two coordinates of a state, and their numbers among these."""
-
-    @abstractmethod
-    def _labels(self, state: Any, *actions: Any) -> list[str]:
-        """The actions in words."""
+    def _coordinate(self, state: Any, action: Any) -> tuple[int, str]:
+        """The number of a coordinate, and its action in words."""
 
     def mean_at(self, state: Any, action: Any) -> Estimate:
         """E Z(state, action)."""
-        return self._mean(state, action).estimate
+        return self._moments.mean[self._coordinate(state, action)[0]].estimate
 
     def second_moment_at(self, state: Any, action: Any, other: Any) -> Estimate:
         """E[Z(state, action) Z(state, other)]."""
-        moments, x, y = self._pair(state, action, other)
-        return moments.at(1, 1, x, y).estimate
+        x, y = (self._coordinate(state, each)[0] for each in (action, other))
+        return self._moments.at(1, 1, x, y).estimate
 
     def covariance_at(self, state: Any, action: Any, other: Any) -> Estimate:
         """Cov(Z(state, action), Z(state, other))."""
-        moments, x, y = self._pair(state, action, other)
-        return moments.covariance(x, y).estimate
+        x, y = (self._coordinate(state, each)[0] for each in (action, other))
+        return self._moments.covariance(x, y).estimate
 
     def gap(self, state: Any, action: Any, other: Any) -> LearnedGap:
         """``Z(state, action) − Z(state, other)``: mean and variance with their errors."""
-        first, second = self._labels(state, action, other)
-        return gap((first, second), *self._pair(state, action, other))
+        (x, first), (y, second) = (self._coordinate(state, each) for each in (action, other))
+        return self._moments.gap(first, second, x, y)
+
+    def _largest_error(self, weight: float, mean: Replicas, pair: Callable[[int, int], Replicas]) -> float:
+        """In the norm ‖·‖_λ: the error of order k counts over λ^{k−1}; `pair` gives the moments of powers (i, j)."""
+        errors = [mean.error, *(pair(i, j).error / weight ** (i + j - 1) for i, j in powers(self.order))]
+        return float(max(np.max(part, initial=0.0) for part in errors))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,7 +106,6 @@ class Learned(PairAnswers):
     """Moments of one and two returns of a model in tables, as learned from samples."""
 
     model: JointMDP = field(kw_only=True)
-    _moments: LearnedMoments = field(kw_only=True)  # on available coordinates, in turn
     _visits: tuple[Ints, Ints] | None = field(kw_only=True)  # [R, X], [R, X, X]; None: all of them in every step
 
     def __repr__(self) -> str:
@@ -112,12 +114,12 @@ class Learned(PairAnswers):
     @property
     def mean(self) -> Floats:
         """E Z(s,a), ``[S, A]``; NaN where an action is unavailable."""
-        return self._table(self._moments.mean.mean)
+        return np.where(self.model.available, self._moments.mean.mean[self._numbers], np.nan)
 
     @property
     def mean_error(self) -> Floats:
         """Errors of the means, ``[S, A]``, each by itself: half of a 95 % interval, and what is left of the start."""
-        return self._table(self._moments.mean.error)
+        return np.where(self.model.available, self._moments.mean.error[self._numbers], np.nan)
 
     @property
     def second_moment(self) -> Floats:
@@ -132,28 +134,28 @@ class Learned(PairAnswers):
     @property
     def covariance(self) -> Floats:
         """Cov(Z(s,a), Z(s,b)), ``[S, A, A]``."""
-        return self._blocks(self._moments.covariance(*self._pairs).mean)
+        return self._blocks(self._moments.covariance(*self._same_state()).mean)
 
     @property
     def covariance_error(self) -> Floats:
         """Errors of the covariances, ``[S, A, A]``."""
-        return self._blocks(self._moments.covariance(*self._pairs).error)
+        return self._blocks(self._moments.covariance(*self._same_state()).error)
 
     def moment(self, i: int, j: int) -> Floats:
         """E[Z(s,a)ⁱ Z(s,b)ʲ], ``[S, A, A]``, for i, j ≥ 1 and i + j up to the order learned."""
-        return self._blocks(self._moments.at(i, j, *self._pairs).mean)
+        return self._blocks(self._moments.at(i, j, *self._same_state()).mean)
 
     def moment_error(self, i: int, j: int) -> Floats:
         """Errors of `moment`, ``[S, A, A]``."""
-        return self._blocks(self._moments.at(i, j, *self._pairs).error)
+        return self._blocks(self._moments.at(i, j, *self._same_state()).error)
 
     def second_moment_between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> Estimate:
         """E[Z(s,a) Z(t,b)] for any two coordinates."""
-        return self._moments.at(1, 1, self._number(s, a), self._number(t, b)).estimate
+        return self._moments.at(1, 1, self._coordinate(s, a)[0], self._coordinate(t, b)[0]).estimate
 
     def covariance_between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> Estimate:
         """Cov(Z(s,a), Z(t,b)) for any two coordinates."""
-        return self._moments.covariance(self._number(s, a), self._number(t, b)).estimate
+        return self._moments.covariance(self._coordinate(s, a)[0], self._coordinate(t, b)[0]).estimate
 
     @property
     def error(self) -> float:
@@ -161,63 +163,103 @@ class Learned(PairAnswers):
 
         A coordinate that was never updated has all of its range as its error; `visits` tells which they are.
         """
-        return self._moments.largest_error(norm_weight(self.model.reward_bound, self.model.discount))
+        weight, size = norm_weight(self.model.reward_bound, self.model.discount), int(self.model.available.sum())
+        x, y = np.indices((size, size))
+        return self._largest_error(weight, self._moments.mean, lambda i, j: self._moments.at(i, j, x, y))
 
     @property
     def visits(self) -> list[BlockVisits]:
         """How often coordinates were updated, by kind: means, diagonal, same state, distinct states."""
-        size = len(self._moments.mean.doubt)
+        states, actions = np.nonzero(self.model.available)
+        size, label = len(states), self.model.action_label
         mean, pair = self._visits or (np.full((1, size), self.steps), np.full((1, size, size), self.steps))
-        states = self._places[0]
-        alike, same = states[:, None] == states[None, :], np.eye(size, dtype=bool)
-        kinds = {"diagonal": same, "same state": alike & ~same, "distinct states": ~alike}
-        fewest = pair.min(axis=0)
-        found = [block_visits("mean", mean.min(axis=0), np.arange(size)[:, None], self._label)]
-        for kind, mask in kinds.items():
-            if mask.any():
-                found.append(block_visits(kind, fewest[mask], np.argwhere(mask), self._label))
-        return found
+        names = [f"({self.model.state_label(int(s))}, {label(int(a))})" for s, a in zip(states, actions, strict=True)]
+        pairs = np.indices((size, size)).reshape(2, -1).T
+        return _block_visits(mean.min(axis=0), pair.min(axis=0).reshape(-1), pairs, states, names)
 
-    def _mean(self, state: StateLike, action: ActionLike) -> Replicas:
-        return self._moments.mean[self._number(state, action)]
-
-    def _pair(self, state: StateLike, action: ActionLike, other: ActionLike) -> tuple[LearnedMoments, int, int]:
-        return self._moments, self._number(state, action), self._number(state, other)
-
-    def _labels(self, state: StateLike, *actions: ActionLike) -> list[str]:
+    def _coordinate(self, state: StateLike, action: ActionLike) -> tuple[int, str]:
         s = self.model.state_index(state)
-        return [self.model.action_label(self.model.action_index(action, s)) for action in actions]
-
-    def _label(self, x: int) -> str:
-        states, actions = self._places
-        return f"({self.model.state_label(int(states[x]))}, {self.model.action_label(int(actions[x]))})"
+        a = self.model.action_index(action, s)
+        return int(self._numbers[s, a]), self.model.action_label(a)
 
     @cached_property
-    def _places(self) -> tuple[NDArray[np.intp], ...]:
-        return np.nonzero(self.model.available)
+    def _numbers(self) -> Ints:
+        """Numbers of the coordinates, ``[S, A]``; some other's where an action is unavailable."""
+        available = self.model.available
+        return np.maximum(np.cumsum(available).reshape(available.shape) - 1, 0)
 
-    @cached_property
-    def _pairs(self) -> tuple[NDArray[np.intp], ...]:
-        """Pairs of coordinates in the same state."""
-        states = self._places[0]
-        return np.nonzero(states[:, None] == states[None, :])
-
-    def _number(self, s: StateLike, a: ActionLike) -> int:
-        state = self.model.state_index(s)
-        action = self.model.action_index(a, state)
-        return int(np.flatnonzero((self._places[0] == state) & (self._places[1] == action))[0])
-
-    def _table(self, values: Floats) -> Floats:
-        found = np.full(self.model.available.shape, np.nan)
-        found[self._places] = values
-        return found
+    def _same_state(self) -> tuple[Ints, Ints]:
+        """Pairs of coordinates in the same state, ``[S, A, A]`` when broadcast."""
+        return self._numbers[:, :, None], self._numbers[:, None, :]
 
     def _blocks(self, values: Floats) -> Floats:
-        """Numbers of same-state pairs, ``[S, A, A]``."""
-        (states, actions), (x, y) = self._places, self._pairs
-        block = np.full((*self.model.available.shape, self.model.num_actions), np.nan)
-        block[states[x], actions[x], actions[y]] = values
-        return block
+        """Numbers of same-state pairs, NaN where an action is unavailable."""
+        available = self.model.available
+        return np.where(available[:, :, None] & available[:, None, :], values, np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class DiscoveredMoments(LearnedMoments):
+    """Moments of discovered coordinates, ``[K, N]`` for the N pairs that were seen."""
+
+    simulator: str
+    discovered: DiscoveredStates
+
+    def place(self, x: int, y: int) -> tuple[int]:
+        """Where a pair of coordinates is held."""
+        place = self.discovered.place(x, y)
+        if place is None:
+            raise ModelError(f"this pair of coordinates of {self.simulator} has not been visited")
+        return (place,)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedStates(PairAnswers):
+    """Moments of the returns of the states of a simulator that were discovered."""
+
+    simulator: Simulator = field(kw_only=True)
+    reward_bound: float = field(kw_only=True)
+    _moments: DiscoveredMoments = field(kw_only=True)
+    _visits: tuple[Ints, Ints] = field(kw_only=True)
+
+    def __repr__(self) -> str:
+        found = f"{self.num_states:,} states discovered"
+        return f"LearnedStates({self.simulator.name}, {found}, {self._words()}, error {self.error:.3g})"
+
+    @property
+    def num_states(self) -> int:
+        """How many states were discovered."""
+        return len(self._moments.discovered.states)
+
+    @property
+    def error(self) -> float:
+        """The largest error among coordinates that every replica has updated, in the norm ‖·‖_λ."""
+        weight, held = norm_weight(self.reward_bound, self.simulator.discount), powers(self.order)
+        mean, pair = ((part > 0).all(axis=0) for part in self._visits)
+        return self._largest_error(
+            weight, self._moments.mean[mean], lambda i, j: self._moments.pair[held.index((i, j)), pair]
+        )
+
+    @property
+    def visits(self) -> list[BlockVisits]:
+        """How often discovered coordinates were updated, by kind; pairs are those that some branches were seen at."""
+        known, label = self._moments.discovered, self.simulator.action_label
+        mean, pair = (part.min(axis=0)[1:] for part in self._visits)
+        states = np.array([s for s, _ in known.coordinates], dtype=np.int64)
+        names = [f"(state {s}, {label(a)})" for s, a in known.coordinates]
+        return _block_visits(mean[: len(states)], pair[: len(known.pairs)], known.seen_pairs() - 1, states, names)
+
+    def _coordinate(self, state: Snapshot, action: Any) -> tuple[int, str]:
+        place, known = self.simulator.snapshot(state), self._moments.discovered
+        a = self.simulator.action_index(action, place)
+        s = known.states.get(state_key(self.simulator, place))
+        number = None if s is None else known.coordinates.get((s, int(a)))
+        if number is None:
+            raise ModelError(
+                f"{self.simulator.action_label(a)} in this state of {self.simulator.name} has not been visited; "
+                f"{self.num_states:,} states were"
+            )
+        return number, self.simulator.action_label(a)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -235,32 +277,27 @@ class LearnedJoint(RunSummary):
     def error(self) -> float:
         """The largest error, in the norm ‖·‖_λ of the paper."""
         weight = norm_weight(self.model.reward_bound, self.model.discount)
-        half = self._at(np.arange(len(self._values.doubt))).error
-        orders = range(1, self.order + 1)
-        return float(max(np.max(half[self._tuples.of_degree(k)]) / weight ** (k - 1) for k in orders))
+        return float(max(np.max(self._order(k).error) / weight ** (k - 1) for k in range(1, self.order + 1)))
 
     def moment(self, *coordinates: tuple[StateLike, ActionLike]) -> Estimate:
         """``E Π_i Z(s_i,a_i)`` for coordinates given as ``(state, action)``; repeats are powers."""
-        if not 1 <= len(coordinates) <= self.order:
-            raise ModelError(f"{len(coordinates)} coordinates asked for, but moments are of order 1 to {self.order}")
-        place = np.cumsum(self.model.available).reshape(self.model.available.shape) - 1
-        found = 0
-        for state, action in coordinates:
-            s = self.model.state_index(state)
-            found = int(self._tuples.insert[found, place[s, self.model.action_index(action, s)]])
-        return self._at(np.array([found]))[0].estimate
+        return self._at(np.array([self._tuples.number(self.model, coordinates)]))[0].estimate
 
     def __getitem__(self, order: int) -> Floats:
         """The moments of one order on sorted tuples of available coordinates, as `tuples` lists them."""
-        k = checks.as_count("order", order, most=self.order)
-        return self._order(k).mean
+        return self._order(order).mean
 
     def errors(self, order: int) -> Floats:
         """Errors of the moments of one order."""
-        k = checks.as_count("order", order, most=self.order)
-        return self._order(k).error
+        return self._order(order).error
 
-    def _order(self, k: int) -> Replicas:
+    def tuples(self, order: int) -> Ints:
+        """The coordinates, numbered in turn, of the tuples of one order, ``[N, order]``."""
+        k = checks.as_count("order", order, most=self.order)
+        return self._tuples.labels()[self._tuples.of_degree(k), :k].astype(np.int64)
+
+    def _order(self, order: int) -> Replicas:
+        k = checks.as_count("order", order, most=self.order)
         return self._at(np.arange(self._tuples.starts[k], self._tuples.starts[k + 1]))
 
     def _at(self, ids: Ints) -> Replicas:
@@ -272,20 +309,22 @@ class LearnedJoint(RunSummary):
         several = stems > 0
         if several.any():
             product = self._at(stems[several]).times(self._values[self._tuples.runs[ids[several]]])
-            found.values[:, several], found.doubt[several] = product.values, product.doubt
+            found.values[:, several], found.bias_bound[several] = product.values, product.bias_bound
         return found
 
-    def tuples(self, order: int) -> Ints:
-        """The coordinates, numbered in turn, of the tuples of one order, ``[N, order]``."""
-        k = checks.as_count("order", order, most=self.order)
-        return self._tuples.labels()[self._tuples.of_degree(k), :k].astype(np.int64)
 
+def _block_visits(mean: Ints, pair: Ints, pairs: Ints, states: NDArray[Any], names: list[str]) -> list[BlockVisits]:
+    """The table of visits: counts of coordinates, counts of pairs and who they are, and each coordinate's state."""
 
-def block_visits(kind: str, counts: Ints, places: NDArray[Any], label: Any) -> BlockVisits:
-    """A row of the table of visits: counts, and the coordinates that they belong to."""
-    never, rarely = counts == 0, (counts > 0) & (counts < RARE)
-    worst = places[np.flatnonzero(never | rarely)[:3]]
-    examples = tuple("×".join(label(int(x)) for x in np.atleast_1d(place)) for place in worst)
-    median = float(np.median(counts)) if counts.size else 0.0
-    least = int(counts.min()) if counts.size else 0
-    return BlockVisits(kind, counts.size, int(never.sum()), int(rarely.sum()), least, median, examples)
+    def row(kind: str, counts: Ints, places: NDArray[Any]) -> BlockVisits:
+        never, rarely = counts == 0, (counts > 0) & (counts < RARE)
+        examples = tuple("×".join(names[x] for x in place) for place in places[np.flatnonzero(never | rarely)[:3]])
+        median = float(np.median(counts)) if counts.size else 0.0
+        fewest = int(counts.min()) if counts.size else 0
+        return BlockVisits(kind, counts.size, int(never.sum()), int(rarely.sum()), fewest, median, examples)
+
+    x, y = pairs.T
+    same, alike = x == y, states[x] == states[y]
+    kinds = {"diagonal": same, "same state": alike & ~same, "distinct states": ~alike}
+    found = [row("mean", mean, np.arange(len(mean))[:, None])]
+    return found + [row(kind, pair[mask], pairs[mask]) for kind, mask in kinds.items() if mask.any()]

@@ -1,19 +1,18 @@
-"""The front door: `learn` runs to the end, `answers` stops at every report and hands out what is known by then."""
-
-from __future__ import annotations
+"""The front door: `learn` runs to the end, `answers` stops at every report and gives what is known by then."""
 
 import contextlib
 import time
 from collections.abc import Generator
-from typing import Any, TypeVar, overload
+from itertools import count
+from typing import Any, TypedDict, Unpack, overload
 
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, Serial, opened
-from jointmdp.incremental.discovered_states import LearnedStates
-from jointmdp.incremental.learned import Learned, LearnedJoint
+from jointmdp.incremental.base_learner import LogRows
+from jointmdp.incremental.learned import Learned, LearnedJoint, LearnedStates
 from jointmdp.incremental.options import LearnOptions, default_steps
 from jointmdp.incremental.simulator_learner import SimulatorLearner
 from jointmdp.incremental.table_learner import TableLearner
@@ -24,33 +23,27 @@ from jointmdp.simulators.any_simulator import as_simulator
 REPORTS = 6  # in every power of ten of steps
 PORTION = 0.5  # seconds between two looks at the clock
 
-Answer = Learned | LearnedJoint | LearnedStates
-AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+Learner = TableLearner | SimulatorLearner
+
+
+class LearnLimits(TypedDict, total=False):
+    """When `learn` stops, and where it runs."""
+
+    steps: int | None
+    tolerance: float | None
+    seconds: float | None
+    executor: Executor | str | None
 
 
 @overload
 def learn(
-    source: JointMDP,
-    policy: Any,
-    options: LearnOptions | None = ...,
-    *,
-    steps: int | None = ...,
-    tolerance: float | None = ...,
-    seconds: float | None = ...,
-    executor: Executor | str | None = ...,
+    source: JointMDP, policy: Any, options: LearnOptions | None = ..., **limits: Unpack[LearnLimits]
 ) -> Learned: ...
 
 
 @overload
 def learn(
-    source: Any,
-    policy: Any,
-    options: LearnOptions | None = ...,
-    *,
-    steps: int | None = ...,
-    tolerance: float | None = ...,
-    seconds: float | None = ...,
-    executor: Executor | str | None = ...,
+    source: Any, policy: Any, options: LearnOptions | None = ..., **limits: Unpack[LearnLimits]
 ) -> LearnedStates: ...
 
 
@@ -98,10 +91,7 @@ def learn_joint_moments(
     """
     if not isinstance(model, JointMDP):
         raise ModelError(f"the model must be a JointMDP, not {type(model).__name__}")
-    learner = TableLearner(model, policy, options, is_joint=True)
-    found = _last(_reports(learner, *_limits(learner.discount, steps, seconds)), tolerance)
-    assert isinstance(found, LearnedJoint)
-    return found
+    return _last(_reports(TableLearner(model, policy, options, is_joint=True), steps, seconds), tolerance)
 
 
 def answers(
@@ -119,20 +109,13 @@ def answers(
             raise ModelError(
                 "executor is for simulators: draws from tables are part of the compiled recursion, in this process"
             )
-        learner = TableLearner(source, policy, options)
-        return _reports(learner, *_limits(learner.discount, steps, seconds))  # type: ignore[return-value]
+        return _reports(TableLearner(source, policy, options), steps, seconds)
     if isinstance(source, tuple):
         raise ModelError("the source is a tuple; built-in models come with a policy: learn(*jointmdp.inventory())")
-    walker = SimulatorLearner(as_simulator(source), policy, options)
-    return _sampled(walker, *_limits(walker.discount, steps, seconds), executor)
+    return _reports(SimulatorLearner(as_simulator(source), policy, options), steps, seconds, executor)
 
 
-def _limits(discount: float, steps: int | None, seconds: float | None) -> tuple[int, float | None]:
-    most = default_steps(discount) if steps is None else checks.as_count("steps", steps, most=2**31 - 1)
-    return most, None if seconds is None else checks.as_positive("seconds", seconds)
-
-
-def _last(found: Generator[AnyAnswer, None, None], tolerance: float | None) -> AnyAnswer:
+def _last(found: Generator[Any, None, None], tolerance: float | None) -> Any:
     """The first answer whose error is below the tolerance, or the last one."""
     aim = None if tolerance is None else checks.as_positive("tolerance", tolerance)
     answer = None
@@ -144,42 +127,44 @@ def _last(found: Generator[AnyAnswer, None, None], tolerance: float | None) -> A
     return answer
 
 
-def _sampled(
-    learner: SimulatorLearner, steps: int, seconds: float | None, executor: Executor | str | None
-) -> Generator[LearnedStates, None, None]:
-    with opened(executor) as workers:
-        learner.executor = workers
-        yield from _reports(learner, steps, seconds)  # type: ignore[misc]
-
-
 def _reports(
-    learner: TableLearner | SimulatorLearner, steps: int, seconds: float | None
-) -> Generator[Answer, None, None]:
-    state, log = learner.resume()
-    begun = time.monotonic()
-    before = log[-1]["seconds"] if log else 0.0
-    saved, portion, done = begun, 1, int(state.step)
-    is_saving = learner.options.checkpoint is not None
-    with Meter("learning from samples") as meter:
+    learner: Learner, steps: int | None, seconds: float | None, executor: Executor | str | None = None
+) -> Generator[Any, None, None]:
+    """The answers of a learner at its reports; limits are checked at once, not at the first answer."""
+    most = default_steps(learner.discount) if steps is None else checks.as_count("steps", steps, most=2**31 - 1)
+    limit = None if seconds is None else checks.as_positive("seconds", seconds)
+    return _run(learner, most, limit, executor)
+
+
+def _run(
+    learner: Learner, steps: int, seconds: float | None, executor: Executor | str | None
+) -> Generator[Any, None, None]:
+    with opened(executor) as workers, Meter("learning from samples") as meter:
+        if isinstance(learner, SimulatorLearner):
+            learner.executor = workers
+        state, log = learner.resume()
+        begun = time.monotonic()
+        before = log[-1]["seconds"] if log else 0.0
+        saved, portion, done = begun, 1, int(state.step)
+        is_saving = learner.options.checkpoint is not None
         if done >= steps:
             yield learner.answer(state, tuple(log))
-            return
         while done < steps:
             goal = min(steps, _next_report(done))
-            is_late = False
-            while done < goal and not is_late:
-                looked = time.monotonic()
-                state = learner.advance(state, min(portion, goal - done))
-                done = int(state.step)  # waits for the computation
-                now = time.monotonic()
-                # Bits do not depend on portions, so they may follow the clock.
-                portion = max(1, int(portion * min(4.0, max(0.25, PORTION / max(now - looked, 1e-9)))))
-                if is_saving and now - saved >= learner.options.checkpoint_seconds:
-                    learner.save(state, log)
-                    saved = time.monotonic()
-                meter.update(done / steps, f"step {done:,} of {steps:,}" + (f", {_error(log)}" if log else ""))
-                is_late = seconds is not None and now - begun >= seconds
-            answer = learner.answer(state, tuple(log))
+            looked = time.monotonic()
+            state = learner.advance(state, min(portion, goal - done))
+            done = int(state.step)  # waits for the computation
+            now = time.monotonic()
+            # Bits do not depend on portions, so they may follow the clock.
+            portion = max(1, int(portion * min(4.0, max(0.25, PORTION / max(now - looked, 1e-9)))))
+            if is_saving and now - saved >= learner.options.checkpoint_seconds:
+                learner.save(state, log)
+                saved = time.monotonic()
+            meter.update(done / steps, f"step {done:,} of {steps:,}" + _last_error(log))
+            is_late = seconds is not None and now - begun >= seconds
+            if done < goal and not is_late:
+                continue
+            answer = learner.answer(state)
             row = {
                 "step": done,
                 "updates": answer.updates,
@@ -200,14 +185,13 @@ def _reports(
                 return
 
 
-def _error(log: list[dict[str, Any]]) -> str:
+def _last_error(log: LogRows) -> str:
+    if not log:
+        return ""
     error = log[-1]["error"]
-    return "one replica, no error" if error is None else f"error {error:.2g}"
+    return ", one replica, no error" if error is None else f", error {error:.2g}"
 
 
 def _next_report(done: int) -> int:
     """The next of the steps 10^(k/6), rounded, from 10 on."""
-    k = 6
-    while round(10 ** (k / REPORTS)) <= done:
-        k += 1
-    return round(10 ** (k / REPORTS))
+    return next(step for k in count(6) if (step := round(10 ** (k / REPORTS))) > done)

@@ -1,9 +1,9 @@
 """Numbers from independent replicas: their mean, and how far it may be from the truth.
 
-The error of a mean over replicas is the half width of Student's 95 % interval, for the noise, plus the doubt, a bound
-on the bias that is left from the start. Products of estimates (in covariances, in gaps, and under ``sharing="none"``)
-are formed by the jackknife: the mean of the pseudo-values is free of the bias that the noise of the factors brings, and
-their spread is that of the product.
+The error of a mean over replicas is the half width of Student's 95 % interval, for the noise, plus a bound on the bias
+that is left from the start. Products of estimates (in covariances, in gaps, and under ``sharing="none"``) are formed by
+the jackknife: the mean of the pseudo-values is free of the bias that the noise of the factors causes, and their spread
+is that of the product.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
-    """A number and its error: half the width of a 95 % interval, with what is left of the start added."""
+    """A number and its error: half the width of a 95 % interval, plus the bound on the bias of the start."""
 
     value: float
     error: float
@@ -44,12 +44,12 @@ class Replicas:
     """Numbers ``[R, …]`` of R independent replicas, and bounds ``[…]`` on the bias of each."""
 
     values: Floats
-    doubt: Floats
+    bias_bound: Floats
 
     def __getitem__(self, place: Any) -> Replicas:
         """The same of some of the numbers."""
         where = place if isinstance(place, tuple) else (place,)
-        return Replicas(self.values[(slice(None), *where)], self.doubt[where])
+        return Replicas(self.values[(slice(None), *where)], self.bias_bound[where])
 
     @property
     def mean(self) -> Floats:
@@ -58,11 +58,12 @@ class Replicas:
 
     @property
     def error(self) -> Floats:
-        """Half widths of 95 % intervals, doubts included; infinite for a single replica."""
+        """Half widths of 95 % intervals, bias bounds included; infinite for a single replica."""
         count = len(self.values)
         if count == 1:
-            return np.full(self.doubt.shape, np.inf)
-        return critical(count) * self.values.std(axis=0, ddof=1) / math.sqrt(count) + self.doubt
+            return np.full(self.bias_bound.shape, np.inf)
+        critical = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+        return critical * self.values.std(axis=0, ddof=1) / math.sqrt(count) + self.bias_bound
 
     @property
     def estimate(self) -> Estimate:
@@ -71,65 +72,64 @@ class Replicas:
 
     def plus(self, other: Replicas, factor: float = 1.0) -> Replicas:
         """The sum with a multiple of other numbers of the same replicas."""
-        return Replicas(self.values + factor * other.values, self.doubt + abs(factor) * other.doubt)
+        return Replicas(self.values + factor * other.values, self.bias_bound + abs(factor) * other.bias_bound)
 
     def times(self, other: Replicas) -> Replicas:
         """The product of two expectations, as pseudo-values of the jackknife."""
         u, v, count = self.values, other.values, len(self.values)
         size, more = np.abs(u.mean(axis=0)), np.abs(v.mean(axis=0))
-        doubt = size * other.doubt + more * self.doubt + self.doubt * other.doubt
+        bias_bound = size * other.bias_bound + more * self.bias_bound + self.bias_bound * other.bias_bound
         if count == 1:
-            return Replicas(u * v, doubt)
+            return Replicas(u * v, bias_bound)
         whole = u.mean(axis=0) * v.mean(axis=0)
         without = [(count * part.mean(axis=0) - part) / (count - 1) for part in (u, v)]
-        return Replicas(count * whole - (count - 1) * without[0] * without[1], doubt)
+        return Replicas(count * whole - (count - 1) * without[0] * without[1], bias_bound)
 
 
-def critical(replicas: int, confidence: float = CONFIDENCE) -> float:
-    """Student's t for the mean of the replicas."""
-    return float(scipy.stats.t.ppf((1 + confidence) / 2, replicas - 1))
-
-
-class LearnedMoments(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class LearnedMoments:
     """Moments of one and two coordinates as learned; `at` gives those of given coordinates."""
 
     order: int
     sharing: Sharing
     mean: Replicas  # [X]
-    pair: Replicas  # [K, X, X]
+    pair: Replicas  # [K, X, X], or where `place` says
 
-    def single(self, k: int) -> Replicas:
-        """The k-th moment of every coordinate."""
-        if k == 1:
-            return self.mean
-        here = np.arange(len(self.mean.doubt))
-        return self.pair[powers(self.order).index((k - 1, 1)), here, here]
+    def place(self, x: Any, y: Any) -> tuple[Any, ...]:
+        """Where pairs of coordinates are held, behind the axis of the powers."""
+        return x, y
+
+    def single(self, k: int, x: Any) -> Replicas:
+        """E[Z(x)ᵏ] for arrays of coordinates."""
+        return self.mean[x] if k == 1 else self.pair[powers(self.order).index((k - 1, 1)), *self.place(x, x)]
 
     def at(self, i: int, j: int, x: Any, y: Any) -> Replicas:
         """E[Z(x)ⁱ Z(y)ʲ] for arrays of coordinates."""
         held = powers(self.order)
         if (i, j) not in held:
             raise ModelError(f"powers {i!r}, {j!r} asked for; held are i, j ≥ 1 with i + j up to {self.order}")
-        found = self.pair[held.index((i, j)), x, y]
+        found = self.pair[held.index((i, j)), *self.place(x, y)]
         if self.sharing != "none":
             return found
         # Distinct coordinates are independent: nothing has to be learned but the moments of each.
-        product = self.single(i)[x].times(self.single(j)[y])
+        product = self.single(i, x).times(self.single(j, y))
         same = np.asarray(x) == np.asarray(y)
-        return Replicas(np.where(same, found.values, product.values), np.where(same, found.doubt, product.doubt))
+        bounds = np.where(same, found.bias_bound, product.bias_bound)
+        return Replicas(np.where(same, found.values, product.values), bounds)
 
     def covariance(self, x: Any, y: Any) -> Replicas:
         """Cov(Z(x), Z(y)) for arrays of coordinates."""
         return self.at(1, 1, x, y).plus(self.mean[x].times(self.mean[y]), -1.0)
 
-    def largest_error(self, weight: float) -> float:
-        """The largest error, in the norm ‖·‖_λ: that of order k counts over λ^{k−1}."""
-        size = len(self.mean.doubt)
-        x, y = np.indices((size, size))
-        found = [float(np.max(self.mean.error))]
-        for i, j in powers(self.order):
-            found.append(float(np.max(self.at(i, j, x, y).error)) / weight ** (i + j - 1))
-        return max(found)
+    def gap(self, action: str, other: str, x: int, y: int) -> LearnedGap:
+        """The gap between two coordinates; that of a coordinate with itself is 0."""
+        if x == y:
+            return LearnedGap(action, other, 0.0, 0.0, 0.0, 0.0)
+        means = self.mean[x].plus(self.mean[y], -1.0)
+        second = self.at(1, 1, x, x).plus(self.at(1, 1, y, y))
+        second = second.plus(self.at(1, 1, x, y), -1.0).plus(self.at(1, 1, y, x), -1.0)
+        variance = second.plus(means.times(means), -1.0).estimate
+        return LearnedGap(action, other, *means.estimate, max(0.0, variance.value), variance.error)
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,14 @@ class LearnedGap:
 
     @property
     def mean_interval(self) -> Interval:
-        """95 % interval of the mean, with what is left of the start."""
-        return Interval(self.mean - self.mean_error, self.mean + self.mean_error)
+        """95 % interval of the mean, with the bound on the bias of the start."""
+        return Estimate(self.mean, self.mean_error).interval
 
     @property
     def variance_interval(self) -> Interval:
-        """95 % interval of the variance, with what is left of the start."""
-        return Interval(max(0.0, self.variance - self.variance_error), max(0.0, self.variance + self.variance_error))
+        """95 % interval of the variance, with the bound on the bias of the start."""
+        lower, upper = Estimate(self.variance, self.variance_error).interval
+        return Interval(max(0.0, lower), max(0.0, upper))
 
     @property
     def std(self) -> float:
@@ -162,33 +163,22 @@ class LearnedGap:
 
     def superiority(self) -> Interval:
         """Not known: only two moments were learned."""
-        raise NotKnownError(f"P(better) {self._elsewhere()}")
+        raise self._not_known("P(better)")
 
     def tie(self) -> Interval:
         """Not known: only two moments were learned."""
-        raise NotKnownError(f"P(tie) {self._elsewhere()}")
+        raise self._not_known("P(tie)")
 
     def quantile(self, q: float) -> Interval:
         """Not known: only two moments were learned."""
-        raise NotKnownError(f"the {q:g}-quantile {self._elsewhere()}")
+        raise self._not_known(f"the {q:g}-quantile")
 
     def cvar(self, alpha: float) -> Interval:
         """Not known: only two moments were learned."""
-        raise NotKnownError(f"the mean of the lowest {alpha:.0%} {self._elsewhere()}")
+        raise self._not_known(f"the mean of the lowest {alpha:.0%}")
 
-    def _elsewhere(self) -> str:
-        return (
-            f"of {self.action} − {self.other} is not known to learned moments; gaps of evaluate(model, policy) certify "
-            "it, and those of simulate_gap estimate it"
+    def _not_known(self, what: str) -> NotKnownError:
+        return NotKnownError(
+            f"{what} of {self.action} − {self.other} is not known to learned moments; gaps of evaluate(model, policy) "
+            "certify it, and those of simulate_gap estimate it"
         )
-
-
-def gap(labels: tuple[str, str], moments: LearnedMoments, x: int, y: int) -> LearnedGap:
-    """The gap between two coordinates; that of a coordinate with itself is 0."""
-    if x == y:
-        return LearnedGap(*labels, 0.0, 0.0, 0.0, 0.0)
-    means = moments.mean[x].plus(moments.mean[y], -1.0)
-    second = moments.at(1, 1, x, x).plus(moments.at(1, 1, y, y)).plus(moments.at(1, 1, x, y), -1.0)
-    second = second.plus(moments.at(1, 1, y, x), -1.0)
-    variance = second.plus(means.times(means), -1.0).estimate
-    return LearnedGap(*labels, *means.estimate, max(0.0, variance.value), variance.error)

@@ -1,30 +1,32 @@
 """Draws from a simulator: where walkers go, and the joint outcome of the coordinates that they list.
 
-A *lane* is one list of coordinates of one replica; walkers move it along. Which randomness is shared stands in the
-addresses of the noise alone: luck is addressed by the step and lane under ``"time"``, by the state too under
-``"state"``, by the coordinate under ``"none"``; next actions always by the coordinate. So a coordinate that is listed
-twice has one outcome and one next action, and every walker can be followed without the others: tasks may be done
-anywhere, and a walker is found again from the step at which it last began.
+Each step of each replica draws `batch` lists of coordinates. Lists are numbered through all replicas; those with one
+number, step after step, are a *lane*. One or two *walkers* of a lane move through the states of the simulator, and
+where they stand is what its next list names.
+
+Which randomness is shared stands in the addresses of the noise alone: that of an outcome is addressed by the step and
+lane under ``"time"``, by the state too under ``"state"``, by the coordinate under ``"none"``; that of next actions
+always by the coordinate. So a coordinate that is listed twice has one outcome and one next action, and every walker can
+be followed without the others: tasks may be done anywhere, and a walker is found again from the step at which it last
+began.
 
 Walkers move by draws of their own. If they followed those that the updates use, which coordinates come next would
 depend on the noise, and all replicas would be off in the same direction.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jointmdp.arrays import Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.incremental.table_draws import Choice
-from jointmdp.simulators.agents import Agent
+from jointmdp.incremental.options import Choice
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
+from jointmdp.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
 
 KEY = 16  # bytes that name a state
 NOWHERE = -1  # the action of a state that is over
@@ -45,47 +47,35 @@ class Walker(NamedTuple):
     places: tuple[Coordinate, ...]
 
 
-class Part(NamedTuple):
-    """What one walker adds to a list: coordinates, their rewards and next coordinates."""
-
-    places: list[Coordinate]
-    rewards: list[float]
-    nexts: list[Coordinate]
-
-
-class Picks(NamedTuple):
-    """How many coordinates were known when a stretch began, and those of them that a task will ask for."""
-
-    size: int
-    chosen: Mapping[int, Coordinate]
+Picks = Mapping[tuple[int, int, int], Coordinate]  # what a uniform choice picks at a step, lane and walker
+DrawnOutcome = tuple[Coordinate, float, Coordinate]  # a coordinate, its reward and next coordinate
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A task: some steps of some lanes, numbered through all replicas."""
+class WalkTask:
+    """Some steps of some lanes."""
 
-    first: int
-    count: int
+    steps: range
     lanes: range
     walkers: Sequence[Sequence[Walker | None]]
-    picks: Picks = field(default_factory=lambda: Picks(0, {}))
+    picks: Picks = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        steps = f"steps {self.first} to {self.first + self.count - 1}"
-        return f"{steps} of lists {self.lanes.start} to {self.lanes.stop - 1}"
+        steps, lanes = self.steps, self.lanes
+        return f"steps {steps.start} to {steps.stop - 1} of lists {lanes.start} to {lanes.stop - 1}"
 
 
-class Walked(NamedTuple):
-    """What a stretch brought, ``[T, L, m]``; the second half of each last axis but that of rewards are the nexts."""
+class WalkResult(NamedTuple):
+    """What a task gives for T steps of L lanes; m coordinates come first, then the m next ones."""
 
-    keys: Ints  # [T, L, 2m, 2]: 16 bytes as two numbers
+    keys: NDArray[np.void]  # [T, L, 2m]: the bytes that name the states
     actions: Ints  # [T, L, 2m]
     rewards: Floats  # [T, L, m]
     walkers: list[list[Walker | None]]
 
 
 class Walks:
-    """Stretches of walks on a simulator; the same whoever calls it."""
+    """Walks on a simulator; a task gives the same in every process."""
 
     def __init__(self, simulator: Simulator, agent: Agent, choice: Choice, seed: int, restart: float) -> None:
         self.simulator, self.agent, self.choice = simulator, agent, choice
@@ -98,66 +88,55 @@ class Walks:
         assert self.simulator.action_names is not None
         return 2 * len(self.simulator.action_names) if self.choice == "trajectory" else 2
 
-    def __call__(self, stretch: Stretch) -> Walked:
-        shape, m = (stretch.count, len(stretch.lanes)), self.length
+    def __call__(self, task: WalkTask) -> WalkResult:
+        shape, m = (len(task.steps), len(task.lanes)), self.length
         names = bytearray()
         actions, rewards = np.zeros((*shape, 2 * m), dtype=np.int64), np.zeros((*shape, m))
-        standing = [list(walkers) for walkers in stretch.walkers]
-        for t in range(stretch.count):
-            for i, lane in enumerate(stretch.lanes):
-                step = stretch.first + t
-                here = [self.here(step, lane, w, standing[i][w], stretch.picks) for w in range(self.walkers)]
-                parts = [self._part(step, lane, walker) for walker in here]
-                standing[i] = [self._moved(step, lane, w, walker) for w, walker in enumerate(here)]
-                places = [place for part in parts for place in part.places]
-                places += [place for part in parts for place in part.nexts]
-                names += b"".join(place.key for place in places)
-                actions[t, i] = [place.action for place in places]
-                rewards[t, i] = [reward for part in parts for reward in part.rewards]
-        keys = np.frombuffer(bytes(names), dtype="<i8").reshape(*shape, 2 * m, 2)
-        return Walked(keys, actions, rewards, standing)
+        standing = [list(walkers) for walkers in task.walkers]
+        for t, i in np.ndindex(shape):
+            step, lane = task.steps[t], task.lanes[i]
+            here = [self._here(step, lane, w, standing[i][w], task.picks) for w in range(self.walkers)]
+            drawn = [each for walker in here for each in self._listed(step, lane, walker)]
+            standing[i] = [self._moved(step, lane, w, walker) for w, walker in enumerate(here)]
+            places = [place for place, _, _ in drawn] + [after for _, _, after in drawn]
+            names += b"".join(place.key for place in places)
+            actions[t, i] = [place.action for place in places]
+            rewards[t, i] = [reward for _, reward, _ in drawn]
+        keys = np.frombuffer(bytes(names), dtype=f"V{KEY}").reshape(*shape, 2 * m)
+        return WalkResult(keys, actions, rewards, standing)
 
     def found_again(self, lane: int, w: int, since: int, step: int) -> Walker | None:
         """A walker that began at the step `since`, as it stands before `step`."""
         walker = None
         for k in range(since, step):
-            walker = self._moved(k, lane, w, self.here(k, lane, w, walker))
+            walker = self._moved(k, lane, w, self._here(k, lane, w, walker, {}))
         return walker
 
-    # -- one walker, one step ------------------------------------------------------------------------------------
-
-    def here(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks | None = None) -> Walker:
+    def _here(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks) -> Walker:
         """Where walker w of a lane stands in a step: where it came to, or at a new beginning."""
         if self.choice == "uniform":
-            number = -1 if picks is None else self.pick(step, lane, w, picks.size)
-            return Walker(
-                step, self._begun(step, lane, w, 1) if number < 0 or picks is None else (picks.chosen[number],)
-            )
+            picked = picks.get((step, lane, w))
+            return Walker(step, self._begun(step, lane, w) if picked is None else (picked,))
         if walker is None or self._noise("restart", step, lane, w).uniform < self.restart:
-            return Walker(step, self._begun(step, lane, w, 2 if self.choice == "pairs" else 1))
+            return Walker(step, self._begun(step, lane, w))
         return walker
 
-    def _part(self, step: int, lane: int, walker: Walker) -> Part:
+    def _listed(self, step: int, lane: int, walker: Walker) -> list[DrawnOutcome]:
         """What a walker adds to the list of a step: where it stands, with all actions along a trajectory."""
         if self.choice != "trajectory":
-            return self._drawn("", step, lane, list(walker.places))
+            return self._drawn("", step, lane, walker.places)
         (here,) = walker.places
         actions = self.simulator.available(here.state)
-        part = self._drawn("", step, lane, [here._replace(action=int(action)) for action in actions])
+        drawn = self._drawn("", step, lane, [here._replace(action=int(action)) for action in actions])
         # Lists have one length: where an action is not available the first one stands again.
-        missing = self.length // 2 - len(actions)
-        return Part(
-            part.places + part.places[:1] * missing,
-            part.rewards + part.rewards[:1] * missing,
-            part.nexts + part.nexts[:1] * missing,
-        )
+        return drawn + drawn[:1] * (self.length // 2 - len(actions))
 
     def _moved(self, step: int, lane: int, w: int, walker: Walker) -> Walker | None:
         """Where a walker comes to; None where its episode is over."""
         if self.choice == "uniform":
             return None
         if self.choice == "pairs":
-            nexts = self._drawn("move ", step, lane, list(walker.places)).nexts
+            nexts = [after for _, _, after in self._drawn("move ", step, lane, walker.places)]
             # One branch goes on alone where the other is over.
             alive = [place for place in nexts if place.action != NOWHERE]
             return Walker(walker.since, (alive[0], alive[-1])) if alive else None
@@ -172,15 +151,16 @@ class Walks:
             return -1
         return int(self._noise("pick", step, lane, w).uniform * size)
 
-    def _begun(self, step: int, lane: int, w: int, count: int) -> tuple[Coordinate, ...]:
-        """Coordinates of one starting state."""
+    def _begun(self, step: int, lane: int, w: int) -> tuple[Coordinate, ...]:
+        """Coordinates of one starting state: two branches of a pair, else one."""
         state = self.started(step, lane, w)
         if self.simulator.is_over(state):
             raise ModelError(f"{self.simulator.name} starts in a state that is over; there is nothing to learn")
         if self.choice == "trajectory":
             return (self._next(state, self._noise("first", step, lane, w)),)
         actions, key = self.simulator.available(state), state_key(self.simulator, state)
-        uniforms = [self._noise("first", step, lane, w, branch).uniform for branch in range(count)]
+        branches = range(2 if self.choice == "pairs" else 1)
+        uniforms = [self._noise("first", step, lane, w, branch).uniform for branch in branches]
         return tuple(Coordinate(state, key, int(actions[int(uniform * len(actions))])) for uniform in uniforms)
 
     def started(self, step: int, lane: int, w: int) -> Snapshot:
@@ -190,7 +170,7 @@ class Walks:
     def outcomes(
         self, word: str, step: int, lane: int, state: Snapshot, key: bytes, actions: Sequence[Action]
     ) -> list[Outcome]:
-        """What actions bring in a state at a step: the luck that the model's sharing says."""
+        """The outcomes of actions in a state at a step, under the noise that the model's sharing says."""
         simulator, sharing, word = self.simulator, self.simulator.sharing, word + "noise"
         if sharing == "none":
             noises = [self._noise(word, step, lane, key, action) for action in actions]
@@ -198,19 +178,18 @@ class Walks:
         noise = self._noise(word, step, lane) if sharing == "time" else self._noise(word, step, lane, key)
         return simulator.query(state, actions, noise)
 
-    def _drawn(self, word: str, step: int, lane: int, places: list[Coordinate]) -> Part:
-        """The joint outcome of coordinates, and where it leads: one draw for what is one. `word` tells draws apart."""
-        found: dict[tuple[bytes, Action], tuple[float, Coordinate]] = {}
-        states: dict[bytes, Snapshot] = {}
+    def _drawn(self, word: str, step: int, lane: int, places: Sequence[Coordinate]) -> list[DrawnOutcome]:
+        """The joint outcome of coordinates: one draw for equal ones. `word` makes the draws of moves different."""
+        groups: dict[bytes, list[Coordinate]] = {}
         for place in places:
-            states.setdefault(place.key, place.state)
-        for key, state in states.items():
-            actions = list(dict.fromkeys(place.action for place in places if place.key == key))
+            groups.setdefault(place.key, []).append(place)
+        found: dict[tuple[bytes, Action], tuple[float, Coordinate]] = {}
+        for key, group in groups.items():
+            state, actions = group[0].state, list(dict.fromkeys(place.action for place in group))
             for action, outcome in zip(actions, self.outcomes(word, step, lane, state, key, actions), strict=True):
                 after = self._next(outcome.state, self._noise(word + "policy", step, lane, key, action))
                 found[key, action] = float(outcome.reward), after
-        drawn = [found[place.key, place.action] for place in places]
-        return Part(places, [reward for reward, _ in drawn], [after for _, after in drawn])
+        return [(place, *found[place.key, place.action]) for place in places]
 
     def _next(self, state: Snapshot, noise: Noise) -> Coordinate:
         if self.simulator.is_over(state):

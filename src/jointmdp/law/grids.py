@@ -1,13 +1,12 @@
 """Grids on which laws of gaps are held, and where each threshold comes from when a branch moves."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jointmdp.arrays import UNIT, Floats, Ints
+from jointmdp.arrays import UNIT, Floats
 
 MARGIN = 4  # cells beyond the reach of any gap, so that a rounded law never touches the ends
 NEAREST = 1e-9  # of the reach: no grid needs to tell smaller amounts from 0
@@ -23,11 +22,6 @@ class Grid(NamedTuple):
     points: Floats  # [N]
     spacing: float  # the distance of its points: the least of a fitted grid, the largest of a geometric one
     rounding: float  # amounts closer than this are the same amount to the rounding rules
-
-    @property
-    def origin(self) -> int:
-        """The index of 0."""
-        return len(self.points) // 2
 
 
 def even_grid(reach: float, cells: int, base: float | None) -> Grid:
@@ -55,25 +49,24 @@ def geometric_grid(reach: float, cells: int, discount: float, amounts: Floats) -
     up = math.ceil(max(above, 0.0) / decay * per) + MARGIN
     down = max(cells // 2 - up, 2 * per)
     powers = anchor * np.exp(-decay / per * np.arange(-up, down + 1)[::-1])
-    others = values[(values > powers[0]) & (np.abs(values - anchor) > 0)][:MOST_AMOUNTS]
+    others = values[(values > powers[0]) & (values != anchor)][:MOST_AMOUNTS]
     positive = np.unique(np.concatenate([powers, others]))
     distinct = np.append(np.diff(positive) > TOO_CLOSE * positive[1:], True)
     return _mirrored(positive[distinct], float(positive[-1] * (1 - discount ** (1 / per))), reach)
 
 
-def fitted_grid(reach: float, cells: int, old: Grid, mass: Floats) -> Grid:
-    """A grid that is finer where there is more `mass`, given on the points of an `old` grid, alike on both sides of 0.
+def fitted_grid(reach: float, cells: int, old: Grid, stop_loss: Floats) -> Grid:
+    """A grid that is finer where there is more mass, by a stop-loss function on an `old` grid; symmetric about 0.
 
     A cell of width h that holds density f costs about f·h² in the variance that the bounds differ by; for a given
     number of cells the sum is least when h is proportional to f^(−1/3).
     """
-    z = old.points
-    inside = slice(old.origin, len(z))
-    both = (mass + mass[::-1])[inside]
-    width = np.gradient(z[inside])
-    density = np.maximum(both / width, LEAST_DENSITY * np.max(both / width))
-    total = np.concatenate([[0.0], np.cumsum(np.diff(z[inside]) * (density[1:] + density[:-1]) ** (1 / 3))])
-    places = np.interp(np.linspace(0, 1, cells // 2 + 1), total / np.interp(reach, z[inside], total), z[inside])
+    mass, origin = masses(old.points, stop_loss), len(old.points) // 2
+    z = old.points[origin:]
+    density = (mass + mass[::-1])[origin:] / np.gradient(z)
+    density = np.maximum(density, LEAST_DENSITY * np.max(density))
+    total = np.concatenate([[0.0], np.cumsum(np.diff(z) * (density[1:] + density[:-1]) ** (1 / 3))])
+    places = np.interp(np.linspace(0, 1, cells // 2 + 1), total / np.interp(reach, z, total), z)
     places = np.append(places[places < reach], reach)[1:]
     last = places[-1] - places[-2] if len(places) > 1 else reach
     margin = places[-1] + max(last, old.spacing / 4) * np.arange(1, MARGIN + 1)
@@ -86,17 +79,10 @@ def _mirrored(positive: Floats, spacing: float, reach: float) -> Grid:
     return Grid(points, spacing, 32 * UNIT * (points[-1] + 2 * reach))
 
 
-def rounded_index(grid: Grid, shift: Floats, scale: float) -> Ints:
-    """For each shift r and threshold z_j the last i with ``r + scale·z_i < z_{j+1}``, ``[..., N]``."""
-    beyond = np.append(grid.points[1:], np.inf)
-    origin = (beyond - shift[..., None] - grid.rounding) / scale
-    return np.maximum(np.searchsorted(grid.points, origin, side="left") - 1, 0).astype(np.int32)
-
-
 class Cells(NamedTuple):
     """Where thresholds come from, ``[..., N]`` each."""
 
-    cell: Ints  # i with z_i ≤ u < z_{i+1}
+    cell: NDArray[np.int32]  # i with z_i ≤ u < z_{i+1}
     fraction: Floats  # f, how far into the cell
     bend: Floats  # f(1−f)·width
     below: Floats  # (z_0 − u)⁺
@@ -112,23 +98,36 @@ def cell_index(grid: Grid, origin: Floats) -> Cells:
     return Cells(cell.astype(np.int32), fraction, bend, np.maximum(z[0] - origin, 0.0))
 
 
-def origins(grid: Grid, shift: Floats, scale: float) -> Floats:
-    """``u = (z_j − r)/scale`` for each shift r, ``[..., N]``."""
-    return (grid.points - shift[..., None]) / scale
+def threshold_origins(grid: Grid, shift: Floats, scale: float) -> tuple[NDArray[np.int32], Cells]:
+    """For each shift r and threshold z_j: the last i with ``r + c·z_i < z_{j+1}``, and where ``(z_j − r)/c`` lies."""
+    beyond = np.append(grid.points[1:], np.inf) - shift[..., None] - grid.rounding
+    rounded = np.maximum(np.searchsorted(grid.points, beyond / scale, side="left") - 1, 0).astype(np.int32)
+    return rounded, cell_index(grid, (grid.points - shift[..., None]) / scale)
 
 
-def lattice(values: Floats, same: float) -> float | None:
-    """The largest amount of which all `values` are whole multiples, or None."""
+def masses(points: Floats, stop_loss: Floats) -> Floats:
+    """The law on the grid with these stop-loss values: their second differences, ``[N]``."""
+    slopes = np.diff(stop_loss) / np.diff(points)
+    return np.maximum(np.diff(slopes, prepend=-1.0, append=0.0), 0.0)
+
+
+def lattice(values: Floats, resolution: float) -> float | None:
+    """The largest amount of which all `values` are whole multiples, to within the resolution, or None."""
     amounts = np.unique(np.abs(values))
-    amounts = amounts[amounts > same]
+    amounts = amounts[amounts > resolution]
     if len(amounts) == 0:
         return None
     found, least = float(amounts[-1]), FINEST_LATTICE * float(amounts[-1])
     for amount in amounts[::-1]:
         rest = float(amount)
-        while rest > same:
+        while rest > resolution:
             found, rest = rest, abs(math.remainder(found, rest))
         if found < least:
             return None
-    multiples = amounts / found
-    return found if np.max(np.abs(multiples - np.round(multiples)) * found) <= same * len(amounts) else None
+    return found if off_lattice(amounts, found) <= resolution * len(amounts) else None
+
+
+def off_lattice(values: Floats, base: float) -> float:
+    """How far the values are from whole multiples of `base`, at most."""
+    multiples = values / base
+    return float(np.max(np.abs(multiples - np.round(multiples)) * base, initial=0.0))

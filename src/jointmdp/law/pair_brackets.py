@@ -5,8 +5,6 @@ and the better of old and new is kept. A finer grid starts from what the coarser
 for a tolerance, or when the next grid does not fit in memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cached_property
@@ -19,9 +17,8 @@ import numpy as np
 from jointmdp.arrays import UNIT, Floats, Ints, float64, on_device
 from jointmdp.bellman import gap_distribution
 from jointmdp.bellman.gap_distribution import LawMaps, MeetingMaps, Moves, StopLoss
-from jointmdp.law import grids, ties
+from jointmdp.law import grids, pair_graph
 from jointmdp.law.grids import Grid
-from jointmdp.law.largest_gaps import largest_gaps
 from jointmdp.law.pair_outcomes import pair_tables
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.progress import Meter
@@ -47,9 +44,13 @@ def least_bytes(num_states: int) -> int:
     return 8 * ARRAYS * LEAST_CELLS * num_states**2
 
 
-class Rows(NamedTuple):
-    """The brackets of some pairs of states, on the host."""
+class Brackets(NamedTuple):
+    """The brackets of some pairs of states, on the host, and what rounding cost them."""
 
+    points: Floats  # [N]
+    gap_error: float
+    probability_error: float
+    stop_loss_error: float
     F: Floats  # [n, N]
     F_back: Floats  # [n, N] of the same pairs the other way round
     upper: Floats  # [n, N]
@@ -66,14 +67,15 @@ class PairLaws:
         self.horizon = horizon
         self.mean_error = 2 * mean_error
         self.tables = tables = pair_tables(model, policy, mean, states, horizon)
-        self.is_nought = ties.nought_pairs(tables)
-        self.no_difference = ties.no_difference(tables, self.is_nought, horizon)
-        self.most, self.reach = largest_gaps(tables, self.is_nought, horizon)
+        self.is_identical = pair_graph.identical_pairs(tables)
+        self.no_difference = pair_graph.no_difference(tables, self.is_identical, horizon)
+        self.most, self.reach = pair_graph.largest_gaps(tables, self.is_identical, horizon)
+        self._most_at_start = self.most if horizon is None else np.zeros_like(self.most)  # no step is left to go
         out = tables.outcomes
         paid = np.abs(out.rewards[(out.weights > 0) & (out.rewards != 0)])
         idle = np.sum(out.chances[:, None, None] * out.weights * (out.rewards == 0)) / len(states)
         self._amounts = paid if idle >= SPARSE and tables.discount < 1 and self.reach > 0 else None
-        base = grids.lattice(paid, tables.same)
+        base = grids.lattice(paid, tables.resolution)
         self._base = base if base is not None and 2 * self.reach <= LATTICE_CELLS * base else None
         self.sweeps = 0
         self._rounding = 0.0  # the largest of all grids so far: what a coarse one rounded stays rounded
@@ -87,15 +89,12 @@ class PairLaws:
         """Whether every gap that begins with one of these `amounts` is a whole number of steps of the present grid."""
         if self._base is None or self.tables.discount < 1 or self._amounts is not None:
             return False
-        multiples = amounts / self._base
-        return bool(np.all(np.abs(multiples - np.round(multiples)) * self._base <= self.tables.same))
+        return grids.off_lattice(amounts, self._base) <= self.tables.resolution
 
     @cached_property
     def merging(self) -> tuple[Floats, Floats]:
         """Bounds on the probability that two branches become one, ``[S, S]`` each."""
-        return ties.merging(self.tables, self.horizon)
-
-    # -- the grid ----------------------------------------------------------------------------------------------
+        return pair_graph.merging(self.tables, self.horizon)
 
     def bytes_of(self, cells: int, is_whole: bool) -> int:
         """Memory that a grid of so many cells takes at its peak, about."""
@@ -124,11 +123,11 @@ class PairLaws:
                 F = jnp.minimum(F, self.F[:, on_device(last)])
                 if stop_loss is not None and self.stop_loss is not None:
                     places = grids.cell_index(self.grid, grid.points)
-                    known = gap_distribution.read(self.stop_loss, *(on_device(x) for x in places))
+                    known = gap_distribution.at_points(self.stop_loss, *(on_device(x) for x in places))
                     stop_loss = gap_distribution.tightened(stop_loss, known)
             self.grid, self.F, self.stop_loss = grid, F, stop_loss
             if self.horizon is not None:
-                self._sweep(self.horizon - 1, self.horizon)
+                self.advance(self.horizon - 1)
                 self.sweeps = self.horizon
 
     def _first_cells(self, memory_limit: int, is_whole: bool) -> int:
@@ -143,38 +142,25 @@ class PairLaws:
             return grids.geometric_grid(self.reach, cells, self.tables.discount, self._amounts)
         if self.grid is None or self.stop_loss is None or self._base is not None or self.reach == 0:
             return grids.even_grid(self.reach, cells, self._base)
-        return grids.fitted_grid(self.reach, cells, self.grid, self._mass())
-
-    def _mass(self) -> Floats:
-        """Where the gaps lie, on the average over all pairs: the second difference of the stop-loss function."""
-        assert self.grid is not None
-        assert self.stop_loss is not None
         with float64():
-            mean = np.asarray(jnp.mean(self.stop_loss.upper, axis=(0, 2)))
-        slopes = np.diff(mean) / np.diff(self.grid.points)
-        return np.maximum(np.diff(np.concatenate([[-1.0], slopes, [0.0]])), 0.0)
+            average = np.asarray(jnp.mean(self.stop_loss.upper, axis=(0, 2)))
+        return grids.fitted_grid(self.reach, cells, self.grid, average)
 
     def _make_maps(self, grid: Grid) -> LawMaps:
         t, out = self.tables, self.tables.outcomes
         g, meetings = t.discount, None
         if t.meetings is not None and len(t.meetings.weights):
             m = t.meetings
-            places = grids.cell_index(grid, grids.origins(grid, m.rewards, g))
-            rounded = grids.rounded_index(grid, m.rewards, g)
+            rounded, places = grids.threshold_origins(grid, m.rewards, g)
             parts = (m.weights, m.state, m.left, m.right, rounded, *places, m.ties)
             meetings = MeetingMaps(*(on_device(part) for part in parts))
-        return LawMaps(
-            on_device(grid.points),
-            on_device(g),
-            [on_device(out.chances[block]) for block in self._blocks(grid)],
-            self._moves(grid, out.rewards, 1.0),
-            self._moves(grid, -out.rewards, g),
-            meetings,
-            on_device(self.is_nought),
-        )
+        chances = [on_device(out.chances[block]) for block in self._blocks(grid)]
+        first, second = self._moves(grid, out.rewards, 1.0), self._moves(grid, -out.rewards, g)
+        points, is_identical = on_device(grid.points), on_device(self.is_identical)
+        return LawMaps(points, on_device(g), chances, first, second, meetings, is_identical)
 
     def _blocks(self, grid: Grid) -> list[slice]:
-        """Values of the common luck that are handled at once: one call for many small arrays."""
+        """Values of the shared noise that are handled at once: one call for many small arrays."""
         groups, size, _ = self.tables.outcomes.weights.shape
         many = max(1, BLOCK // (size * size * len(grid.points)))
         return [slice(i, i + many) for i in range(0, groups, many)]
@@ -184,29 +170,23 @@ class PairLaws:
         found = []
         for block in self._blocks(grid):
             weights, r = out.weights[block], shift[block]
-            places = grids.cell_index(grid, grids.origins(grid, r, scale))
+            rounded, places = grids.threshold_origins(grid, r, scale)
             below = np.einsum("gso,gson->gsn", weights, places.below)
-            rounded = grids.rounded_index(grid, r, scale)
             parts = (weights, out.successors[block].astype(np.int32), rounded, *places[:3], below)
             found.append(Moves(*(on_device(part) for part in parts)))
         return found
 
     def _start_rounded(self, grid: Grid) -> jax.Array:
-        """All mass at the lower end of the support, or at 0 where no step is left to go."""
-        lowest = -self.most.T[:, None, :] if self.horizon is None else np.zeros((len(self.most), 1, len(self.most)))
+        """All mass at the lower end of the support."""
         beyond = np.append(grid.points[1:], np.inf)[None, :, None]  # F_j bounds P(G < z_{j+1})
-        return on_device((beyond > lowest + grid.rounding).astype(float))
+        return on_device((beyond > grid.rounding - self._most_at_start.T[:, None, :]).astype(float))
 
     def _start_stop_loss(self, grid: Grid) -> StopLoss:
         """Above, mass at both ends of the support, with the right mean; below, all of it at the mean."""
-        z, size = grid.points[None, :, None], len(self.most)
-        if self.horizon is not None:
-            rows = (np.maximum(-z, 0.0), np.maximum(-z, 0.0), (z >= 0).astype(float))
-            return StopLoss(*(on_device(np.broadcast_to(row, (size, z.shape[1], size))) for row in rows))
-        high, low = self.most[:, None, :], -self.most.T[:, None, :]
-        nought = self.is_nought[:, None, :]
-        mean = np.where(nought, 0.0, (self.tables.mean[:, None] - self.tables.mean[None, :])[:, None, :])
-        error = np.where(nought, 0.0, self.mean_error)
+        z, high, low = grid.points[None, :, None], self._most_at_start[:, None, :], -self._most_at_start.T[:, None, :]
+        is_zero = (self.is_identical | (self.horizon is not None))[:, None, :]
+        mean = np.where(is_zero, 0.0, (self.tables.mean[:, None] - self.tables.mean[None, :])[:, None, :])
+        error = np.where(is_zero, 0.0, self.mean_error)
         top = np.minimum(mean + error, high)
         chord = np.clip((top - low) / np.maximum(high - low, np.finfo(float).tiny), 0.0, 1.0) * (high - z)
         upper = np.where(z <= low, top - z, np.where(z >= high, 0.0, np.maximum(chord, top - z)))
@@ -214,22 +194,18 @@ class PairLaws:
         parts = (np.maximum(upper, 0.0), np.maximum(bottom - z, 0.0), (z >= bottom).astype(float))
         return StopLoss(*(on_device(part) for part in parts))
 
-    # -- sweeps ------------------------------------------------------------------------------------------------
-
-    def _sweep(self, count: int, horizon: int | None) -> None:
+    def advance(self, sweeps: int) -> None:
+        """Tighten the bracket by so many sweeps; over a horizon, go so many steps back from its end."""
         assert self._maps is not None
         assert self.F is not None
-        for _ in range(count):
-            F = gap_distribution.step_rounded(self._maps, self.F)
-            self.F = F if horizon is not None else jnp.minimum(self.F, F)
-            if self.stop_loss is not None:
-                X = gap_distribution.step_stop_loss(self._maps, self.stop_loss)
-                self.stop_loss = X if horizon is not None else gap_distribution.tightened(self.stop_loss, X)
-
-    def advance(self, sweeps: int) -> None:
-        """Tighten the bracket by so many sweeps."""
+        is_endless = self.horizon is None
         with float64():
-            self._sweep(sweeps, None)
+            for _ in range(sweeps):
+                F = gap_distribution.step_rounded(self._maps, self.F)
+                self.F = jnp.minimum(self.F, F) if is_endless else F
+                if self.stop_loss is not None:
+                    X = gap_distribution.step_stop_loss(self._maps, self.stop_loss)
+                    self.stop_loss = gap_distribution.tightened(self.stop_loss, X) if is_endless else X
         self.sweeps += sweeps
 
     def refine(
@@ -269,27 +245,23 @@ class PairLaws:
                     return misses > PATIENCE
                 self.set_grid(min(cells, fits), is_whole)
 
-    # -- what float64 costs ------------------------------------------------------------------------------------
-
     @property
-    def shift_slack(self) -> float:
+    def gap_error(self) -> float:
         """Gaps are this near to those of the shaped, rounded model."""
-        g = self.tables.discount
-        steps = 1 / (1 - g) if self.horizon is None else min(self.horizon, 1 / (1 - g) if g < 1 else math.inf)
-        assert self.grid is not None
-        return 4 * self._rounding * (steps + self._grids) + 2 * self.mean_error + self.tables.slack
+        tables = self.tables
+        return 4 * self._rounding * (tables.steps + self._grids) + 2 * self.mean_error + tables.error
 
     @property
-    def probability_slack(self) -> float:
+    def probability_error(self) -> float:
         """Rounding of all sums of probabilities so far."""
         return self._operations * UNIT * max(self.sweeps, 1)
 
     @property
-    def stop_loss_slack(self) -> float:
+    def stop_loss_error(self) -> float:
         """Rounding of all sums of stop-loss values so far."""
         assert self.grid is not None
-        left = 1 / (1 - self.tables.discount) if self.horizon is None else self.horizon
-        return self._operations * UNIT * float(self.grid.points[-1]) * left + self.shift_slack
+        left = self.tables.steps if self.horizon is None else self.horizon
+        return self._operations * UNIT * float(self.grid.points[-1]) * left + self.gap_error
 
     @property
     def _operations(self) -> int:
@@ -298,11 +270,13 @@ class PairLaws:
         met = 0 if meetings is None else int(np.max(np.bincount(meetings.state), initial=0))
         return 4 * (groups + 2 * outcomes + met + 8)
 
-    def rows(self, left: Ints, right: Ints) -> Rows:
+    def brackets(self, left: Ints, right: Ints) -> Brackets:
         """The brackets of some pairs, given by position."""
+        assert self.grid is not None
         assert self.F is not None
         assert self.stop_loss is not None
         i, j = on_device(left), on_device(right)
         X = self.stop_loss
         found = (self.F[i, :, j], self.F[j, :, i], X.upper[i, :, j], X.V[i, :, j], X.D[i, :, j])
-        return Rows(*(np.asarray(x) for x in found))
+        errors = self.gap_error, self.probability_error, self.stop_loss_error
+        return Brackets(self.grid.points, *errors, *(np.asarray(x) for x in found))

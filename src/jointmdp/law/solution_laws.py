@@ -1,10 +1,7 @@
 """Laws of the gaps of a solution, computed when first asked for and kept, finer each time more is wanted.
 
-All gaps whose futures live on the same states share one set of brackets, so the second question is cheaper than the
-first.
+All gaps whose futures live on the same states share one set of brackets, so the second question is cheaper.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -15,15 +12,17 @@ import numpy as np
 from jointmdp.arrays import Floats, Ints, float64, on_device
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
-from jointmdp.law.gap_law import GapLaw
+from jointmdp.law.gap_law import GapLaw, Mixture
 from jointmdp.law.pair_brackets import LEAST_CELLS, PairLaws, least_bytes
+from jointmdp.model.episodes import policy_kernel, reachable
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policy_chain import policy_kernel, reachable
 from jointmdp.moments.certificates import Certificate
 
 WORTH_SHARING = 1.5  # brackets on up to so many times the states needed are used rather than made anew
-SUM_SLACK = 1e-14  # rounding of a sum of probabilities over scenarios, relatively
-TIE_SLACK = 1e-11  # rounding of the probabilities that two branches never differ or become one
+SUM_ROUNDING = 1e-14  # of a sum of probabilities over scenarios, relatively
+TIE_ROUNDING = 1e-11  # of the probabilities that two branches never differ or become one
+
+Width = Callable[[GapLaw], float]  # of the interval that is asked for
 
 
 class Signs(NamedTuple):
@@ -47,15 +46,6 @@ class Signs(NamedTuple):
         return float(max(np.nanmax(upper - lower) for lower, upper in self))
 
 
-class _Mixture(NamedTuple):
-    """The first step of some gaps as a mixture of pairs of states; the last axis is the scenario."""
-
-    weights: Floats
-    shifts: Floats
-    left: Ints  # positions among the states of the laws
-    right: Ints
-
-
 class Laws:
     """The laws of all gaps of one model under one policy."""
 
@@ -73,17 +63,10 @@ class Laws:
 
     def fits(self, state: int, action: int, other: int, memory_limit: int) -> bool:
         """Whether the coarsest grid fits."""
-        return self._bytes(self._states(state, action, other)) <= memory_limit
+        return least_bytes(len(self._states(state, action, other))) <= memory_limit
 
     def gap_law(
-        self,
-        state: int,
-        action: int,
-        other: int,
-        width: Callable[[GapLaw], float],
-        tolerance: float,
-        memory_limit: int,
-        question: str = "",
+        self, state: int, action: int, other: int, width: Width, tolerance: float, memory_limit: int, question: str = ""
     ) -> GapLaw:
         """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as memory and progress allow.
 
@@ -105,38 +88,30 @@ class Laws:
         laws.refine(lambda: self._signs(laws).width, tolerance, memory_limit, "signs of all gaps", is_whole=False)
         return self._signs(laws)
 
-    # -- which states matter -----------------------------------------------------------------------------------
-
     def _states(self, state: int, action: int, other: int) -> Ints:
         """States that the two branches can come to; those of the state's other actions too, if they are few more."""
-        kernel = self._kernel
         possible = self.model.successors[state][self.model.probabilities[state] > 0]
-        needed = reachable(kernel, possible[:, [action, other]].ravel())
-        shared = reachable(kernel, possible[:, self.model.available[state]].ravel())
+        needed = reachable(self._kernel, possible[:, [action, other]].ravel())
+        shared = reachable(self._kernel, possible[:, self.model.available[state]].ravel())
         return shared if len(shared) <= WORTH_SHARING * len(needed) else needed
 
     def _laws(self, states: Ints, memory_limit: int) -> PairLaws:
-        fitting = [k for k in self._known if np.all(k.tables.place[states] >= 0)]
-        nearest = min(fitting, key=lambda k: len(k.tables.states), default=None)
-        if nearest is not None and len(nearest.tables.states) <= WORTH_SHARING * len(states):
-            return nearest
-        if self._bytes(states) > memory_limit:
+        small = [k for k in self._known if len(k.tables.states) <= WORTH_SHARING * len(states)]
+        fitting = [k for k in small if np.all(k.tables.place[states] >= 0)]
+        if fitting:
+            return min(fitting, key=lambda k: len(k.tables.states))
+        if (least := least_bytes(len(states))) > memory_limit:
             raise ModelError(
                 f"the law lives on pairs of the {len(states):,} states that can be reached; even {LEAST_CELLS} grid "
-                f"cells take {self._bytes(states):,} bytes, more than memory_limit allows ({memory_limit:,}); bounds "
-                "from moments need no law"
+                f"cells take {least:,} bytes, more than memory_limit allows ({memory_limit:,}); bounds from moments "
+                "need no law"
             )
         error = float(np.max(self.certificate.mean_errors[self.model.available]))
         made = PairLaws(self.model, self.policy, self.mean, error, states, self.horizon)
         self._known.append(made)
         return made
 
-    def _bytes(self, states: Ints) -> int:
-        return least_bytes(len(states))
-
-    # -- from pairs of states to actions -----------------------------------------------------------------------
-
-    def _mixture(self, laws: PairLaws, state: Ints, action: Ints, other: Ints) -> _Mixture:
+    def _mixture(self, laws: PairLaws, state: Ints, action: Ints, other: Ints) -> Mixture:
         """The first steps of gaps given by arrays of one shape; scenarios come last."""
         model, tables = self.model, laws.tables
         w = np.arange(model.num_scenarios)
@@ -150,41 +125,34 @@ class Laws:
         shifts = tables.shaped[s, first, a] - tables.shaped[s, second, b]
         places = tables.place
         left, right = places[model.successors[s, first, a]], places[model.successors[s, second, b]]
-        return _Mixture(weights, np.where(np.abs(shifts) <= tables.same, 0.0, shifts), left, right)
+        return Mixture(weights, np.where(np.abs(shifts) <= tables.resolution, 0.0, shifts), left, right)
 
     def _reader(self, laws: PairLaws, state: int, action: int, other: int, name: str) -> Callable[[], GapLaw]:
         mix = self._mixture(laws, np.array(state), np.array(action), np.array(other))
         some = mix.weights > 0
-        mix = _Mixture(mix.weights[some], mix.shifts[some], mix.left[some], mix.right[some])
+        mix = Mixture(mix.weights[some], mix.shifts[some], mix.left[some], mix.right[some])
         g, errors = self.model.discount, self.certificate.mean_errors[state]
         mean = float(self.mean[state, action] - self.mean[state, other])
         error = float(errors[action] + errors[other]) + 4e-16 * abs(mean)
         highest = float(np.max(mix.shifts + g * laws.most[mix.left, mix.right]))
         lowest = float(np.min(mix.shifts - g * laws.most[mix.right, mix.left]))
-        never = _level(mix, laws)
         merge = [float(np.sum(mix.weights * bound[mix.left, mix.right])) for bound in laws.merging]
 
         def read() -> GapLaw:
             assert laws.grid is not None
             with float64():
-                rows = laws.rows(mix.left, mix.right)
-            slack = laws.shift_slack
+                brackets = laws.brackets(mix.left, mix.right)
             return GapLaw(
                 name,
                 mean_interval=Interval(mean - error, mean + error),
-                support=Interval(float(lowest - slack), float(highest + slack)),
-                never_differs=float(never),
-                merge=Interval(max(0.0, merge[0] - TIE_SLACK), min(1.0, merge[1] + TIE_SLACK)),
+                support=Interval(lowest, highest).widened(laws.gap_error),
+                never_differs=float(_level(mix, laws)),
+                merge=Interval(max(0.0, merge[0] - TIE_ROUNDING), min(1.0, merge[1] + TIE_ROUNDING)),
                 spacing=laws.grid.spacing,
                 cells=laws.cells,
-                _weights=mix.weights,
-                _shifts=mix.shifts,
+                _mixture=mix,
                 _discount=g,
-                _points=laws.grid.points,
-                _rows=rows,
-                _shift_slack=slack,
-                _probability_slack=laws.probability_slack,
-                _stop_loss_slack=laws.stop_loss_slack,
+                _brackets=brackets,
                 _is_lattice=laws.is_lattice(mix.shifts),
             )
 
@@ -195,33 +163,32 @@ class Laws:
         assert laws.grid is not None
         assert laws.F is not None
         F_all = laws.F
-        size, actions = self.model.available.shape
-        index = np.indices((size, actions, actions))
+        exists = self.model.available[:, :, None] & self.model.available[:, None, :]
+        index = np.indices(exists.shape)
         mix = self._mixture(laws, *index)
-        z, g, slack = laws.grid.points, self.model.discount, laws.shift_slack
+        z, g, error = laws.grid.points, self.model.discount, laws.gap_error
 
         def at_most(shifts: Floats, left: Ints, right: Ints) -> Floats:
-            i = np.searchsorted(z, (slack - shifts) / g, side="right") - 1
+            i = np.searchsorted(z, (error - shifts) / g, side="right") - 1
             with float64():
                 F = np.asarray(F_all[on_device(left), on_device(np.maximum(i, 0)), on_device(right)])
-            return np.sum(mix.weights * np.where(i >= 0, F, 0.0), axis=-1) + laws.probability_slack
+            return np.sum(mix.weights * np.where(i >= 0, F, 0.0), axis=-1) + laws.probability_error
 
         above = np.clip(1 - at_most(mix.shifts, mix.left, mix.right), 0, 1)
         below = np.clip(1 - at_most(-mix.shifts, mix.right, mix.left), 0, 1)
         level = _level(mix, laws)
-        _, a, b = index
-        exists = self.model.available[:, :, None] & self.model.available[:, None, :]
+        is_same = index[1] == index[2]
 
-        def only(values: Floats, same: float) -> Floats:
-            return np.where(exists, np.where(a == b, same, np.clip(values, 0.0, 1.0)), math.nan)
+        def only(values: Floats, of_same: float) -> Floats:
+            return np.where(exists, np.where(is_same, of_same, np.clip(values, 0.0, 1.0)), math.nan)
 
         better = only(above, 0.0), only(1 - below - level, 0.0)
         return Signs(better, (only(level, 1.0), only(1 - above - below, 1.0)))
 
 
-def _level(mix: _Mixture, laws: PairLaws) -> Floats:
+def _level(mix: Mixture, laws: PairLaws) -> Floats:
     """Lower bounds on the probability of no difference ever; certain where the graph alone says so."""
     is_even = mix.weights * (mix.shifts == 0)
     total = np.sum(is_even * laws.no_difference[mix.left, mix.right], axis=-1)
-    certain = np.sum(is_even * laws.is_nought[mix.left, mix.right], axis=-1)
-    return np.maximum(certain * (1 - SUM_SLACK), total - TIE_SLACK)
+    certain = np.sum(is_even * laws.is_identical[mix.left, mix.right], axis=-1)
+    return np.maximum(certain * (1 - SUM_ROUNDING), total - TIE_ROUNDING)

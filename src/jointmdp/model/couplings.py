@@ -13,8 +13,6 @@ uniform, and their products over independent uniforms. With a *common grid* the 
 taken together, so that a scenario means the same ``u`` everywhere, which ``sharing="time"`` needs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -30,21 +28,22 @@ CouplingFunction = Callable[[int, list[Floats]], tuple[ArrayLike, ArrayLike]]
 Coupling = Literal["comonotone", "antithetic", "independent"] | CouplingFunction
 
 # Break points this close are one: 1/3 + 1/3 and 2/3 differ by a rounding, and a scenario as thin as that is
-# not part of the model. ActionLaw less likely than this can be lost; no probability is off by more than twice it.
+# not part of the model. Outcomes less likely than this can be lost; no probability is off by more than twice it.
 SAME_POINT = 16 * float(np.finfo(np.float64).eps)
 # Couplings from a linear program or another solver meet their marginals this closely; farther is a mistake.
 MARGINAL_TOLERANCE = 1e-9
 
 
 class ActionLaw(NamedTuple):
-    """What one action can bring in one state, in listed order."""
+    """The possible outcomes of one action in one state, in listed order; none where it is unavailable."""
 
     probabilities: Floats  # [K]
     rewards: Floats  # [K]
     successors: Ints  # [K]
 
 
-ActionLaws = list[list[ActionLaw | None]]  # laws[s][a]; None where the action is unavailable
+NO_LAW = ActionLaw(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
+ActionLaws = list[list[ActionLaw]]  # laws[s][a]
 Scenarios = tuple[Floats, Ints]  # of one state: probabilities [W], and the outcome that each action gets [W, A]
 ScenarioTables = tuple[Floats, Floats, Ints]  # the first three arguments of JointMDP
 
@@ -66,7 +65,7 @@ def coupled_tables(laws: ActionLaws, coupling: Coupling, common: bool, max_entri
     for s, (chances, choices) in enumerate(scenarios):
         table[s, : len(chances)] = chances
         for a, law in enumerate(laws[s]):
-            if law is not None:
+            if len(law.successors):
                 gains[s, : len(chances), a] = law.rewards[choices[:, a]]
                 targets[s, : len(chances), a] = law.successors[choices[:, a]]
     return table, gains, targets
@@ -80,10 +79,7 @@ def _quantile_scenarios(laws: ActionLaws, coupling: str, common: bool, max_entri
     groups = [list(range(len(laws)))] if common else [[s] for s in range(len(laws))]
     # 1 − u through a law is u through the law listed backwards.
     step = [-1 if coupling == "antithetic" and a % 2 == 1 else 1 for a in everyone]
-    ends = [
-        [np.zeros(0) if law is None else law.probabilities[:: step[a]].cumsum() for a, law in enumerate(row)]
-        for row in laws
-    ]
+    ends = [[law.probabilities[:: step[a]].cumsum() for a, law in enumerate(row)] for row in laws]
     grids = [[_edges([ends[s][a] for s in group for a in block]) for block in blocks] for group in groups]
     _check_size(laws, max(math.prod(len(e) - 1 for e in grid) for grid in grids), coupling, max_entries)
     scenarios = []
@@ -122,32 +118,31 @@ def _product(grid: list[Floats]) -> tuple[Floats, list[Ints]]:
     chances, scenario = np.ones(1), np.arange(math.prod(sizes))
     for edges in grid:
         chances = np.outer(chances, np.diff(edges)).ravel()
+    # As `numpy.unravel_index` does, which stops at 64 uniforms.
     return chances, [scenario // math.prod(sizes[i + 1 :]) % size for i, size in enumerate(sizes)]
 
 
-def _given_scenarios(state: int, row: list[ActionLaw | None], coupling: CouplingFunction) -> Scenarios:
+def _given_scenarios(state: int, row: list[ActionLaw], coupling: CouplingFunction) -> Scenarios:
     """What the user's coupling says about a state; it must keep every action's law."""
-    laws = [np.zeros(0) if law is None else law.probabilities.copy() for law in row]
+    laws = [law.probabilities.copy() for law in row]
     try:
         given_chances, given_choices = coupling(state, laws)
     except Exception as error:
         raise ModelError(f"the coupling failed in state {state}: {words(error)}") from error
-    chance_name = f"the coupling's probabilities in state {state}"
-    choice_name = f"the coupling's choices in state {state}"
-    chances = checks.as_floats(chance_name, given_chances, "[W]", 1)
-    chances = as_law(chance_name, "scenario", np.arange(len(chances)), chances)
+    name, choice_name = (f"the coupling's {what} in state {state}" for what in ("probabilities", "choices"))
+    chances = checks.as_floats(name, given_chances, "[W]", 1)
+    chances = checks.as_law(name, "scenario", np.arange(len(chances)), chances)
     choices = checks.as_floats(choice_name, given_choices, "[W, A]", 2)
     checks.check_shape(choice_name, choices, (len(chances), len(row)), "[W, A]")
-    for a, law in enumerate(laws):
-        if row[a] is None:
+    for a, (law, *_) in enumerate(row):
+        if not len(law):
             choices[:, a] = 0
             continue
         gets = choices[:, a, None] == np.arange(len(law))
-        if not gets.any(axis=1).all():
-            w = int(np.argmin(gets.any(axis=1)))
+        if at := checks.first_place(~gets.any(axis=1)):
             raise ModelError(
-                f"{choice_name}: action {a} gets outcome {choices[w, a]:g} in scenario {w}, but its outcomes "
-                f"are 0..{len(law) - 1}"
+                f"{choice_name}: action {a} gets outcome {choices[*at, a]:g} in {checks.place(at, 'scenario')}, but "
+                f"its outcomes are 0..{len(law) - 1}"
             )
         marginal = chances @ gets
         i = int(np.argmax(np.abs(marginal - law)))
@@ -169,23 +164,6 @@ def _check_size(laws: ActionLaws, num_scenarios: int, coupling: str, max_entries
         )
 
 
-# -- reading what was handed in ------------------------------------------------------------------------------
-
-
 def words(error: Exception) -> str:
     """What went wrong in a user's function, for the message that says where."""
     return str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
-
-
-def as_law(name: str, word: str, labels: Ints, chances: Floats) -> Floats:
-    """A checked vector of probabilities, rescaled when it sums to 1 only up to single precision."""
-    bad = np.flatnonzero(~(np.isfinite(chances) & (chances >= 0)))
-    if len(bad):
-        i = bad[0]
-        raise ModelError(f"{name}: {word} {labels[i]} has {chances[i]:g}, which is negative or not finite")
-    total = float(chances.sum())
-    if abs(total - 1) > checks.SUM_TOLERANCE:
-        cause = "was the row ever filled in?" if total == 0 else "did you forget to normalise?"
-        raise ModelError(f"{name} sum to {total:.6g}, not 1; {cause}")
-    # As in JointMDP: what is off by no more than its own summation error stays bit for bit as given.
-    return chances if abs(total - 1) <= len(chances) * np.finfo(np.float64).eps else chances / total

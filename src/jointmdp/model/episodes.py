@@ -1,36 +1,64 @@
-"""How episodes of a table begin and end."""
-
-from __future__ import annotations
+"""Episodes of a table: where they begin, which states they can come to under a policy, and whether they end."""
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
-from jointmdp.arrays import Bools, Floats
+from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.model.tables import ModelTables
 
 
 def terminal_states(model: ModelTables) -> Bools:
     """States that are absorbing with zero reward under every available action and possible scenario, ``[S]``."""
-    possible = (model.probabilities > 0)[:, :, None] & model.available[:, None, :]
     stays = model.successors == np.arange(model.num_states)[:, None, None]
-    found: Bools = (~possible | (stays & (model.rewards == 0))).all(axis=(1, 2))
+    found: Bools = (~model.is_possible | (stays & (model.rewards == 0))).all(axis=(1, 2))
     return found
 
 
 def start_law(model: ModelTables, start: ArrayLike | None) -> Floats:
     """Where episodes begin, ``[S]``: in a state, by a law, or by default uniformly where they are not over yet."""
     count = model.num_states
-    law: Floats
     if start is None:
-        is_terminal = terminal_states(model)
-        law = np.ones(count) if is_terminal.all() else np.where(is_terminal, 0.0, 1.0)
-        return law / np.sum(law)
+        is_open = ~terminal_states(model)
+        return is_open / is_open.sum() if is_open.any() else np.full(count, 1 / count)
     if isinstance(start, str | int | np.integer):
-        law = np.zeros(count)
-        law[model.state_index(start if isinstance(start, str) else int(start))] = 1.0
-        return law
+        state = model.state_index(start if isinstance(start, str) else int(start))
+        return np.where(np.arange(count) == state, 1.0, 0.0)
     law = checks.as_floats("start", start, "[S], or a state,", 1)
     checks.check_shape("start", law, (count,), "[S]")
-    law = checks.normalised("start probabilities", law[None, :], "row", "state")[0]
-    return law
+    return checks.as_law("start probabilities", "state", np.arange(count), law)
+
+
+def policy_kernel(model: ModelTables, policy: Floats) -> sp.csr_array:
+    """P(s'|s) under the policy, ``[S, S]`` sparse."""
+    weights = model.probabilities[:, :, None] * policy[:, None, :]
+    rows = np.broadcast_to(np.arange(model.num_states)[:, None, None], weights.shape)
+    taken = weights > 0
+    shape = (model.num_states, model.num_states)
+    kernel = sp.csr_array((weights[taken], (rows[taken], model.successors[taken])), shape=shape)
+    kernel.sum_duplicates()
+    return kernel
+
+
+def reachable(kernel: sp.csr_array, start: ArrayLike) -> Ints:
+    """The states that a chain can come to from `start`, themselves included, in order."""
+    return np.flatnonzero(_reached(kernel, start))
+
+
+def endless_state(model: ModelTables, policy: Floats, start: ArrayLike) -> int | None:
+    """A state that an episode from `start` can come to, and from which it never ends; None if it surely ends."""
+    kernel = policy_kernel(model, policy)
+    ends = _reached(kernel.T.tocsr(), np.flatnonzero(terminal_states(model)))
+    found = np.flatnonzero(_reached(kernel, start) & ~ends)
+    return int(found[0]) if len(found) else None
+
+
+def _reached(kernel: sp.csr_array, start: ArrayLike) -> Bools:
+    seen = np.zeros(kernel.shape[0], dtype=bool)
+    front = np.unique(np.asarray(start, dtype=np.int64))
+    while len(front):
+        seen[front] = True
+        reached = np.unique(kernel[front].nonzero()[1])
+        front = reached[~seen[reached]]
+    return seen

@@ -1,7 +1,5 @@
 """A joint MDP as a Gymnasium environment: one branch is executed, the whole outcome table is shown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from jointmdp import checks
 from jointmdp.errors import ModelError
 from jointmdp.model.episodes import start_law, terminal_states
-from jointmdp.model.inversion import drawn, interval_ends
+from jointmdp.model.inverse_sampling import drawn, interval_ends
 from jointmdp.model.tables import ModelTables
 
 try:
@@ -22,25 +20,24 @@ except ImportError as error:
 
 
 class JointEnv(gymnasium.Env[Any, Any]):
-    """The executed branch of a joint MDP, with what the other actions would have brought in ``info``.
+    """The executed branch of a joint MDP, with the outcomes of the other actions in ``info``.
 
     Observations are state indices, actions are action indices or names. Each step draws one uniform from
     ``np_random``, picks the scenario by it and follows the chosen action. ``info`` holds
 
     - ``"scenario"``: the scenario's index;
-    - ``"rewards"``, ``"successors"``: ``[A]``, the outcome of every action in that scenario. Actions that
-      were unavailable have placeholders there, reward 0 and the state itself;
+    - ``"rewards"``, ``"successors"``: ``[A]``, the outcome of every action in that scenario. Actions that were
+      unavailable have placeholders there, reward 0 and the state itself;
     - ``"action_mask"``: ``[A]`` of int8, the actions available in the state just entered, in the form that
       ``action_space.sample(mask)`` takes. `reset` returns it too.
 
     Args:
         model: the joint MDP.
-        start: where episodes begin: a state, or a law ``[S]``; by default uniform over the states that are
-            not terminal. `reset` takes ``options={"state": ...}`` to begin somewhere else once.
+        start: where episodes begin: a state, or a law ``[S]``; by default uniform over the states that are not
+            terminal. `reset` takes ``options={"state": ...}`` to begin somewhere else once.
         max_steps: episodes are truncated after this many steps; never by default.
 
-    An episode is terminated when it enters a terminal state: one that is absorbing with zero reward under
-    every available action and possible scenario.
+    An episode is terminated when it enters one of the `terminal_states`.
     """
 
     def __init__(self, model: ModelTables, start: ArrayLike | None = None, max_steps: int | None = None) -> None:

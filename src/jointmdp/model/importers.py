@@ -1,17 +1,13 @@
-"""Ordinary models made joint: an MDP or a noise model, plus a statement of which luck the actions share.
+"""Ordinary models made joint: an MDP or a noise model, plus a statement of which noise the actions share.
 
-An ordinary MDP gives each action its outcomes ``(probability, reward, successor)`` and does not say how the
-outcomes of different actions go together; `from_mdp` and `from_gymnasium` take a coupling that says it (the
-couplings themselves live in `scenarios`). Where the noise itself is known, `from_noise` and `from_sampler` take
-the functions of it directly.
+An ordinary MDP gives each action its outcomes ``(probability, reward, successor)`` and does not say how the outcomes of
+different actions go together; `from_mdp` and `from_gymnasium` take a coupling that says it. Where the noise itself is
+known, `from_noise` and `from_sampler` take the functions of it directly.
 """
 
-from __future__ import annotations
-
-import math
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +16,8 @@ from jointmdp import checks
 from jointmdp.arrays import Floats, Ints
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.model.couplings import ActionLaw, ActionLaws, Coupling, as_law, coupled_tables, words
+from jointmdp.model.available_actions import as_available
+from jointmdp.model.couplings import NO_LAW, ActionLaw, ActionLaws, Coupling, coupled_tables, words
 from jointmdp.model.joint_mdp import JointMDP
 
 NoiseFunction = Callable[[int, int, Any], Any]
@@ -28,7 +25,7 @@ NoiseFunction = Callable[[int, int, Any], Any]
 MAX_ENTRIES = 20_000_000
 
 
-def from_mdp(
+def from_mdp(  # many parameters: the parts of a model, and how to couple them
     transitions: ArrayLike,
     rewards: ArrayLike,
     discount: float,
@@ -65,15 +62,11 @@ def from_mdp(
             "transitions.transpose(1, 0, 2)"
         )
     checks.check_shape("transitions", kernel, (num_states, num_actions, num_states), "[S, A, S]")
-    try:
-        axes = 3 if np.ndim(rewards) == 3 else 2
-    except ValueError:
-        axes = 2  # ragged rows: the conversion below says so
-    gains = checks.as_floats("rewards", rewards, "[S, A] or [S, A, S]", axes)
-    checks.check_shape("rewards", gains, kernel.shape[:axes], "[S, A, S]" if axes == 3 else "[S, A]")
-    gains = gains if axes == 3 else np.broadcast_to(gains[:, :, None], kernel.shape)
-    exists = checks.as_available(available, num_states, num_actions)
-    laws: ActionLaws = [[None] * num_actions for _ in range(num_states)]
+    gains = checks.as_floats("rewards", rewards, "[S, A] or [S, A, S]", 2, 3)
+    checks.check_shape("rewards", gains, kernel.shape[: gains.ndim], "[S, A, S]" if gains.ndim == 3 else "[S, A]")
+    gains = gains if gains.ndim == 3 else np.broadcast_to(gains[:, :, None], kernel.shape)
+    exists = as_available(available, num_states, num_actions)
+    laws: ActionLaws = [[NO_LAW] * num_actions for _ in range(num_states)]
     for s, a in np.argwhere(exists).tolist():
         targets = np.flatnonzero(kernel[s, a])
         laws[s][a] = _outcomes(s, a, kernel[s, a, targets], gains[s, a, targets], targets)
@@ -93,10 +86,10 @@ def from_gymnasium(
 ) -> JointMDP:
     """A joint MDP from a Gymnasium toy-text environment, or from its table ``P``.
 
-    The table is ``{state: {action: [(probability, successor, reward, terminated), …]}}``. ActionLaw stay in
-    listed order, so the comonotone coupling is the one of the live environment, which draws one uniform
-    a step and takes the first outcome whose cumulative probability exceeds it. All states have one scenario
-    grid, so every ``sharing`` works. An action that a state does not list is unavailable there.
+    The table is ``{state: {action: [(probability, successor, reward, terminated), …]}}``. Outcomes stay in listed
+    order, so the comonotone coupling is the one of the live environment, which draws one uniform a step and takes the
+    first outcome whose cumulative probability exceeds it. All states have one scenario grid, so every ``sharing``
+    works. An action that a state does not list is unavailable there.
 
     A terminated transition ends the episode. It goes to its successor when that state is absorbing with zero
     reward (FrozenLake), and otherwise to one more state, ``"terminated"``, which is (CliffWalking, Taxi).
@@ -110,23 +103,23 @@ def from_gymnasium(
         all(t == s and r == 0 for outcomes in row.values() for p, t, r, _ in outcomes if p != 0)
         for s, row in enumerate(rows)
     ]
-    laws: ActionLaws = [[None] * num_actions for _ in rows]
+    laws: ActionLaws = [[NO_LAW] * num_actions for _ in rows]
     for s, row in enumerate(rows):
         for a, outcomes in row.items():
             targets = [num_states if end and not absorbs[t] else t for _, t, _, end in outcomes]
             numbers = np.array([(p, r) for p, _, r, _ in outcomes]).reshape(-1, 2)
             laws[s][a] = _outcomes(s, a, numbers[:, 0], numbers[:, 1], np.array(targets, dtype=np.int64))
-    if any(law is not None and (law.successors == num_states).any() for row in laws for law in row):
+    if any((law.successors == num_states).any() for row in laws for law in row):
         # Checked before the extra name joins them, so that the message counts the user's states.
         names = checks.as_names("state", state_names, num_states)
         state_names = [*(names or [f"state {s}" for s in range(num_states)]), "terminated"]
         laws.append([ActionLaw(np.ones(1), np.zeros(1), np.array([num_states]))] * num_actions)
-    exists = np.array([[law is not None for law in row] for row in laws])
+    exists = np.array([[len(law.successors) > 0 for law in row] for row in laws])
     tables = coupled_tables(laws, coupling, True, MAX_ENTRIES)
     return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)
 
 
-def from_noise(
+def from_noise(  # many parameters: the parts of a model
     reward: NoiseFunction,
     successor: NoiseFunction,
     noise: Sequence[Any],
@@ -152,35 +145,38 @@ def from_noise(
         raise ModelError("the noise has no values; it needs at least one")
     chances = checks.as_floats("probabilities", probabilities, "[W]", 1)
     checks.check_shape("probabilities", chances, (len(values),), "one for each noise value")
-    chances = as_law("noise probabilities", "value", np.arange(len(values)), chances)
-    exists = checks.as_available(available, S, A)
+    chances = checks.as_law("noise probabilities", "value", np.arange(len(values)), chances)
+    exists = as_available(available, S, A)
     names = checks.as_names("state", state_names, S)
     gains = np.zeros((S, len(values), A))
     targets = np.zeros((S, len(values), A), dtype=np.int64)
     for s, a in np.argwhere(exists).tolist():
         for w, u in enumerate(values):
-            where = f"{checks.place((s, a), 'state', 'action')}, noise {reprlib.repr(u)}"
+            asked = "reward"
             try:
                 gains[s, w, a] = reward(s, a, u)
-            except Exception as error:
-                raise ModelError(f"the reward of {where} failed: {words(error)}") from error
-            if not math.isfinite(gains[s, w, a]):
-                raise ModelError(f"the reward of {where} is {gains[s, w, a]}, not a finite number")
-            try:
+                asked = "successor"
                 targets[s, w, a] = checks.as_index("state", successor(s, a, u), names, S)
             except Exception as error:
-                raise ModelError(f"the successor of {where} failed: {words(error)}") from error
-    shared = np.tile(chances, (S, 1))
-    return JointMDP(
-        shared,
-        gains,
-        targets,
-        discount,
-        sharing,
-        available=exists,
-        state_names=names,
-        action_names=action_names,
-    )
+                where = f"state {s}, action {a}, noise {reprlib.repr(u)}"
+                raise ModelError(f"the {asked} of {where} failed: {words(error)}") from error
+    if at := checks.first_place(~np.isfinite(gains)):
+        where = f"state {at[0]}, action {at[2]}, noise {reprlib.repr(values[at[1]])}"
+        raise ModelError(f"the reward of {where} is {gains[at]}, not a finite number")
+    tables = (np.tile(chances, (S, 1)), gains, targets)
+    return JointMDP(*tables, discount, sharing, available=exists, state_names=names, action_names=action_names)
+
+
+class NoiseModelSettings(TypedDict):
+    """The settings that `from_sampler` hands on to `from_noise`."""
+
+    num_states: int
+    num_actions: int
+    discount: float
+    sharing: NotRequired[Sharing]
+    available: NotRequired[ArrayLike | None]
+    state_names: NotRequired[Sequence[Any] | None]
+    action_names: NotRequired[Sequence[Any] | None]
 
 
 def from_sampler(
@@ -190,19 +186,13 @@ def from_sampler(
     num_scenarios: int,
     *,
     seed: int,
-    num_states: int,
-    num_actions: int,
-    discount: float,
-    sharing: Sharing = "state",
-    available: ArrayLike | None = None,
-    state_names: Sequence[Any] | None = None,
-    action_names: Sequence[Any] | None = None,
+    **settings: Unpack[NoiseModelSettings],
 ) -> JointMDP:
     """A joint MDP from functions of noise that can only be sampled, continuous noise for example.
 
-    ``sampler(rng)`` is called ``num_scenarios`` times, once and for all; the values drawn are the scenarios,
-    with equal weights, as in `from_noise`. What is computed from the model is exact for the sample drawn, and
-    an approximation for the noise itself whose error falls like ``1/√num_scenarios``: try several seeds.
+    ``sampler(rng)`` is called ``num_scenarios`` times, once and for all; the values drawn are the scenarios, with equal
+    weights. The other settings are those of `from_noise`. What is computed from the model is exact for the sample
+    drawn, and an approximation for the noise itself whose error falls like ``1/√num_scenarios``: try several seeds.
     """
     count = checks.as_count("num_scenarios", num_scenarios)
     rng = np.random.default_rng(checks.as_count("seed", seed, 0))
@@ -212,31 +202,14 @@ def from_sampler(
             values.append(sampler(rng))
         except Exception as error:
             raise ModelError(f"the sampler failed on draw {draw}: {words(error)}") from error
-    return from_noise(
-        reward,
-        successor,
-        values,
-        np.full(count, 1 / count),
-        num_states=num_states,
-        num_actions=num_actions,
-        discount=discount,
-        sharing=sharing,
-        available=available,
-        state_names=state_names,
-        action_names=action_names,
-    )
-
-
-# -- reading what was handed in ------------------------------------------------------------------------------
+    return from_noise(reward, successor, values, np.full(count, 1 / count), **settings)
 
 
 def _outcomes(state: int, action: int, chances: Floats, gains: Floats, targets: Ints) -> ActionLaw:
     where = checks.place((state, action), "state", "action")
-    chances = as_law(f"transition probabilities of {where}", "successor", targets, chances)
-    bad = np.flatnonzero(~np.isfinite(gains))
-    if len(bad):
-        i = bad[0]
-        raise ModelError(f"reward of {where}, successor {targets[i]} is {gains[i]}, not a finite number")
+    chances = checks.as_law(f"transition probabilities of {where}", "successor", targets, chances)
+    if at := checks.first_place(~np.isfinite(gains)):
+        raise ModelError(f"reward of {where}, successor {targets[at]} is {gains[at]}, not a finite number")
     return ActionLaw(chances, gains, targets)
 
 

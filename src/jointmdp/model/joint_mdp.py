@@ -26,15 +26,14 @@ from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.model.episodes import start_law
+from jointmdp.model.inverse_sampling import drawn_samples
 from jointmdp.model.policies import as_policy
-from jointmdp.model.query_laws import QueryLaw, Witness, coupling_witness, query_law
+from jointmdp.model.query_laws import Query, QueryLaw, Transition, Witness, coupling_witness, query_law
 from jointmdp.model.tables import ActionLike, ModelTables, StateLike
 
 if TYPE_CHECKING:
     import gymnasium
     import jax
-
-    from jointmdp.model.query_samples import Query, Transition
 
 
 class MarginalMDP(NamedTuple):
@@ -63,21 +62,17 @@ class JointMDP(ModelTables):
             belong to unavailable actions are ignored.
         state_names, action_names: optional names, accepted wherever a state or action is asked for.
 
-    The arrays are copied, checked and read-only. A model never changes; ``with_sharing`` and ``with_discount``
-    make new ones.
+    The arrays are copied, checked and read-only. A model never changes; ``with_sharing`` and ``with_discount`` make
+    new ones.
     """
 
-    # -- variations --------------------------------------------------------------------------------------------
-
     def with_sharing(self, sharing: Sharing) -> JointMDP:
-        """The same tables with another answer to who shares the luck."""
+        """The same tables with another kind of sharing."""
         return JointMDP(**{**self._parts(), "sharing": sharing})
 
     def with_discount(self, discount: float) -> JointMDP:
         """The same tables with another discount."""
         return JointMDP(**{**self._parts(), "discount": discount})
-
-    # -- what one step does ------------------------------------------------------------------------------------
 
     def marginal_mdp(self) -> MarginalMDP:
         """The ordinary MDP that each action sees by itself (the 1-JSTMs)."""
@@ -98,10 +93,9 @@ class JointMDP(ModelTables):
         self, noise_key: jax.Array, state: StateLike, actions: Sequence[ActionLike], num_samples: int = 1
     ) -> Query:
         """Draws from the m-JSTM: one scenario per sample, seen by all the queried actions."""
-        from jointmdp.model.query_samples import sample_query  # here, because it takes JAX along
-
-        count = checks.as_count("num_samples", num_samples)
-        return sample_query(self, noise_key, *self.query_indices(state, actions), count)
+        s, columns = self.query_indices(state, actions)
+        scenario = drawn_samples(self.probabilities, noise_key, s, checks.as_count("num_samples", num_samples))
+        return Query(scenario, self.rewards[s][scenario][:, columns], self.successors[s][scenario][:, columns])
 
     def sample_transitions(
         self,
@@ -112,13 +106,15 @@ class JointMDP(ModelTables):
         num_samples: int = 1,
     ) -> Transition:
         """Draws from the STM: state from `start` (uniform by default), action from `policy`, one executed step."""
-        from jointmdp.model.query_samples import sample_transitions
+        from jax.random import split
 
-        law = np.full(self.num_states, 1 / self.num_states) if start is None else start_law(self, start)
         count = checks.as_count("num_samples", num_samples)
-        return sample_transitions(self, noise_key, policy_key, as_policy(self, policy), law, count)
-
-    # -- is there anything to couple? --------------------------------------------------------------------------
+        law = np.full(self.num_states, 1 / self.num_states) if start is None else start_law(self, start)
+        start_key, scenario_key = split(noise_key)
+        state = drawn_samples(law[None, :], start_key, 0, count)
+        action = drawn_samples(as_policy(self, policy), policy_key, state, count)
+        where = (state, drawn_samples(self.probabilities, scenario_key, state, count), action)
+        return Transition(state, action, self.rewards[where], self.successors[where])
 
     @property
     def is_coupled(self) -> bool:

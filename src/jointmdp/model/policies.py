@@ -6,20 +6,18 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
-from jointmdp.model.tables import ModelTables
+from jointmdp.model.tables import ActionLike, ModelTables
 
 
 def as_policy(model: ModelTables, policy: ArrayLike) -> Floats:
     """A checked ``[S, A]`` policy from probabilities ``[S, A]`` or from one action per state ``[S]``."""
     try:
         raw = np.asarray(policy)
-        if raw.dtype.kind in "OUS" and raw.ndim == 1 and all(isinstance(action, str | int) for action in raw.tolist()):
-            return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(raw)])
-    except ModelError:
-        raise
     except ValueError as error:
         raise ModelError(f"the policy must be an [S, A] or [S] array: {error}") from None
     if raw.dtype.kind in "OUS":
+        if raw.ndim == 1 and all(isinstance(action, str | int) for action in raw.tolist()):
+            return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(raw.tolist())])
         raise ModelError(
             f"the policy is {policy!r}; give an [S, A] array of probabilities or one action per state, by index or "
             "name (jointmdp.uniform_policy(model) makes the uniform one)"
@@ -29,19 +27,18 @@ def as_policy(model: ModelTables, policy: ArrayLike) -> Floats:
     rows = checks.as_floats("the policy", policy, "[S, A] or [S]", 2)
     checks.check_shape("the policy", rows, model.available.shape, "[S, A]")
     rows = checks.normalised("action probabilities", rows, "state", "action")
-    forbidden = np.argwhere((rows > 0) & ~model.available)
-    if len(forbidden):
-        state, action = map(int, forbidden[0])
+    if at := checks.first_place((rows > 0) & ~model.available):
+        state, action = at
         raise ModelError(
             f"the policy takes {model.action_label(action)} in {model.state_label(state)} with probability "
-            f"{rows[state, action]:g}, but it is not available there"
+            f"{rows[at]:g}, but it is not available there"
         )
     return rows
 
 
-def _named(model: ModelTables, state: int, action: object) -> int:
+def _named(model: ModelTables, state: int, action: ActionLike) -> int:
     try:
-        return model.action_index(str(action) if isinstance(action, str) else action)  # type: ignore[arg-type]
+        return model.action_index(action)
     except ModelError as error:
         raise ModelError(f"the policy's action in {model.state_label(state)}: {error}") from None
 

@@ -1,6 +1,4 @@
-"""Joint laws of one step: what several actions in one state bring under the same scenario."""
-
-from __future__ import annotations
+"""Joint laws of one step: the outcomes of several actions in one state under the same scenario."""
 
 import itertools
 from collections.abc import Sequence
@@ -23,6 +21,23 @@ class QueryLaw(NamedTuple):
     probabilities: Floats  # [L]
     rewards: Floats  # [L, m]
     successors: Ints  # [L, m]
+
+
+class Query(NamedTuple):
+    """Samples of the m-JSTM: outcomes of the queried actions under the same scenario."""
+
+    scenario: Ints  # [N]
+    rewards: Floats  # [N, m]
+    successors: Ints  # [N, m]
+
+
+class Transition(NamedTuple):
+    """Samples of the STM: one executed action per sample."""
+
+    state: Ints  # [N]
+    action: Ints  # [N]
+    reward: Floats  # [N]
+    successor: Ints  # [N]
 
 
 class Witness(NamedTuple):
@@ -50,37 +65,24 @@ def query_law(model: ModelTables, state: int, actions: Sequence[int]) -> QueryLa
 
 def coupling_witness(model: ModelTables) -> Witness | None:
     """Pairs first; then growing sets of actions, since pairwise independent outcomes can still be dependent."""
-    for state in range(model.num_states):
-        labels, chances = _outcome_labels(model, state)
-        actions = np.flatnonzero(model.available[state])
-        for a, b in itertools.combinations(actions, 2):
-            gap = _dependence(labels[:, a], labels[:, b], chances)
-            if gap > INDEPENDENCE_TOLERANCE:
-                return Witness(state, (int(a), int(b)), gap)
-    for state in range(model.num_states):
-        labels, chances = _outcome_labels(model, state)
-        actions = np.flatnonzero(model.available[state])
-        for count in range(2, len(actions)):
-            gap = _dependence(_together(labels[:, actions[:count]]), labels[:, actions[count]], chances)
-            if gap > INDEPENDENCE_TOLERANCE:
-                return _fewest(labels, chances, state, [int(a) for a in actions[: count + 1]])
+    for is_pair in (True, False):
+        for state in range(model.num_states):
+            labels, chances = _outcome_labels(model, state)
+            actions = np.flatnonzero(model.available[state]).tolist()
+            growing = (actions[:count] for count in range(3, len(actions) + 1))
+            for *others, last in itertools.combinations(actions, 2) if is_pair else growing:
+                if _dependence(labels, others, last, chances) > INDEPENDENCE_TOLERANCE:
+                    return _fewest(labels, chances, state, others, last)
     return None
 
 
-def _fewest(labels: Ints, chances: Floats, state: int, actions: list[int]) -> Witness:
+def _fewest(labels: Ints, chances: Floats, state: int, others: list[int], last: int) -> Witness:
     """Drops every action without which the rest still depend on the last one."""
-    *others, last = actions
     for action in list(others):
         fewer = [a for a in others if a != action]
-        if fewer and _dependence(_together(labels[:, fewer]), labels[:, last], chances) > INDEPENDENCE_TOLERANCE:
+        if fewer and _dependence(labels, fewer, last, chances) > INDEPENDENCE_TOLERANCE:
             others = fewer
-    gap = _dependence(_together(labels[:, others]), labels[:, last], chances)
-    return Witness(state, (*others, last), gap)
-
-
-def _together(labels: Ints) -> Ints:
-    """Several actions' outcomes as one."""
-    return np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    return Witness(state, (*others, last), _dependence(labels, others, last, chances))
 
 
 def _outcome_labels(model: ModelTables, state: int) -> tuple[Ints, Floats]:
@@ -94,8 +96,11 @@ def _outcome_labels(model: ModelTables, state: int) -> tuple[Ints, Floats]:
     return labels, chances
 
 
-def _dependence(first: Ints, second: Ints, chances: Floats) -> float:
-    """The largest ``|P(i,j) − P(i)P(j)|``."""
-    joint = np.zeros((first.max() + 1, second.max() + 1))
-    np.add.at(joint, (first, second), chances)
+def _dependence(labels: Ints, others: list[int], last: int, chances: Floats) -> float:
+    """The largest ``|P(i,j) − P(i)P(j)|`` over the joint outcomes ``i`` of several actions and ``j`` of one more."""
+    first = labels[:, others[0]]
+    if len(others) > 1:
+        first = np.unique(labels[:, others], axis=0, return_inverse=True)[1].ravel()
+    joint = np.zeros((first.max() + 1, labels[:, last].max() + 1))
+    np.add.at(joint, (first, labels[:, last]), chances)
     return float(np.max(np.abs(joint - joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True))))

@@ -1,7 +1,6 @@
 """The tables of a joint MDP, checked and read-only: what everything else reads of a model."""
 
-from __future__ import annotations
-
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from jointmdp import checks
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
+from jointmdp.model.available_actions import as_available
 
 StateLike = int | str
 ActionLike = int | str
@@ -40,12 +40,11 @@ class ModelTables:
         chances = checks.as_floats("probabilities", probabilities, "[S, W]", 2)
         table = checks.as_floats("rewards", rewards, "[S, W, A]", 3)
         targets = checks.as_floats("successors", successors, "[S, W, A]", 3)
-        num_states, num_scenarios = chances.shape
-        num_actions = table.shape[2]
-        for word, count in (("state", num_states), ("scenario", num_scenarios), ("action", num_actions)):
-            if count == 0:
-                raise ModelError(f"the model has no {word}s; it needs at least one {word}")
-        shape = (num_states, num_scenarios, num_actions)
+        shape = (*chances.shape, table.shape[2])
+        num_states, num_scenarios, num_actions = shape
+        if at := checks.first_place(np.array(shape) == 0):
+            word = ("state", "scenario", "action")[at[0]]
+            raise ModelError(f"the model has no {word}s; it needs at least one {word}")
         is_swapped = table.shape[:1] + table.shape[2:] == (num_states, num_scenarios) != table.shape[:2]
         if is_swapped and targets.shape == table.shape:
             raise ModelError(
@@ -53,7 +52,7 @@ class ModelTables:
                 "scenarios before actions: are the last two axes swapped?"
             )
         checks.check_shape("rewards", table, shape, "[S, W, A]")
-        exists = checks.as_available(available, num_states, num_actions)
+        exists = as_available(available, num_states, num_actions)
         missing = np.broadcast_to(~exists[:, None, :], shape)
         table[missing] = 0.0
         checks.check_finite("reward", table, "state", "scenario", "action")
@@ -85,8 +84,6 @@ class ModelTables:
             )
         # One law for all: rows that differ by rounding would be one law to means and another to pairs.
         self.probabilities = np.broadcast_to(self.probabilities[0], self.probabilities.shape)
-
-    # -- sizes and names ---------------------------------------------------------------------------------------
 
     @property
     def num_states(self) -> int:
@@ -133,11 +130,9 @@ class ModelTables:
         return f"action {action}" if self.action_names is None else self.action_names[action]
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({_counted(self.num_states, 'state')}, {_counted(self.num_scenarios, 'scenario')}, "
-            f"{_counted(self.num_actions, 'action')}, "
-            f'discount {self.discount:g}, sharing="{self.sharing}")'
-        )
+        counts = zip(self.rewards.shape, ("state", "scenario", "action"), strict=True)
+        sizes = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+        return f'{type(self).__name__}({sizes}, discount {self.discount:g}, sharing="{self.sharing}")'
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ModelTables):
@@ -148,16 +143,8 @@ class ModelTables:
     __hash__ = None  # type: ignore[assignment]
 
     def _parts(self) -> dict[str, Any]:
-        return {
-            "probabilities": self.probabilities,
-            "rewards": self.rewards,
-            "successors": self.successors,
-            "discount": self.discount,
-            "sharing": self.sharing,
-            "available": self.available,
-            "state_names": self.state_names,
-            "action_names": self.action_names,
-        }
+        """What the model was made of, as arguments for another one."""
+        return {name: getattr(self, name) for name in inspect.signature(ModelTables).parameters}
 
     def query_indices(self, state: StateLike, actions: Sequence[ActionLike]) -> tuple[int, tuple[int, ...]]:
         """The indices of a state and of the actions asked about there."""
@@ -165,7 +152,3 @@ class ModelTables:
         if isinstance(actions, str) or not isinstance(actions, Sequence | np.ndarray) or len(actions) == 0:
             raise ModelError(f"actions must be a sequence of at least one action, not {actions!r}")
         return s, tuple(self.action_index(action, s) for action in actions)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,1 +1,1 @@
-"""Moments as solutions hold them: second order, higher orders with their errors, and joint powers."""
+"""Solvers and certificates of the equations: second moments, higher orders, joint moments."""

@@ -1,69 +1,48 @@
-"""Moments of order above two: of one branch, and of the gap between two.
+"""Moments of order above two: of one branch, of the gap between two, and of two together.
 
-Every order is one linear solve (or one backward sweep) with the pair kernel of `bellman` at factor γᵏ; what it adds
-comes from the orders below. Gap moments have a recursion of their own, about a potential near the values, so nothing
-large is subtracted where shared luck leaves little of a gap.
+Every order is one linear solve (or one backward sweep) with the pair kernel at factor γᵏ; what it adds comes from the
+orders below. Gap moments have their own recursion, about a potential near the values, so nothing large is subtracted
+where shared noise leaves little of a gap.
 """
 
-from __future__ import annotations
-
 import math
+import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from jointmdp.arrays import UNIT, Floats, on_device
 from jointmdp.bellman import second_moments
-from jointmdp.bellman.second_moments import Source, Tables
+from jointmdp.bellman.second_moments import PairProblem, Tables
+from jointmdp.errors import ConvergenceWarning, ModelError, Status
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.moments import pair_solver, single_branch
-from jointmdp.moments.certificates import mean_operations
-from jointmdp.moments.higher_errors import ROOM, Known, about_mean, backed_up, difference, operations
-from jointmdp.moments.power_steps import Layout, Step
-from jointmdp.moments.state_certificates import supersolution
+from jointmdp.moments import pair_solver
+from jointmdp.moments.certificates import mean_operations, supersolution
+from jointmdp.moments.pair_solver import Solve
+from jointmdp.moments.power_steps import ROOM, Layout, Step
+from jointmdp.moments.single_branch import Solver, discounted_solver, fills_in
 from jointmdp.progress import Meter
 
-RESIDUAL_SHARE = 1e-4  # of the tolerance: sweeps are cheap, so answers are better than what is promised
-WORTHWHILE = 0.75  # sweeps go on while a chunk of them makes a bound smaller by this factor
-
-
-class Effort(NamedTuple):
-    """How far a solve goes."""
-
-    tolerance: float = 1e-6
-    max_sweeps: int = 100_000
-    is_accelerated: bool = True
+HIGHER_RESIDUAL_SHARE = 1e-4  # of the tolerance: sweeps are cheap, so answers are better than what is promised
+TIGHTER = 0.75  # sweeps go on while a chunk of them makes a bound smaller by this factor
 
 
 @dataclass(frozen=True, eq=False)
-class Higher:
+class HigherMoments:
     """Moments on states up to `order`, about the values v."""
 
     order: int
     branch: Floats  # [n+1, S] c_i(s), one branch
-    gaps: Floats  # [n−1, P, P] h_k(s,t), two branches, k = 2, …, n; P is 1 where distinct coordinates are independent
-    errors: (
-        Floats  # [n+1, S] h_k(s,t) is off by at most the mean of those of s and t; P = 1: c_k(s) by at most that of s
-    )
+    gaps: Floats  # [n+1, P, P] h_k(s,t), two branches; P is 1 where distinct coordinates are independent
+    errors: Floats  # [n+1, S] h_k(s,t) is off by at most the mean of those of s and t; if P = 1, c_k(s) by that of s
     horizon: int | None = None
 
-    @cached_property
-    def stack(self) -> Floats:
-        """h_0 = 1, h_1 = 0, h_2, …, ``[n+1, P, P]``."""
-        first = np.zeros((2, *self.gaps.shape[1:]))
-        first[0] = 1.0
-        return np.concatenate([first, self.gaps])
 
-
-# -- an endless future -----------------------------------------------------------------------------------------
-
-
-class Solved(NamedTuple):
-    """A fixed point on pairs of states."""
+class PairFixedPoint(NamedTuple):
+    """A moment that solves its recursion on pairs of states."""
 
     values: Floats  # [S, S]
     residual: Floats  # [S, S]
@@ -71,57 +50,48 @@ class Solved(NamedTuple):
     is_reached: bool
 
 
-def solve_order(
+def _solve_order(
     layout: Layout,
-    added: Source,
+    problem: PairProblem,
     k: int,
     parity: int,
-    effort: Effort,
+    method: Solve,
     meter: Meter,
     scale: float = 0.0,
     start: Floats | None = None,
-) -> Solved:
-    """h = source + γᵏ·(pair kernel) h, to a residual relative to source and `scale`, or to what rounding leaves."""
-    assert added.cross is not None
+) -> PairFixedPoint:
+    """The moment of order k, to a residual relative to what is added and to `scale`, or to what rounding leaves."""
+    assert problem.added.cross is not None
     factor = layout.discount**k
-    values = np.array(added.cross)
-    np.fill_diagonal(values, added.same)
+    values = np.array(problem.added.cross)
+    np.fill_diagonal(values, problem.added.same)
     size = float(np.max(np.abs(values)))
     values = values if start is None else start
-    share, floor = (
-        RESIDUAL_SHARE * effort.tolerance * max(size, scale) * (1 - factor),
-        pair_solver.FLOOR_SHARE * layout.relative,
-    )
+    share = HIGHER_RESIDUAL_SHARE * method.relative_tolerance * max(size, scale) * (1 - factor)
+    floor = pair_solver.FLOOR_SHARE * layout.relative
     # The answer is at most size/(1−γᵏ), and rounding is relative to it: a first aim, until its size is known.
     aims = (lambda _: floor * size * (1 + 1 / (1 - factor)), lambda top: floor * (size + top))
     done, target = 0, 0.0
     residual = np.full_like(values, np.inf)
     for aim in aims:
         target = max(share, aim(float(np.max(np.abs(values)))))
-        if np.max(residual) > target and done < effort.max_sweeps:
-            left, root, first = effort.max_sweeps - done, _root(factor), on_device(values)
-            found, taken = pair_solver.solve_pairs(
-                layout.kernel, added, root, target, left, effort.is_accelerated, meter, first, parity
-            )
+        if np.max(residual) > target and done < method.max_sweeps:
+            left, first = method.max_sweeps - done, on_device(values)
+            found, taken = pair_solver.solve_pairs(problem, target, left, method.is_accelerated, meter, first, parity)
             done += taken
             values = np.asarray(found)
-            residual = np.abs(swept(layout, added, k, values) - values)
-    return Solved(values, residual, done, bool(np.max(residual) <= 2 * target))
+            residual = np.abs(_swept(problem, values) - values)
+    return PairFixedPoint(values, residual, done, bool(np.max(residual) <= 2 * target))
 
 
-def _root(factor: float) -> Array:
-    """What `bellman.sweep` takes for a discount, where the unknown is to be multiplied by `factor`."""
-    return jnp.asarray(math.sqrt(factor))
+def _swept(problem: PairProblem, values: Floats) -> Floats:
+    """One sweep of a recursion."""
+    return np.asarray(pair_solver.sweeps(problem, on_device(values), 1)[0])
 
 
-def swept(layout: Layout, added: Source, k: int, values: Floats) -> Floats:
-    """One sweep of the recursion of order k."""
-    return np.asarray(pair_solver.sweeps(layout.kernel, added, _root(layout.discount**k), on_device(values), 1)[0])
-
-
-def solve(
-    model: JointMDP, tables: Tables, v: Array, CB: tuple[Array, Array], mean_errors: Floats, order: int, effort: Effort
-) -> tuple[Higher, int, bool]:
+def solve_higher(
+    model: JointMDP, tables: Tables, v: Array, CB: tuple[Array, Array], mean_errors: Floats, order: int, method: Solve
+) -> tuple[HigherMoments, int, bool]:
     """Moments of one branch and of gaps up to `order`; how many sweeps they took, and whether all came as far as asked.
 
     `CB` holds the covariances of two branches and the variances of one, `mean_errors` [S, A] bounds the errors of one
@@ -130,33 +100,29 @@ def solve(
     layout = Layout(model, tables, order)
     values = np.asarray(v)
     step = Step(layout, values, values)
-    is_dense = single_branch.fills_in(layout.matrix)
-    solvers = [
-        single_branch.discounted_solver(layout.matrix, layout.discount**i, is_dense) for i in range(order + 1)[2:]
-    ]
+    is_dense = fills_in(layout.matrix)
+    solvers = [discounted_solver(layout.matrix, layout.discount**i, is_dense) for i in range(2, order + 1)]
     first_errors = _value_errors(model, tables, values, mean_errors)
     c, branch_errors = _solve_branch(layout, step, solvers, first_errors)
     if not layout.is_shared:
-        return Higher(order, c, np.zeros((order - 1, 1, 1)), branch_errors), 0, True
+        return HigherMoments(order, c, np.zeros((order + 1, 1, 1)), branch_errors), 0, True
     size = model.num_states
-    H = np.zeros((order + 1, size, size))
-    H[0] = 1.0
-    bounds = Bounds(step)
-    bounds.errors[1] = 2 * first_errors
+    H, norms, errors = np.zeros((order + 1, size, size)), *np.zeros((2, order + 1, size))
+    H[0] = norms[0] = 1.0
+    errors[1] = 2 * first_errors
     sweeps, is_reached = 0, True
     C, B = (np.asarray(each) for each in CB)
     start = B[:, None] + B[None, :] - 2 * C
     scale = float(np.max(np.abs(start)))
     with Meter("higher moments") as meter:
         for k in range(2, order + 1):
-            added = step.gap(k, H)
-            near = start if k == 2 else None
-            found = solve_order(layout, added, k, -1 if k % 2 else 1, effort, meter, scale ** (k / 2), near)
-            H[k] = found.values
-            bounds.add(k, found, solvers[k - 2])
+            problem, near = step.gap(k, H), start if k == 2 else None
+            found = _solve_order(layout, problem, k, -1 if k % 2 else 1, method, meter, scale ** (k / 2), near)
+            H[k], norms[k] = found.values, _rows(found.values)
+            errors[k] = _gap_errors(layout, found, step.gap_error(k, errors, norms), k, solvers[k - 2])
             sweeps += found.sweeps
             is_reached &= found.is_reached
-    return Higher(order, c, H[2:], bounds.errors), sweeps, is_reached
+    return HigherMoments(order, c, H, errors), sweeps, is_reached
 
 
 def _value_errors(model: JointMDP, tables: Tables, v: Floats, mean_errors: Floats) -> Floats:
@@ -167,9 +133,7 @@ def _value_errors(model: JointMDP, tables: Tables, v: Floats, mean_errors: Float
     return np.abs(np.sum(policy * m, axis=1) - v) + np.sum(policy * mean_errors, axis=1) + rounding
 
 
-def _solve_branch(
-    layout: Layout, step: Step, solvers: list[single_branch.Solver], first_errors: Floats
-) -> tuple[Floats, Floats]:
+def _solve_branch(layout: Layout, step: Step, solvers: list[Solver], first_errors: Floats) -> tuple[Floats, Floats]:
     """c_i = source + γⁱ P c_i for i = 2, …, n, and bounds on their errors."""
     order, g, P = layout.order, layout.discount, layout.matrix
     c, errors = np.zeros((2, order + 1, len(first_errors)))
@@ -179,48 +143,25 @@ def _solve_branch(
         added = step.branch(i, c, i - 1, layout.chance)
         c[i] = solver(added)
         c[i] += solver(added + g**i * (P @ c[i]) - c[i])
-        size = np.abs(c)
-        local = step.branch_size(i, errors + layout.relative * size)
-        local += i * step.off * step.branch_size(i - 1, size)
-        local += np.abs(added + g**i * (P @ c[i]) - c[i])
+        local = step.branch_error(i, errors, c) + np.abs(added + g**i * (P @ c[i]) - c[i])
         errors[i] = (1 + ROOM) * supersolution(P, g**i, solver, local, layout.relative)
     return c, errors
 
 
-class Bounds:
-    """Errors of gap moments, order by order, as one number a state."""
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self.errors = np.zeros((step.layout.order + 1, step.off.size))
-        self.norms = np.zeros_like(self.errors)  # max_t |h_k(s,t)|
-        self.norms[0] = 1.0
-
-    def local(self, k: int) -> Floats:
-        """What the errors so far and one backup's rounding make of the error of h_k, ``[S, S]``."""
-        step, off = self.step, self.step.off
-        unsure = self.errors + step.layout.relative * self.norms
-        by_off = k * (off[:, None] + off[None, :])
-        return step.gap_size(k, unsure) + by_off * step.gap_size(k - 1, self.norms)
-
-    def add(self, k: int, found: Solved, solver: single_branch.Solver) -> None:
-        """Bound the error of a solution of the recursion of order k."""
-        layout = self.step.layout
-        self.norms[k] = _rows(found.values)
-        # Rounding need not respect symmetry; the split between s and t does.
-        local = self.local(k) + np.maximum(found.residual, found.residual.T)
-        factor = layout.discount**k
-        shares = supersolution(layout.matrix, factor, solver, np.max(local, axis=1) / 2, layout.relative)
-        # Branches that meet are one, which the shares of single states do not know and sweeps over pairs do.
-        bound, kernel = on_device(shares[:, None] + shares[None, :]), layout.kernel
-        added = Source(jnp.zeros((layout.groups, len(shares))), on_device(np.diagonal(local)), on_device(local))
-        top, root = 2 * float(np.max(shares)), _root(factor)
-        for _ in range(found.sweeps // (2 * pair_solver.CHUNK)):
-            bound, _ = pair_solver.sweeps(kernel, added, root, bound, pair_solver.CHUNK)
-            before, top = top, float(np.max(np.asarray(bound)))
-            if top > WORTHWHILE * before:
-                break
-        self.errors[k] = (1 + ROOM) * _rows(np.asarray(bound))
+def _gap_errors(layout: Layout, found: PairFixedPoint, local: Floats, k: int, solver: Solver) -> Floats:
+    """Bounds on the errors of gap moments of order k, ``[S]``; `local` [S, S] is what one step adds to them."""
+    # Rounding need not respect symmetry; the split between s and t does.
+    local = local + np.maximum(found.residual, found.residual.T)
+    shares = supersolution(layout.matrix, layout.discount**k, solver, np.max(local, axis=1) / 2, layout.relative)
+    # Branches that meet are one, which the shares of single states do not know and sweeps over pairs do.
+    bound, problem = on_device(shares[:, None] + shares[None, :]), layout.problem(np.diagonal(local), local, k)
+    top = 2 * float(np.max(shares))
+    for _ in range(found.sweeps // (2 * pair_solver.CHUNK)):
+        bound, _ = pair_solver.sweeps(problem, bound, pair_solver.CHUNK)
+        before, top = top, float(np.max(np.asarray(bound)))
+        if top > TIGHTER * before:
+            break
+    return (1 + ROOM) * _rows(np.asarray(bound))
 
 
 def _rows(values: Floats) -> Floats:
@@ -229,10 +170,7 @@ def _rows(values: Floats) -> Floats:
     return np.maximum(size.max(axis=0), size.max(axis=1))
 
 
-# -- a horizon -------------------------------------------------------------------------------------------------
-
-
-class Backward:
+class BackwardSweeps:
     """Backward sweeps of all orders, one step at a time."""
 
     def __init__(self, model: JointMDP, tables: Tables, order: int) -> None:
@@ -249,59 +187,112 @@ class Backward:
         step = Step(layout, v, now)
         errors = np.zeros_like(self.errors)
         if layout.is_shared:
-            bounds = Bounds(step)
-            bounds.errors, bounds.norms = self.errors, np.stack([_rows(h) for h in self.H])
+            norms = np.stack([_rows(h) for h in self.H])
             after = [self.H[0], self.H[1]]
             errors[1] = 2 * value_error
             for k in range(2, order + 1):
-                after.append(swept(layout, step.gap(k, self.H), k, self.H[k]))
-                errors[k] = (1 + ROOM) * _rows(bounds.local(k))
+                after.append(_swept(step.gap(k, self.H), self.H[k]))
+                errors[k] = (1 + ROOM) * _rows(step.gap_error(k, self.errors, norms))
             self.H = np.stack(after)
         else:
-            size = np.abs(self.c)
             errors[1] = value_error
             for k in range(2, order + 1):
-                by_off = k * step.off * step.branch_size(k - 1, size)
-                errors[k] = (1 + ROOM) * (step.branch_size(k, self.errors + layout.relative * size) + by_off)
-        moments = [step.branch(i, self.c, i, layout.chance) for i in range(2, order + 1)]
-        self.c, self.errors = np.stack([self.c[0], self.c[1], *moments]), errors
+                errors[k] = (1 + ROOM) * step.branch_error(k, self.errors, self.c)
+        self.c, self.errors = step.branch_before(self.c), errors
 
-    def finished(self, horizon: int) -> Higher:
+    def finished(self, horizon: int) -> HigherMoments:
         """The moments before the last sweep, which is the action-level backup."""
-        return Higher(self.layout.order, self.c, self.H[2:], self.errors, horizon)
+        return HigherMoments(self.layout.order, self.c, self.H, self.errors, horizon)
 
 
-# -- the gap of two actions ------------------------------------------------------------------------------------
+class JointPowers:
+    """c_ij = E[(Z(s,A)−v(s))ⁱ (Z(t,B)−v(t))ʲ] for two branches anywhere, each computed when first asked for."""
+
+    def __init__(
+        self, model: JointMDP, tables: Tables, v: Array, C: Array, higher: HigherMoments, method: Solve
+    ) -> None:
+        self.model, self.tables, self.higher, self.method = model, tables, higher, method
+        self.v = np.asarray(v)
+        self.layout = Layout(model, tables, higher.order)
+        self.found: dict[tuple[int, int], Floats] = {(1, 1): np.asarray(C)}
+
+    def __call__(self, i: int, j: int) -> Floats:
+        """c_ij, ``[S, S]``."""
+        if min(i, j) > 0 and (min(i, j), max(i, j)) not in self.found:
+            self._check_size(i, j)
+            if self.higher.horizon is None:
+                self._solve(min(i, j), max(i, j))
+            else:
+                self._sweep_back(self.higher.horizon)
+        return _held(i, j, self.higher.branch, self.found)
+
+    def _check_size(self, i: int, j: int) -> None:
+        arrays = i * j if self.higher.horizon is None else self.higher.order**2 // 2
+        size = self.model.num_states
+        if arrays * size**2 > pair_solver.PAIR_LIMIT:
+            raise ModelError(
+                f"moments of order {i} and {j} of two returns take {arrays} arrays of {size:,}² numbers"
+                f", more than the {pair_solver.PAIR_LIMIT:,} numbers that fit; gaps have moments of the same order"
+            )
+
+    def _solve(self, i: int, j: int) -> None:
+        # Asks for those of lower order, which are solved first.
+        problem = Step(self.layout, self.v, self.v).joint(i, j, self.higher.branch, self)
+        with Meter(f"joint moments of order {i} and {j}") as meter:
+            found = _solve_order(self.layout, problem, i + j, 1 if i == j else 0, self.method, meter)
+        if not found.is_reached:
+            warnings.warn(Status.STEP_LIMIT.value, ConvergenceWarning, stacklevel=5)
+        self.found[i, j] = found.values
+
+    def _sweep_back(self, horizon: int) -> None:
+        """All c_ij over the horizon; they need the values of every step on the way."""
+        order, size = self.higher.order, self.model.num_states
+        asked = [(i, total - i) for total in range(2, order + 1) for i in range(1, total // 2 + 1)]
+        c = np.zeros((order + 1, size))
+        c[0] = 1.0
+        found = {key: np.zeros((size, size)) for key in asked}
+        v = np.zeros(size)
+        with Meter("joint moments") as meter:
+            for done in range(horizon - 1):
+                now = np.asarray(second_moments.state_mean(self.tables, second_moments.mean(self.tables, on_device(v))))
+                step = Step(self.layout, v, now)
+                held = partial(_held, c=c, found=found)
+                found = {key: _swept(step.joint(*key, c, held), found[key]) for key in asked}
+                c, v = step.branch_before(c), now
+                meter.update((done + 1) / horizon, f"step {done + 1} of {horizon}")
+        self.found = found
+
+    def central(self, i: int, j: int) -> Floats:
+        """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``: one backup of the moments on states."""
+        model, g = self.model, self.model.discount
+        p, n, branch = model.probabilities, model.successors, self.higher.branch
+        outcome = np.asarray(self.tables.rewards) + g * self.v[n]
+        surplus = outcome - np.einsum("sw,swa->sa", p, outcome)[:, None, :]
+
+        def alone(k: int) -> Floats:
+            terms = (math.comb(k, m) * g**m * surplus ** (k - m) * branch[m][n] for m in range(k + 1))
+            return np.einsum("sw,swa->sa", p, sum(terms))
+
+        if not self.layout.is_shared or i == 0 or j == 0:
+            blocks = alone(i)[:, :, None] * alone(j)[:, None, :]
+        else:
+            blocks = np.zeros((model.num_states, model.num_actions, model.num_actions))
+            for k in range(i + 1):
+                for m in range(j + 1):
+                    if k + m == 1:
+                        continue
+                    factor, c = math.comb(i, k) * math.comb(j, m) * g ** (k + m), self(k, m)
+                    for w in range(model.num_scenarios):
+                        powers = surplus[:, w, :, None] ** (i - k) * surplus[:, w, None, :] ** (j - m)
+                        later = c[n[:, w, :, None], n[:, w, None, :]]
+                        blocks += factor * p[:, w, None, None] * powers * later
+        actions = np.arange(model.num_actions)
+        blocks[:, actions, actions] = alone(i + j)
+        return blocks
 
 
-def gap_moments(
-    model: JointMDP, tables: Tables, v: Floats, higher: Higher, gap: tuple[int, int, int], mean_errors: Floats
-) -> Known:
-    """Central moments of Z(s,a) − Z(s,b) for ``gap = (s, a, b)``: one backup of h; `mean_errors` are those of a and b.
-
-    E(G−μ)ᵏ = Σ_j C(k,j) γʲ E_w[(ε_a−ε_b)^{k−j} h_j(S'_a,S'_b)],  ε_a = R_a + γ v(S'_a) − m(s,a).
-    """
-    s, *actions = gap
-    g, p = model.discount, model.probabilities[s]
-    rewards = np.asarray(tables.rewards[s])[:, actions]  # [W, 2]
-    to = model.successors[s][:, actions]
-    later = g * v[to]
-    relative = operations(model.num_scenarios, 2, higher.order) * UNIT
-    # Reward and value are off by roundings of their own, and so is the mean that is subtracted.
-    off = (relative + 8 * UNIT) * np.max(np.abs(rewards) + np.abs(later), axis=0, where=p[:, None] > 0, initial=0.0)
-    if model.sharing == "none":
-        known = []
-        for i in range(2):
-            d = rewards[:, i] + later[:, i]
-            d = np.where(p > 0, d - p @ d, 0.0)
-            moments = higher.branch[:, to[:, i]]
-            errors = higher.errors[:, to[:, i]]
-            known.append(backed_up(p, d, moments, errors, off[i], relative, g, mean_errors[i]))
-        found = difference(*known)
-    else:
-        d = rewards[:, 0] - rewards[:, 1] + (later[:, 0] - later[:, 1])
-        d = np.where(p > 0, d - p @ d, 0.0)
-        moments = higher.stack[:, to[:, 0], to[:, 1]]
-        errors = (higher.errors[:, to[:, 0]] + higher.errors[:, to[:, 1]]) / 2
-        found = backed_up(p, d, moments, errors, float(off.sum()), relative, g, float(mean_errors.sum()))
-    return about_mean(found, float(mean_errors.sum()))
+def _held(i: int, j: int, c: Floats, found: dict[tuple[int, int], Floats]) -> Floats:
+    """c_ij from what is held: moments of one branch, and of two with i ≤ j."""
+    if i > j:
+        return _held(j, i, c, found).T
+    return np.broadcast_to(c[j], (c.shape[1],) * 2) if i == 0 else found[i, j]

@@ -1,40 +1,39 @@
-"""The paper's iteration M ← TM, stopped by its own certificate."""
+"""The paper's iteration M ← TM, stopped by its own certificate, and what is said when that misses the tolerance."""
 
-from __future__ import annotations
-
+import warnings
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from jointmdp.arrays import Floats
-from jointmdp.errors import Status
+from jointmdp.errors import ConvergenceError, ConvergenceWarning, Status
 from jointmdp.progress import Meter
 
 PATIENCE = 100  # residuals without a new low after which what is left is rounding
 
-Moments = TypeVar("Moments")
-Bounds = TypeVar("Bounds")
+MomentsT = TypeVar("MomentsT")
+BoundsT = TypeVar("BoundsT")
 
 
-class Iterated(NamedTuple, Generic[Moments, Bounds]):
+class Iterated(NamedTuple, Generic[MomentsT, BoundsT]):
     """Where an iteration ended."""
 
-    moments: Moments
-    bounds: Bounds
+    moments: MomentsT
+    bounds: BoundsT
     status: Status
     steps: int
     history: Floats  # residuals as computed, of the start and after each step
 
 
 def iterate(
-    backup: Callable[[Moments], Moments],
-    assess: Callable[[Moments, Moments], tuple[float, float, Bounds]],
-    start: Moments,
+    backup: Callable[[MomentsT], MomentsT],
+    assess: Callable[[MomentsT, MomentsT], tuple[float, float, BoundsT]],
+    start: MomentsT,
     tolerance: float | None,
     max_steps: int,
     title: str,
-) -> Iterated[Moments, Bounds]:
+) -> Iterated[MomentsT, BoundsT]:
     """M ← TM until the certified error is at most `tolerance`; without one, exactly `max_steps` times.
 
     ``assess(M, TM)`` gives the residual as computed, the largest certified error, and all bounds.
@@ -57,3 +56,13 @@ def iterate(
                 return Iterated(M, bounds, status, steps, np.array(history))
             M, steps = after, steps + 1
             meter.update(steps / max_steps, f"step {steps}, certified error {worst:.1e}")
+
+
+def report_missed(status: Status, bounds: str, throw: bool) -> None:
+    """Raise or warn, in the name of the caller's caller, where a method did not reach its tolerance."""
+    if status.is_success:
+        return
+    message = f"{status.value} ({bounds})"
+    if throw:
+        raise ConvergenceError(message)
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)

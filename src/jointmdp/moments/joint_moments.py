@@ -12,9 +12,6 @@ Under ``sharing="none"`` both hold for the moments of one coordinate. Entries of
 errors follow from those of the factors.
 """
 
-from __future__ import annotations
-
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
@@ -26,17 +23,17 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import UNIT, Floats
 from jointmdp.bellman.tuple_moments import CHUNK, Collection, JointOperator, Tuples
-from jointmdp.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
+from jointmdp.errors import ModelError, Status
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import norm_weight
-from jointmdp.moments.iteration import iterate
+from jointmdp.moments.iteration import iterate, report_missed
+from jointmdp.moments.transition_kernels import checked_policy
 
-LARGEST = 1e150  # no power of a reward or of a starting value that the iteration forms may exceed it
+LARGEST_POWER = 1e150  # no power of a reward or of a starting value that the iteration forms may exceed it
 HIGHEST_ORDER = 64
 # Bytes of a sorted tuple (its links, two collections, their difference), of an entry of a sparse matrix while it is
-# being made, of an entry of the tables that insert a coordinate or a walker, and of a term of a product in the making.
+# being made, of an entry of the tables that insert a coordinate or a strand, and of a term of a product in the making.
 TUPLE_BYTES, ENTRY_BYTES, LINK_BYTES, TERM_BYTES = 128, 56, 24, 96
 
 
@@ -85,18 +82,7 @@ class JointMoments:
 
     def moment(self, *coordinates: tuple[StateLike, ActionLike]) -> float:
         """``E Π_i Z(s_i,a_i)`` for coordinates given as ``(state, action)`` by index or name; repeats are powers."""
-        if not 1 <= len(coordinates) <= self.order:
-            raise ModelError(
-                f"{len(coordinates)} coordinates asked for, but the moments are of order 1 to {self.order}"
-            )
-        place = np.cumsum(self.model.available).reshape(self.model.available.shape) - 1
-        found = 0
-        for pair in coordinates:
-            if isinstance(pair, str) or not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
-                raise ModelError(f"a coordinate is a pair (state, action), not {pair!r}")
-            s = self.model.state_index(pair[0])
-            found = int(self._tuples.insert[found, place[s, self.model.action_index(pair[1], s)]])
-        k = len(coordinates)
+        found, k = self._tuples.number(self.model, coordinates), len(coordinates)
         return float(self._values[k - 1][found - self._tuples.starts[k]])
 
 
@@ -114,7 +100,7 @@ def joint_moments(
     """All joint moments up to `order` of the returns of any coordinates, by iterating T_n.
 
     Args:
-        model: the joint MDP; its ``sharing`` says which branches share their luck.
+        model: the joint MDP; its ``sharing`` says which branches share their noise.
         policy: action probabilities ``[S, A]``, or one action per state ``[S]``, by index or name.
         order: n, the highest order.
         tolerance: bound on the certified error of every moment; None takes exactly `max_steps` steps.
@@ -123,12 +109,7 @@ def joint_moments(
         memory_limit: bytes that the computation may take.
         throw: raise `ConvergenceError` instead of warning when the tolerance is missed.
     """
-    if not isinstance(model, JointMDP):
-        raise ModelError(
-            f"the model must be a JointMDP, not {type(model).__name__}; built-in models come with a policy, as in "
-            "joint_moments(*jointmdp.coupled_reward_chain(4), order=3)"
-        )
-    chosen = as_policy(model, policy)
+    chosen = checked_policy(model, policy, "joint_moments(*jointmdp.coupled_reward_chain(4), order=3)")
     n = checks.as_count("order", order, most=HIGHEST_ORDER)
     if tolerance is not None:
         checks.as_positive("tolerance", tolerance)
@@ -136,35 +117,24 @@ def joint_moments(
     limit = checks.as_positive("memory_limit", memory_limit)
     if model.discount >= 1:
         raise ModelError("discount is 1: returns over an endless future need a discount below 1")
-    _check_range(model, n)
+    bound, largest = model.reward_bound, LARGEST_POWER ** (1 / n)  # every moment must be a float with room to spare
+    if 2 * bound / (1 - model.discount) > largest or 0 < bound < 1 / largest:
+        raise ModelError(
+            f"rewards up to {bound:g} at discount {model.discount:g} have moments of order {n} beyond the range of "
+            "floats; rescale them to a size near 1, or ask for a smaller order"
+        )
     _check_memory(model, chosen, n, limit)
     operator = JointOperator(model, chosen, n)
-    first = operator.zero() if start is None else _sorted_entries(operator.tuples, _checked_start(model, n, start))
-    run = iterate(operator, _Bounds(operator), first, tolerance, most, f"iterating T_{n}")
+    first = operator.zero() if start is None else _checked_start(operator, start)
+    run = iterate(operator, _JointErrors(operator), first, tolerance, most, f"iterating T_{n}")
     found = JointMoments(
-        model,
-        chosen,
-        n,
-        *run.bounds,
-        status=run.status,
-        steps=run.steps,
-        history=run.history,
-        memory_limit=limit,
-        _tuples=operator.tuples,
-        _values=run.moments,
+        model, chosen, n, *run.bounds, run.status, run.steps, run.history, limit, operator.tuples, run.moments
     )
-    if not found.status.is_success:
-        message = f"{found.status.value} ({found._bounds()})"
-        if throw:
-            raise ConvergenceError(message)
-        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    report_missed(found.status, found._bounds(), throw)
     return found
 
 
-# -- how true it is --------------------------------------------------------------------------------------------
-
-
-class _Bounds:
+class _JointErrors:
     """Residuals and certified errors of collections, from ``M`` and ``after = T_n M`` as computed."""
 
     def __init__(self, operator: JointOperator) -> None:
@@ -175,14 +145,11 @@ class _Bounds:
         self.weights = np.array([weight**k for k in range(self.order)])
         # One average and one backup add up so many products, of factors with so many roundings: per coordinate a
         # sum over scenarios and actions, whose probabilities sum to 1 only up to rounding, and the merging of at
-        # most 2ᵏ terms that name the same walkers.
+        # most 2ᵏ terms that name the same strands.
         per = 4 * model.num_scenarios + 4 * model.num_actions + 16
-        self.operations = np.array(
-            [0.0] + [operator.longest[k] + max(operator.widest[: k + 1]) + k * (per + 2**k) for k in self._orders()]
-        )
-
-    def _orders(self) -> range:
-        return range(1, self.order + 1)
+        self.orders = range(1, self.order + 1)
+        counts = (operator.longest[k] + max(operator.widest[: k + 1]) + k * (per + 2**k) for k in self.orders)
+        self.operations = np.array([0.0, *counts])
 
     def _backup(self, k: int, sizes: Floats, least: int) -> float:
         """Σ_{j≥least} C(k,j) γʲ R_max^{k−j} sizes[j]: how T_n passes on bounds of each order."""
@@ -201,7 +168,7 @@ class _Bounds:
         r = np.append(0.0, plain + UNIT * (operations * (terms + sizes))[1:])
         residual = float(np.max(r[1:] / self.weights))
         errors = np.zeros(self.order + 1)
-        for k in self._orders():
+        for k in self.orders:
             errors[k] = (r[k] + self._backup(k, errors, 1)) / (1 - self.discount**k)
         if not self.is_shared:
             errors = np.maximum(errors, r + self._product_errors(sizes, errors))
@@ -217,7 +184,7 @@ class _Bounds:
         off = np.array([self._backup(k, errors, 1) for k in range(self.order + 1)])
         largest = _largest_products(true + off)
         found = np.zeros(self.order + 1)
-        for k in self._orders():
+        for k in self.orders:
             found[k] = max(off[m] * largest[k - m] + true[m] * found[k - m] for m in range(1, k + 1))
         return found
 
@@ -230,19 +197,6 @@ def _largest_products(sizes: Floats) -> Floats:
     return found
 
 
-# -- what is asked for -----------------------------------------------------------------------------------------
-
-
-def _check_range(model: JointMDP, order: int) -> None:
-    """Every moment up to the order must be a float with room to spare."""
-    bound, limit = model.reward_bound, LARGEST ** (1 / order)
-    if 2 * bound / (1 - model.discount) > limit or 0 < bound < 1 / limit:
-        raise ModelError(
-            f"rewards up to {bound:g} at discount {model.discount:g} have moments of order {order} beyond the range of "
-            "floats; rescale them to a size near 1, or ask for a smaller order"
-        )
-
-
 def _check_memory(model: JointMDP, policy: Floats, order: int, limit: float) -> None:
     needed = _memory(model, policy, order)
     if needed <= limit:
@@ -251,15 +205,10 @@ def _check_memory(model: JointMDP, policy: Floats, order: int, limit: float) -> 
     fitting = max((k for k in range(1, order) if _memory(model, policy, k) <= limit), default=0)
     smaller = f"order {fitting} would fit, and" if fitting else "not even order 1 would fit;"
     raise ModelError(
-        f"order {order} on {count:,} coordinates has {_num_tuples(count, order):,} sorted tuples and needs about "
+        f"order {order} on {count:,} coordinates has {comb(count + order, order) - 1:,} sorted tuples and needs about "
         f"{needed / 2**30:.3g} GiB, above memory_limit = {limit / 2**30:.3g} GiB; {smaller} "
         f"evaluate(model, policy, order={order}) needs only pairs of states where two returns at a time are enough"
     )
-
-
-def _num_tuples(count: int, order: int) -> int:
-    """Multisets of 1 to `order` out of `count` coordinates."""
-    return comb(count + order, order) - 1
 
 
 def _memory(model: JointMDP, policy: Floats, order: int) -> int:
@@ -267,25 +216,25 @@ def _memory(model: JointMDP, policy: Floats, order: int) -> int:
     S, W = model.num_states, int(np.count_nonzero(model.probabilities.any(axis=0)))
     count = int(model.available.sum())
     tuples = [comb(count + k - 1, k) for k in range(order + 1)]
-    walkers = _weighted([1] * S, order)
+    strands = _count_multisets([1] * S, order)
     sorted_successors = np.sort(np.moveaxis(model.successors, 1, 2)[model.available], axis=1)
     spread = 1 + int(np.max(np.count_nonzero(np.diff(sorted_successors, axis=1), axis=1)))  # successors of one pair
-    entries = sum(_weighted([int(n) for n in np.count_nonzero(policy, axis=1)], order))
+    entries = sum(_count_multisets(np.count_nonzero(policy, axis=1).tolist(), order))
     for k in range(1, order + 1):
-        longest = min(sum(walkers[: k + 1]), (1 + spread) ** k)
+        longest = min(sum(strands[: k + 1]), (1 + spread) ** k)
         if model.sharing == "none":
             entries += count * (1 + k * spread)
         else:
             longest = min(longest, 1 + W * (2**k - 1)) if model.sharing == "time" else longest
             entries += tuples[k] * longest
-    links = sum(tuples[:order]) * count + sum(walkers[:order]) * S * order
+    links = sum(tuples[:order]) * count + sum(strands[:order]) * S * order
     # At most 2ᵏ terms of a product fall on one entry.
     terms = min(CHUNK, 2**order * entries) if model.sharing == "state" else 0
     return sum(tuples) * TUPLE_BYTES + entries * ENTRY_BYTES + links * LINK_BYTES + terms * TERM_BYTES
 
 
-def _weighted(choices: list[int], order: int) -> list[int]:
-    """Coefficients of ``Π_s Π_{j≥1} 1/(1 − choices[s] zʲ)``: multisets of walkers by degree, each with its choices."""
+def _count_multisets(choices: list[int], order: int) -> list[int]:
+    """Coefficients of ``Π_s Π_{j≥1} 1/(1 − choices[s] zʲ)``: multisets of strands by degree, each with its choices."""
     found = [1] + [0] * order
     for choice in choices:
         for j in range(1, order + 1):
@@ -294,19 +243,19 @@ def _weighted(choices: list[int], order: int) -> list[int]:
     return found
 
 
-def _checked_start(model: JointMDP, order: int, start: Sequence[ArrayLike]) -> list[Floats]:
-    """The starting tensors on available coordinates, ``[X] * k`` for each order k."""
+def _checked_start(operator: JointOperator, start: Sequence[ArrayLike]) -> Collection:
+    """The entries of the starting tensors on sorted tuples of available coordinates."""
+    model, order = operator.model, operator.order
     if isinstance(start, str) or not isinstance(start, Sequence) or len(start) != order:
         given = f"{len(start)} tensors" if isinstance(start, Sequence | np.ndarray) else repr(start)
         raise ModelError(f"start must be a sequence of {order} tensors, one for each order 1 to {order}, not {given}")
-    exists, found = np.flatnonzero(model.available), []
+    exists, labels, found = np.flatnonzero(model.available), operator.tuples.labels(), []
     for k, values in enumerate(start, 1):
         name, words = f"start of order {k}", "[" + ", ".join(["S, A"] * k) + "]"
         tensor = checks.as_floats(name, values, words, 2 * k)
         checks.check_shape(name, tensor, model.available.shape * k, words)
-        size = model.available.size
-        tensor = tensor.reshape((size,) * k)[np.ix_(*[exists] * k)]
-        limit = LARGEST ** (k / order)
+        tensor = tensor.reshape((model.available.size,) * k)[np.ix_(*[exists] * k)]
+        limit = LARGEST_POWER ** (k / order)
         if not np.all(np.isfinite(tensor)) or np.max(np.abs(tensor)) > limit:
             worst = np.argmax(np.where(np.isfinite(tensor), np.abs(tensor), np.inf))
             raise ModelError(
@@ -321,7 +270,7 @@ def _checked_start(model: JointMDP, order: int, start: Sequence[ArrayLike]) -> l
                     f"{name} is not symmetric: exchanging two coordinates of {_coordinates(model, place)} changes it "
                     f"by {off[place]:.3g}; a product of returns does not depend on their order"
                 )
-        found.append(tensor)
+        found.append(tensor[tuple(labels[operator.tuples.of_degree(k), :k].T)].copy())
     return found
 
 
@@ -329,9 +278,3 @@ def _coordinates(model: JointMDP, place: tuple[Any, ...]) -> str:
     states, actions = np.nonzero(model.available)
     names = [f"({model.state_label(int(states[i]))}, {model.action_label(int(actions[i]))})" for i in place]
     return ", ".join(names)
-
-
-def _sorted_entries(tuples: Tuples, tensors: list[Floats]) -> Collection:
-    """The entries of symmetric tensors on sorted tuples."""
-    labels = tuples.labels()
-    return [tensor[tuple(labels[tuples.of_degree(k), :k].T)].copy() for k, tensor in enumerate(tensors, 1)]

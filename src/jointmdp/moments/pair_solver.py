@@ -4,18 +4,16 @@ A plain sweep contracts by γ² at worst and often by much less: branches that m
 is measured while solving, as residual lost per sweep's worth of work, and it is left again where it does not.
 """
 
-from __future__ import annotations
-
 import math
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from jointmdp.bellman import second_moments
-from jointmdp.bellman.second_moments import PairKernel, Source
-from jointmdp.moments import bicgstab
-from jointmdp.moments.bicgstab import KrylovState
+from jointmdp.bellman.second_moments import PairProblem, Source
 from jointmdp.progress import Meter
 
 PAIR_LIMIT = 2**31  # numbers held on pairs of states, all arrays together: 16 GiB
@@ -27,10 +25,24 @@ KRYLOV_CHUNK = 10  # accelerated steps between two looks
 KRYLOV_COST = 5  # sweeps that one accelerated step is worth in time (`benchmarks/solve.py`)
 
 
+@dataclass(frozen=True)
+class Solve:
+    """Linear solves and the centred state-level recursion: the fast default.
+
+    Plain sweeps come first; when their measured rate predicts many more, BiCGStab takes over from where they are.
+    Every residual is recomputed from the equations, so acceleration cannot spoil an answer.
+    """
+
+    relative_tolerance: float = 1e-6
+    """Bound on the certified covariance error, relative to the largest variance of a return; usually far exceeded."""
+    max_sweeps: int = 100_000
+    is_accelerated: bool = True
+    throw: bool = False
+    """Raise `ConvergenceError` instead of warning when the tolerance is missed."""
+
+
 def solve_pairs(
-    kernel: PairKernel,
-    added: Source,
-    discount: Array,
+    problem: PairProblem,
     target: float,
     max_sweeps: int,
     is_accelerated: bool,
@@ -38,16 +50,16 @@ def solve_pairs(
     start: Array | None = None,
     parity: int = 1,
 ) -> tuple[Array, int]:
-    """The fixed point of `bellman.sweep` to a residual below `target`, and how many sweeps it took.
+    """The fixed point of `second_moments.sweep` to a residual below `target`, and how many sweeps it took.
 
     `parity` is 1 where C(t,s) = C(s,t), −1 where C(t,s) = −C(s,t), and 0 where neither holds.
     """
-    C = jnp.diag(added.same) if start is None else start
+    C = jnp.diag(problem.added.same) if start is None else start
     done, next_attempt = 0, FIRST_ATTEMPT if is_accelerated else max_sweeps
     first = before = math.inf
     while done < max_sweeps:
         count = min(CHUNK, max_sweeps - done)
-        C, residual = sweeps(kernel, added, discount, C, count)
+        C, residual = sweeps(problem, C, count)
         done += count
         left = float(residual)
         first = left if math.isinf(first) else first
@@ -58,7 +70,7 @@ def solve_pairs(
         before = left
         is_slow = decay * WORTHWHILE < math.log(left / target)
         if done >= next_attempt and is_slow:
-            C, left, taken = _accelerate(kernel, added, discount, C, left, target, decay, max_sweeps - done, meter)
+            C, left, taken = _accelerate(problem, C, left, target, decay, max_sweeps - done, meter)
             if parity != 0:
                 C = (C + C.T if parity == 1 else C - C.T) / 2  # plain sweeps keep symmetry, BiCGStab does not
             done += 2 * taken
@@ -67,25 +79,47 @@ def solve_pairs(
     return C, done
 
 
+@jax.jit
+def sweeps(problem: PairProblem, C: Array, count: int) -> tuple[Array, Array]:
+    """`count` sweeps, and the size of the last step."""
+    C = jax.lax.fori_loop(0, count - 1, lambda _, C: second_moments.sweep(problem, C), C)
+    after = second_moments.sweep(problem, C)
+    return after, jnp.max(jnp.abs(after - C))
+
+
+def _progress(first: float, left: float, target: float) -> float:
+    return math.log(first / left) / math.log(first / target) if first > left > target > 0 else 0.0
+
+
+# The one in `jax.scipy` asks for the operator's transpose, which a sweep with an overwritten diagonal does not offer,
+# stops on a Euclidean norm where certificates need the largest entry, and cannot be continued.
+
+
+class KrylovState(NamedTuple):
+    """All that the next step needs."""
+
+    x: Array
+    r: Array  # recursive residual sweep(x) − x
+    shadow: Array
+    p: Array
+    v: Array
+    rho: Array
+    alpha: Array
+    omega: Array
+    worst: Array  # largest |r|
+    step: Array
+
+
 def _accelerate(
-    kernel: PairKernel,
-    added: Source,
-    discount: Array,
-    C: Array,
-    left: float,
-    target: float,
-    decay: float,
-    max_sweeps: int,
-    meter: Meter,
+    problem: PairProblem, C: Array, left: float, target: float, decay: float, max_sweeps: int, meter: Meter
 ) -> tuple[Array, float, int]:
     """BiCGStab as long as it loses more of the residual per sweep's worth of work than `decay`, plain sweeps' own."""
-    state = _start(kernel, added, discount, C)
-    start, best = left, C
-    misses = 0
+    state = _start(problem, C)
+    start, best, misses = left, C, 0
     while left > target and misses < 2 and 2 * int(state.step) < max_sweeps:
-        state = _steps(kernel, added, discount, state, target, KRYLOV_CHUNK)
+        state = _advance(problem, state, target, KRYLOV_CHUNK)
         worst = float(state.worst)
-        if not math.isfinite(worst):
+        if not math.isfinite(worst):  # a breakdown
             break
         is_paying = worst < left * math.exp(-decay * KRYLOV_COST * KRYLOV_CHUNK)
         misses = 0 if is_paying else misses + 1
@@ -95,26 +129,39 @@ def _accelerate(
     return best, left, int(state.step)
 
 
-def _progress(first: float, left: float, target: float) -> float:
-    return math.log(first / left) / math.log(first / target) if first > left > target > 0 else 0.0
+@jax.jit
+def _start(problem: PairProblem, x: Array) -> KrylovState:
+    residual = second_moments.sweep(problem, x) - x
+    zero, one = jnp.zeros_like(x), jnp.ones(())
+    worst = jnp.max(jnp.abs(residual))
+    return KrylovState(x, residual, residual, zero, zero, one, one, one, worst, jnp.asarray(0))
 
 
 @jax.jit
-def sweeps(kernel: PairKernel, added: Source, discount: Array, C: Array, count: int) -> tuple[Array, Array]:
-    """`count` sweeps, and the size of the last step."""
-    C = jax.lax.fori_loop(0, count - 1, lambda _, C: second_moments.sweep(kernel, added, discount, C), C)
-    after = second_moments.sweep(kernel, added, discount, C)
-    return after, jnp.max(jnp.abs(after - C))
+def _advance(problem: PairProblem, state: KrylovState, target: float, steps: int) -> KrylovState:
+    """Up to `steps` more steps, until the recursive residual is below `target` everywhere or not a number."""
+    end = state.step + steps
+    nothing = Source(jnp.zeros_like(problem.added.noise), jnp.zeros_like(problem.added.same))
+    linear = problem._replace(added=nothing)
 
+    def apply(x: Array) -> Array:
+        return x - second_moments.sweep(linear, x)
 
-@jax.jit
-def _start(kernel: PairKernel, added: Source, discount: Array, C: Array) -> KrylovState:
-    return bicgstab.init(C, second_moments.sweep(kernel, added, discount, C) - C)
+    def goes_on(state: KrylovState) -> Array:
+        return (state.worst > target) & (state.step < end)
 
+    def improve(state: KrylovState) -> KrylovState:
+        x, r, shadow, p, v, rho, alpha, omega, _, step = state
+        rho_next = jnp.vdot(shadow, r)
+        beta = (rho_next / rho) * (alpha / omega)
+        p = r + beta * (p - omega * v)
+        v = apply(p)
+        alpha = rho_next / jnp.vdot(shadow, v)
+        s = r - alpha * v
+        t = apply(s)
+        omega = jnp.vdot(t, s) / jnp.vdot(t, t)
+        x = x + alpha * p + omega * s
+        r = s - omega * t
+        return KrylovState(x, r, shadow, p, v, rho_next, alpha, omega, jnp.max(jnp.abs(r)), step + 1)
 
-@jax.jit
-def _steps(
-    kernel: PairKernel, added: Source, discount: Array, state: KrylovState, target: float, count: int
-) -> KrylovState:
-    nothing = Source(jnp.zeros_like(added.luck), jnp.zeros_like(added.same))
-    return bicgstab.advance(lambda X: X - second_moments.sweep(kernel, nothing, discount, X), state, target, count)
+    return jax.lax.while_loop(goes_on, improve, state)

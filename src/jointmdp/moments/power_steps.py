@@ -1,6 +1,16 @@
-"""One step of one branch or two, in powers: what it adds to moments of any order, and how large it is."""
+"""One step of one branch or two, in powers: what it adds to moments of any order, and to their errors.
 
-from __future__ import annotations
+The moments h_k of a gap about a potential obey h_k = Σ_j C(k,j) γʲ E[d^{k−j} h_j], where d is the difference of two
+surpluses (see `bellman.higher_moments`). What is computed misses the truth by e_k with
+
+    e_k ≤ r_k + ρ_k + Σ_{1≤j<k} C(k,j) γʲ E[|d|^{k−j} e_j] + γᵏ E[e_k],
+
+pair by pair: r_k is the residual, e_1 comes from the means, whose values the potential takes, and ρ_k is the rounding
+of one backup in float64. There d is itself off by at most η, which moves the backup by kη times that of order k−1 in
+absolute values, and sums of n products are off by n·u·Σ|terms|. Every function that satisfies the inequality with "≥"
+bounds the error, and stays a bound when the right side is applied to it. Bounds are kept as one number a state: the
+error of a pair is at most the mean of those of its two states. Moments of one branch obey the same with d its surplus.
+"""
 
 import math
 from collections.abc import Callable
@@ -9,35 +19,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
 
 from jointmdp.arrays import UNIT, Floats, Ints, on_device
 from jointmdp.bellman import higher_moments, second_moments
 from jointmdp.bellman.higher_moments import Steps
-from jointmdp.bellman.second_moments import PairKernel, Source, Tables
+from jointmdp.bellman.second_moments import PairKernel, PairProblem, Source, Tables
+from jointmdp.model.episodes import policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policy_chain import policy_kernel
 from jointmdp.moments import transition_kernels
-from jointmdp.moments.higher_errors import operations
+from jointmdp.moments.certificates import pair_operations
+
+ROOM = 1e-6  # relative room that pays for computing the bounds themselves in float64
 
 _gap_apart = jax.jit(higher_moments.gap_apart)
 _gap_apart_size = jax.jit(higher_moments.gap_apart_size)
 
 
 @jax.jit
-def _weighted(kernel: PairKernel, steps: Steps, left: ArrayLike, right: ArrayLike, C: ArrayLike) -> Array:
+def _weighted(kernel: PairKernel, steps: Steps, left: Array, right: Array, C: Array) -> Array:
     """Σ_g p(g) P_g⁽ˡ⁾ C P_g⁽ʳ⁾ᵀ for kernels weighted by the factors `left` and `right`."""
-    one, other = (higher_moments.weigh(kernel, steps, jnp.asarray(factor)) for factor in (left, right))
-    return second_moments.between(kernel, one, other, jnp.asarray(C))
+    one, other = (higher_moments.weigh(kernel, steps, factor) for factor in (left, right))
+    return second_moments.between(kernel, one, other, C)
+
+
+def power_operations(scenarios: int, actions: int, order: int) -> int:
+    """Rounding errors in one backup of a moment: its sums, its powers, and the terms of the binomial theorem."""
+    return pair_operations(scenarios, actions) + 4 * (order + 1) ** 2
 
 
 class Layout:
     """A model and a policy, as steps of one branch and of two read them."""
 
     def __init__(self, model: JointMDP, tables: Tables, order: int) -> None:
-        self.order = order
-        self.tables = tables
-        self.discount = model.discount
+        self.order, self.tables, self.discount = order, tables, model.discount
         self.is_shared = model.sharing != "none"
         policy = np.asarray(tables.policy)
         self.actions, choice = transition_kernels.policy_support(policy)
@@ -48,7 +62,7 @@ class Layout:
         self.successors: Ints = np.take_along_axis(model.successors, self.actions[:, None, :], axis=2)  # [S, W, M]
         self.chance: Floats = model.probabilities[:, :, None] * choice[:, None, :]  # [S, W, M]
         self.ties: Floats = self.chance * choice[:, None, :]
-        self.relative = operations(model.num_scenarios, choice.shape[1], order) * UNIT
+        self.relative = power_operations(model.num_scenarios, choice.shape[1], order) * UNIT
         if self.is_shared:
             given = np.broadcast_to(choice[:, None, :], self.chance.shape) if self.groups > 1 else self.chance
             self.steps = Steps(on_device(given), on_device(self._places(model).astype(np.int32)))
@@ -62,6 +76,12 @@ class Layout:
         """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) f(s,w,a,b): two branches in s that draw different actions."""
         apart = 1 - np.eye(self.choice.shape[1])
         return np.einsum("swa,sb,ab,swab->s", self.chance, self.choice, apart, values, optimize=True)
+
+    def problem(self, same: Floats, cross: Floats, k: int) -> PairProblem:
+        """The recursion of a moment of order k: the unknown is multiplied by γᵏ, and this is added."""
+        noise = np.zeros((self.groups, len(same)))
+        added = Source(on_device(noise), on_device(same), on_device(cross))
+        return PairProblem(self.kernel, added, jnp.asarray(math.sqrt(self.discount**k)))
 
     def _places(self, model: JointMDP) -> Ints:
         """Where the rows of the pair kernel hold each successor."""
@@ -89,8 +109,6 @@ class Step:
         self.off: Floats = 4 * UNIT * np.max(size, axis=(1, 2))  # [S] η(s), by which rounding moves e
         self.sizes: Floats = (np.abs(e) + self.off[:, None, None])[None] ** exponents
 
-    # -- one branch --------------------------------------------------------------------------------------------
-
     def branch(self, i: int, c: Floats, top: int, weights: Floats) -> Floats:
         """Σ_{j≤top} C(i,j) γʲ E[e^{i−j} c_j(S')] with outcomes weighted as given."""
         layout = self.layout
@@ -102,21 +120,27 @@ class Step:
 
     def branch_size(self, k: int, x: Floats) -> Floats:
         """Σ_{j≤k} C(k,j) γʲ E[(|e|+η)^{k−j} x_j(S')], ``[S]``."""
-        return sum(
-            (math.comb(k, j) * self.layout.discount**j * self._weighted_size(k - j, x[j]) for j in range(k + 1)),
-            np.zeros(x.shape[1]),
-        )
+        terms = (factor * self._weighted_size(k - j, x[j]) for j, factor in enumerate(self._coefficients(k)[: k + 1]))
+        return sum(terms, np.zeros(x.shape[1]))
+
+    def branch_error(self, k: int, errors: Floats, c: Floats) -> Floats:
+        """What errors of the moments ``c`` and one backup's rounding make of the error of c_k, ``[S]``."""
+        size = np.abs(c)
+        by_off = k * self.off * self.branch_size(k - 1, size)
+        return self.branch_size(k, errors + self.layout.relative * size) + by_off
+
+    def branch_before(self, c: Floats) -> Floats:
+        """The moments ``c`` of one branch, one step earlier."""
+        orders = range(2, len(c))
+        return np.stack([c[0], c[1], *(self.branch(i, c, i, self.layout.chance) for i in orders)])
 
     def _weighted_size(self, m: int, x: Floats) -> Floats:
         """E[(|e|+η)ᵐ x(S')]."""
         return np.einsum("swm,swm,swm->s", self.layout.chance, self.sizes[m], x[self.layout.successors])
 
-    # -- the gap of two ----------------------------------------------------------------------------------------
-
-    def gap(self, k: int, H: Floats) -> Source:
-        """What one step adds to h_k, given H = (h_0, h_1, …), ``[n+1, S, S]``."""
-        layout = self.layout
-        coefficients = self._coefficients(k, k - 1)
+    def gap(self, k: int, H: Floats) -> PairProblem:
+        """The recursion of h_k, given H = (h_0, h_1, …), ``[n+1, S, S]``."""
+        layout, coefficients = self.layout, self._coefficients(k)
         sign = -1 if k % 2 else 1
         if layout.groups > 1:
             half = np.asarray(_gap_apart(layout.kernel, self.powers[1], coefficients, H, k)) / 2
@@ -125,12 +149,11 @@ class Step:
         same = np.zeros(half.shape[0])
         if sign == 1:  # odd powers of a difference of two that are alike have mean zero
             same = self._gap_met(k, coefficients, H)
-        return _source(layout, same, half + sign * half.T)
+        return layout.problem(same, half + sign * half.T, k)
 
-    def _coefficients(self, k: int, top: int) -> Floats:
-        """C(k,j) γʲ for j ≤ top, and zeros, ``[n+1]``."""
-        layout = self.layout
-        return np.array([math.comb(k, j) * layout.discount**j * (j <= top) for j in range(layout.order + 1)])
+    def _coefficients(self, k: int) -> Floats:
+        """C(k,j) γʲ, ``[n+1]``."""
+        return np.array([math.comb(k, j) * self.layout.discount**j for j in range(self.layout.order + 1)])
 
     def _gap_products(self, k: int, coefficients: Floats, H: Floats) -> Floats:
         """Half of E[Σ_{j<k} c_j (e−ẽ)^{k−j} H_j] for branches that are independent; its transpose gives the rest.
@@ -161,7 +184,7 @@ class Step:
 
         Where e and ẽ are raised to their powers apart, |d| is |e| + |ẽ|, so that rounding is covered too.
         """
-        layout, coefficients = self.layout, self._coefficients(k, k)
+        layout, coefficients = self.layout, self._coefficients(k)
         if layout.groups > 1:
             half = np.asarray(_gap_apart_size(layout.kernel, self.powers[1], self.off, coefficients, x, k)) / 2
         else:
@@ -180,10 +203,14 @@ class Step:
         both[here, here] = layout.parted(value)
         return both
 
-    # -- two together ------------------------------------------------------------------------------------------
+    def gap_error(self, k: int, errors: Floats, norms: Floats) -> Floats:
+        """What errors of H and one backup's rounding make of the error of h_k, ``[S, S]``; norms: max_t |h_j(s,t)|."""
+        by_off = k * (self.off[:, None] + self.off[None, :])
+        unsure = errors + self.layout.relative * norms
+        return self.gap_size(k, unsure) + by_off * self.gap_size(k - 1, norms)
 
-    def joint(self, i: int, j: int, c: Floats, held: Callable[[int, int], Floats]) -> Source:
-        """What one step adds to c_ij, given one-branch moments ``c`` and the c_kl of lower order."""
+    def joint(self, i: int, j: int, c: Floats, held: Callable[[int, int], Floats]) -> PairProblem:
+        """The recursion of c_ij, given one-branch moments ``c`` and the c_kl of lower order."""
         layout, powers = self.layout, self.powers
         states = c.shape[1]
         cross, same = np.zeros((states, states)), self.branch(i + j, c, i + j, layout.ties)
@@ -195,9 +222,4 @@ class Step:
                 left, right, C = powers[i - k], powers[j - m], held(k, m)
                 cross += factor * np.asarray(_weighted(layout.kernel, layout.steps, left, right, C))
                 same += factor * layout.parted(left[:, :, :, None] * right[:, :, None, :] * C[layout.both])
-        return _source(layout, same, cross)
-
-
-def _source(layout: Layout, same: Floats, cross: Floats) -> Source:
-    luck = np.zeros((layout.groups, len(same)))
-    return Source(on_device(luck), on_device(same), on_device(cross))
+        return layout.problem(same, cross, i + j)

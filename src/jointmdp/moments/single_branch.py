@@ -10,15 +10,14 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg
 
 from jointmdp.arrays import Floats
+from jointmdp.model.episodes import policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policy_chain import policy_kernel
 from jointmdp.moments.transition_kernels import shifted_rewards
 
 # Sparse elimination works within the bandwidth. Where that is a large part of the matrix, as in random graphs, it fills
 # in and dense elimination is faster.
 DENSE_BANDWIDTH = 0.25
 LONG_RUN = 1 - 1e-7  # discount whose occupancy stands for the long run
-
 
 Solver = Callable[[Floats], Floats]
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from jointmdp.arrays import Floats, float64, on_device
+from jointmdp.arrays import UNIT, Floats, float64, on_device
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Tables
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
-from jointmdp.moments.higher_errors import Known
-from jointmdp.moments.higher_solver import Effort, Higher, gap_moments
-from jointmdp.moments.mixed_moments import JointPowers
+from jointmdp.moments.higher_solver import HigherMoments, JointPowers
+from jointmdp.moments.pair_solver import Solve
+from jointmdp.moments.power_steps import ROOM, power_operations
 
 _same_state = partial(jax.jit, static_argnames="is_shared")(second_moments.same_state)
 _distinct_states = partial(jax.jit, static_argnames="sharing")(second_moments.distinct_states)
@@ -28,47 +30,37 @@ class StoredMoments(Protocol):
     @property
     def mean(self) -> Floats: ...  # [S, A]
 
-    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats: ...  # [n, m, m] covariances
+    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
+        """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
 
-    def between(self, s: int, a: int, t: int, b: int) -> float: ...
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        """Covariance of two coordinates in distinct states."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class StateMoments:
     """Moments held on states; those of actions are one backup away."""
 
-    def __init__(
-        self,
-        model: JointMDP,
-        tables: Tables,
-        m: jax.Array,
-        C: jax.Array,
-        B: jax.Array,
-        offset: float,
-        higher: Higher | None = None,
-        effort: Effort = Effort(),  # noqa: B008 - a value that never changes
-    ) -> None:
-        self._model = model
-        self._sharing = model.sharing
-        self._tables = tables
-        self.higher = higher
-        self._effort = effort  # of moments that are solved for when first asked for
-        self._v = second_moments.state_mean(tables, m)
-        self._C = C  # [S, S]
-        self._B = B  # [S]
-        self.mean: Floats = np.asarray(second_moments.mean(tables, self._v)) + offset
+    model: JointMDP
+    tables: Tables
+    v: jax.Array  # [S]
+    C: jax.Array  # [S, S]
+    B: jax.Array  # [S]
+    mean: Floats  # [S, A] of the model's own rewards, where those of `tables` may be shifted
+    higher: HigherMoments | None = None
+    method: Solve = Solve()  # noqa: RUF009 - frozen; of moments that are solved for when first asked for
 
     def parts(self) -> dict[str, Floats]:
         """What a file keeps beside the mean; `restored` reads it back."""
-        held = {
-            "shifted_rewards": self._tables.rewards,  # [S, W, A]
-            "state_mean": self._v,  # [S]
-            "state_covariance": self._C,  # [S, S]
-            "branch_variance": self._B,  # [S]
+        parts: dict[str, Floats] = {
+            "shifted_rewards": np.asarray(self.tables.rewards),  # [S, W, A]
+            "state_mean": np.asarray(self.v),
+            "state_covariance": np.asarray(self.C),
+            "branch_variance": np.asarray(self.B),
         }
-        parts = {name: np.asarray(array) for name, array in held.items()}
         if self.higher is not None:
             higher = self.higher
-            parts |= {"branch_moments": higher.branch, "gap_moments": higher.gaps, "higher_errors": higher.errors}
+            parts |= {"branch_moments": higher.branch, "gap_moments": higher.gaps[2:], "higher_errors": higher.errors}
         return parts
 
     @classmethod
@@ -76,79 +68,151 @@ class StateMoments:
         cls, model: JointMDP, policy: Floats, parts: Mapping[str, Floats], order: int = 2, horizon: int | None = None
     ) -> StateMoments:
         """The moments whose ``parts`` and ``mean`` are given: nothing is computed again, so every bit is the same."""
-        found = cls.__new__(cls)
-        found.higher, found._effort = None, Effort()
+        higher = None
         if order > 2:
-            higher = (parts["branch_moments"], parts["gap_moments"], parts["higher_errors"])
-            found.higher = Higher(order, *higher, horizon)
+            gaps = np.zeros((order + 1, *parts["gap_moments"].shape[1:]))
+            gaps[0], gaps[2:] = 1.0, parts["gap_moments"]
+            higher = HigherMoments(order, parts["branch_moments"], gaps, parts["higher_errors"], horizon)
         with float64():
-            found._model = model
-            found._sharing = model.sharing
-            found._tables = transition_kernels.tables(model, policy)._replace(
-                rewards=on_device(parts["shifted_rewards"])
-            )
-            found._v = on_device(parts["state_mean"])
-            found._C = on_device(parts["state_covariance"])
-            found._B = on_device(parts["branch_variance"])
-        found.mean = parts["mean"]
-        return found
+            rewards = on_device(parts["shifted_rewards"])
+            tables = transition_kernels.tables(model, policy)._replace(rewards=rewards)
+            v, C, B = (on_device(parts[name]) for name in ("state_mean", "state_covariance", "branch_variance"))
+        return cls(model, tables, v, C, B, parts["mean"], higher)
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
-        """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
         rows, columns = np.asarray(states), np.asarray(actions)
         with float64():
-            t = self._tables
-            chosen = Tables(
-                t.probabilities[rows],
-                t.rewards[rows][:, :, columns],
-                t.successors[rows][:, :, columns],
-                t.policy[rows][:, columns],
-                t.discount,
+            t = self.tables
+            chosen = t._replace(
+                probabilities=t.probabilities[rows],
+                rewards=t.rewards[rows][:, :, columns],
+                successors=t.successors[rows][:, :, columns],
+                policy=t.policy[rows][:, columns],
             )
-            is_shared = self._sharing != "none"
-            return np.asarray(_same_state(chosen, self._v, self._C, self._B, is_shared=is_shared))
+            is_shared = self.model.sharing != "none"
+            return np.asarray(_same_state(chosen, self.v, self.C, self.B, is_shared=is_shared))
 
-    def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats) -> Known:
-        """Central moments of the gap of two actions up to the order held, with bounds on their errors."""
-        assert self.higher is not None
-        return gap_moments(self._model, self._tables, np.asarray(self._v), self.higher, (s, a, b), mean_errors)
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        if self.model.sharing == "none":
+            return 0.0
+        with float64():
+            return float(_distinct_states(self.tables, self.v, self.C, (s, a), (t, b), sharing=self.model.sharing))
+
+    def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats) -> KnownMoments:
+        """Central moments of Z(s,a) − Z(s,b) up to the order held, by one backup; `mean_errors` are those of a and b.
+
+        E(G−μ)ᵏ = Σ_j C(k,j) γʲ E_w[(ε_a−ε_b)^{k−j} h_j(S'_a,S'_b)],  ε_a = R_a + γ v(S'_a) − m(s,a).
+        """
+        model, higher = self.model, self.higher
+        assert higher is not None
+        g, p = model.discount, model.probabilities[s]
+        rewards = np.asarray(self.tables.rewards[s])[:, [a, b]]  # [W, 2]
+        to = model.successors[s][:, [a, b]]
+        later = g * np.asarray(self.v)[to]
+        relative = power_operations(model.num_scenarios, 2, higher.order) * UNIT
+        # Reward and value are off by roundings of their own, and so is the mean that is subtracted.
+        off = (relative + 8 * UNIT) * np.max(np.abs(rewards) + np.abs(later), axis=0, where=p[:, None] > 0, initial=0.0)
+        if model.sharing == "none":
+            known = []
+            for i in range(2):
+                after = KnownMoments(higher.branch[:, to[:, i]], higher.errors[:, to[:, i]])
+                known.append(_backed_up(p, rewards[:, i] + later[:, i], after, off[i], relative, g, mean_errors[i]))
+            found = _difference(*known)
+        else:
+            d = rewards[:, 0] - rewards[:, 1] + (later[:, 0] - later[:, 1])
+            errors = (higher.errors[:, to[:, 0]] + higher.errors[:, to[:, 1]]) / 2
+            after = KnownMoments(higher.gaps[:, to[:, 0], to[:, 1]], errors)
+            found = _backed_up(p, d, after, float(off.sum()), relative, g, float(mean_errors.sum()))
+        return _about_mean(found, float(mean_errors.sum()))
 
     @cached_property
     def _joint(self) -> JointPowers:
         assert self.higher is not None
-        return JointPowers(self._model, self._tables, self._v, self._C, self.higher, self._effort)
+        return JointPowers(self.model, self.tables, self.v, self.C, self.higher, self.method)
 
     def central(self, i: int, j: int) -> Floats:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``."""
         with float64():
             return self._joint.central(i, j)
 
-    def between(self, s: int, a: int, t: int, b: int) -> float:
-        """Covariance of two coordinates in distinct states."""
-        if self._sharing == "none":
-            return 0.0
-        with float64():
-            found = _distinct_states(self._tables, self._v, self._C, (s, a), (t, b), sharing=self._sharing)
-            return float(found)
 
-
+@dataclass(frozen=True, eq=False, repr=False)
 class PairMoments:
     """Raw moments held on all pairs of coordinates."""
 
-    def __init__(self, mean: Floats, second: Floats) -> None:
-        self.mean = mean  # [S, A]
-        self._second = second  # [S, A, S, A]
+    mean: Floats  # [S, A]
+    second: Floats  # [S, A, S, A]
 
     def parts(self) -> dict[str, Floats]:
         """What a file keeps beside the mean."""
-        return {"second_moment": self._second}
+        return {"second_moment": self.second}
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
-        """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
         s = np.asarray(states)[:, None, None]
         a, b = np.asarray(actions)[None, :, None], np.asarray(actions)[None, None, :]
-        return self._second[s, a, s, b] - self.mean[s, a] * self.mean[s, b]
+        return self.second[s, a, s, b] - self.mean[s, a] * self.mean[s, b]
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
-        """Covariance of two coordinates."""
-        return float(self._second[s, a, t, b] - self.mean[s, a] * self.mean[t, b])
+        return float(self.second[s, a, t, b] - self.mean[s, a] * self.mean[t, b])
+
+
+# The bounds are those of `power_steps`, for the outcomes of one state.
+
+
+class KnownMoments(NamedTuple):
+    """Moments 0, 1, … of a random variable about a reference, and bounds on their errors."""
+
+    values: Floats
+    errors: Floats
+
+
+def _backed_up(
+    chances: Floats, d: Floats, later: KnownMoments, off: float, relative: float, discount: float, first_error: float
+) -> KnownMoments:
+    """Moments of d − E d + γX, given d [W] and the moments of X, ``later`` [n+1, W].
+
+    d − E d is off by at most `off`. The mean is zero but for `first_error`, and the first moment is taken to be zero.
+    """
+    order, size = len(later.values) - 1, np.abs(later.values)
+    d = np.where(chances > 0, d - chances @ d, 0.0)
+    powers = d[None, :] ** np.arange(order + 1)[:, None]  # [n+1, W]
+    sizes = (np.abs(d) + off)[None, :] ** np.arange(order + 1)[:, None]
+
+    def backup(k: int, powers: Floats, moments: Floats) -> float:
+        averages = (float(np.sum(chances * powers[k - j] * moments[j])) for j in range(k + 1))
+        return math.fsum(math.comb(k, j) * discount**j * average for j, average in enumerate(averages))
+
+    unsure = later.errors + relative * size
+    values, off_by = np.zeros((2, order + 1))
+    values[0], off_by[1] = 1.0, first_error
+    for k in range(2, order + 1):
+        values[k] = backup(k, powers, later.values)
+        off_by[k] = (1 + ROOM) * (backup(k, sizes, unsure) + k * off * backup(k - 1, sizes, size))
+    return KnownMoments(values, off_by)
+
+
+def _difference(one: KnownMoments, other: KnownMoments) -> KnownMoments:
+    """Moments of X − Y for independent X and Y."""
+    order = len(one.values) - 1
+    values, errors = np.zeros((2, order + 1))
+    for k in range(order + 1):
+        for j in range(k + 1):
+            x, y, dx, dy = one.values[k - j], other.values[j], one.errors[k - j], other.errors[j]
+            values[k] += math.comb(k, j) * (-1) ** j * x * y
+            rounding = (2 * k + 8) * UNIT * abs(x * y)
+            errors[k] += math.comb(k, j) * (abs(x) * dy + abs(y) * dx + dx * dy + rounding)
+    return KnownMoments(values, (1 + ROOM) * errors)
+
+
+def _about_mean(known: KnownMoments, mean_error: float) -> KnownMoments:
+    """Central moments, from moments about a reference that is off the mean by at most `mean_error`."""
+    order = len(known.values) - 1
+    even = [abs(value) + error for value, error in zip(known.values, known.errors, strict=True)]
+    size = [even[i] if i % 2 == 0 else math.sqrt(even[i - 1] * even[i + 1]) for i in range(order)]  # E|X|ⁱ
+    values, errors = known.values.copy(), known.errors.copy()
+    values[1] = errors[0] = errors[1] = 0.0
+    values[2::2] = np.maximum(values[2::2], 0.0)
+    for k in range(2, order + 1):
+        moved = sum(math.comb(k, i) * mean_error**i * size[k - i] for i in range(1, k + 1))
+        errors[k] = (1 + ROOM) * (errors[k] + moved)
+    return KnownMoments(values, errors)

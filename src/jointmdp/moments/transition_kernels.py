@@ -1,17 +1,30 @@
-"""From a checked model and policy on the host to the arrays that the equations read."""
+"""From a model and a policy on the host to the arrays that the equations read."""
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from jointmdp.arrays import Floats, Ints, on_device
 from jointmdp.bellman.second_moments import PairKernel, Tables
+from jointmdp.errors import ModelError
+from jointmdp.model.episodes import policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policy_chain import policy_kernel
+from jointmdp.model.policies import as_policy
 
 # A gathered row entry costs about as much as this many entries of a matrix product (`benchmarks/sweep.py`).
 GATHER_COST = 32
 # Dense kernels are for small models; above this many numbers the row form is taken whatever its speed.
 DENSE_LIMIT = 30_000_000
+
+
+def checked_policy(model: JointMDP, policy: ArrayLike, example: str) -> Floats:
+    """The policy as ``[S, A]``; `example` shows how a built-in model comes with one."""
+    if not isinstance(model, JointMDP):
+        raise ModelError(
+            f"the model must be a JointMDP, not {type(model).__name__}; built-in models come with a policy, as in "
+            f"{example}"
+        )
+    return as_policy(model, policy)
 
 
 def shifted_rewards(model: JointMDP, shift: float = 0.0) -> Floats:
@@ -43,8 +56,12 @@ def pair_kernel(model: JointMDP, policy: Floats) -> PairKernel:
     else:
         chances = np.ones(1)
         weights, columns = _rows(policy_kernel(model, policy))
-    if columns is not None and _is_dense_cheaper(columns):
-        weights, columns = _dense(weights, columns), None
+    if columns is not None:
+        groups, states, width = columns.shape
+        if width * GATHER_COST >= states and groups * states * states <= DENSE_LIMIT:
+            dense = np.zeros((groups, states, states))
+            np.add.at(dense, (np.arange(groups)[:, None, None], np.arange(states)[None, :, None], columns), weights)
+            weights, columns = dense, None
     return PairKernel(
         on_device(chances),
         on_device(weights),
@@ -72,15 +89,3 @@ def _rows(kernel: sp.csr_array) -> tuple[Floats, Ints]:
     weights[0][inside] = kernel.data
     columns[0][inside] = kernel.indices
     return weights, columns
-
-
-def _is_dense_cheaper(columns: Ints) -> bool:
-    groups, states, width = columns.shape
-    return width * GATHER_COST >= states and groups * states * states <= DENSE_LIMIT
-
-
-def _dense(weights: Floats, columns: Ints) -> Floats:
-    groups, states, _ = columns.shape
-    dense = np.zeros((groups, states, states))
-    np.add.at(dense, (np.arange(groups)[:, None, None], np.arange(states)[None, :, None], columns), weights)
-    return dense

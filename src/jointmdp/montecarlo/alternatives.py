@@ -16,13 +16,12 @@ from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.model.episodes import start_law
-from jointmdp.montecarlo.query_engine import QuerySampler
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
-from jointmdp.simulators.agents import as_agent
+from jointmdp.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulators.any_simulator import as_simulator
+from jointmdp.simulators.function_simulator import RunSimulator, as_named, is_run_function
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.run_functions import RunSimulator, as_named, is_run_function
-from jointmdp.simulators.simulator import Action, Simulator, Snapshot
+from jointmdp.simulators.simulator import Action, Simulator, Snapshot, as_agent
 from jointmdp.simulators.table_simulator import TableSimulator
 
 SCATTER = 2654435761  # odd, so that multiples of it modulo 2³² do not repeat; neighbours end up far apart
@@ -150,7 +149,7 @@ def _simulated(
     discount = simulator.discount if how.discount is None else how.discount
     bounds = simulator.reward_bounds
     return_bound = None if bounds is None or discount >= 1 else max(map(abs, bounds)) / (1 - discount)
-    # Whatever the engine, a policy that makes no sense is told now.
+    # Whatever the engine, a policy that makes no sense is refused here.
     agents = [as_agent(policy, simulator) for policy in policies]
     dynamics, remark = _dynamics(simulator, policies, kinds, first, state, discount, how.horizon)
     if dynamics is None:
@@ -159,7 +158,7 @@ def _simulated(
             simulator, of_branches, first, state, how.seed, discount, how.horizon, how.until_merged
         )
     else:
-        from jointmdp.montecarlo.branch_engine import BlockSampler
+        from jointmdp.montecarlo.compiled_branches import BlockSampler
 
         sampler = BlockSampler(simulator.name, dynamics, how.seed, how.horizon, return_bound, how.until_merged)
     sharing = simulator.sharing if how.sharing is None else how.sharing
@@ -178,7 +177,7 @@ def _dynamics(
 ) -> tuple[Any, str]:
     """What the compiled engine can simulate, or None and why it cannot; both take JAX along, so they wait for it."""
     if isinstance(simulator, TableSimulator):
-        from jointmdp.montecarlo.table_dynamics import as_table_policy, check_ends, table_dynamics
+        from jointmdp.montecarlo.table_branches import as_table_policy, check_ends, table_dynamics
 
         model = simulator.model if discount == simulator.model.discount else simulator.model.with_discount(discount)
         tables = [as_table_policy(model, policy) for policy in policies]
@@ -189,7 +188,7 @@ def _dynamics(
         if discount >= 1 and horizon is None:
             check_ends(model, known, start, first)
         return table_dynamics(model, known, kinds, first, start), ""
-    from jointmdp.montecarlo.jax_dynamics import jax_dynamics
+    from jointmdp.montecarlo.jax_branches import jax_dynamics
     from jointmdp.simulators.jax_policies import UntraceableError
     from jointmdp.simulators.jax_simulator import JaxSimulator
 

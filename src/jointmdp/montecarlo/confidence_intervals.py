@@ -1,6 +1,6 @@
 """Confidence intervals from samples that may be skewed and full of ties.
 
-Gaps under shared luck are often zero most of the time and large now and then. Student's interval then covers too
+Gaps under common random numbers are often zero and large now and then. Student's interval then covers too
 rarely when the rare values lie on one side, Hall's skewness-corrected one when they are few on both sides; the
 interval that holds both keeps its promise in either case (measured in `tests/test_estimates.py`) and the two agree
 as samples grow. Where only a handful of samples differ from the rest, no such interval knows what it has not seen;

@@ -1,9 +1,8 @@
 """Replications in portions: how a simulation is cut into tasks for an executor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from jointmdp import checks
 from jointmdp.checks import Sharing
@@ -27,16 +26,6 @@ class Portion:
         return f"replications {self.first} to {self.first + self.count - 1}"
 
 
-class Sampled:
-    """A sampler as a function of portions."""
-
-    def __init__(self, sampler: Sampler) -> None:
-        self.sampler = sampler
-
-    def __call__(self, portion: Portion) -> Replications:
-        return self.sampler(portion.first, portion.count, portion.sharing)
-
-
 def portions_of(first: int, count: int, sharing: Sharing, unit: int = 1) -> Iterator[Portion]:
     """``first, …, first + count − 1`` cut at multiples of a size that depends on `count` and `unit` alone.
 
@@ -53,7 +42,7 @@ def portions_of(first: int, count: int, sharing: Sharing, unit: int = 1) -> Iter
 def samples(
     sampler: Sampler, first: int, count: int, sharing: Sharing, executor: Executor | None = None, *, title: str = ""
 ) -> Iterator[Replications]:
-    """Replications `first`, …, ``first + count − 1``, portion by portion in order; whoever stops early wastes few.
+    """Replications `first`, …, ``first + count − 1``, portion by portion in order; stopping early wastes few.
 
     With a `title` a progress bar shows the portions that all workers have done.
     """
@@ -66,7 +55,11 @@ def samples(
                 made = min(count, round(done / len(cut) * count))
                 meter.update(done / len(cut), f"{made:,} of {count:,}")
 
-        yield from (executor or Serial()).map(Sampled(sampler), cut, progress=progress)
+        yield from (executor or Serial()).map(partial(_made, sampler), cut, progress=progress)
+
+
+def _made(sampler: Sampler, portion: Portion) -> Replications:
+    return sampler(portion.first, portion.count, portion.sharing)
 
 
 def sample(

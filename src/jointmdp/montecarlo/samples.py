@@ -80,7 +80,7 @@ class Replications(NamedTuple):
 
 
 Sampler = Callable[[int, int, Sharing], Replications]
-"""``sampler(first, count, sharing)``: replications by number, the same whoever asks for them."""
+"""``sampler(first, count, sharing)``: replications by number, always the same ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,8 +217,6 @@ class GapSample:
         low, high = (math.sqrt(end) for end in found)
         return Interval(max(0.0, low - off) ** 2, (high + off) ** 2)
 
-    # -- signs and tails -----------------------------------------------------------------------------------------
-
     @property
     def better(self) -> float:
         """Fraction of samples above 0 by more than their slack."""
@@ -226,7 +224,7 @@ class GapSample:
 
     @property
     def tied(self) -> float:
-        """Fraction of samples that are 0, or not told from 0 by more than their slack."""
+        """Fraction of samples within their slack of 0."""
         return float(np.mean(np.abs(self.gaps) <= self.slack))
 
     @property

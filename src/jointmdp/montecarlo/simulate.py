@@ -1,7 +1,5 @@
 """Front doors of simulation: samples of gaps and returns of a table or any simulator, under its sharing."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

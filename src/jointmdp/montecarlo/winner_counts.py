@@ -5,8 +5,6 @@ differ again, keep the order they have; all others may still move by what is lef
 an order open, a sample counts as both: for certain, and possibly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +13,7 @@ import numpy as np
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals
+from jointmdp.montecarlo.samples import Replications
 
 BLOCK = 2**22  # comparisons of two branches made at once
 
@@ -30,18 +29,22 @@ class Tally(NamedTuple):
     undecided: float
 
 
-def count(lead: Floats, settled: Callable[[slice], Bools], ahead: Floats, rounding: Floats) -> Tally:
+def count(run: Replications, ahead: Floats, never_differs: Callable[[slice], Bools] | None = None) -> Tally:
     """Compare all branches of all samples.
 
-    Two of them are apart by their leads' difference, give or take their `rounding` ``[N, m]`` and, unless nothing can
-    differ any more, `ahead` ``[N]``. Leads of branches that never differed agree to the last bit.
+    Two of them are apart by their leads' difference, give or take their rounding and, unless they are one, are over or
+    can never differ again (`never_differs` of some samples, ``[n, m, m]``), what is `ahead` of them, ``[N]``. Leads of
+    branches that never differed agree to the last bit.
     """
+    lead, rounding = run.leads, run.rounding
     n, m = lead.shape
     size, others = max(1, BLOCK // m**2), ~np.eye(m, dtype=bool)
     parts: list[tuple[Bools, Bools, Bools, Floats]] = []
     for block in (slice(begin, begin + size) for begin in range(0, n, size)):
         gap = lead[block, :, None] - lead[block, None, :]
-        closed = settled(block)
+        is_one = run.leaders[block, :, None] == run.leaders[block, None, :]
+        closed = is_one | (run.left_out[block] == 0)[:, None, None]
+        closed = closed if never_differs is None else closed | never_differs(block)
         level = closed & (gap == 0)
         rounded = rounding[block, :, None] + rounding[block, None, :]
         room = np.where(level, 0.0, np.where(closed, rounded, rounded + ahead[block, None, None]))

@@ -1,14 +1,14 @@
 """The tables of the command line, from plain rows."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
+
+from jointmdp.intervals import Interval
 
 
 def _console() -> Console:
@@ -47,49 +47,44 @@ def print_solution(found: Mapping[str, Any]) -> None:
     console.print(f"\nComputed, not simulated: {found['sentence']}.")
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def plain_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Words in the first column, numbers in the others."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("action", no_wrap=True)
-    titles = ["mean", "± std", "more", "± shared", "± indep.", "reversed", "runs,\nshared", "runs,\nindep."]
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    for i, title in enumerate(titles):
+        table.add_column(title, justify="right" if i else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    titles = ["action", "mean", "± std", "more", "± shared", "± indep.", "reversed", "runs,\nshared", "runs,\nindep."]
     gaps = [row["gap"] for row in rows]
     columns = [
+        [row["action"] + (" *" if row["gap"] is None else "") for row in rows],
         _aligned([row["mean"] for row in rows]),
         _aligned([row["std"] for row in rows]),
         *(_aligned([gap and gap[key] for gap in gaps]) for key in ("mean", "std", "independent_std")),
-        ["" if gap is None else _bound(gap["reversal_bound"]) for gap in gaps],
-        *(
-            ["" if gap is None else _count(gap[f"replications_{key}"]) for gap in gaps]
-            for key in ("paired", "unpaired")
-        ),
+        ["" if gap is None else _probability(gap["reversal_bound"]) for gap in gaps],
+        *(["" if gap is None else count(gap[f"replications_{key}"]) for gap in gaps] for key in ("paired", "unpaired")),
     ]
-    for i, row in enumerate(rows):
-        mark = " *" if row["gap"] is None else ""
-        table.add_row(row["action"] + mark, *(column[i] for column in columns))
-    return table
+    return plain_table(titles, zip(*columns, strict=True))
 
 
 def _law_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("action", no_wrap=True)
-    for title in ("better", "equal", "5 % quantile", "worst 5 %"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        gap = row["gap"]
-        if gap is not None:
-            decimals = {"superiority": 3, "tie": 3, "quantile_05": 2, "cvar_05": 2}
-            cells = [interval(gap[key].lower, gap[key].upper, n) for key, n in decimals.items()]
-            table.add_row(row["action"], *cells)
-    return table
+    decimals = {"superiority": 3, "tie": 3, "quantile_05": 2, "cvar_05": 2}
+    cells = [
+        [row["action"], *(interval(row["gap"][key], n) for key, n in decimals.items())]
+        for row in rows
+        if row["gap"] is not None
+    ]
+    return plain_table(["action", "better", "equal", "5 % quantile", "worst 5 %"], cells)
 
 
-def interval(lower: float, upper: float, decimals: int) -> str:
+def interval(found: Interval, decimals: int) -> str:
     """One number where both ends round to it, else both."""
-    low, high = (f"{round(end, decimals) + 0.0:.{decimals}f}" for end in (lower, upper))
-    if upper - lower < 10.0**-decimals:
-        return f"{round((lower + upper) / 2, decimals) + 0.0:.{decimals}f}"
-    return f"{low} … {high}"
+    ends = [found.middle] if found.width < 10.0**-decimals else found
+    return " … ".join(f"{round(end, decimals) + 0.0:.{decimals}f}" for end in ends)
 
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
@@ -103,11 +98,12 @@ def _aligned(values: Sequence[float | None]) -> list[str]:
     return ["" if value is None else f"{round(value, decimals) + 0.0:,.{decimals}f}" for value in values]
 
 
-def _bound(value: float) -> str:
+def _probability(value: float) -> str:
     return "< 0.001" if 0 < value < 0.001 else f"{value:.3f}"
 
 
-def _count(runs: float) -> str:
+def count(runs: float) -> str:
+    """How many runs, in words."""
     if math.isinf(runs):
         return "never"
     return f"{runs:,.0f}" if runs < 1e9 else f"{runs:.1e}"
@@ -119,10 +115,9 @@ def print_models(models: Sequence[dict[str, Any]]) -> None:
     for model in models:
         console.print(model["name"], style="bold", end="")
         console.print(f": {model['description']}")
-        settings = ", ".join(f"{key}={_plain(value)}" for key, value in model["settings"].items())
+        settings = ", ".join(
+            f"{key}={str(value).lower() if isinstance(value, bool | None) else value}"
+            for key, value in model["settings"].items()
+        )
         console.print(Padding(settings, (0, 0, 0, 4), expand=False))
     console.print("\nFor instance:  jointmdp evaluate inventory:max_stock=10,sharing=state --state 4")
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool | None) else f"{value}"

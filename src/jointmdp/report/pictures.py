@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOVES = {"U": (0, 1), "R": (1, 0), "D": (0, -1), "L": (-1, 0)}
+Point = tuple[float, float]
 LABEL = style.FONT_SIZE + 1  # diagrams have few words
 GOAL_COLOUR = "#CFE8DF"  # the palette's green, pale enough for black letters
 
@@ -42,7 +43,8 @@ def draw_gridworld(model: JointMDP, policy: ArrayLike, size: int, ax: Axes | Non
         y, x = divmod(s, size)
         if is_goal[s]:
             _square(ax, x, y, GOAL_COLOUR)
-            ax.text(x + 0.5, y + 0.5, "goal", ha="center", va="center", weight="bold", fontsize=_fitting(size))
+            fitting = min(LABEL, 40 / size)
+            ax.text(x + 0.5, y + 0.5, "goal", ha="center", va="center", weight="bold", fontsize=fitting)
             continue
         _square(ax, x, y, "white")
         for action, (dx, dy) in MOVES.items():
@@ -90,7 +92,7 @@ def draw_chain(model: JointMDP, state: StateLike = 0, ax: Axes | None = None) ->
         start = (0.36 * np.cos(angle), 0.36 * np.sin(angle))
         tip = (3.2 - 0.37 * np.cos(angle), 0.37 * np.sin(angle))
         _arrow(ax, start, tip, colour, width=1.8, line=line, head=14, bend=-0.3 * side)
-        heads, tails = (_signed(model.rewards[s, w, a]) for w in (0, 1))
+        heads, tails = (f"{model.rewards[s, w, a]:+g}".replace("-", "−") for w in (0, 1))
         words = f"{model.action_label(a)}:  heads {heads},  tails {tails}"
         below = "bottom" if side > 0 else "top"
         ax.text(1.6, 0.78 * side, words, ha="center", va=below, color=colour, fontsize=LABEL)
@@ -101,7 +103,6 @@ def draw_chain(model: JointMDP, state: StateLike = 0, ax: Axes | None = None) ->
 
 
 def _blank(ax: Axes | None, width: float, height: float) -> Axes:
-    style.require_matplotlib()
     if ax is None:
         _, ax = style.figure(width=width, height=height)
     ax.set_aspect("equal")
@@ -116,31 +117,12 @@ def _square(ax: Axes, x: float, y: float, colour: str, side: float = 1, width: f
 
 
 def _arrow(
-    ax: Axes,
-    start: tuple[float, float],
-    tip: tuple[float, float],
-    colour: str,
-    *,
-    width: float = 1.3,
-    line: Any = "-",
-    head: float = 12.0,
-    bend: float = 0.0,
+    ax: Axes, start: Point, tip: Point, colour: str, *, width: float, head: float, line: Any = "-", bend: float = 0.0
 ) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     shape: dict[str, Any] = {"color": colour, "connectionstyle": f"arc3,rad={bend:g}", "shrinkA": 0}
     # A dashed outline would break the head up, so the head is drawn apart from the shaft, which ends inside it.
-    shaft = FancyArrowPatch(
-        start, tip, arrowstyle="-", linestyle=line, linewidth=width, capstyle="butt", shrinkB=head / 4, **shape
-    )
-    ax.add_patch(shaft)
+    shaft = {"arrowstyle": "-", "linestyle": line, "linewidth": width, "capstyle": "butt", "shrinkB": head / 4}
+    ax.add_patch(FancyArrowPatch(start, tip, **shaft, **shape))
     ax.add_patch(FancyArrowPatch(start, tip, arrowstyle="-|>", linewidth=0, mutation_scale=head, shrinkB=0, **shape))
-
-
-def _fitting(size: int) -> float:
-    """A font size for a word that must fit into one cell."""
-    return min(LABEL, 40 / size)
-
-
-def _signed(value: float) -> str:
-    return f"{value:+g}".replace("-", "−")

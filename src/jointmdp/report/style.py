@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, black first; the pale yellow, invisible on white, is left out.
 PALETTE = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
-# One line style and one marker per colour, so that no curve is told by its colour alone.
+# One line style and one marker per colour, so that curves differ in more than their colour.
 LINES: list[Any] = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 1))]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
 GREY = "#767676"  # for grids, notes and what is not the point
@@ -47,24 +47,17 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
-def require_matplotlib() -> None:
-    """Say in one sentence what to install when matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "pictures need matplotlib, which is not installed: pip install 'jointmdp[plots]' (the extra plots)"
-        ) from None
-
-
 def context() -> AbstractContextManager[None]:
     """Our sizes and fonts, for as long as the block lasts: draw inside, as matplotlib reads most of them late.
 
     ``with style.context(): fig, ax = style.figure(); ax.plot(...); ax.legend()``
     """
-    require_matplotlib()
-    import matplotlib
-
+    try:
+        import matplotlib
+    except ImportError:
+        raise ImportError(
+            "pictures need matplotlib, which is not installed: pip install 'jointmdp[plots]' (the extra plots)"
+        ) from None
     return matplotlib.rc_context(SETTINGS)
 
 

@@ -1,1 +1,1 @@
-"""Simulators: the protocol, its adapters, and pair simulation on any of them."""
+"""Simulators: the protocol, noise, and adapters of tables, functions, JAX, gymnax and Gymnasium environments."""

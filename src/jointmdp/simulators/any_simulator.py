@@ -1,7 +1,5 @@
 """A simulator from what people have: a simulator, a joint MDP, an environment, or the name of one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from jointmdp.errors import ModelError
@@ -39,12 +37,8 @@ def named_simulator(text: str) -> Simulator:
     """The environment of a name ``gymnasium:ID,setting=value`` or ``gymnax:ID``."""
     kind, _, rest = text.partition(":")
     name, *parts = rest.split(",")
-    settings = {}
-    for part in parts:
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (key and equals and value):
-            raise ModelError(f"{part!r} in {text!r} is not a setting; write {kind}:{name},setting=value")
-        settings[key] = _guessed(value)
+    given = settings_of(text, parts, f"{kind}:{name},setting=value")
+    settings = {key: _guessed(value) for key, value in given.items()}
     if kind == "gymnax":
         from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 
@@ -52,6 +46,19 @@ def named_simulator(text: str) -> Simulator:
     from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
     return GymnasiumSimulator(name, settings=settings)
+
+
+def settings_of(text: str, parts: list[str], form: str) -> dict[str, str]:
+    """The `parts` of a name that are settings, ``key=value``."""
+    settings: dict[str, str] = {}
+    for part in parts:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise ModelError(f"{part!r} in {text!r} is not a setting; write {form}")
+        if key in settings:
+            raise ModelError(f"{key} is set twice in {text!r}")
+        settings[key] = value
+    return settings
 
 
 def _guessed(text: str) -> Any:

@@ -1,15 +1,12 @@
 """A hash of what an object holds, for telling whether two states are the same.
 
 Numbers, texts, arrays, containers and the attributes of objects count, with types and shapes; functions and classes
-count by their names. What is not state does not count: random generators (each step brings its own noise) and modules.
-Two objects that hold the same are the same, wherever they were made; the bytes of a pickle also tell which parts are
-shared.
+count by their names. What is not state does not count: random generators (each step has its own noise) and modules.
+Two objects that hold the same are the same, wherever they were made; the bytes of a pickle would also depend on which
+parts are shared.
 """
 
-from __future__ import annotations
-
 import hashlib
-import random
 import struct
 import types
 from collections import deque
@@ -18,29 +15,25 @@ from typing import Any
 
 import numpy as np
 
-_IGNORED = (
-    random.Random,
-    np.random.Generator,
-    np.random.RandomState,
-    np.random.BitGenerator,
-    types.ModuleType,
-)
+from jointmdp.simulators.object_graph import GENERATORS, attributes
+
+_IGNORED = (*GENERATORS, np.random.BitGenerator, types.ModuleType)
 DEPTH = 50  # nesting beyond which an object cannot be meant as a state
 
 
 def fingerprint(value: Any, ignored: frozenset[str] = frozenset()) -> bytes:
     """16 bytes that are equal for values that hold the same; attributes named in `ignored` do not count."""
     digest = hashlib.blake2b(digest_size=16)
-    _feed(digest, value, ignored, {}, 0)
+    _feed(digest, value, ignored, {})
     return digest.digest()
 
 
-def _feed(digest: Any, value: Any, ignored: frozenset[str], seen: dict[int, int], depth: int) -> None:
+def _feed(digest: Any, value: Any, ignored: frozenset[str], seen: dict[int, int]) -> None:
+    """Write a value into the digest; `seen` are the objects that hold it, with their depth."""
+    if isinstance(value, np.integer | np.bool_ | np.float64):
+        value = value.item()
     if value is None or isinstance(value, bool | int | str | bytes):
         digest.update(f"{type(value).__name__}:{value!r};".encode())
-        return
-    if isinstance(value, np.integer | np.bool_ | np.float64):
-        _feed(digest, value.item(), ignored, seen, depth)
         return
     if isinstance(value, float):
         digest.update(b"float:" + struct.pack("<d", value + 0.0))  # −0 is 0
@@ -62,12 +55,12 @@ def _feed(digest: Any, value: Any, ignored: frozenset[str], seen: dict[int, int]
     if id(value) in seen:
         digest.update(f"again:{seen[id(value)]};".encode())
         return
-    if depth > DEPTH:
+    if len(seen) > DEPTH:
         raise ValueError(f"a state nested more than {DEPTH} deep cannot be hashed; give an identity function")
     seen[id(value)] = len(seen)
     digest.update(f"{type(value).__qualname__}(".encode())
     for part in _parts(value, ignored):
-        _feed(digest, part, ignored, seen, depth + 1)
+        _feed(digest, part, ignored, seen)
     digest.update(b")")
     del seen[id(value)]
 
@@ -77,12 +70,7 @@ def _parts(value: Any, ignored: frozenset[str]) -> Iterator[Any]:
     if hasattr(value, "__array__") and not isinstance(value, np.ndarray):
         yield np.asarray(value)
         return
-    held = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if slot not in ("__dict__", "__weakref__") and hasattr(value, slot):
-                held[slot] = getattr(value, slot)
+    held = attributes(value)
     if isinstance(value, dict | types.MappingProxyType):
         for pair in sorted(value.items(), key=lambda pair: repr(pair[0])):
             yield from pair

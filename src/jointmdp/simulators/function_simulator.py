@@ -1,18 +1,18 @@
-"""Simulators that are plain functions: the paper's Assumption 1, ``(R, S') = f(state, action, noise)``."""
+"""Simulators that are plain functions: of a state, an action and noise, or of a decision and a seed.
 
-from __future__ import annotations
+The first is the paper's Assumption 1, ``(R, S') = f(state, action, noise)``.
+"""
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.intervals import Interval
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Outcome, Simulator, default_action_names
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot, as_action_names, as_step
 
 Draw = Callable[[np.random.Generator], Any]
 
@@ -43,7 +43,7 @@ class FunctionSimulator(Simulator):
         discount, sharing, reward_bounds: as in `Simulator`.
     """
 
-    def __init__(
+    def __init__(  # many parameters: a front door, one keyword for each setting
         self,
         step: Callable[..., Any],
         noise: Draw | Mapping[str, Draw] | None = None,
@@ -64,18 +64,13 @@ class FunctionSimulator(Simulator):
             raise ModelError(f"noise must be a function draw(rng), or a dictionary of such functions, not {noise!r}")
         self._step, self._noise, self._start = step, noise, start
         self._available, self._observe, self._identity = available, observe, identity
-        self.name = name or str(getattr(step, "__name__", "function"))
         self._values: tuple[Any, ...] | None = None
-        if isinstance(actions, int | np.integer):
-            self.action_names = default_action_names(checks.as_count("actions", actions))
-        elif actions is not None:
-            named = actions if isinstance(actions, Mapping) else {str(action): action for action in actions}
-            labels = list(actions) if len(named) < len(actions) else list(named)  # as_names says which is there twice
-            self.action_names = checks.as_names("action", labels, len(actions))
-            self._values = tuple(named.values())
-        self.discount = checks.as_discount(discount)
-        self.sharing = checks.as_sharing(sharing)
-        self.reward_bounds = None if reward_bounds is None else Interval(*map(float, reward_bounds))
+        if actions is None or isinstance(actions, int | np.integer):
+            self.action_names = as_action_names(actions)
+        else:
+            self.action_names = as_action_names(list(actions))
+            self._values = tuple(actions.values() if isinstance(actions, Mapping) else actions)
+        self._describe(name or str(getattr(step, "__name__", "function")), discount, sharing, reward_bounds)
 
     def start(self, noise: Noise) -> FunctionState:
         """A state to begin in."""
@@ -89,17 +84,14 @@ class FunctionSimulator(Simulator):
         """One call of the function."""
         given = action if self._values is None else self._values[action]
         found = self._step(state.state, given, self._draw(noise))
-        if not isinstance(found, tuple) or len(found) not in (2, 3):
-            raise ModelError(
-                f"{self.name} must return (reward, next_state) or (reward, next_state, is_over), not {found!r}"
-            )
+        reward, after, is_over = as_step(found, self.name)
         try:
-            reward = float(found[0])
+            reward = float(reward)
         except (TypeError, ValueError):
             raise ModelError(
                 f"{self.name} returned {found!r}; the reward comes first and is a number: (reward, next_state)"
             ) from None
-        return Outcome(reward, FunctionState(found[1], bool(found[2]) if len(found) == 3 else False))
+        return Outcome(reward, FunctionState(after, bool(is_over)))
 
     def _draw(self, noise: Noise) -> Any:
         if self._noise is None:
@@ -122,8 +114,76 @@ class FunctionSimulator(Simulator):
 
     def available(self, state: FunctionState) -> Sequence[Any]:
         """The user's, or all actions."""
-        return (
-            super().available(state)
-            if self._available is None
-            else [self.action_index(action) for action in self._available(state.state)]
-        )
+        if self._available is None:
+            return super().available(state)
+        return [self.action_index(action) for action in self._available(state.state)]
+
+
+def is_run_function(source: Any) -> bool:
+    """Whether `source` is a function ``run(decision, seed) -> outcome``."""
+    return callable(source) and not isinstance(source, type) and not hasattr(source, "step")
+
+
+class RunSimulator(Simulator):
+    """Decisions of a function as actions: one step, and the episode is over."""
+
+    least_decisions = 2
+
+    def __init__(self, run: Callable[[Any, int], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
+        if not is_run_function(run):
+            raise ModelError(f"decisions are tried by a function run(decision, seed) -> outcome, not by {run!r}")
+        named = as_named("decisions", decisions, self.least_decisions)
+        self.run, self.decisions = run, tuple(named.values())
+        self.name = str(getattr(run, "__name__", "run"))
+        self.action_names = tuple(named)
+
+    def outcome(self, action: int, seed: int) -> float:
+        """The outcome of a decision with a seed."""
+        found = self.run(self.decisions[action], seed)
+        try:
+            value = float(found)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            decision = self.decisions[action]
+            raise ModelError(f"run({decision!r}, seed) returned {found!r}; it must return one finite number")
+        return value
+
+    def start(self, noise: Noise) -> Snapshot:
+        """Before the decision."""
+        return False
+
+    def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
+        """One call of the function."""
+        return Outcome(self.outcome(action, noise.seed), True)
+
+    def is_over(self, state: Snapshot) -> bool:
+        """After the decision."""
+        return bool(state)
+
+    def identity(self, state: Snapshot) -> Hashable:
+        """There are two states."""
+        return bool(state)
+
+
+def as_named(what: str, given: Mapping[str, Any] | Sequence[Any], least: int = 2) -> dict[str, Any]:
+    """Alternatives by name: those of a dictionary, or the values themselves in words."""
+    if isinstance(given, Mapping):
+        named = {str(name): value for name, value in given.items()}
+    elif isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+        named = {_label(value, i): value for i, value in enumerate(given)}
+    else:
+        raise ModelError(f"{what} must be a sequence, or a dictionary with their names, not {given!r}")
+    if not len(given):
+        raise ModelError(f"{what} is empty; give the {what} to compare")
+    if len(given) < least:
+        raise ModelError(f"comparing takes at least two {what}, not {len(given)}")
+    if len(named) < len(given):
+        raise ModelError(f"two {what} have the same name; give a dictionary with names of their own, {{name: value}}")
+    return named
+
+
+def _label(value: Any, place: int) -> str:
+    if isinstance(value, int | float | str | np.generic | tuple):
+        return str(value)
+    return str(getattr(value, "__name__", f"number {place + 1}"))

@@ -1,7 +1,5 @@
 """Environments of gymnax: their `step_env` takes an explicit key and does not begin a new episode by itself."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any, NamedTuple
 

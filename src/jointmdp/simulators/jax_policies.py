@@ -1,6 +1,4 @@
-"""Policies that JAX can trace, for simulating thousands of branches at once; others go through `agents`, one by one."""
-
-from __future__ import annotations
+"""Policies that JAX can trace, for simulating thousands of branches at once; `as_agent` is for one branch at a time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jointmdp.checks import SUM_TOLERANCE
 from jointmdp.errors import ModelError
-from jointmdp.model.inversion import drawn_traced
-from jointmdp.simulators.agents import SUM_TOLERANCE, arity
+from jointmdp.model.inverse_sampling import drawn_traced
 from jointmdp.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulators.simulator import policy_form, takes_rng
 
 NO_ACTION = -1  # what the policy's mistakes come to: a step with it pays NaN, and the engine's caller says so
 
@@ -26,17 +25,9 @@ class UntraceableError(ModelError):
     """The policy works on one observation at a time only; simulate it with `rollouts`."""
 
 
-class Same:
-    """A function that is equal to itself only, so that any callable can name a compiled program."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.function is other.function
-
-    def __hash__(self) -> int:
-        return id(self.function)
+def as_key(function: Any) -> Callable[..., Any]:
+    """A callable as the key of a compiled program: methods can be hashed, and are equal if their objects are one."""
+    return function.__call__
 
 
 @dataclass(frozen=True)
@@ -45,15 +36,14 @@ class Chooser:
 
     form: Form
     num_actions: int | None
-    function: Same | None = None
+    function: Callable[..., Any] | None = None
 
     def ask(self, observation: Any, key: Array) -> Any:
         """What the user's function says, in the user's precision; None where there is no function."""
         if self.function is None:
             return None
-        if self.form == "random":
-            return self.function.function(key)
-        return self.function.function(observation, key) if self.form == "keyed" else self.function.function(observation)
+        given = {"random": (key,), "keyed": (observation, key)}.get(self.form, (observation,))
+        return self.function(*given)
 
     def decide(self, data: Any, observation: Any, said: Any, uniform: Array) -> Array:
         """The action, given what `ask` returned; `data` is the policy's array or constant, where it is one."""
@@ -78,31 +68,30 @@ class Chooser:
 
 
 def inverted(chances: Any, uniform: Array) -> Array:
-    """An action by inversion, as `agents` does it for one observation; `NO_ACTION` where these are no probabilities."""
+    """An action by inversion, as in `as_agent`; `NO_ACTION` where these are no probabilities."""
     row = jnp.asarray(chances).reshape(-1).astype(uniform.dtype)
     is_law = jnp.all(row >= 0) & (jnp.abs(jnp.sum(row) - 1) <= SUM_TOLERANCE)
     return jnp.where(is_law, drawn_traced(row, uniform), NO_ACTION)
 
 
 def as_chooser(policy: Any, simulator: JaxSimulator) -> tuple[Chooser, Any]:
-    """A policy in one of the forms of `agents` as a traceable function, with its data; or an `UntraceableError`."""
-    names = simulator.action_names
-    count = None if names is None else len(names)
-    if isinstance(policy, str) and policy == "uniform" and policy not in (names or ()):
-        if count is not None:
-            return Chooser("uniform", count), None
+    """A policy in one of the forms of `as_agent` as a traceable function, with its data; or an `UntraceableError`."""
+    count = None if simulator.action_names is None else len(simulator.action_names)
+    form, value = policy_form(policy, simulator)
+    if form == "constant":
+        return Chooser("constant", count), np.asarray(value)
+    if form == "uniform" and count is not None:
+        return Chooser("uniform", count), None
+    if form == "uniform":
         if simulator._random is None:
             raise ModelError(f"the actions of {simulator.name} are not numbered, so a uniform policy is not defined")
-        return Chooser("random", None, Same(simulator._random)), None
-    if isinstance(policy, str | int | np.integer) and not isinstance(policy, bool):
-        return Chooser("constant", count), np.asarray(simulator.action_index(policy))
-    if callable(getattr(policy, "predict", None)):
+        return Chooser("random", None, as_key(simulator._random)), None
+    if form == "predicting":
         raise UntraceableError("a policy with predict() is asked for one observation at a time")
-    if callable(policy):
-        return _traced(policy, simulator, count), None
-    array = np.asarray(policy)
-    if count is not None and array.dtype.kind in "fiu" and array.ndim in (1, 2):
-        return _tabular(array, simulator, count)
+    if form == "function":
+        return _traced(value, simulator, count), None
+    if form == "table" and value.dtype.kind != "b" and count is not None:
+        return _tabular(value, simulator, count)
     raise UntraceableError(f"JAX cannot trace a policy of the kind {type(policy).__name__}")
 
 
@@ -112,7 +101,7 @@ def _observation(simulator: JaxSimulator) -> Any:
 
 
 def _traced(policy: Callable[..., Any], simulator: JaxSimulator, count: int | None) -> Chooser:
-    is_keyed = arity(policy) >= 2
+    is_keyed = takes_rng(policy)
     given = (_observation(simulator), jax.random.key(0)) if is_keyed else (_observation(simulator),)
     try:
         found = jax.eval_shape(policy, *given)
@@ -124,17 +113,16 @@ def _traced(policy: Callable[..., Any], simulator: JaxSimulator, count: int | No
             "written with jax.numpy, as f(observation) or f(observation, key), it would run thousands at once"
         ) from error
     if is_keyed:
-        return Chooser("keyed", count, Same(policy))
+        return Chooser("keyed", count, as_key(policy))
     if count is None or (leaf.size == 1 and leaf.ndim == 0):
-        return Chooser("action", count, Same(policy))
+        return Chooser("action", count, as_key(policy))
     if leaf.size != count:
         raise ModelError(f"the policy gave {leaf.size} probabilities for the {count} actions of {simulator.name}")
-    return Chooser("probabilities", count, Same(policy))
+    return Chooser("probabilities", count, as_key(policy))
 
 
 def _tabular(array: Any, simulator: JaxSimulator, count: int) -> tuple[Chooser, Any]:
-    seen = _observation(simulator)
-    leaves = jax.tree.leaves(seen)
+    leaves = jax.tree.leaves(_observation(simulator))
     if len(leaves) != 1 or leaves[0].shape != () or not jnp.issubdtype(leaves[0].dtype, jnp.integer):
         raise ModelError(
             f"the policy is an array, but observations of {simulator.name} are no state numbers; give a function of "

@@ -1,7 +1,5 @@
 """JAX environments with explicit keys: the key is the noise, so a query is one `vmap` over actions with one key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,13 +10,10 @@ import numpy as np
 from jax import Array
 
 from jointmdp import checks
-from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.intervals import Interval
-from jointmdp.simulators import pytrees
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Draws, Outcome, Simulator, default_action_names
+from jointmdp.simulators.simulator import Action, Draws, Outcome, Simulator, as_action_names, as_step
 
 StepFunction = Callable[[Array, Any, Any], tuple[Any, ...]]
 
@@ -47,7 +42,7 @@ class JaxSimulator(Simulator):
     NumPy arrays, wrapped with the end of the episode in a `JaxState`. `at` wraps a state of your own.
     """
 
-    def __init__(
+    def __init__(  # many parameters: a front door, one keyword for each setting
         self,
         step: StepFunction,
         reset: Any,
@@ -65,14 +60,8 @@ class JaxSimulator(Simulator):
             raise ModelError(f"step must be a function (key, state, action) -> (reward, next_state), not {step!r}")
         self._user_step, self._user_reset, self._user_is_over = step, reset, is_over
         self._user_observe, self._random = observe, random_action
-        self.name = name or str(getattr(step, "__name__", "JAX environment"))
-        if isinstance(actions, int | np.integer):
-            self.action_names = default_action_names(checks.as_count("actions", actions))
-        elif actions is not None:
-            self.action_names = checks.as_names("action", actions, len(actions))
-        self.discount = checks.as_discount(discount)
-        self.sharing = checks.as_sharing(sharing)
-        self.reward_bounds = None if reward_bounds is None else Interval(*map(float, reward_bounds))
+        self.action_names = as_action_names(actions)
+        self._describe(name or str(getattr(step, "__name__", "JAX environment")), discount, sharing, reward_bounds)
         self._types: Any = None
         # Bound once: each has its own cache of compiled programs.
         self._reset, self._look = jax.jit(self.reset_one), jax.jit(self.observe_one)
@@ -80,49 +69,37 @@ class JaxSimulator(Simulator):
         if self.action_names is not None:
             self.types(jnp.int32(0))
 
-    # -- pure functions of one state, for whoever maps them ----------------------------------------------------
-
     def reset_one(self, key: Array) -> JaxState:
         """A starting state, traceable."""
         state = self._user_reset(key) if callable(self._user_reset) else self._user_reset
-        state = jax.tree.map(jnp.asarray, state) if self._types is None else self._typed(state)
+        state = self._typed(jax.tree.map(jnp.asarray, state))
         ended = False if self._user_is_over is None else self._user_is_over(state)
-        return JaxState(state, pytrees.as_flag(ended))
+        return JaxState(state, _as_flag(ended))
 
     def step_one(self, key: Array, state: Any, action: Any) -> tuple[Array, Any, Array]:
         """Reward, next state and whether it is over, traceable; the next state has the types of the first."""
-        reward, after, ended = self._stepped(key, state, action)
+        reward, after, ended = as_step(self._user_step(key, state, action), self.name)
         reward, after = jnp.asarray(reward), self._typed(after)
         if reward.shape != ():
             raise ModelError(f"the reward of {self.name} has shape {reward.shape}; it must be one number")
         if self._user_is_over is not None:
-            ended = jnp.logical_or(pytrees.as_flag(ended), pytrees.as_flag(self._user_is_over(after)))
-        return reward, after, pytrees.as_flag(ended)
-
-    def _stepped(self, key: Array, state: Any, action: Any) -> tuple[Any, Any, Any]:
-        found = self._user_step(key, state, action)
-        if not isinstance(found, tuple) or len(found) not in (2, 3):
-            raise ModelError(
-                f"{self.name} must return (reward, next_state) or (reward, next_state, is_over), not {found!r}"
-            )
-        return found[0], found[1], found[2] if len(found) == 3 else False
+            ended = jnp.logical_or(_as_flag(ended), _as_flag(self._user_is_over(after)))
+        return reward, after, _as_flag(ended)
 
     def observe_one(self, state: Any) -> Any:
         """What a policy sees of a state, traceable."""
         return state if self._user_observe is None else self._user_observe(state)
-
-    # -- the protocol ------------------------------------------------------------------------------------------
 
     def at(self, state: Any) -> JaxState:
         """The snapshot of a state."""
         if isinstance(state, JaxState):
             return state
         ended = False if self._user_is_over is None else bool(self._user_is_over(state))
-        return JaxState(pytrees.on_host(self._typed(state) if self._types is not None else state), np.asarray(ended))
+        return JaxState(on_host(self._typed(state)), np.asarray(ended))
 
     def start(self, noise: Noise) -> JaxState:
         """A state to begin in."""
-        return pytrees.on_host(self._reset(noise.key))
+        return on_host(self._reset(noise.key))
 
     def step(self, state: Any, action: Action, noise: Noise) -> Outcome:
         """A query of one action."""
@@ -135,7 +112,7 @@ class JaxSimulator(Simulator):
             return [Outcome(0.0, place) for _ in actions]
         chosen = self.as_actions(actions)
         self.types(chosen[0])
-        rewards, after = jax.tree.map(pytrees.fetched, self._query(noise.key, place.state, chosen))
+        rewards, after = on_host(self._query(noise.key, place.state, chosen))
         split = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in range(len(chosen)))
         return [Outcome(float(reward), each) for reward, each in zip(rewards, split, strict=True)]
 
@@ -146,8 +123,7 @@ class JaxSimulator(Simulator):
         """
         chosen = self.as_actions(actions)
         self.types(chosen[0])
-        rewards, after = self._queries(keys, states, chosen)
-        return rewards, after
+        return self._queries(keys, states, chosen)
 
     def sample(self, state: Any, actions: Sequence[Action], num_samples: int, seed: int = 0) -> Draws:
         """Independent samples of a query, the i-th under the noise of the i-th query of the protocol."""
@@ -157,17 +133,16 @@ class JaxSimulator(Simulator):
             return super().sample(place, actions, count, seed)
         keys = jnp.stack([Noise("query", seed, i).key for i in range(count)])
         states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), place)
-        rewards, after = jax.tree.map(pytrees.fetched, self.query_batch(keys, states, actions))
+        rewards, after = on_host(self.query_batch(keys, states, actions))
         rows = [
             tuple(jax.tree.map(lambda leaf, i=i, j=j: leaf[i, j], after) for j in range(len(actions)))
             for i in range(count)
         ]
-        found: Floats = np.asarray(rewards, dtype=np.float64)
-        return Draws(found, rows)
+        return Draws(np.asarray(rewards, dtype=np.float64), rows)
 
     def observe(self, state: Any) -> Any:
         """What a policy sees, as NumPy arrays."""
-        return pytrees.on_host(self._look(self.at(state).state))
+        return on_host(self._look(self.at(state).state))
 
     def is_over(self, state: Any) -> bool:
         """Whether the step that led here said so."""
@@ -175,7 +150,7 @@ class JaxSimulator(Simulator):
 
     def identity(self, state: Any) -> Hashable:
         """The bytes of all leaves."""
-        return b"".join(map(pytrees.leaf_bytes, jax.tree.leaves(self.at(state))))
+        return b"".join(map(_leaf_bytes, jax.tree.leaves(self.at(state))))
 
     def random_action(self, rng: np.random.Generator) -> Action:
         """An action of the uniform policy, where actions are not numbered."""
@@ -196,24 +171,19 @@ class JaxSimulator(Simulator):
         except (TypeError, ValueError) as error:
             raise ModelError(f"actions of {self.name} must be arrays of one shape: {error}") from None
 
-    # -- types and shapes --------------------------------------------------------------------------------------
-
     def types(self, action: Any) -> Any:
         """The shapes and types of a state's leaves: those that a step leads from and to."""
         if self._types is None:
-            self._types = self._found_types(action)
+            key = jax.random.key(0)
+            found = jax.eval_shape(lambda k: self.reset_one(k).state, key)
+            # A counter that starts as a whole number may go on as a fraction: the second step has the final types.
+            for _ in range(2):
+                moved = jax.eval_shape(
+                    lambda k, s, a: as_step(self._user_step(k, s, a), self.name)[1], key, found, action
+                )
+                found = _joined_types(found, moved, self.name)
+            self._types = found
         return self._types
-
-    def _found_types(self, action: Any) -> Any:
-        key = jax.random.key(0)
-
-        def moved(state: Any) -> Any:
-            return jax.eval_shape(lambda k, s, a: self._stepped(k, s, a)[1], key, state, action)
-
-        first = jax.eval_shape(lambda k: self.reset_one(k).state, key)
-        # A counter that starts as a whole number may go on as a fraction: the second step has the final types.
-        wide = pytrees.joined_types(first, moved(first), self.name)
-        return pytrees.joined_types(wide, moved(wide), self.name)
 
     def _typed(self, state: Any) -> Any:
         """`state` with the types of all states."""
@@ -224,8 +194,6 @@ class JaxSimulator(Simulator):
         except (TypeError, ValueError) as error:
             raise ModelError(f"a state of {self.name} has another structure than those it begins in: {error}") from None
 
-    # -- what is compiled --------------------------------------------------------------------------------------
-
     def _query_one(self, key: Array, state: Any, actions: Array) -> tuple[Array, JaxState]:
         reward, after, ended = jax.vmap(self.step_one, (None, None, 0))(key, state, actions)
         return reward, JaxState(after, ended)
@@ -233,5 +201,48 @@ class JaxSimulator(Simulator):
     def _query_many(self, keys: Array, states: JaxState, actions: Array) -> tuple[Array, JaxState]:
         reward, after = jax.vmap(self._query_one, (0, 0, None))(keys, states.state, actions)
         over = jnp.broadcast_to(states.is_over[:, None], reward.shape)
-        stays = jax.tree.map(partial(pytrees.kept, over), states.state, after.state)
+        stays = jax.tree.map(partial(_kept, over), states.state, after.state)
         return jnp.where(over, 0, reward), JaxState(stays, over | after.is_over)
+
+
+def _kept(over: Array, old: Array, new: Array) -> Array:
+    """Leaves ``[N, m, …]`` of a batch of queries; queries in states that are over stay there."""
+    return jnp.where(over.reshape(*over.shape, *[1] * (new.ndim - 2)), old[:, None], new)
+
+
+def _as_flag(value: Any) -> Array:
+    """A truth value as an array."""
+    return jnp.asarray(value).astype(bool)
+
+
+def _joined_types(first: Any, second: Any, name: str) -> Any:
+    """The types that hold both states, leaf by leaf."""
+    before, after = (str(jax.tree.structure(state)) for state in (first, second))
+    if before != after:
+        raise ModelError(f"a step of {name} changes the structure of the state from {before} to {after}")
+
+    def join(path: Any, one: Any, other: Any) -> Any:
+        if one.shape != other.shape:
+            where = jax.tree_util.keystr(path) or "the state"
+            raise ModelError(f"a step of {name} changes the shape of {where} from {one.shape} to {other.shape}")
+        # Keys inside of a state have a type that cannot be promoted, and need not be.
+        dtype = one.dtype if one.dtype == other.dtype else jnp.promote_types(one.dtype, other.dtype)
+        return jax.ShapeDtypeStruct(one.shape, dtype)  # type: ignore[no-untyped-call]
+
+    return jax.tree_util.tree_map_with_path(join, first, second)
+
+
+def on_host(tree: Any) -> Any:
+    """All leaves as NumPy arrays; keys inside of states have no such form and stay as they are."""
+    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf), tree)
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _leaf_bytes(leaf: Any) -> bytes:
+    """What a leaf holds, for telling states apart."""
+    array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    # 0.0 and −0.0 are one number, as they are to the batch engine.
+    return (array + 0.0 if array.dtype.kind == "f" else array).tobytes()

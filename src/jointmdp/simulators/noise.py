@@ -1,4 +1,4 @@
-"""One draw of luck as a value: the same noise gives the same numbers to whoever asks, as often as they ask.
+"""One draw of noise as a value: the same noise gives the same numbers whenever it is asked.
 
 A `Noise` is an address, not a generator. Its generators are made anew from the address, so that the actions of a query
 start from the same place whatever the others consumed, and so that replication 17 draws the same numbers on one worker
@@ -67,7 +67,7 @@ class Noise:
 
     def fresh(self) -> Noise:
         """The same draw, from its beginning."""
-        return Noise.at(self.address)
+        return self.at(self.address)
 
     @classmethod
     def at(cls, address: bytes) -> Noise:

@@ -1,50 +1,58 @@
-"""The simulator protocol: snapshots of states, and queries of several actions under one draw of the noise.
+"""The simulator protocol: snapshots of states, queries of several actions under one draw of the noise, and policies.
 
 Everything that samples (pair Monte Carlo, `compare`, the auditor, the incremental methods) asks a simulator through
 these few methods, and a tabular `JointMDP` is one of its implementations. A query with one action is the paper's
 1-JSTM, with two the 2-JSTM, with m the m-JSTM.
 
-Branches in the same state share their luck under ``sharing="state"``, so a simulator has to say which states are the
+Branches in the same state share their noise under ``sharing="state"``, so a simulator has to say which states are the
 same: `Simulator.identity`, by default a hash of the whole snapshot. That states of continuous models never meet again
-is normal; then only ``sharing="time"``, the same noise for every branch at the same time, keeps the luck shared.
+is normal; then only ``sharing="time"``, the same noise for every branch at the same time, keeps the noise shared.
 """
 
-from __future__ import annotations
-
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
-from jointmdp.simulators.agents import Action as Action
-from jointmdp.simulators.agents import Snapshot as Snapshot
-from jointmdp.simulators.agents import as_agent
+from jointmdp.model.inverse_sampling import drawn, interval_ends
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
 
+Snapshot = Any
+Action = Any
+Agent = Callable[[Snapshot, Noise], Action]
+PolicyForm = Literal["uniform", "constant", "predicting", "function", "table", "none"]
+
+FORMS = (
+    "a function f(observation) -> probabilities or f(observation, rng) -> action, an array [S, A] or [S] indexed by "
+    'the observation, an object with predict(observation), "uniform", or one action to take for ever'
+)
+
 
 class Outcome(NamedTuple):
-    """What one action brought: its reward and the state it led to."""
+    """What one action gives: its reward and the state it leads to."""
 
     reward: float
     state: Snapshot
 
 
 class Draws(NamedTuple):
-    """Samples of a query: what several actions bring under the same noise."""
+    """Samples of a query: what several actions give under the same noise."""
 
     rewards: Floats  # [N, m]
     states: list[tuple[Snapshot, ...]]  # N rows of m
 
 
 class Simulator(ABC):
-    """A simulator that can be asked what several actions bring in one state under the same luck.
+    """A simulator that can be asked what several actions give in one state under the same noise.
 
     A subclass writes `start` and `step`; the rest has defaults. Snapshots are opaque values: no method may change one.
     """
@@ -59,16 +67,21 @@ class Simulator(ABC):
     reseeds: bool = True
     """Whether each step takes its noise from what it is given alone, so that draws of earlier steps shift nothing."""
 
+    def _describe(self, name: str, discount: float, sharing: Sharing, bounds: tuple[float, float] | None) -> None:
+        """Set what every simulator has, checked."""
+        self.name, self.discount, self.sharing = name, checks.as_discount(discount), checks.as_sharing(sharing)
+        self.reward_bounds = None if bounds is None else Interval(*map(float, bounds))
+
     @abstractmethod
     def start(self, noise: Noise) -> Snapshot:
         """A state to begin in."""
 
     @abstractmethod
     def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
-        """What `action` brings in `state`, with all randomness taken from `noise`; never called where `is_over`."""
+        """What `action` gives in `state`, with all randomness taken from `noise`; never called where `is_over`."""
 
     def query(self, state: Snapshot, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
-        """What each of `actions` brings in `state` under the same noise; a state that is over stays and pays 0."""
+        """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0."""
         if self.is_over(state):
             return [Outcome(0.0, state) for _ in actions]
         return [self.step(state, self.action_index(action), noise.fresh()) for action in actions]
@@ -94,8 +107,6 @@ class Simulator(ABC):
     def policy_draw(self, noise: Noise) -> Any:
         """What a policy ``f(observation, rng)`` draws its action from."""
         return noise.rng
-
-    # -- what follows from the protocol --------------------------------------------------------------------------
 
     def reset(self, seed: int = 0) -> Snapshot:
         """The starting state of a seed."""
@@ -143,6 +154,151 @@ class Simulator(ABC):
         return found
 
 
-def default_action_names(count: int) -> tuple[str, ...]:
-    """Names of actions that have none."""
-    return tuple(f"action {a}" for a in range(count))
+def as_action_names(actions: Sequence[Any] | int | None) -> tuple[str, ...] | None:
+    """The names of actions, which may be given by how many there are."""
+    if isinstance(actions, int | np.integer):
+        return tuple(f"action {a}" for a in range(checks.as_count("actions", actions)))
+    return None if actions is None else checks.as_names("action", actions, len(actions))
+
+
+def as_step(found: Any, name: str) -> tuple[Any, Any, Any]:
+    """Reward, next state and whether the episode is over there, as a user's function returns them."""
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        raise ModelError(f"{name} must return (reward, next_state) or (reward, next_state, is_over), not {found!r}")
+    return found[0], found[1], found[2] if len(found) == 3 else False
+
+
+def as_agent(policy: Any, simulator: Simulator) -> Agent:
+    """A policy in any of its forms as ``choose(state, noise) -> action``.
+
+    What it sees is ``simulator.observe(state)``.
+
+    - ``f(observation) -> probabilities``; where it returns one action instead, that is taken.
+    - ``f(observation, rng) -> action`` draws by itself from the generator that it is given; for JAX simulators that
+      is a key.
+    - An array: ``[S, A]`` probabilities or ``[S]`` actions, for observations that are state numbers.
+    - An object with ``predict`` (as in Stable-Baselines3), asked for its deterministic action. For its
+      stochastic ones wrap it, and let it draw from the generator: its own would break the pairing.
+    - ``"uniform"``, or the name or number of one action to take for ever.
+    """
+    form, value = policy_form(policy, simulator)
+    if form == "none":
+        names = simulator.action_names if isinstance(policy, str) else None
+        known = f"; its actions are {', '.join(names[:8])}{'…' * (len(names) > 8)}" if names else ""
+        raise ModelError(f"the policy is {policy!r}; give {FORMS}{known}")
+    if form == "constant":
+        return lambda state, noise: value
+    if form == "uniform":
+        return _uniform(simulator)
+    is_predicting = form == "predicting"
+    gives_action = is_predicting or (form == "function" and takes_rng(value))
+    settings = {"deterministic": True} if is_predicting and "deterministic" in _parameters(value.predict) else {}
+
+    def choose(state: Snapshot, noise: Noise) -> Action:
+        observation = simulator.observe(state)
+        if is_predicting:
+            found = value.predict(observation, **settings)
+            found = found[0] if isinstance(found, tuple) else found
+        elif form == "table":
+            found = _row(value, observation, simulator)
+        else:
+            found = value(observation, simulator.policy_draw(noise)) if gives_action else value(observation)
+        if gives_action or simulator.action_names is None or np.ndim(found) == 0:
+            return _checked(found, simulator)
+        return _drawn(found, simulator, noise)
+
+    return choose
+
+
+def policy_form(policy: Any, simulator: Simulator) -> tuple[PolicyForm, Any]:
+    """The form of a policy, and the action, object, function or array that it consists of."""
+    names = simulator.action_names
+    if isinstance(policy, str):
+        if policy in (names or ()):
+            return "constant", simulator.action_index(policy)
+        return ("uniform" if policy == "uniform" else "none"), policy
+    if isinstance(policy, int | np.integer) and not isinstance(policy, bool):
+        return "constant", simulator.action_index(int(policy))
+    if callable(getattr(policy, "predict", None)):
+        return "predicting", policy
+    if callable(policy):
+        return "function", policy
+    try:
+        array = np.asarray(policy)
+    except ValueError:
+        return "none", policy
+    if array.dtype.kind in "US" and array.ndim == 1:
+        array = np.array([simulator.action_index(name) for name in array.tolist()])
+    is_table = array.dtype.kind in "fiub" and array.ndim in (1, 2) and names is not None
+    return ("table" if is_table else "none"), array
+
+
+def _uniform(simulator: Simulator) -> Agent:
+    if simulator.action_names is None:
+        draw = getattr(simulator, "random_action", None)
+        if draw is None:
+            raise ModelError(f"the actions of {simulator.name} are not numbered, so a uniform policy is not defined")
+        return lambda state, noise: draw(noise.rng)
+
+    def choose(state: Snapshot, noise: Noise) -> Action:
+        actions = simulator.available(state)
+        return actions[int(noise.uniform * len(actions))]
+
+    return choose
+
+
+def _row(array: NDArray[Any], observation: Any, simulator: Simulator) -> Any:
+    if np.ndim(observation) != 0 or np.asarray(observation).dtype.kind not in "iu":
+        raise ModelError(
+            f"the policy is an array, but observations of {simulator.name} are no state numbers (here "
+            f"{observation!r}); give a function of the observation"
+        )
+    if not 0 <= observation < len(array):
+        raise ModelError(f"the policy has {len(array)} rows, but the observation is {observation}")
+    return array[int(observation)]
+
+
+def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
+    """An action by inversion: one uniform a decision, whatever the probabilities."""
+    names = simulator.action_names
+    assert names is not None
+    row = np.asarray(chances, dtype=np.float64).reshape(-1)
+    if len(row) != len(names):
+        raise ModelError(f"the policy gave {len(row)} probabilities for the {len(names)} actions of {simulator.name}")
+    total = float(row.sum())
+    if not (row >= 0).all() or not abs(total - 1) <= checks.SUM_TOLERANCE:
+        raise ModelError(
+            f"the policy gave {np.array2string(row, precision=4, threshold=8)} with sum {total:.6g}, no probabilities; "
+            "did you return values or logits?"
+        )
+    likely = int(row.argmax())
+    if row[likely] >= 1:
+        return likely
+    return drawn(interval_ends(row), noise.uniform * total)
+
+
+def _checked(action: Any, simulator: Simulator) -> Action:
+    if simulator.action_names is None:
+        return action
+    scalar = action.item() if hasattr(action, "item") else action
+    if isinstance(scalar, float) and scalar.is_integer():
+        scalar = int(scalar)
+    try:
+        return checks.as_index("action", scalar, simulator.action_names, len(simulator.action_names))
+    except ModelError as error:
+        raise ModelError(f"the policy chose {action!r}: {error}") from None
+
+
+def takes_rng(policy: Callable[..., Any]) -> bool:
+    """Whether a policy is ``f(observation, rng)``: it must be given two positional arguments."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    listed = [p for p in _parameters(policy).values() if p.kind in positional]
+    # An rng with a default is still meant to be given: without it draws would not be reproducible.
+    return sum(p.default is p.empty or p.name in ("rng", "key") for p in listed) >= 2
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}

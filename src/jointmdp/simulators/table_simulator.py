@@ -1,7 +1,5 @@
 """A joint MDP as a simulator: the tabular implementation of the protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -10,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from jointmdp.intervals import Interval
 from jointmdp.model.episodes import start_law, terminal_states
-from jointmdp.model.inversion import drawn, interval_ends
+from jointmdp.model.inverse_sampling import drawn, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.simulators.noise import Noise
@@ -45,7 +43,7 @@ class TableSimulator(Simulator):
         return drawn(self._start_ends, noise.uniform)
 
     def step(self, state: int, action: ActionLike, noise: Noise) -> Outcome:
-        """What one action brings in the scenario that the noise picks."""
+        """What one action gives in the scenario that the noise picks."""
         return self.query(state, [action], noise)[0]
 
     def query(self, state: int, actions: Sequence[ActionLike], noise: Noise) -> list[Outcome]:

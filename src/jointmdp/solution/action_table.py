@@ -1,7 +1,5 @@
 """Every action of a state beside the policy's own, as plain rows for tables and JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which action is best under the same luck, and how often: several actions compared at once.
+"""Which action is best under shared noise, and how often: several actions compared at once.
 
 With ``Z(s,a)`` the returns of the chosen actions and ``M = max_a Z(s,a)``, for every action
 
@@ -12,8 +12,6 @@ differ again, keep the order they have; all others may still move by what is lef
 an order open, a sample counts as both: the fewest samples for which a statement is certain make its lower end, the
 most for which it is possible its upper end. The unknown true counts lie between, so nothing is lost of the guarantee.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -33,9 +31,9 @@ from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.montecarlo import confidence_intervals
 from jointmdp.montecarlo.alternatives import SimulationSettings
-from jointmdp.montecarlo.table_orders import simulate_tally
+from jointmdp.montecarlo.table_winners import simulate_tally
 from jointmdp.montecarlo.winner_counts import best_interval
-from jointmdp.report.text_tables import aligned
+from jointmdp.report import aligned
 from jointmdp.solution.gap import MEMORY_LIMIT, TOLERANCE
 
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
@@ -92,12 +90,12 @@ class BestAction:
         for r in self.table():
             cells = [both(r["probability"], r["interval"]), both(r["alone"], r["alone_interval"])]
             rows.append([r["action"], *cells, both(r["tied"], r["tied_interval"]), f"{r['mean']:.6g}"])
-        title = f"Which action brings most in {self.state}? (best = alone, or tied and the first place shared equally)"
+        title = f"Which action gives most in {self.state}? (best = alone, or tied and the first place shared equally)"
         tie = f"More than one is first with probability {both(self.tie, self.tie_interval)}."
         return "\n".join([title, *aligned(rows), tie, f"{self.method}."])
 
 
-def best_action(
+def best_action(  # many parameters: a front door, one keyword for each setting
     model: JointMDP,
     policy: ArrayLike,
     state: StateLike,
@@ -224,9 +222,6 @@ def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | N
         if a in chosen[:i]:
             raise ModelError(f"{model.action_label(a)} is asked for twice; an action always ties with itself")
     return s, chosen
-
-
-# -- from counts to intervals ----------------------------------------------------------------------------------
 
 
 def _within(found: Interval, lower: float, upper: float) -> Interval:

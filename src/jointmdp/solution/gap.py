@@ -1,7 +1,5 @@
 """The gap between two actions of an evaluated model: moments, bounds, and the certified law behind them."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable
@@ -23,7 +21,7 @@ NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the indep
 
 @dataclass(frozen=True)
 class Gap:
-    """``G = Z(state, action) − Z(state, other)``: positive when `action` brings more."""
+    """``G = Z(state, action) − Z(state, other)``: positive when `action` gives more."""
 
     state: str
     action: str
@@ -72,8 +70,6 @@ class Gap:
         if self.variance <= self.variance_error <= NEGLIGIBLE * self.independent_variance:
             return math.inf
         return self.independent_variance / self.variance if self.variance > 0 else math.nan
-
-    # -- moments -----------------------------------------------------------------------------------------------
 
     @property
     def order(self) -> int:
@@ -129,8 +125,6 @@ class Gap:
             )
         return k
 
-    # -- guaranteed statements: the moments' certified errors are given away on the safe side ------------------
-
     @property
     def is_identical(self) -> bool:
         """Whether the gap is certainly zero: an action against itself."""
@@ -143,33 +137,40 @@ class Gap:
 
     def superiority(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
         """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be."""
-        return self._sign(GapLaw.superiority, lambda known: _not(known.cdf(0.0)), tolerance, memory_limit, 0.0)
+
+        def of_moments(known: bounds.MomentBounds) -> Interval:
+            below = known.cdf(0.0)
+            return Interval(1 - below.upper, 1 - below.lower)
+
+        return self._known("signs", GapLaw.superiority, of_moments, 0.0, tolerance, memory_limit)
 
     def tie(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
         """P(G = 0)."""
-        return self._sign(
-            GapLaw.tie,
-            lambda known: Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower)),
-            tolerance,
-            memory_limit,
-            1.0,
-        )
+
+        def of_moments(known: bounds.MomentBounds) -> Interval:
+            return Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower))
+
+        return self._known("signs", GapLaw.tie, of_moments, 1.0, tolerance, memory_limit)
 
     def inferiority(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
         """P(G < 0)."""
-        return self._sign(GapLaw.inferiority, lambda known: known.cdf_left(0.0), tolerance, memory_limit, 0.0)
+        return self._known("signs", GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, tolerance, memory_limit)
 
     def quantile(
         self, q: float, *, tolerance: float = QUANTILE_TOLERANCE, memory_limit: int = MEMORY_LIMIT
     ) -> Interval:
         """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
-        q = checks.as_fraction("q", q)
-        return self._amount(lambda known: known.quantile(q), tolerance, memory_limit, f"quantile {q}")
+        q, width = checks.as_fraction("q", q), _as_tolerance(tolerance) * self._scale
+        return self._known(
+            f"quantile {q}", lambda law: law.quantile(q), lambda known: known.quantile(q), 0.0, width, memory_limit
+        )
 
     def cvar(self, alpha: float, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
         """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
-        alpha = checks.as_fraction("alpha", alpha)
-        return self._amount(lambda known: known.cvar(alpha), tolerance, memory_limit, f"cvar {alpha}")
+        alpha, width = checks.as_fraction("alpha", alpha), _as_tolerance(tolerance) * self._scale
+        return self._known(
+            f"cvar {alpha}", lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, width, memory_limit
+        )
 
     def law(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> GapLaw:
         """The certified law of G.
@@ -207,52 +208,31 @@ class Gap:
         moved = sum(math.comb(k, i) * self.mean_error ** (k - i) * sizes[i] for i in range(k))
         return self.central_moment_error(k) + moved
 
-    def _sign(
+    def _known(
         self,
+        question: str,
         of_law: Callable[[GapLaw], Interval],
         of_moments: Callable[[bounds.MomentBounds], Interval],
+        if_identical: float,
         tolerance: float,
         memory_limit: int,
-        if_identical: float,
     ) -> Interval:
+        """What the moments say and, where that is wider than `tolerance`, the law too; nothing if it does not fit."""
         tolerance, memory_limit = _as_tolerance(tolerance), _as_bytes(memory_limit)
         if self.is_identical:
             return Interval(if_identical, if_identical)
         found = of_moments(self.moment_bounds())
-        law = None
-        if found.width > tolerance:
-            law = self._law(lambda law: of_law(law).width, tolerance, memory_limit, "signs")
-        return found if law is None else found & of_law(law) & of_moments(self.moment_bounds(law.support))
-
-    def _amount(
-        self, of: Callable[[GapLaw | bounds.MomentBounds], Interval], tolerance: float, memory_limit: int, question: str
-    ) -> Interval:
-        tolerance, memory_limit = _as_tolerance(tolerance) * self._scale, _as_bytes(memory_limit)
-        if self.is_identical:
-            return Interval(0.0, 0.0)
-        found = of(self.moment_bounds())
-        law = None
-        if found.width > tolerance:
-            law = self._law(lambda law: of(law).width, tolerance, memory_limit, question)
-        return found if law is None else found & of(law) & of(self.moment_bounds(law.support))
+        if found.width <= tolerance or self.place is None or not self.place[0].fits(*self.place[1], memory_limit):
+            return found
+        laws, where = self.place
+        law = laws.gap_law(*where, lambda law: of_law(law).width, tolerance, memory_limit, question)
+        return found & of_law(law) & of_moments(self.moment_bounds(law.support))
 
     @property
     def _scale(self) -> float:
         """What amounts are measured in: the standard deviation, or what cannot be told from it where there is none."""
         least = self.mean_error + math.sqrt(self.variance_error) + NEGLIGIBLE * abs(self.mean)
         return max(self.std, least, sys.float_info.min)
-
-    def _law(
-        self, width: Callable[[GapLaw], float], tolerance: float, memory_limit: int, question: str
-    ) -> GapLaw | None:
-        """The law, or None where there is none or not even its coarsest grid fits."""
-        if self.place is None:
-            return None
-        laws, where = self.place
-        fits = laws.fits(*where, memory_limit)
-        return laws.gap_law(*where, width, tolerance, memory_limit, question) if fits else None
-
-    # -- planning a simulation ---------------------------------------------------------------------------------
 
     def replications(self, half_width: float, confidence: float = 0.95) -> ReplicationsNeeded:
         """Pairs needed for a confidence interval of the mean gap of this half width (normal approximation)."""
@@ -273,7 +253,3 @@ def _as_tolerance(tolerance: float) -> float:
 
 def _as_bytes(memory_limit: int) -> int:
     return checks.as_count("memory_limit", memory_limit)
-
-
-def _not(found: Interval) -> Interval:
-    return Interval(1 - found.upper, 1 - found.lower)

@@ -1,7 +1,5 @@
 """The face that every kind of gap shares, whatever method it comes from."""
 
-from __future__ import annotations
-
 from typing import Protocol, runtime_checkable
 
 from jointmdp.intervals import Interval

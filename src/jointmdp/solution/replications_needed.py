@@ -1,7 +1,5 @@
 """How many simulated pairs it takes, with the noise shared as the model says and with independent noise."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 from typing import NamedTuple

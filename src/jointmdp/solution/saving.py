@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from jointmdp import checks
 from jointmdp.errors import ModelError, Status
-from jointmdp.files import sealed_archive
-from jointmdp.files.atomic_write import Path, path_name
-from jointmdp.files.library_version import __version__
+from jointmdp.files import __version__, sealed_archive
+from jointmdp.files.atomic_write import FilePath, path_name
 from jointmdp.model.joint_mdp import JointMDP
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ MODEL_KEYS = {"format", "version", "library", "kind", "discount", "sharing", "st
 ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon"}
 
 
-def save(thing: JointMDP | Solution, path: Path) -> None:
+def save(thing: JointMDP | Solution, path: FilePath) -> None:
     """Write a model or a solution to `path`; a file that is there is replaced in one step, or not at all.
 
     No suffix is added. The file is a zip of ``.npy`` arrays that ``numpy.load`` opens too.
@@ -60,7 +59,7 @@ def save(thing: JointMDP | Solution, path: Path) -> None:
     sealed_archive.write(path, {**page, **more}, {**arrays, **results})
 
 
-def load(path: Path) -> JointMDP | Solution:
+def load(path: FilePath) -> JointMDP | Solution:
     """The model or solution that `save` wrote to `path`.
 
     Raises:
@@ -84,9 +83,6 @@ def load(path: Path) -> JointMDP | Solution:
         raise ModelError(f"cannot load {source!r}: it is damaged: {sealed_archive.PAGE} is nested too deeply") from None
     except MemoryError:
         raise ModelError(f"cannot load {source!r}: it does not fit in memory") from None
-
-
-# -- models ----------------------------------------------------------------------------------------------------
 
 
 def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -128,9 +124,6 @@ def _names(names: Any) -> list[str] | None:
     if len(set(names)) != len(names):
         raise ModelError("its names of states or actions hold one name twice")
     return names
-
-
-# -- solutions -------------------------------------------------------------------------------------------------
 
 
 def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -199,9 +192,6 @@ def _answer(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Solutio
     return Solution(
         model, policy, moments, certificate, Status[status], page["method"], steps, horizon, arrays["history"]
     )
-
-
-# -- parts of both ---------------------------------------------------------------------------------------------
 
 
 def _plain(array: NDArray[Any], dtype: str) -> NDArray[Any]:

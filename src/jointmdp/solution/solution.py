@@ -189,7 +189,7 @@ class Solution:
             known = self.moments.gap_moments(s, a, b, mean_errors[[a, b]])
             higher, higher_errors = tuple(known.values[3:].tolist()), tuple(known.errors[3:].tolist())
             if known.errors[2] < variance_error:
-                # The gap's own recursion subtracts nothing large: where shared luck leaves little it knows more.
+                # The gap's own recursion subtracts nothing large: where shared noise leaves little it knows more.
                 variance, variance_error = float(known.values[2]), float(known.errors[2])
         return Gap(
             *labels,
@@ -234,8 +234,6 @@ class Solution:
             seed=seed,
             confidence=confidence,
         )
-
-    # -- export ------------------------------------------------------------------------------------------------
 
     def to_xarray(self) -> xarray.Dataset:
         """The moments as a labelled dataset with dimensions state, action and other."""

@@ -1,1 +1,1 @@
-"""Gymnasium environments as simulators: bringing a state back, and giving a step its luck."""
+"""Gymnasium environments as simulators: restoring a state, and giving a step its noise."""

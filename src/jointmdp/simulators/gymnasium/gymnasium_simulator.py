@@ -1,7 +1,7 @@
-"""Any Gymnasium environment as a simulator: several actions from one state, under the same luck.
+"""Any Gymnasium environment as a simulator: several actions from one state, under the same noise.
 
-Three things make an environment a simulator: its state can be brought back (`keepers`), all its randomness comes from
-the noise that a step is given (`streams`), and the end of an episode absorbs.
+Three things make an environment a simulator: its state can be restored (`state_keepers`), all its randomness comes from
+the noise that a step is given (`random_streams`), and the end of an episode absorbs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.intervals import Interval
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Outcome, Simulator, default_action_names
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, as_action_names
 
 try:
     import gymnasium
@@ -32,9 +31,9 @@ except ImportError as error:
 
 from gymnasium import Env, spaces
 
-from jointmdp.simulators.gymnasium.copy_trials import explored, fault_of_copies
+from jointmdp.simulators.gymnasium import state_keepers
 from jointmdp.simulators.gymnasium.known_states import PhysicsState, TableState, is_physics, is_stock_table, model_bytes
-from jointmdp.simulators.gymnasium.random_streams import PlainLuck, named
+from jointmdp.simulators.gymnasium.random_streams import PlainNoise, named
 from jointmdp.simulators.gymnasium.state_keepers import Arrival, CopyKeeper, Keeper, LiveKeeper, ReplayKeeper
 from jointmdp.simulators.gymnasium.wrapper_stack import constants, copied, copied_value, levels, taken_over
 
@@ -56,7 +55,7 @@ ACTION_NAMES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnvState:
-    """A moment of an environment: what brings it back, and what it showed when it was reached."""
+    """A moment of an environment: what restores it, and what it showed when it was reached."""
 
     kept: Any = field(repr=False)
     observation: Any
@@ -66,7 +65,7 @@ class EnvState:
 
 
 class GymnasiumSimulator(Simulator):
-    """A Gymnasium environment that can be asked what several actions bring in one state under the same luck.
+    """A Gymnasium environment that can be asked what several actions give in one state under the same noise.
 
     Args:
         env: an environment, wrapped or not, or its id. The simulator takes it over: do not step it yourself.
@@ -83,14 +82,14 @@ class GymnasiumSimulator(Simulator):
             - ``"table"``: the state number of Gymnasium's own toy-text environments;
             - ``"mujoco"``: a copy of the physics;
             - ``"copy"``: a deep copy of the environment, tried out before it is used;
-            - ``"replay"``: the history since the start, replayed whenever the state is brought back. The cost of a step
+            - ``"replay"``: the history since the start, replayed whenever the state is restored. The cost of a step
               then grows with its time, and states are the same only if their histories are.
 
         action_names: one name for each numbered action.
         discount, sharing, reward_bounds: see `Simulator`.
     """
 
-    def __init__(
+    def __init__(  # many parameters: a front door, one keyword for each setting
         self,
         env: Env[Any, Any] | str,
         *,
@@ -107,25 +106,23 @@ class GymnasiumSimulator(Simulator):
         action_names: Sequence[Any] | None = None,
     ) -> None:
         made = _make(env, settings)
-        self.name = made.spec.id if isinstance(made, Env) and made.spec is not None else type(made).__name__
-        self.discount, self.sharing = checks.as_discount(discount), checks.as_sharing(sharing)
+        name = made.spec.id if isinstance(made, Env) and made.spec is not None else type(made).__name__
+        self._describe(name, discount, sharing, reward_bounds)
         self.env = taken_over(made, time_limit)
         self._identity = identity
         self._space = self.env.action_space
         self._read_actions(action_names)
         with warnings.catch_warnings():
-            # What an environment grumbles about when it is tried out was not asked for.
+            # The user did not ask for a trial, and need not see its warnings.
             warnings.simplefilter("ignore")
             # Tried out on a copy where there is one, since some wrappers keep a memory of earlier episodes.
             self._origin = _attempt(lambda: copy.deepcopy(self.env))
             scratch = _attempt(lambda: copied(self.env, constants(self.env))) or self.env
-            found, self._first_trial = explored(scratch, self._draw)
+            found, self._first_trial = state_keepers.explored(scratch, self._draw)
             self._streams = found if streams is None else named(scratch, streams)
             self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch)
             del self._first_trial
-        if reward_bounds is not None:
-            self.reward_bounds = Interval(*map(float, reward_bounds))
-        elif self._table is not None and len(levels(self.env)) == 1 + _count_limits(self.env):
+        if reward_bounds is None and self._table is not None and self._is_bare:
             self.reward_bounds = self._table.reward_bounds
 
     @classmethod
@@ -133,14 +130,12 @@ class GymnasiumSimulator(Simulator):
         """The simulator of ``gymnasium.make(id, **settings)``."""
         return cls(id, settings=settings)
 
-    # -- the protocol --------------------------------------------------------------------------------------------
-
     def start(self, noise: Noise) -> EnvState:
         """A reset with all streams started from the noise."""
         return self._arrived(self._keeper.start(noise))
 
     def step(self, state: EnvState, action: Action, noise: Noise) -> Outcome:
-        """The environment's own step, brought to `state` first, with all streams started from the noise."""
+        """The environment's own step from `state`, with all streams started from the noise."""
         found = self._keeper.step(state.kept, self._as_action(action), noise)
         return Outcome(found.reward, self._arrived(found))
 
@@ -164,9 +159,7 @@ class GymnasiumSimulator(Simulator):
 
     def available(self, state: EnvState) -> Sequence[Action]:
         """All actions, or those that the environment's ``action_mask`` advises."""
-        if state.available is not None:
-            return state.available
-        return super().available(state)
+        return super().available(state) if state.available is None else state.available
 
     def action_index(self, action: Action, state: EnvState | None = None) -> Action:
         """A mask says which actions the environment advises, not which it can take: Taxi masks what would fail."""
@@ -183,8 +176,6 @@ class GymnasiumSimulator(Simulator):
             + (", or the number of a state" if self._table is not None else "")
         )
 
-    # -- beside the protocol -------------------------------------------------------------------------------------
-
     @property
     def streams(self) -> tuple[str, ...]:
         """The names of the random streams that every step re-seeds."""
@@ -199,21 +190,19 @@ class GymnasiumSimulator(Simulator):
         """A state of a table by its number, at the start of an episode."""
         if self._table is None or not isinstance(self._keeper, LiveKeeper):
             raise ModelError(f"the states of {self.name} have no numbers (they are kept by {self.state_kind})")
-        number = self._table.index(state)
+        number = checks.as_index("state", state, None, len(self._table.table))
         self._keeper.start(Noise("at"))
         inner: Any = self.env.unwrapped
         inner.s = number
         mask = getattr(inner, "action_mask", None)
         info = {"action_mask": mask(number)} if callable(mask) else {}
         is_over = self._table.is_terminal(number)
-        observation = number if len(levels(self.env)) == 1 + _count_limits(self.env) else self._observed(number)
+        observation = number if self._is_bare else self._observed(number)
         return self._arrived(Arrival(self._keeper.capture(), observation, 0.0, is_over, info))
 
     def plain_step(self, state: EnvState, action: Action, rng: np.random.Generator) -> Outcome:
         """A step with ordinary generators, as the environment takes it for somebody who steps it by hand."""
-        luck = PlainLuck(int(rng.integers(2**63)))
-        found = self._keeper.step(state.kept, self._as_action(action), luck)
-        return Outcome(found.reward, self._arrived(found))
+        return self.step(state, action, PlainNoise(int(rng.integers(2**63))))
 
     def random_action(self, rng: np.random.Generator) -> Action:
         """An action drawn uniformly from the action space, with the generator given and not the space's own."""
@@ -230,8 +219,6 @@ class GymnasiumSimulator(Simulator):
     def __repr__(self) -> str:
         return f"GymnasiumSimulator({self.name}, state by {self.state_kind}, streams {', '.join(self.streams)})"
 
-    # -- actions -------------------------------------------------------------------------------------------------
-
     def _read_actions(self, names: Sequence[Any] | None) -> None:
         if not isinstance(self._space, spaces.Discrete):
             if names is not None:
@@ -243,7 +230,7 @@ class GymnasiumSimulator(Simulator):
         if callable(meanings):
             known = tuple(str(word).lower() for word in meanings())
         given = checks.as_names("action", names, count)
-        self.action_names = given or (known if len(known) == count else default_action_names(count))
+        self.action_names = given or (known if len(known) == count else as_action_names(count))
 
     def _as_action(self, action: Action) -> Any:
         """An action as the environment takes it, in a value that it may change."""
@@ -268,14 +255,17 @@ class GymnasiumSimulator(Simulator):
             return None
         return tuple(np.flatnonzero(np.asarray(mask)).tolist()) or None
 
+    @property
+    def _is_bare(self) -> bool:
+        """Whether no wrapper but a time limit stands between the environment and the user."""
+        return all(isinstance(level, gymnasium.wrappers.TimeLimit) for level in levels(self.env)[1:])
+
     def _observed(self, observation: Any) -> Any:
         """What the observation wrappers make of an observation of the environment inside."""
         for level in levels(self.env)[1:]:
             if isinstance(level, gymnasium.ObservationWrapper):
                 observation = level.observation(observation)
         return copied_value(observation, {})
-
-    # -- finding out how -----------------------------------------------------------------------------------------
 
     def _draw(self, rng: np.random.Generator, info: dict[str, Any]) -> Any:
         """A random action for trying out, among those that the mask allows."""
@@ -295,7 +285,7 @@ class GymnasiumSimulator(Simulator):
             raise ModelError('state="hooks" goes with get_state and set_state, and no other state does')
         if kind == "table":
             self._table = TableState(scratch)
-            return self._live(kind, self._table.get, self._table.put, self._table.name), reason
+            return self._live(kind, self._table.get, self._table.put, lambda number: number), reason
         if kind == "mujoco":
             if not is_physics(self.env):
                 raise ModelError(f'{self.name} is no MuJoCo environment of Gymnasium\'s; state="mujoco" needs one')
@@ -323,7 +313,7 @@ class GymnasiumSimulator(Simulator):
                 models.add(model_bytes(scratch.unwrapped.model))  # type: ignore[attr-defined]
             if len(models) == 1:
                 return "mujoco", "the physics of a MuJoCo environment can be copied"
-        fault = fault_of_copies(CopyKeeper(self.env, self._streams), self._draw)
+        fault = state_keepers.fault_of_copies(CopyKeeper(self.env, self._streams), self._draw)
         if fault is None:
             return "copy", "a deep copy behaves like the original"
         return "replay", f"a deep copy does not serve: {fault}"
@@ -333,7 +323,7 @@ class GymnasiumSimulator(Simulator):
         origin = self._origin
         if origin is None or not isinstance(self.env.unwrapped, gymnasium.utils.EzPickle):
             return None
-        trial = _attempt(lambda: explored(copy.deepcopy(origin), self._draw)[1])
+        trial = _attempt(lambda: state_keepers.explored(copy.deepcopy(origin), self._draw)[1])
         return (lambda: copy.deepcopy(origin)) if trial == self._first_trial else None
 
 
@@ -357,10 +347,6 @@ def _attempt(call: Callable[[], Any]) -> Any:
         return call()
     except Exception:
         return None
-
-
-def _count_limits(env: Env[Any, Any]) -> int:
-    return sum(isinstance(level, gymnasium.wrappers.TimeLimit) for level in levels(env))
 
 
 def _own(value: Any) -> Any:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
-from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gymnasium.wrapper_stack import PLAIN, SETUP, set_state_of, state_of
+from jointmdp.simulators.gymnasium.wrapper_stack import SETUP, set_state_of, state_of
+from jointmdp.simulators.object_graph import PLAIN
 
 STOCK_TABLES = "gymnasium.envs.toy_text"
 # What an environment remembers only in order to draw it.
@@ -56,9 +56,6 @@ class TableState:
         for name, part in zip(self._names, rest, strict=True):
             setattr(inner, name, part)
 
-    def name(self, value: Any) -> Hashable:
-        return value
-
     def is_terminal(self, state: int) -> bool:
         """Whether every action stays in a state, pays nothing and ends the episode."""
         row = self.table[state].values()
@@ -69,10 +66,6 @@ class TableState:
         """The least and the greatest reward of the table."""
         rewards = [r for row in self.table.values() for outcomes in row.values() for p, _, r, _ in outcomes if p]
         return Interval(float(min(rewards)), float(max(rewards)))
-
-    def index(self, state: Any) -> int:
-        """A state's number, checked."""
-        return checks.as_index("state", state, None, len(self.table))
 
 
 def is_stock_table(env: Env[Any, Any]) -> bool:
@@ -103,7 +96,7 @@ class PhysicsState:
             data = copy.copy(inner.data)
         else:
             self._mujoco.mj_copyData(data, self._model, inner.data)
-        found = _Physics(data, state_of(inner, self._skipped))
+        found = _Physics(data, state_of(inner, self._skipped, {}))
         weakref.finalize(found, self._recycle, data).atexit = False
         return found
 
@@ -114,7 +107,7 @@ class PhysicsState:
     def put(self, env: Env[Any, Any], value: _Physics) -> None:
         inner: Any = env.unwrapped
         self._mujoco.mj_copyData(inner.data, self._model, value.data)
-        set_state_of(inner, value.attributes, self._skipped)
+        set_state_of(inner, value.attributes, self._skipped, {})
 
     def name(self, value: _Physics) -> Hashable:
         return fingerprint((physics_vector(value.data), value.attributes))

@@ -1,35 +1,34 @@
 """Ways to keep the state of a Gymnasium environment, so that it can be stepped from any earlier moment.
 
-- `LiveKeeper`: one environment, brought back by writing its state into it (tables, MuJoCo, the user's own hooks).
+- `LiveKeeper`: one environment, and its state is written into it (tables, MuJoCo, the user's own hooks).
 - `CopyKeeper`: every state is a deep copy of the environment that is never stepped itself.
 - `ReplayKeeper`: a state is the history that led to it; for environments that can be neither written nor copied.
-"""
 
-from __future__ import annotations
+An environment is tried out before it is believed that copies of it serve.
+"""
 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from gymnasium import Env
 
 from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.global_generators import kept_globals
+from jointmdp.simulators.gymnasium import wrapper_stack
 from jointmdp.simulators.gymnasium.known_states import readable
-from jointmdp.simulators.gymnasium.random_streams import Luck, PlainLuck, Streams
-from jointmdp.simulators.gymnasium.wrapper_stack import (
-    SETUP,
-    constants,
-    copied,
-    copied_value,
-    levels,
-    set_state_of,
-    state_of,
-)
+from jointmdp.simulators.gymnasium.random_streams import PlainNoise, SpaceWatch, Streams, discovered
+from jointmdp.simulators.gymnasium.wrapper_stack import SETUP, copied_value, levels, set_state_of, state_of
 from jointmdp.simulators.noise import Noise
 
 Kept = Any
+DrawAction = Callable[[np.random.Generator, dict[str, Any]], Any]
+"""A random action as the environment takes it, from a generator and the last ``info`` (which may hold a mask)."""
+TRIAL_EPISODES, TRIAL_STEPS = 2, 10
 POOL = 4  # live environments of a `ReplayKeeper`: a pair's two branches, and what is asked in between
 
 
@@ -41,6 +40,19 @@ class Arrival(NamedTuple):
     reward: float
     is_over: bool
     info: dict[str, Any]
+
+
+def moved(env: Env[Any, Any], action: Any) -> Arrival:
+    """A step of an environment, which then stands in the new state."""
+    observation, reward, terminated, truncated, info = env.step(action)
+    # Environments may hand out one buffer again and again.
+    return Arrival(env, copied_value(observation, {}), float(reward), bool(terminated or truncated), info)
+
+
+def moved_under(streams: Streams, env: Env[Any, Any], action: Any, noise: Noise) -> Arrival:
+    """The same with all streams started from the noise."""
+    streams.reseed(env, noise)
+    return moved(env, action)
 
 
 class Keeper(ABC):
@@ -56,21 +68,18 @@ class Keeper(ABC):
         """A new episode."""
 
     @abstractmethod
-    def step(self, kept: Kept, action: Any, luck: Luck) -> Arrival:
+    def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
         """One step from a kept state."""
 
     @abstractmethod
     def identity(self, kept: Kept) -> Hashable:
         """Equal for states that are the same."""
 
-    def _reset(self, env: Env[Any, Any], noise: Noise) -> tuple[Any, dict[str, Any]]:
+    def _reset(self, env: Env[Any, Any], noise: Noise) -> Arrival:
         # The seed reaches the generators that `reset` makes; those that it leaves alone are re-seeded.
         self.streams.reseed(env, noise)
-        return env.reset(seed=noise.seed)
-
-    def _step(self, env: Env[Any, Any], action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = env.step(action)
-        return observation, float(reward), bool(terminated or truncated), info
+        observation, info = env.reset(seed=noise.seed)
+        return Arrival(env, copied_value(observation, {}), 0.0, False, info)
 
 
 class LiveKeeper(Keeper):
@@ -98,15 +107,11 @@ class LiveKeeper(Keeper):
         # A start must not depend on earlier episodes, of which some wrappers keep a memory (running means).
         for (level, skipped), state in zip(self._wrappers, self._new, strict=True):
             set_state_of(level, state, skipped, self._levels)
-        observation, info = self._reset(self.env, noise)
-        return Arrival(self.capture(), copied_value(observation, {}), 0.0, False, info)
+        return self._reset(self.env, noise)._replace(kept=self.capture())
 
-    def step(self, kept: Kept, action: Any, luck: Luck) -> Arrival:
+    def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
         self.restore(kept)
-        self.streams.reseed(self.env, luck)
-        observation, reward, is_over, info = self._step(self.env, action)
-        # Environments may hand out one buffer again and again.
-        return Arrival(self.capture(), copied_value(observation, {}), reward, is_over, info)
+        return moved_under(self.streams, self.env, action, noise)._replace(kept=self.capture())
 
     def capture(self) -> Kept:
         """The live environment's state."""
@@ -114,7 +119,7 @@ class LiveKeeper(Keeper):
         return self._get(self.env), around
 
     def restore(self, kept: Kept) -> None:
-        """Bring the live environment into a state."""
+        """Put the live environment into a state."""
         value, around = kept
         self._put(self.env, value)
         for (level, skipped), state in zip(self._wrappers, around, strict=True):
@@ -133,24 +138,21 @@ class CopyKeeper(Keeper):
 
     def __init__(self, env: Env[Any, Any], streams: Streams) -> None:
         super().__init__(env, streams)
-        self._shared = constants(env)
+        self._shared = wrapper_stack.constants(env)
         self._attributes = [vars(level) for level in levels(env)]
         self._hashes: dict[tuple[int, str], bytes | None] = {}
         self._ignored = streams.attributes | {"spec", "_np_random_seed"}
 
     def start(self, noise: Noise) -> Arrival:
-        env = copied(self.env, self._shared | self.streams.kept(self.env))
-        observation, info = self._reset(env, noise)
-        return Arrival(env, copied_value(observation, {}), 0.0, False, info)
+        return self._reset(wrapper_stack.copied(self.env, self._shared | self.streams.kept(self.env)), noise)
 
-    def step(self, kept: Kept, action: Any, luck: Luck) -> Arrival:
-        renewed = self.streams.renewed(kept, luck)
+    def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
+        renewed = self.streams.renewed(kept, noise)
         # The new sources take the place of the old ones while copying, wherever else the environment holds them.
         sources = {id(old): new for _, old, new in renewed if old is not None and new is not None}
-        env = copied(kept, self._shared | sources)
-        self.streams.put(env, renewed, luck)
-        observation, reward, is_over, info = self._step(env, action)
-        return Arrival(env, copied_value(observation, {}), reward, is_over, info)
+        env = wrapper_stack.copied(kept, self._shared | sources)
+        self.streams.put(env, renewed, noise)
+        return moved(env, action)
 
     def identity(self, kept: Kept) -> Hashable:
         # A state is what differs from the environment that all copies come from; most attributes are the very same.
@@ -178,7 +180,7 @@ class History:
     """How a state was reached: the noise of the start, then each action with its noise."""
 
     start: bytes
-    steps: tuple[tuple[Any, bytes | int], ...]
+    steps: tuple[tuple[Any, type[Noise], bytes], ...]
     names: tuple[bytes, ...]
     """One hash for each beginning of the history."""
 
@@ -187,10 +189,7 @@ class _Live:
     """An environment and where it stands."""
 
     def __init__(self, env: Env[Any, Any]) -> None:
-        self.env, self.depth, self.name, self.used = env, 0, b"", 0
-
-    def is_on_the_way(self, history: History) -> bool:
-        return self.depth < len(history.names) and history.names[self.depth] == self.name
+        self.env, self.depth, self.name = env, 0, b""
 
 
 class ReplayKeeper(Keeper):
@@ -205,55 +204,107 @@ class ReplayKeeper(Keeper):
 
     def __init__(self, env: Env[Any, Any], streams: Streams, make: Callable[[], Env[Any, Any]] | None = None) -> None:
         super().__init__(env, streams)
-        self._make, self._clock = make, 0
-        self._pool = [] if make else [_Live(env)]
+        self._make = make
+        self._pool = [] if make else [_Live(env)]  # the one longest unused comes first
 
     def start(self, noise: Noise) -> Arrival:
         history = History(noise.address, (), (noise.address,))
-        live = self._spare()
-        observation, info = self._restart(live, history)
-        return Arrival(history, copied_value(observation, {}), 0.0, False, info)
+        return self._restart(self._spare(), history)._replace(kept=history)
 
-    def step(self, kept: History, action: Any, luck: Luck) -> Arrival:
+    def step(self, kept: History, action: Any, noise: Noise) -> Arrival:
         live = self._at(kept)
         own = copied_value(action, {})  # the environment may write into what it is given
-        name = hashlib.blake2b(kept.names[-1] + fingerprint(action) + luck.address, digest_size=16).digest()
-        again = luck.seed if isinstance(luck, PlainLuck) else luck.address
-        self.streams.reseed(live.env, luck)
+        name = hashlib.blake2b(kept.names[-1] + fingerprint(action) + noise.address, digest_size=16).digest()
+        kind = PlainNoise if isinstance(noise, PlainNoise) else Noise
         live.name = b""  # nowhere, should the step fail
-        observation, reward, is_over, info = self._step(live.env, action)
+        found = moved_under(self.streams, live.env, action, noise)
         live.depth, live.name = live.depth + 1, name
-        history = History(kept.start, (*kept.steps, (own, again)), (*kept.names, name))
-        return Arrival(history, copied_value(observation, {}), reward, is_over, info)
+        return found._replace(kept=History(kept.start, (*kept.steps, (own, kind, noise.address)), (*kept.names, name)))
 
     def identity(self, kept: History) -> Hashable:
         return kept.names[-1]
 
     def _at(self, history: History) -> _Live:
         """A live environment in the state of a history."""
-        ready = [live for live in self._pool if live.is_on_the_way(history)]
-        live = max(ready, key=lambda live: live.depth) if ready else self._spare()
-        if not ready:
+        ready = [live for live in self._pool if history.names[live.depth : live.depth + 1] == (live.name,)]
+        if ready:
+            live = max(ready, key=lambda live: live.depth)
+            self._pool.remove(live)
+            self._pool.append(live)
+        else:
+            live = self._spare()
             self._restart(live, history)
         live.name = b""
-        for action, again in history.steps[live.depth :]:
-            self.streams.reseed(live.env, PlainLuck(again) if isinstance(again, int) else Noise.at(again))
-            live.env.step(copied_value(action, {}))
-        self._clock += 1
-        live.depth, live.name, live.used = len(history.steps), history.names[-1], self._clock
+        for action, kind, address in history.steps[live.depth :]:
+            moved_under(self.streams, live.env, copied_value(action, {}), kind.at(address))
+        live.depth, live.name = len(history.steps), history.names[-1]
         return live
 
-    def _restart(self, live: _Live, history: History) -> tuple[Any, dict[str, Any]]:
+    def _restart(self, live: _Live, history: History) -> Arrival:
         if self._make is not None:
             live.env = self._make()
         found = self._reset(live.env, Noise.at(history.start))
-        self._clock += 1
-        live.depth, live.name, live.used = 0, history.start, self._clock
+        live.depth, live.name = 0, history.start
         return found
 
     def _spare(self) -> _Live:
         """An environment that may be started anew: one more while there is room, else the one longest unused."""
-        if self._make is not None and len(self._pool) < POOL:
-            self._pool.append(_Live(self.env))
-            return self._pool[-1]
-        return min(self._pool, key=lambda live: live.used)
+        has_room = self._make is not None and len(self._pool) < POOL
+        self._pool.append(_Live(self.env) if has_room else self._pool.pop(0))
+        return self._pool[-1]
+
+
+def explored(env: Env[Any, Any], draw: DrawAction) -> tuple[Streams, list[bytes]]:
+    """The streams of an environment after a start and a few random steps, and hashes of what these gave.
+
+    It is searched three times: as it is, after the start, which may hand one generator to several parts, and after the
+    steps, since some generators are made when they are first used.
+    """
+    noise = Noise("trial")
+    with kept_globals(0):
+        watch = SpaceWatch(env)
+        discovered(env).reseed(env, noise)
+        observation, info = env.reset(seed=noise.seed)
+        streams = discovered(env)
+        first = copied_value(observation, {})
+        seen = _next_steps(partial(moved_under, streams), Arrival(env, first, 0.0, False, info), draw)
+        return streams.joined(discovered(env, watch.used())), [fingerprint(first), *seen]
+
+
+def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
+    """What is wrong with keeping states as copies, or None.
+
+    Two copies of one state, and then the state itself, are stepped one after another. If they hold the whole state and
+    share none of it, all three go the same way.
+    """
+    tied = wrapper_stack.tied_function(keeper.env)
+    if tied is not None:
+        return f"the function {tied} holds on to the environment itself, and its copy would act on the original"
+    for episode in range(TRIAL_EPISODES):
+        try:
+            at = keeper.start(Noise("trial", episode))
+            rng = np.random.default_rng(episode)
+            for t in range(TRIAL_STEPS):
+                found = keeper.step(at.kept, draw(rng, at.info), Noise("trial", episode, t))
+                if found.is_over:
+                    break
+                at = found
+            steps = (keeper.step, keeper.step, partial(moved_under, keeper.streams))
+            ways = [_next_steps(step, at, draw) for step in steps]
+        except Exception as error:  # whatever an environment raises when it is copied, or stepped half-made
+            return f"{type(error).__name__}: {error}".rstrip(": ")
+        if ways[0] != ways[1] or ways[0] != ways[2]:
+            return "a copy goes another way than the original, so it does not hold the whole state"
+    return None
+
+
+def _next_steps(step: Callable[[Any, Any, Noise], Arrival], at: Arrival, draw: DrawAction) -> list[bytes]:
+    """Hashes of what the next steps give; global generators begin alike, since they are not what is tried out."""
+    rng, seen = np.random.default_rng(1), []
+    with kept_globals(0):
+        for t in range(TRIAL_STEPS):
+            at = step(at.kept, draw(rng, at.info), Noise("go on", t))
+            seen.append(fingerprint((at.observation, at.reward, at.is_over)))
+            if at.is_over:
+                break
+    return seen

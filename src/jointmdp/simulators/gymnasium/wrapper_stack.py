@@ -4,14 +4,9 @@ State may sit in every level (a time limit counts steps, a frame stack keeps fra
 is kept level by level.
 """
 
-from __future__ import annotations
-
-import contextlib
 import copy
 import functools
 import types
-import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -22,11 +17,12 @@ from gymnasium.utils.ezpickle import EzPickle
 
 from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.simulators.object_graph import CLOSED, FUNCTIONS, PLAIN, Path, path_text, walk
 
 Memo = dict[int, Any]
 
-# They check the calls, write down what happened or show it. None changes what a step brings, and the wall clock and the
-# sums that some of them keep would make equal states look different.
+# They check the calls, write down what happened or show it. None changes the outcome of a step, and the wall clock and
+# the sums that some of them keep would make equal states look different.
 BYSTANDERS = tuple(
     getattr(wrappers, name)
     for name in (
@@ -40,11 +36,10 @@ BYSTANDERS = tuple(
     )
     if hasattr(wrappers, name)
 )
-PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)  # values that cannot change
 # Attributes that are no state: how the environment was made, and what every episode has in common.
 _SETUP_OF_ENVS = ("spec", "metadata", "render_mode", "action_space", "observation_space", "_np_random_seed")
 _SETUP_OF_WRAPPERS = ("env", "_cached_spec", "_metadata", "_action_space", "_observation_space", "_saved_kwargs")
-REACH, MOST_OBJECTS = 4, 5_000  # how deep and how far functions are searched for
+REACH, MOST_OBJECTS = 5, 5_000  # how deep and how far functions are searched for
 SETUP = frozenset((*_SETUP_OF_ENVS, *_SETUP_OF_WRAPPERS, "_ezpickle_args", "_ezpickle_kwargs"))
 
 
@@ -69,7 +64,7 @@ def taken_over(env: Any, time_limit: bool) -> Env[Any, Any]:
     for level in outer:
         if not isinstance(level, dropped):
             own: Any = level
-            if has_plain_state(level):
+            if has_plain_state(type(level)):  # type: ignore[arg-type]
                 own = object.__new__(type(level))
                 vars(own).update(vars(level))
             # A wrapper may know a level by a name of its own beside `env`.
@@ -82,14 +77,9 @@ def taken_over(env: Any, time_limit: bool) -> Env[Any, Any]:
     return inner
 
 
-def has_plain_state(level: Any) -> bool:
-    """Whether an object's attributes are all there is to copy, as far as its class says."""
-    kind: Any = type(level)
-    return _has_plain_state(kind)
-
-
 @functools.cache
-def _has_plain_state(kind: Any) -> bool:
+def has_plain_state(kind: Any) -> bool:
+    """Whether the attributes of an object are all there is to copy, as far as its class says."""
     # `EzPickle` says otherwise and is not believed: its copies are new objects from the constructor's arguments,
     # without the state.
     return bool(
@@ -116,25 +106,16 @@ def constants(env: Env[Any, Any]) -> Memo:
 
 def copied(env: Env[Any, Any], shared: Memo) -> Env[Any, Any]:
     """A deep copy of all levels, except for what the memo `shared` says."""
-    memo = dict(shared)
     stack = levels(env)
-    plain = [has_plain_state(level) for level in stack]
-    for level, is_plain in zip(stack, plain, strict=True):
-        if is_plain:  # known before the first is filled, since levels may point to each other
-            memo[id(level)] = object.__new__(type(level))
-    for level, is_plain in zip(stack, plain, strict=True):
-        if is_plain:
-            copy_attributes(level, memo[id(level)], memo)
+    # All are known before the first is filled, since levels may point to each other.
+    plain = {id(level): object.__new__(type(level)) for level in stack if has_plain_state(type(level))}  # type: ignore[arg-type]
+    memo = shared | plain
+    for level in stack:
+        if id(level) in plain:
+            vars(plain[id(level)]).update({name: copied_value(value, memo) for name, value in vars(level).items()})
         else:
             memo[id(level)] = copy.deepcopy(level, memo)
     return memo[id(env)]
-
-
-def copy_attributes(source: Any, target: Any, memo: Memo) -> None:
-    """Deep copies of the attributes of one object as the attributes of another."""
-    held = vars(target)
-    for name, value in vars(source).items():
-        held[name] = copied_value(value, memo)
 
 
 def copied_value(value: Any, memo: Memo) -> Any:
@@ -151,22 +132,19 @@ def copied_value(value: Any, memo: Memo) -> Any:
     return copy.deepcopy(value, memo)
 
 
-def state_of(level: Any, skipped: frozenset[str] = SETUP, shared: Memo | None = None) -> dict[str, Any]:
+def state_of(level: Any, skipped: frozenset[str], shared: Memo) -> dict[str, Any]:
     """The attributes of a level that may be state, copied, except for what the memo `shared` says."""
-    memo: Memo = dict(shared or {})
+    memo = dict(shared)
     return {name: copied_value(value, memo) for name, value in vars(level).items() if name not in skipped}
 
 
-def set_state_of(
-    level: Any, state: dict[str, Any], skipped: frozenset[str] = SETUP, shared: Memo | None = None
-) -> None:
+def set_state_of(level: Any, state: dict[str, Any], skipped: frozenset[str], shared: Memo) -> None:
     """Give a level the attributes that `state_of` took, and no others."""
-    memo: Memo = dict(shared or {})
+    memo = dict(shared)
     held = vars(level)
     for name in held.keys() - state.keys() - skipped:
         del held[name]
-    for name, value in state.items():
-        held[name] = copied_value(value, memo)
+    held.update({name: copied_value(value, memo) for name, value in state.items()})
 
 
 def tied_function(env: Env[Any, Any]) -> str | None:
@@ -175,42 +153,19 @@ def tied_function(env: Env[Any, Any]) -> str | None:
     Deep copies take functions as they are, so that those of a copy would act on the original.
     """
     stack = levels(env)
-    own = {id(level) for level in stack}
-    queue: list[tuple[str, Any, int]] = [(type(level).__name__, level, 0) for level in stack]
-    held: list[tuple[str, Any]] = []
-    seen = set(own)
-    for where, owner, depth in queue:
-        items = owner.items() if isinstance(owner, dict) else vars(owner).items() if hasattr(owner, "__dict__") else ()
-        items = enumerate(owner) if isinstance(owner, list | tuple) else items
-        for name, value in items:
-            place = f"{where}.{name}"
-            if isinstance(value, types.FunctionType | functools.partial | weakref.ref):
-                held.append((place, value))
-                continue
-            is_data = isinstance(value, (*PLAIN, np.ndarray, Space, EnvSpec, type, types.ModuleType))
-            if not is_data and id(value) not in seen and depth < REACH and len(seen) < MOST_OBJECTS:
-                seen.add(id(value))
-                queue.append((place, value, depth + 1))
-    return next((place for place, value in held if any(id(each) in seen for each in _reached(value))), None)
+    inside: set[int] = set()
+    functions: list[tuple[Path, Any]] = []
+    for path, _, value in walk(stack, _is_copied, REACH, MOST_OBJECTS):
+        if isinstance(value, FUNCTIONS):
+            functions.append((path, value))
+        elif _is_copied(value) and not isinstance(value, tuple):  # Python has one empty tuple for all
+            inside.add(id(value))
+    for path, function in functions:
+        reached = walk([function], lambda value: isinstance(value, (*FUNCTIONS, types.MethodType, tuple, dict)), 3)
+        if any(id(value) in inside for _, _, value in reached):
+            return path_text(path[1:], type(stack[path[0].name]).__name__)
+    return None
 
 
-def _reached(value: Any) -> Iterator[Any]:
-    """What a function or weak reference holds on to."""
-    if isinstance(value, weakref.ref):
-        yield value()
-    elif isinstance(value, functools.partial):
-        yield from (*value.args, *value.keywords.values())
-        yield getattr(value.func, "__self__", None)
-    else:
-        for cell in value.__closure__ or ():
-            with contextlib.suppress(ValueError):  # a cell that is not filled yet
-                yield cell.cell_contents
-        yield from value.__defaults__ or ()
-
-
-def spaces_of(env: Env[Any, Any]) -> Iterator[tuple[int, str, Space[Any]]]:
-    """The spaces that the levels hold, with the level's number and the attribute's name."""
-    for number, level in enumerate(levels(env)):
-        for name, value in vars(level).items():
-            if isinstance(value, Space):
-                yield number, name, value
+def _is_copied(value: Any) -> bool:
+    return not isinstance(value, (*CLOSED, *FUNCTIONS, type, Space, EnvSpec))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jointmdp.arrays import Floats
+from jointmdp.arrays import Floats, Ints, float64, on_device
 
 if TYPE_CHECKING:
     from jax import Array
@@ -57,3 +57,13 @@ def drawn_traced(chances: Any, uniform: Array) -> Array:
     ends = jnp.cumsum(chances)
     last = len(chances) - 1 - jnp.argmax(chances[::-1] > 0)
     return jnp.minimum(jnp.sum(ends <= uniform * ends[-1]), last).astype(jnp.int32)
+
+
+def drawn_samples(chances: Floats, key: Array, row: Ints | int, num_samples: int) -> Ints:
+    """Entries of chosen rows of a table of laws ``[S, W]``, one for each sample, drawn with a JAX key."""
+    import jax
+
+    with float64():
+        uniform = jax.random.uniform(key, (num_samples,), dtype=np.float64)
+        rows = on_device(np.broadcast_to(np.asarray(row, dtype=np.int32), (num_samples,)))
+        return np.asarray(jax.jit(drawn_rows)(on_device(interval_ends(chances)), rows, uniform)).astype(np.int64)

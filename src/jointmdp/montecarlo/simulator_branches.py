@@ -1,9 +1,7 @@
-"""The engine of joint simulation for any simulator: the rules of `branch_engine`, one snapshot and query at a time.
+"""The engine of joint simulation for any simulator: the rules of `compiled_branches`, one snapshot and query at a time.
 
 Replication i depends on the seed and i alone, so any part of a simulation can be made anywhere.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -15,10 +13,9 @@ from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
-from jointmdp.simulators.agents import Agent
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
+from jointmdp.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
 
 STEP_LIMIT = 100_000  # an episode longer than this was probably never meant to end
 TAIL = 1e-4  # discount weight at which an endless future is cut; what is left out is part of the intervals

@@ -1,7 +1,5 @@
 """Who is first among the actions of a table, simulated until no order is open."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -9,12 +7,12 @@ import numpy as np
 
 from jointmdp.arrays import Bools, Floats
 from jointmdp.executors import Executor, opened
-from jointmdp.law import ties
+from jointmdp.law.pair_graph import identical_pairs
 from jointmdp.law.pair_outcomes import pair_tables
+from jointmdp.model.episodes import policy_kernel, reachable
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policy_chain import policy_kernel, reachable
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.branch_engine import BlockSampler
+from jointmdp.montecarlo.compiled_branches import BlockSampler
 from jointmdp.montecarlo.replications import sample
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.winner_counts import Tally, count
@@ -57,31 +55,26 @@ class Orders:
         g, paid = self.model.discount, self.model.rewards[self.model.is_possible]
         # What is left of two futures differs by at most so much.
         ahead = run.left_out * float(np.ptp(paid)) / (1 - g) if g < 1 else run.left_out
-        return count(run.leads, self._settled(run), ahead, run.rounding)
+        return count(run, ahead, self._never_differs(run))
 
-    def _settled(self, run: Replications) -> Callable[[slice], Bools]:
-        """Which branches of some samples are one, or pay the same for ever whatever happens, ``[n, m, m]``.
+    def _never_differs(self, run: Replications) -> Callable[[slice], Bools] | None:
+        """Which branches of some samples pay the same for ever whatever happens, ``[n, m, m]``.
 
-        The latter are found where what is left of the futures has few enough states; otherwise they stay open.
+        They are found where what is left of the futures has few enough states; otherwise they stay open.
         """
         model, leader, state = self.model, run.leaders, run.states
         assert state is not None
-
-        def merged(block: slice) -> Bools:
-            is_closed = run.left_out[block] == 0
-            return (leader[block, :, None] == leader[block, None, :]) | is_closed[:, None, None]
-
         is_open = (leader != leader[:, :1]).any(axis=1) & (run.left_out > 0)
         states = reachable(policy_kernel(model, self.policy), state[is_open].ravel())
         groups = model.num_scenarios if model.sharing == "time" else 1
         if not 0 < groups * len(states) ** 2 <= PAIR_LIMIT:
-            return merged
+            return None
         # Over one step nothing is shaped: the tables hold the rewards themselves, and no means are needed.
         tables = pair_tables(model, self.policy, np.zeros(self.policy.shape), states, 1)
-        never_differs = np.pad(ties.nought_pairs(tables), (0, 1))  # the last entry: states left out, place −1
+        identical = np.pad(identical_pairs(tables), (0, 1))  # the last entry: states left out, place −1
 
-        def settled(block: slice) -> Bools:
+        def never_differs(block: slice) -> Bools:
             at = tables.place[state[block]]
-            return merged(block) | never_differs[at[:, :, None], at[:, None, :]]
+            return identical[at[:, :, None], at[:, None, :]]
 
-        return settled
+        return never_differs

@@ -3,8 +3,6 @@
 The environment computes in the precision that JAX is set to; returns are added up in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +15,11 @@ from jax import Array
 
 from jointmdp.arrays import float64
 from jointmdp.errors import ModelError
-from jointmdp.montecarlo.branch_engine import States
-from jointmdp.simulators import pytrees
-from jointmdp.simulators.agents import as_agent
+from jointmdp.montecarlo.compiled_branches import States
 from jointmdp.simulators.jax_policies import NO_ACTION, Chooser, as_chooser
-from jointmdp.simulators.jax_simulator import JaxSimulator, JaxState
+from jointmdp.simulators.jax_simulator import JaxSimulator, JaxState, on_host
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action
+from jointmdp.simulators.simulator import Action, as_agent
 
 
 @partial(
@@ -147,7 +143,7 @@ def jax_dynamics(
 
 def _typed(simulator: JaxSimulator, place: JaxState) -> JaxState:
     """A snapshot that may be older than the first action, which the types of states depend on."""
-    return place._replace(state=pytrees.on_host(simulator._typed(place.state)))
+    return place._replace(state=on_host(simulator._typed(place.state)))
 
 
 def _action_like(simulator: JaxSimulator, first: Any) -> Any:
@@ -161,7 +157,7 @@ def _action_like(simulator: JaxSimulator, first: Any) -> Any:
 
 
 def _check_policies(simulator: JaxSimulator, policies: Sequence[Any], place: JaxState | None) -> None:
-    """Mistakes that show in the first state are told by name, before they are NaNs among thousands."""
+    """Mistakes that show in the first state get their own message, before they are NaNs among thousands."""
     first = simulator.reset() if place is None else place
     for policy in policies:
         if callable(policy) and as_chooser(policy, simulator)[0].form != "keyed":

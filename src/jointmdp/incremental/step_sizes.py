@@ -1,16 +1,15 @@
-"""Step sizes α(n) for the n-th update of a coordinate, and the conditions of Robbins and Monro that they must meet.
+"""Step sizes, and the check that they meet the conditions of Robbins and Monro.
 
-    Σ α(n) = ∞     every start is forgotten, however far off
+A step size α(n) belongs to the n-th update of a coordinate. The conditions:
+
+    Σ α(n) = ∞     every start is forgotten, however far away
     Σ α(n)² < ∞    the noise of the samples is averaged away
 
-``α(n) = scale · (offset + n)^(−power)`` meets both for ½ < power ≤ 1. The power is not the whole story: with
-``α(n) = 1/n`` a start is forgotten like ``n^(−(1−γ))`` only, for ever at γ near 1. So our default begins near 1, stays
-there for about ``offset = 10/(1−γ)`` updates, ten times what a discounted future is long, and then falls with power
-0.65; averaging of the iterates after that time takes care of the noise that so large steps let through. The exponents
-that follow:
-
-    averaged iterates       root mean square error ~ n^(−1/2), whatever the power
-    last iterate            ~ n^(−power/2)
+``α(n) = scale · (offset + n)^(−power)`` meets both for ½ < power ≤ 1. That is not enough in practice: with
+``α(n) = 1/n`` a start is forgotten like ``n^(−(1−γ))`` only, which takes far too long at γ near 1. So the default stays
+near 1 for about ``offset = 10/(1−γ)`` updates, ten effective horizons, and then falls with power 0.65; averaging of the
+iterates after that time removes the noise that such large steps let through. The root mean square error of averaged
+iterates falls like n^(−1/2), whatever the power, and that of the last iterate like n^(−power/2).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,15 +33,7 @@ FUTURES = 10.0  # effective horizons 1/(1−γ) before the steps begin to fall
 EDGE = 1e-3  # a function's measured power may miss the edges ½ and 1 by rounding, not by more
 TAIL = np.arange(24, 44)  # powers of two at which a function's tail is looked at
 
-Function = Callable[[Array], Array]
-
-
-class Rates(NamedTuple):
-    """The numbers of a schedule, as arrays: another discount compiles nothing."""
-
-    scale: Array
-    power: Array
-    offset: Array
+ScheduleFunction = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -69,37 +60,34 @@ class Polynomial:
         return cls(POWER, FUTURES / (1 - discount))
 
     @property
-    def rates(self) -> Rates:
-        """As the compiled loop reads it."""
+    def numbers(self) -> Array:
+        """Scale, power and offset as compiled loops read them: another schedule compiles nothing."""
         scale = max(self.offset, 1.0) ** self.power if self.scale is None else self.scale
-        return Rates(jnp.asarray(float(scale)), jnp.asarray(float(self.power)), jnp.asarray(float(self.offset)))
+        return jnp.asarray([float(scale), float(self.power), float(self.offset)])
 
     def __call__(self, n: Any) -> Floats:
         """α at the given numbers of updates."""
         with float64():
-            return np.asarray(rate(self.rates, None, jnp.asarray(n)))
+            return np.asarray(step_size(self.numbers, jnp.asarray(n)))
 
 
-Schedule = Polynomial | Function
+Schedule = Polynomial | ScheduleFunction
 
 
-def rate(rates: Rates, function: Function | None, n: Array) -> Array:
-    """α(n), in (0, 1]."""
-    if function is not None:
-        return jnp.asarray(function(n), dtype=jnp.float64)
-    # A power as exponential and logarithm: XLA vectorises these on a CPU, and its power it does not.
-    return jnp.minimum(1.0, rates.scale * jnp.exp(-rates.power * jnp.log(rates.offset + n)))
+def step_size(numbers: Array, n: Array) -> Array:
+    """α(n) of the numbers of a polynomial schedule, in (0, 1]."""
+    scale, power, offset = numbers
+    # A power as exponential and logarithm: XLA vectorises these on a CPU, but not its power.
+    return jnp.minimum(1.0, scale * jnp.exp(-power * jnp.log(offset + n)))
 
 
-def as_schedule(schedule: Any, discount: float) -> tuple[Rates, Function | None]:
-    """A schedule in any of its forms, checked: None, a `Polynomial`, or a function of arrays of update numbers."""
-    if schedule is None:
-        return Polynomial.for_discount(discount).rates, None
-    if isinstance(schedule, Polynomial):
-        return schedule.rates, None
+def as_schedule(schedule: Any, discount: float) -> tuple[Array, ScheduleFunction | None]:
+    """A schedule, checked, as the numbers of a polynomial and a function of update numbers that replaces them."""
+    if schedule is None or isinstance(schedule, Polynomial):
+        return (schedule or Polynomial.for_discount(discount)).numbers, None
     if callable(schedule):
         _check_function(schedule)
-        return Polynomial().rates, schedule
+        return Polynomial().numbers, schedule
     if isinstance(schedule, int | float | np.number):
         raise ModelError(
             f"the schedule is the constant {schedule!r}: Σ α² = ∞, so the noise never averages away (Robbins and Monro "
@@ -108,15 +96,15 @@ def as_schedule(schedule: Any, discount: float) -> tuple[Rates, Function | None]
     raise ModelError(f"the schedule must be Polynomial(...) or a function of the update number, not {schedule!r}")
 
 
-def _check_power(power: float, words: str) -> None:
-    if not power > 0.5:
+def _check_power(power: float, words: str, edge: float = 0.0) -> None:
+    if not power > 0.5 + edge:
         raise ModelError(f"{words}: Σ α² = ∞, so the noise never averages away; Robbins and Monro need a power above ½")
-    if power > 1:
+    if power > 1 + edge:
         raise ModelError(f"{words}: Σ α < ∞, so a wrong start is never forgotten; Robbins and Monro need at most 1")
 
 
-def _check_function(function: Function) -> None:
-    """Look at a function where it matters: far out. What it does in between is the user's word."""
+def _check_function(function: ScheduleFunction) -> None:
+    """Look at a function where it matters: far out. What it does in between cannot be checked."""
     n = np.concatenate([np.arange(1, 1025), 2 ** np.arange(11, TAIL[-1] + 2)])
     try:
         with float64():
@@ -134,14 +122,6 @@ def _check_function(function: Function) -> None:
     bad = np.flatnonzero(~((values > 0) & (values <= 1)))
     if len(bad):
         raise ModelError(f"the schedule gives α({n[bad[0]]}) = {values[bad[0]]:g}; step sizes lie in (0, 1]")
-    far = values[-len(TAIL) - 1 :]
-    powers = -np.diff(np.log2(far))
-    low, high = float(powers.min()), float(powers.max())
-    if low <= 0.5 + EDGE:
-        _check_power(min(low, 0.5), f"the schedule falls like n^(−{low:.3f}) far out (n about 10^{_decades()})")
-    if high > 1 + EDGE:
-        _check_power(high, f"the schedule falls like n^(−{high:.3f}) far out (n about 10^{_decades()})")
-
-
-def _decades() -> int:
-    return int(TAIL[0] * math.log10(2))
+    powers, decades = -np.diff(np.log2(values[-len(TAIL) - 1 :])), int(TAIL[0] * math.log10(2))
+    for power in (float(powers.min()), float(powers.max())):
+        _check_power(power, f"the schedule falls like n^(−{power:.3f}) far out (n about 10^{decades})", EDGE)

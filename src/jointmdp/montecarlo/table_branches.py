@@ -1,7 +1,5 @@
 """A joint MDP and the policies of its branches, as the compiled engine simulates them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,11 +10,10 @@ from jax import Array
 
 from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.errors import ModelError
-from jointmdp.model.episodes import terminal_states
-from jointmdp.model.inversion import drawn_rows, interval_ends
+from jointmdp.model.episodes import endless_state, terminal_states
+from jointmdp.model.inverse_sampling import drawn_rows, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, uniform_policy
-from jointmdp.model.policy_chain import endless_state
 
 
 class TableDynamics(NamedTuple):

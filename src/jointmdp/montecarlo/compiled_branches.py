@@ -9,8 +9,6 @@ What is simulated is a `Dynamics`: a table or a JAX environment. Returns are hel
 the others over it, in float64 whatever the dynamics compute in: a lead is exactly 0 where nothing ever differed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,7 +27,7 @@ from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 
 CHUNK = 64  # steps between two looks at whether to go on
 BLOCK = 2048  # replications that are simulated together
-KEPT = 4  # blocks remembered: whoever asks for a few replications at a time asks for the same block again
+KEPT = 4  # blocks remembered: a caller that asks for a few replications at a time asks for the same block again
 STEP_LIMIT = 20_000  # an episode longer than this was probably never meant to end, and a block waits for its longest
 TAIL_FRACTION = 1e-3  # what is left out of an endless return is at most this fraction of the block's standard error,
 LEAST_TAIL = 1e-10  # and never needs to be smaller than this fraction of the largest return
@@ -179,14 +177,12 @@ def _first(same: Array) -> Array:
     return jnp.min(jnp.where(same, jnp.arange(m, dtype=jnp.int32), m), axis=2)
 
 
-# -- replications by number --------------------------------------------------------------------------------------
-
 Enough = Callable[[Replications], bool]
 
 
 @dataclass(frozen=True, eq=False)
 class BlockSampler:
-    """Replications by number: each depends on the seed and its number alone, whoever asks for it and for how many.
+    """Replications by number: each depends on the seed and its number alone, not on how many are asked for.
 
     Blocks have one size, so that a replication is computed by the same program in the same place, to the last bit.
     """

@@ -65,7 +65,7 @@ class PairedGap(GapSample):
     std_time: float | None
     """With noise shared at the same time; None where that was not sampled."""
     half_width_unpaired: float
-    """How well as many replications with independent noise would have told the mean gap."""
+    """The half width that as many replications with independent noise would have reached."""
 
     @property
     def label(self) -> str:
@@ -158,7 +158,7 @@ class Compared:
         return max(range(len(self.alternatives)), key=self._lead)
 
     def gap(self, label: str | int, other: str | int) -> PairedGap:
-        """What one alternative, by name or place, brings more than another."""
+        """How much more one alternative, by name or place, gives than another."""
         i, j = (self._place(each) for each in (label, other))
         if i == j:
             raise ModelError(f"{self.labels[i]} is compared with itself; the gap is zero")
@@ -173,7 +173,7 @@ class Compared:
 
     @property
     def replications_unpaired(self) -> float:
-        """About how many replications the same answer would have taken, had every alternative had luck of its own."""
+        """About how many replications the same answer would have taken with independent noise."""
         best = self.best
         paired = unpaired = 0.0
         for gap in self.gaps:

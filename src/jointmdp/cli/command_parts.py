@@ -1,0 +1,37 @@
+"""What all commands share: failing in one line, an option, and states or actions from text."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from jointmdp.errors import ModelError
+
+
+def in_one_line(command: Callable[..., None]) -> Callable[..., None]:
+    """Bad input, missing files and missing extras are one line and exit code 1, not a traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **options: Any) -> None:
+        try:
+            command(*args, **options)
+        except (ModelError, ImportError) as error:
+            raise click.ClickException(" ".join(str(error).split())) from None
+        except OSError as error:
+            words = f"{error.filename}: {error.strerror}" if error.filename else f"{error}"
+            raise click.ClickException(words) from None
+
+    return wrapped
+
+
+def sharing_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option ``--sharing``."""
+    kinds = click.Choice(["state", "time", "none"])
+    return click.option("--sharing", type=kinds, help=f"Which branches share the noise. [{default}]")
+
+
+def named_or_numbered(text: str, names: tuple[str, ...] | None, index: Callable[[Any], Any]) -> Any:
+    """`index` of a name, or else of a number; a state called "3" is meant before the state with that index."""
+    is_number = text not in (names or ()) and text.removeprefix("-").isdecimal()
+    return index(int(text) if is_number else text)

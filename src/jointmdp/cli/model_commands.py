@@ -1,0 +1,205 @@
+"""The commands about models: ``jointmdp demo``, ``evaluate``, ``list`` and ``reproduce``."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jointmdp.cli.command_parts import in_one_line, named_or_numbered, sharing_option
+from jointmdp.errors import ConvergenceWarning, ModelError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from jointmdp.model.joint_mdp import JointMDP
+    from jointmdp.solution.solution import Solution
+
+
+@click.command()
+@click.option("--stock", default=4, show_default=True, help="Units on the shelf this morning.")
+@click.option("--out", default="results/demo", show_default=True, type=click.Path(path_type=Path), help="For figures.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON, and draw nothing.")
+@in_one_line
+def demo(stock: int, out: Path, as_json: bool) -> None:
+    """How much to order today: one decision of an inventory, compared under three kinds of sharing."""
+    from jointmdp.experiments.order_demo import compare_orders, print_comparison, save_figure, to_json
+
+    comparison = compare_orders(stock)
+    if as_json:
+        click.echo(to_json(comparison))
+    else:
+        print_comparison(comparison)
+        click.echo(save_figure(comparison, out))
+
+
+@click.group()
+def reproduce() -> None:
+    """The paper's experiments: figures, the numbers behind them, and what is seen."""
+
+
+@reproduce.command("tabular")
+@click.option("--out", default="results/tabular", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@in_one_line
+def reproduce_tabular(out: Path, as_json: bool) -> None:
+    """Every tabular figure of the paper, and what lies beyond them, under all three kinds of sharing: a few minutes.
+
+    \b
+    Examples:
+      jointmdp reproduce tabular
+      jointmdp reproduce tabular --out figures --json
+    """
+    from jointmdp.experiments.tabular_figures import reproduce as run
+    from jointmdp.files.strict_json import to_json
+
+    done = run(out, lambda words: click.echo(f"{words} …", err=True))
+    if as_json:
+        rows = [{"name": r.name, "title": r.title, "text": r.text, "rows": len(r.rows)} for r in done]
+        click.echo(to_json({"folder": str(out), "figures": rows}))
+    else:
+        for result in done:
+            click.echo(f"\n{result.title}\n\n{result.text}")
+        click.echo(f"\nFigures, numbers and one page with all of it: {out / 'README.md'}")
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print names, descriptions and settings as JSON.")
+def list_models(as_json: bool) -> None:
+    """The built-in models and their settings."""
+    from jointmdp.envs.registry import MODELS
+    from jointmdp.files.strict_json import to_json
+    from jointmdp.report.command_tables import print_models
+
+    models = [
+        {"name": name, "description": entry.description, "settings": entry.settings} for name, entry in MODELS.items()
+    ]
+    if as_json:
+        click.echo(to_json({"models": models}))
+    else:
+        print_models(models)
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--policy",
+    help="default (the model's own), uniform, a .npy or .csv file, or one action per state: 0,1,1. "
+    "Files hold [S, A] probabilities or [S] actions. A model from a file has no policy of its own: uniform.",
+)
+@click.option("--state", "states", multiple=True, help="Name or index of a state to show; may be repeated. [the first]")
+@sharing_option("as in the model")
+@click.option("--discount", type=float, help="Another discount; the policy stays. [as in the model]")
+@click.option("--horizon", type=int, help="The first T steps only; the discount may then be 1. [an endless future]")
+@click.option(
+    "--law", "with_law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
+@in_one_line
+def evaluate(model: str, states: tuple[str, ...], with_law: bool, as_json: bool, **changes: Any) -> None:
+    """What each action gives in a state, and how sure one can be of the differences.
+
+    MODEL is a built-in model with optional settings (see: jointmdp list), or a file that jointmdp.save has
+    written: a model, or a solution, which is shown as it is.
+
+    \b
+    Examples:
+      jointmdp evaluate inventory --state "stock 4" --law
+      jointmdp evaluate inventory:max_stock=10,sharing=state --state 0 --state 5
+      jointmdp evaluate windy-gridworld:size=3 --policy uniform --sharing time
+      jointmdp evaluate shared-successors:flipped=true --policy a1,a2 --json
+      jointmdp evaluate coupled-reward-chain --discount 1 --horizon 10
+      jointmdp evaluate mine.npz --policy policy.csv
+    """
+    from jointmdp.files.strict_json import to_json
+    from jointmdp.report.command_tables import print_solution
+    from jointmdp.solution.action_table import action_table
+
+    changes = {key: value for key, value in changes.items() if value is not None}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        solution, remarks = _evaluated(model, changes)
+    shown = solution.model
+    asked = (named_or_numbered(text, shown.state_names, shown.state_index) for text in states)
+    chosen = list(dict.fromkeys(asked)) or [0]
+    if not states and shown.num_states > 1:
+        remarks.append(f"Shown: {shown.state_label(0)}, the first state; others by --state.")
+    for note in caught:
+        click.echo(f"Warning: {note.message}", err=True)
+    policy = changes.get("policy", "default")
+    found = action_table(solution, chosen, with_law, remarks, model=model, policy=policy)
+    if as_json:
+        click.echo(to_json(found))
+    else:
+        print_solution(found)
+
+
+def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str]]:
+    """The solution that the arguments ask for, and remarks on how it came about."""
+    from jointmdp.envs import registry
+    from jointmdp.evaluation import evaluate
+    from jointmdp.model.joint_mdp import JointMDP
+    from jointmdp.model.policies import uniform_policy
+    from jointmdp.solution.saving import load
+
+    default: ArrayLike | None = None
+    if text.partition(":")[0] in registry.MODELS:
+        name, settings = registry.parse(text)
+        model, default = registry.make_model(name, **settings)
+    elif Path(text).is_file():
+        found = load(text)
+        if not isinstance(found, JointMDP):
+            if changes:
+                given = ", ".join(f"--{key}" for key in changes)
+                raise ModelError(f"{text} holds a solution, which is evaluated already; {given} would need a model")
+            return found, ["Policy: the one in the file."]
+        model = found
+    else:
+        names = ", ".join(registry.MODELS)
+        raise ModelError(f"{text!r} is neither a built-in model nor a file; built in: {names}")
+    if "sharing" in changes:
+        model = model.with_sharing(changes["sharing"])
+    if "discount" in changes:
+        model = model.with_discount(changes["discount"])
+    wanted = changes.get("policy", "default")
+    policy, remark = default, "the model's own"
+    if wanted not in ("default", "uniform"):
+        policy, remark = _policy(model, wanted), wanted
+    elif wanted == "uniform" or default is None:
+        policy, remark = uniform_policy(model), "uniform" if wanted == "uniform" else "uniform, as the file holds none"
+    assert policy is not None
+    return evaluate(model, policy, horizon=changes.get("horizon")), [f"Policy: {remark}."]
+
+
+def _policy(model: JointMDP, text: str) -> ArrayLike:
+    """A policy from a file or from one action per state, by index or name."""
+    import numpy as np
+
+    if text.endswith(".npy"):
+        try:
+            array: ArrayLike = np.load(text, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ModelError(f"{text} is not an array that can be read: {error}") from None
+        return array
+    if text.endswith(".csv"):
+        try:
+            with open(text, newline="", encoding="utf-8") as file:
+                rows = [[entry.strip() for entry in row] for row in csv.reader(file) if row]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ModelError(f"{text} is not a table that can be read: {error}") from None
+        if not rows or len({len(row) for row in rows}) > 1:
+            raise ModelError(f"{text} must hold rows of equal length: [S, A] probabilities, or one action per state")
+        if len(rows[0]) > 1 and (len(rows) > 1 or model.num_states == 1):
+            try:
+                return [[float(entry) for entry in row] for row in rows]
+            except ValueError as error:
+                raise ModelError(f"{text} must hold numbers, [S, A] probabilities: {error}") from None
+        entries = [entry for row in rows for entry in row]
+    else:
+        entries = [entry.strip() for entry in text.split(",")]
+        if len(entries) == 1 and model.num_states > 1:
+            raise ModelError(f"policy {text!r} is not default, uniform, a .npy or .csv file or one action per state")
+    return [named_or_numbered(entry, model.action_names, model.action_index) for entry in entries]

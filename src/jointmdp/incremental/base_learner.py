@@ -1,0 +1,124 @@
+"""What learners from tables and from simulators share: settings, counts of updates, and the run on disk.
+
+A checkpoint holds the state between two steps and what the run was asked to do. It is a `sealed_archive`: a plain zip
+of arrays and JSON with a checksum, in a temporary file that is synced and renamed, so that a run killed at any moment
+finds its last checkpoint whole. The run that continues from it is bit for bit the run that was never killed, because
+each step draws from the seed and its own number alone.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from jointmdp.arrays import Ints, float64, on_device
+from jointmdp.bellman.sample_backups import MeansAndPairs, powers
+from jointmdp.errors import ModelError
+from jointmdp.files import __version__, sealed_archive
+from jointmdp.files.atomic_write import path_name
+from jointmdp.incremental.options import Choice, LearnOptions
+from jointmdp.incremental.recursion import State
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.simulators.simulator import Simulator
+
+KEYS = {"format", "version", "library", "kind", "run", "log"}
+
+LogRows = list[dict[str, Any]]
+
+
+class BaseLearner(ABC):
+    """A run with its settings; subclasses draw the samples and form the answers."""
+
+    def __init__(
+        self,
+        source: JointMDP | Simulator,
+        options: LearnOptions,
+        choice: Choice,
+        reward_bound: float,
+        described: Mapping[str, Any],
+    ) -> None:
+        """`described` is what must be the same for a run to be continued, beside the options."""
+        self.options, self.discount = options, source.discount
+        self.restart = 1 - source.discount if options.restart is None else options.restart
+        with float64():
+            self._settings = options.settings(source.discount, reward_bound, source.sharing, choice)
+        self._run = {**described, **options.described(), "coordinates": choice, "restart": self.restart}
+
+    @abstractmethod
+    def init(self) -> State:
+        """The state before the first step."""
+
+    def updates(self, state: State) -> int:
+        """Coordinate updates so far, over all replicas."""
+        if state.visits is None:
+            empty = 0 if isinstance(state.values, MeansAndPairs) else len(state.values)  # moments of the empty tuple
+            return int(state.step) * (sum(part.size for part in jax.tree.leaves(state.values)) - empty)
+        mean, pair = (int(np.asarray(part).sum(dtype=np.int64)) for part in state.visits)
+        return mean + len(powers(self.options.order)) * pair
+
+    def _summary(self, state: State, log: tuple[dict[str, Any], ...]) -> tuple[Any, ...]:
+        """The fields of a `RunSummary`."""
+        options, sharing = self.options, self._settings.sharing
+        return options.order, sharing, options.replicas, options.seed, int(state.step), self.updates(state), log
+
+    def save(self, state: State, log: LogRows) -> None:
+        """Write the checkpoint of the options."""
+        assert self.options.checkpoint is not None
+        arrays = {f"part{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        arrays |= self._extra(state)
+        plain = {
+            name: np.array(array, dtype="<f8" if array.dtype.kind == "f" else "<i8", order="C")
+            for name, array in arrays.items()
+        }
+        page = {"format": "jointmdp", "version": 1, "library": __version__, "kind": "learning"}
+        sealed_archive.write(self.options.checkpoint, {**page, "run": self._run, "log": log}, plain)
+
+    def resume(self) -> tuple[State, LogRows]:
+        """The state and log of the checkpoint, or those before the first step."""
+        first, path = self.init(), self.options.checkpoint
+        if path is None or not os.path.exists(path_name(path)):
+            return first, []
+        name = path_name(path)
+        page, arrays = sealed_archive.read(path)
+        self._check_page(name, page)
+        (leaves, tree), extra = jax.tree.flatten(first), self._extra(first)
+        names = [f"part{i}" for i in range(len(leaves))]
+        if list(arrays) != [*names, *extra]:
+            raise ModelError(f"cannot load {name!r}: it is damaged: it holds other arrays than a checkpoint")
+        found = []
+        with float64():
+            for part, leaf in zip(names, leaves, strict=True):
+                array = arrays[part]
+                fits = array.ndim == leaf.ndim if extra else array.shape == leaf.shape
+                if not fits or array.dtype.kind != np.dtype(leaf.dtype).kind:
+                    raise ModelError(f"cannot load {name!r}: it is damaged: {part} does not fit")
+                found.append(on_device(array.astype(leaf.dtype)))
+            state = jax.tree.unflatten(tree, found)
+        self._restore(int(state.step), arrays)
+        return state, page["log"]
+
+    def _check_page(self, name: str, page: Mapping[str, Any]) -> None:
+        if page.get("kind") != "learning" or page.keys() != KEYS or not isinstance(page["log"], list):
+            raise ModelError(f"{name!r} is not a checkpoint of learning; give another path")
+        theirs, ours = page["run"], self._run
+        other = [key for key in ours if theirs.get(key) != ours[key]]
+        if other or theirs.keys() != ours.keys():
+            key = other[0] if other else "settings"
+            known = "" if key == "digest" else f" ({theirs.get(key)!r} there, {ours.get(key)!r} here)"
+            what = "model or policy" if key == "digest" else key
+            raise ModelError(
+                f"the checkpoint {name!r} belongs to another run: its {what} differs{known}; delete it to start anew, "
+                "or give another path"
+            )
+
+    def _extra(self, state: State) -> dict[str, NDArray[Any]]:
+        """What a checkpoint holds beside the state; where there is any, the arrays of the state may grow."""
+        return {}
+
+    def _restore(self, step: int, arrays: Mapping[str, Ints]) -> None:
+        """Continue from the `_extra` arrays of a checkpoint."""
+        return

@@ -137,7 +137,12 @@ def _solve(equations: Mapping[Unknown, Equation]) -> dict[Unknown, fmpq]:
                     matrix[i, place[other]] -= c
                 else:
                     right[i, 0] += c * known[other]
-        known.update(zip(group, matrix.solve(right).entries(), strict=True))
+        try:
+            values = matrix.solve(right).entries()
+        except ZeroDivisionError:  # discount 1, and these unknowns lead to each other alone: nothing is paid any more
+            assert all(right[i, 0] == 0 for i in place.values())
+            values = [fmpq(0)] * len(group)
+        known.update(zip(group, values, strict=True))
     return known
 
 

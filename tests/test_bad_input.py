@@ -366,10 +366,24 @@ def test_a_model_error_is_a_value_error() -> None:
         JointMDP(**parts(discount=3))
 
 
-@pytest.mark.parametrize("policy", [{"stay": 1}, "uniform", lambda s: 0])
-def test_things_that_are_no_policy(policy: object) -> None:
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"stay": "U"}, "unknown state 'stay'"),
+        ({0: "U", 1: "U"}, r"nothing of \(2,0\) and 6 more"),
+        ("stay", "action in .* unknown action 'stay'"),
+        (lambda s: 4, "unknown action 4"),
+        (lambda s: None, "must be an index or a name, not None"),
+        (lambda s: [1.0], r"policy in \(0,0\) has shape \(1,\)"),
+        (lambda s: {"U": 0.5}, "sum to 0.5"),
+        (lambda s: {"U": "much"}, "must be a number"),
+        (lambda s, rng: 0, r"failed in \(0,0\): TypeError.*state's index alone"),
+        (object(), 'give an .* or "uniform"'),
+    ],
+)
+def test_things_that_are_no_policy(policy: object, message: str) -> None:
     model, _ = jm.windy_gridworld(3)
-    with pytest.raises(ModelError, match="uniform_policy"):
+    with pytest.raises(ModelError, match=message):
         jm.evaluate(model, policy)
 
 

@@ -1,5 +1,7 @@
 """The exact methods against brute force, against each other and against closed forms."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import oracle
 import pytest
@@ -222,9 +224,60 @@ def test_bad_requests(arguments: dict, message: str) -> None:
         jm.evaluate(model, policy, **arguments)
 
 
-def test_discount_one_needs_a_horizon() -> None:
+def ending_cases(seed: int, count: int, discount: float = 1.0) -> Iterator[oracle.RandomModel]:
+    """Models whose last state is over, and whose likeliest scenario leads there from anywhere."""
+    for case in cases(seed, count, shapes=((3, 3, 3), (2, 2, 2))):
+        rewards, successors = case.rewards.copy(), case.successors.copy()
+        last = len(rewards) - 1
+        rewards[last], successors[last] = 0, last
+        for s, row in enumerate(case.probabilities):
+            successors[s, np.argmax(row)] = last
+        yield case._replace(rewards=rewards, successors=successors, discount=discount)
+
+
+@pytest.mark.parametrize("discount", [1.0, 1 - 2**-40])
+def test_models_that_surely_end_need_no_discount(discount: float) -> None:
+    """Every covariance within its certificate of exact arithmetic, and the certificate small; 1/(1−γ) is 1e12."""
+    for case in ending_cases(5, 12, discount):
+        solution = jm.evaluate(build(case), case.policy)
+        exact = oracle.exact_moments(*case)
+        assert solution.status is Status.CONVERGED
+        assert oracle.max_abs_error(solution.mean, exact.mean) <= solution.certificate.mean_error < 1e-10
+        off = oracle.max_abs_error(solution.covariance, exact.covariance_blocks())
+        assert off <= solution.certificate.covariance_error < 1e-8
+        assert solution.certificate.residual < 1e-8
+
+
+def test_long_episodes_without_a_discount() -> None:
+    """Rewards of 1 until it is over, with probability q a step: mean 1/q and variance (1−q)/q²."""
+    q = 2.0**-10
+    model = jm.JointMDP([[1 - q, q]] * 2, [[[1.0], [1.0]], [[0.0], [0.0]]], [[[0], [1]], [[1], [1]]], 1.0)
+    solution = jm.evaluate(model, [0, 0])
+    assert abs(solution.mean[0, 0] - 1 / q) <= solution.certificate.mean_error < 1e-6
+    assert abs(solution.variance[0, 0] - (1 - q) / q**2) <= solution.certificate.covariance_error < 1e-1
+    with pytest.raises(jm.ModelError, match="order above 2 needs a discount below 1"):
+        jm.evaluate(model, [0, 0], order=3)
+    with pytest.raises(jm.ModelError, match="Iterate needs a discount below 1"):
+        jm.evaluate(model, [0, 0], jm.Iterate())
+
+
+def test_what_is_known_of_gaps_without_a_discount() -> None:
+    """Returns have no bound, so laws are left to samples; moments and what follows from them are there."""
+    coin = jm.JointMDP([[0.5, 0.5]] * 2, [[[1, 3], [1, 2]], [[0, 0], [0, 0]]], [[[0, 1], [1, 1]], [[1, 1], [1, 1]]], 1)
+    solution = jm.evaluate(coin, [0, 0])
+    gap = solution.gap(0, 1, 0)
+    assert gap.mean == pytest.approx(0.5)
+    assert 0 <= gap.superiority().lower <= gap.superiority().upper <= 1
+    with pytest.raises(jm.NotKnownError, match="simulate_gap and compare"):
+        gap.law()
+    with pytest.raises(jm.NotKnownError, match="simulate_gap"):
+        solution.signs()
+    assert not solution.best_action(0, num_samples=100).is_certified
+
+
+def test_discount_one_needs_an_end_or_a_horizon() -> None:
     model, policy = jm.windy_gridworld(3, discount=1.0)
-    with pytest.raises(jm.ModelError, match="horizon"):
+    with pytest.raises(jm.ModelError, match=r"from \(0,0\) on rewards may come for ever.*horizon"):
         jm.evaluate(model, policy)
     with pytest.raises(jm.ModelError, match="horizon"):
         jm.simulate_gap(model, policy, 0, 0, 1)

@@ -174,6 +174,20 @@ def test_names_in_any_script_come_back(tmp_path: Path, names: list[str]) -> None
         assert key(load(tmp_path / "名前")) == key(one)
 
 
+def test_tuples_come_back_as_tuples(tmp_path: Path) -> None:
+    names = [(0, "a"), (1.5, (True, None)), "text"]
+    model = jm.JointMDP(np.ones((3, 1)), np.zeros((3, 1, 3)), np.zeros((3, 1, 3)), 0.5, state_names=names)
+    save(model, tmp_path / "m")
+    found = load(tmp_path / "m")
+    assert found == model
+    assert found.state_names == tuple(names)
+    assert [type(part) for part in found.state_names[1]] == [float, tuple]
+    odd = jm.JointMDP(np.ones((1, 1)), np.zeros((1, 1, 1)), np.zeros((1, 1, 1)), 0.5, state_names=[frozenset()])
+    with pytest.raises(jm.ModelError, match=r"name frozenset\(\) cannot be saved"):
+        save(odd, tmp_path / "m")
+    assert load(tmp_path / "m") == model
+
+
 def test_half_a_character_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     model = jm.JointMDP([[1.0]], [[[0.0]]], [[[0]]], 0.5, state_names=["\ud83d"])
     with pytest.raises(jm.ModelError, match="half of a character"):
@@ -383,6 +397,9 @@ def test_ten_thousand_mutated_files_are_refused(tmp_path: Path, make: Callable[[
         {"state_names": ["one", "one"]},
         {"state_names": ["one"]},
         {"state_names": [1, 2]},
+        {"state_names": [{"tuple": 1}, {"tuple": 2}]},
+        {"state_names": [{"tuple": [[]]}, {"tuple": []}]},
+        {"state_names": [{"tuple": [], "list": []}, "b"]},
         {"state_names": "ab"},
         {"action_names": {"a": 1}},
         {"kind": "policy"},

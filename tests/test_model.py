@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from oracle import random_model
 
+from jointmdp.model.episodes import start_law
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, uniform_policy
 from jointmdp.model.query_laws import QueryLaw
@@ -263,3 +264,37 @@ def test_policies_by_action_and_by_probability() -> None:
     assert uniform_policy(model).tolist() == [[0.5, 0.5], [1, 0]]
     single = as_policy(model, np.float32([[0.1, 0.9], [1, 0]]))
     assert np.abs(single.sum(axis=1) - 1).max() <= 2 * np.finfo(np.float64).eps
+
+
+def test_policies_by_name_dictionary_and_function() -> None:
+    model = named(available=[[True, True], [True, False]])
+    same = [[0, 1], [1, 0]]
+    assert as_policy(model, {"low": "2", "high": "1"}).tolist() == same
+    assert as_policy(model, {1: 0, 0: {"2": 1.0}}).tolist() == same
+    assert as_policy(model, lambda s: 1 - s).tolist() == same
+    assert as_policy(model, lambda s: ["2", "1"][s]).tolist() == same
+    assert as_policy(model, lambda s: np.array(same)[s]).tolist() == same
+    assert as_policy(model, "uniform").tolist() == [[0.5, 0.5], [1, 0]]
+    assert as_policy(model, "1").tolist() == [[1, 0], [1, 0]]
+    mixed = as_policy(model, {"low": {"1": 0.25, "2": 0.75}, "high": [1, 0]})
+    assert mixed.tolist() == [[0.25, 0.75], [1, 0]]
+
+
+def test_names_stay_what_they_are() -> None:
+    model = named(state_names=[(0, 1), [np.int64(2), 3]], action_names=[("go", 1.5), frozenset({1})])
+    assert model.state_names == ((0, 1), (2, 3))
+    assert all(type(part) is int for name in model.state_names for part in name)
+    assert model.state_index((2, 3)) == model.state_index([2, 3]) == model.state_index("(2, 3)") == 1
+    assert model.action_index(frozenset({1})) == 1
+    assert (model.state_label(1), model.action_label(0)) == ("(2, 3)", "('go', 1.5)")
+    assert as_policy(model, [("go", 1.5), frozenset({1})]).tolist() == [[1, 0], [0, 1]]
+    assert as_policy(model, {(0, 1): ("go", 1.5), (2, 3): frozenset({1})}).tolist() == [[1, 0], [0, 1]]
+    assert as_policy(model, lambda s: model.action_names[s]).tolist() == [[1, 0], [0, 1]]
+    assert start_law(model, (2, 3)).tolist() == [0, 1]
+    assert start_law(model, (0.5, 0.5)).tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match=r"unknown state \(2, 4\); did you mean '\(2, 3\)'"):
+        model.state_index((2, 4))
+    with pytest.raises(ValueError, match=r"state name '\(0, 1\)' is used twice"):
+        named(state_names=[(0, 1), "(0, 1)"])
+    with pytest.raises(ValueError, match="cannot be looked up"):
+        named(state_names=[{1}, {2}])

@@ -51,6 +51,8 @@ from .model.policies import uniform_policy as uniform_policy
 from .moments.certificates import Certificate as Certificate
 from .moments.joint_moments import JointMoments as JointMoments
 from .moments.joint_moments import joint_moments as joint_moments
+from .moments.optimal_policy import OptimalPolicy as OptimalPolicy
+from .moments.optimal_policy import optimal_policy as optimal_policy
 from .moments.pair_solver import Solve as Solve
 from .montecarlo.samples import GapSample as GapSample
 from .montecarlo.samples import ReturnSample as ReturnSample

@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Number
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -114,8 +115,8 @@ def as_successors(floats: Floats, num_states: int) -> Ints:
 
 
 def as_discount(value: Any) -> float:
-    """A discount in (0, 1]; 1 is for evaluation over a horizon only, which `evaluate` enforces."""
-    rule = "it must lie in (0, 1); 1 is allowed for finite horizons only"
+    """A discount in (0, 1]; 1 is for returns that come to an end, which `evaluate` checks."""
+    rule = "it must lie in (0, 1); 1 is for horizons and for models that surely end"
     return _number_that(lambda x: 0 < x <= 1, rule)("discount", value)
 
 
@@ -129,31 +130,60 @@ def as_sharing(value: Any) -> Sharing:
     return value
 
 
-def as_names(kind: str, names: Sequence[Any] | None, count: int) -> tuple[str, ...] | None:
-    """Names of states or actions: one each, all different."""
+def as_names(kind: str, names: Sequence[Any] | None, count: int) -> tuple[Any, ...] | None:
+    """Names of states or actions: one each, all different.
+
+    Names stay what they are, tuples for example. Numbers become text, since numbers are indices; lists become tuples.
+    """
     if names is None:
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ModelError(f"{kind}_names must be a sequence of {count} names, not {names!r}")
-    result = tuple(str(name) for name in names)
+    result = tuple(_name(kind, name) for name in names)
     if len(result) != count:
         raise ModelError(f"{len(result)} {kind} names for {count} {kind}s")
-    if len(set(result)) != count:
-        twice = next(name for name in result if result.count(name) > 1)
-        raise ModelError(f"{kind} name {twice!r} is used twice")
+    for labels in (result, tuple(map(str, result))):
+        if len(set(labels)) != count:
+            twice = next(name for name in labels if labels.count(name) > 1)
+            raise ModelError(f"{kind} name {twice!r} is used twice")
     return result
 
 
-def as_index(kind: str, value: Any, names: tuple[str, ...] | None, count: int) -> int:
-    """A state or action given by index or by name."""
-    if isinstance(value, str):
-        if names is not None and value in names:
-            return names.index(value)
+def _name(kind: str, name: Any) -> Any:
+    if isinstance(name, list | np.ndarray) or type(name) is tuple:
+        name = _as_tuple(name)
+    if isinstance(name, Number | np.generic):
+        return str(name)
+    try:
+        hash(name)
+    except TypeError:
+        raise ModelError(
+            f"{kind} name {name!r} cannot be looked up; names are text, tuples or other fixed values"
+        ) from None
+    return name
+
+
+def _as_tuple(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) or type(value) is tuple else value
+
+
+def as_index(kind: str, value: Any, names: tuple[Any, ...] | None, count: int) -> int:
+    """A state or action given by index, by name, or by its name in words."""
+    if isinstance(value, list):
+        value = _as_tuple(value)
+    is_number = value is None or isinstance(value, Number | np.generic | np.ndarray)
+    if isinstance(value, str | tuple) or (names is not None and not is_number):
+        labels = () if names is None else names if value in names else tuple(map(str, names))
+        known = value if value in labels else str(value)
+        if known in labels:
+            return labels.index(known)
         hint = f"the {kind}s have no names; give an index"
         if names:
             more = f" and {len(names) - 8} more" if len(names) > 8 else ""
             hint = f"known: {', '.join(map(repr, names[:8]))}{more}"
-            if close := difflib.get_close_matches(value, names, n=3, cutoff=0.5):
+            if close := difflib.get_close_matches(str(value), labels, n=3, cutoff=0.5):
                 hint = f"did you mean {' or '.join(map(repr, close))}?"
         raise ModelError(f"unknown {kind} {value!r}; {hint}")
     index = _whole(kind, value, "an index or a name")

@@ -19,6 +19,7 @@ from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Moments, PairKernel, PairProblem, Source, Tables
 from jointmdp.errors import ModelError, Status
+from jointmdp.model.episodes import paying_state
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
 from jointmdp.moments.certificates import HorizonErrors, StateErrors, assess_pairs, row_norms
@@ -66,7 +67,8 @@ def evaluate(
         policy: action probabilities ``[S, A]``, or one action per state ``[S]``, by index or name.
         method: `Solve()` by default, or `Iterate()`.
         order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs.
-        horizon: evaluate the first `horizon` steps only, exactly; the discount may then be 1.
+        horizon: evaluate the first `horizon` steps only, exactly. Without one the discount may be 1 where every return
+            surely comes to an end under the policy.
     """
     chosen = transition_kernels.checked_policy(model, policy, "evaluate(*jointmdp.inventory())")
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
@@ -81,9 +83,9 @@ def evaluate(
             raise ModelError("a horizon is evaluated by backward sweeps; leave method=None")
         with float64():
             return _evaluate_horizon(model, chosen, checks.as_count("horizon", horizon), order)
-    if model.discount >= 1:
-        raise ModelError("discount is 1: returns over an endless future need a discount below 1, or a horizon")
     method = Solve() if method is None else method
+    if model.discount == 1:
+        _check_ends(model, chosen, method, order)
     with float64():
         if isinstance(method, Solve):
             solution = _solve(model, chosen, method, order)
@@ -93,6 +95,18 @@ def evaluate(
             raise ModelError(f"method must be jointmdp.Solve(...) or jointmdp.Iterate(...), not {method!r}")
     report_missed(solution.status, str(solution.certificate), method.throw)
     return solution
+
+
+def _check_ends(model: JointMDP, policy: Floats, method: Solve | Iterate, order: int) -> None:
+    state = paying_state(model, policy)
+    if state is not None:
+        raise ModelError(
+            f"discount is 1, and from {model.state_label(state)} on rewards may come for ever under this policy; an "
+            "endless future needs a discount below 1, or give a horizon"
+        )
+    if order > 2 or isinstance(method, Iterate):
+        what = "Iterate" if isinstance(method, Iterate) else "order above 2"
+        raise ModelError(f"discount is 1: {what} needs a discount below 1, or a horizon; the default method does not")
 
 
 def _check_size(model: JointMDP, order: int) -> None:
@@ -114,12 +128,13 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
     branch = solve_single_branch(model, policy)
-    tables = transition_kernels.tables(model, policy, branch.shift)
+    tables = transition_kernels.tables(model, policy, branch.state.shift)
     kernel = transition_kernels.pair_kernel(model, policy)
     m, B = on_device(branch.mean), on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
     largest = errors.largest_variance
-    target = max(RESIDUAL_SHARE * tolerance * largest * (1 - model.discount**2), FLOOR_SHARE * errors.floor)
+    span = branch.state.span
+    target = max(RESIDUAL_SHARE * tolerance * largest * (1 + model.discount) / span, FLOOR_SHARE * errors.floor)
     v, C, sweeps = second_moments.state_mean(tables, m), jnp.zeros((1, 1)), 0  # under "none" C is never read
     problem = PairProblem(kernel, _source(tables, kernel, m, B), tables.discount)
     if model.sharing != "none":
@@ -127,8 +142,8 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
             C, sweeps = solve_pairs(problem, target, max_sweeps, method.is_accelerated, meter)
     certificate = errors.certificate(*(np.asarray(each) for each in row_norms(problem, C)))
     status = Status.CONVERGED
-    paid = float(np.max(np.abs(transition_kernels.shifted_rewards(model, branch.shift))))
-    scale = max(largest, (LEAST_STD * paid / (1 - model.discount)) ** 2)
+    paid = float(np.max(np.abs(transition_kernels.shifted_rewards(model, branch.state.shift))))
+    scale = max(largest, (LEAST_STD * paid * span) ** 2)
     if certificate.covariance_error > tolerance * scale:
         status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
     higher = None
@@ -137,7 +152,7 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
         sweeps += more
         if not is_reached:
             status = Status.STEP_LIMIT
-    mean = np.asarray(second_moments.mean(tables, v)) + branch.offset
+    mean = np.asarray(second_moments.mean(tables, v)) + branch.state.offset
     moments = StateMoments(model, tables, v, C, B, mean, higher, method)
     return Solution(model, policy, moments, certificate, status, method="Solve", steps=sweeps)
 

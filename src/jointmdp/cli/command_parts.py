@@ -31,7 +31,7 @@ def sharing_option(default: str) -> Callable[[Callable[..., Any]], Callable[...,
     return click.option("--sharing", type=kinds, help=f"Which branches share the noise. [{default}]")
 
 
-def named_or_numbered(text: str, names: tuple[str, ...] | None, index: Callable[[Any], Any]) -> Any:
+def named_or_numbered(text: str, names: tuple[Any, ...] | None, index: Callable[[Any], Any]) -> Any:
     """`index` of a name, or else of a number; a state called "3" is meant before the state with that index."""
     is_number = text not in (names or ()) and text.removeprefix("-").isdecimal()
     return index(int(text) if is_number else text)

@@ -22,8 +22,8 @@ def start_law(model: ModelTables, start: ArrayLike | None) -> Floats:
     if start is None:
         is_open = ~terminal_states(model)
         return is_open / is_open.sum() if is_open.any() else np.full(count, 1 / count)
-    if isinstance(start, str | int | np.integer):
-        state = model.state_index(start if isinstance(start, str) else int(start))
+    if isinstance(start, str | int | np.integer) or (isinstance(start, tuple) and start in (model.state_names or ())):
+        state = model.state_index(start)
         return np.where(np.arange(count) == state, 1.0, 0.0)
     law = checks.as_floats("start", start, "[S], or a state,", 1)
     checks.check_shape("start", law, (count,), "[S]")
@@ -51,6 +51,19 @@ def endless_state(model: ModelTables, policy: Floats, start: ArrayLike) -> int |
     kernel = policy_kernel(model, policy)
     ends = _reached(kernel.T.tocsr(), np.flatnonzero(terminal_states(model)))
     found = np.flatnonzero(_reached(kernel, start) & ~ends)
+    return int(found[0]) if len(found) else None
+
+
+def idle_states(model: ModelTables, policy: Floats) -> Bools:
+    """States from which nothing is ever paid any more under the policy, ``[S]``."""
+    pays = (model.rewards != 0) & (model.probabilities > 0)[:, :, None] & (policy > 0)[:, None, :]
+    return ~_reached(policy_kernel(model, policy).T.tocsr(), np.flatnonzero(pays.any(axis=(1, 2))))
+
+
+def paying_state(model: ModelTables, policy: Floats) -> int | None:
+    """A state from which the policy may go on being paid for ever; None if every return surely comes to an end."""
+    ends = _reached(policy_kernel(model, policy).T.tocsr(), np.flatnonzero(idle_states(model, policy)))
+    found = np.flatnonzero(~ends)
     return int(found[0]) if len(found) else None
 
 

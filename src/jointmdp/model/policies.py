@@ -1,5 +1,8 @@
 """Policies as ``[S, A]`` arrays of action probabilities."""
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -9,8 +12,23 @@ from jointmdp.errors import ModelError
 from jointmdp.model.tables import ActionLike, ModelTables
 
 
-def as_policy(model: ModelTables, policy: ArrayLike) -> Floats:
-    """A checked ``[S, A]`` policy from probabilities ``[S, A]`` or from one action per state ``[S]``."""
+def as_policy(model: ModelTables, policy: Any) -> Floats:
+    """A checked ``[S, A]`` policy.
+
+    Given as probabilities ``[S, A]``; as one action per state ``[S]``, by index or name; as ``"uniform"``, or the name
+    of one action that is taken everywhere; as ``{state: action}`` or ``{state: {action: probability}}``; or as a
+    function of the state's index that gives an action or probabilities.
+    """
+    if isinstance(policy, str):
+        if policy == "uniform" and policy not in (model.action_names or ()):
+            return uniform_policy(model)
+        return deterministic_policy(model, [_named(model, s, policy) for s in range(model.num_states)])
+    if isinstance(policy, Mapping):
+        return _rows_of(model, _by_state(model, policy))
+    if callable(policy):
+        return _rows_of(model, _asked(model, policy))
+    if isinstance(policy, list | tuple) and any(_is_name(model, action) for action in policy):
+        return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(policy)])
     try:
         raw = np.asarray(policy)
     except ValueError as error:
@@ -19,8 +37,8 @@ def as_policy(model: ModelTables, policy: ArrayLike) -> Floats:
         if raw.ndim == 1 and all(isinstance(action, str | int) for action in raw.tolist()):
             return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(raw.tolist())])
         raise ModelError(
-            f"the policy is {policy!r}; give an [S, A] array of probabilities or one action per state, by index or "
-            "name (jointmdp.uniform_policy(model) makes the uniform one)"
+            f"the policy is {policy!r}; give an [S, A] array of probabilities, one action per state by index or name, "
+            'a dictionary {state: action}, a function of the state, or "uniform"'
         )
     if raw.ndim == 1:
         return deterministic_policy(model, policy)
@@ -34,6 +52,56 @@ def as_policy(model: ModelTables, policy: ArrayLike) -> Floats:
             f"{rows[at]:g}, but it is not available there"
         )
     return rows
+
+
+def _by_state(model: ModelTables, given: Mapping[Any, Any]) -> list[Any]:
+    """What a dictionary says of each state."""
+    found: list[Any] = [None] * model.num_states
+    for state, choice in given.items():
+        found[model.state_index(state)] = choice
+    if missing := [s for s, choice in enumerate(found) if choice is None]:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ModelError(
+            f"the policy says nothing of {model.state_label(missing[0])}{more}; give an action for each state"
+        )
+    return found
+
+
+def _asked(model: ModelTables, policy: Callable[..., Any]) -> list[Any]:
+    """What a function says of each state."""
+    found = []
+    for state in range(model.num_states):
+        try:
+            found.append(policy(state))
+        except Exception as error:
+            raise ModelError(
+                f"the policy failed in {model.state_label(state)}: {type(error).__name__}: {error}; it is called with "
+                "the state's index alone and gives an action or probabilities, one for each action"
+            ) from error
+    return found
+
+
+def _rows_of(model: ModelTables, choices: Sequence[Any]) -> Floats:
+    """The policy whose choice in each state is an action, or probabilities of actions: all or by name."""
+    rows = np.zeros(model.available.shape)
+    for s, choice in enumerate(choices):
+        if isinstance(choice, Mapping):
+            for action, chance in choice.items():
+                rows[s, _named(model, s, action)] += checks.as_number("a probability", chance)
+        elif _is_name(model, choice) or np.ndim(choice) == 0:
+            action = choice.item() if isinstance(choice, np.ndarray | np.generic) else choice
+            rows[s, model.action_index(_named(model, s, action), s)] = 1.0
+        else:
+            chances = checks.as_floats(f"the policy in {model.state_label(s)}", choice, "[A]", 1)
+            checks.check_shape(f"the policy in {model.state_label(s)}", chances, rows.shape[1:], "[A]")
+            rows[s] = chances
+    return as_policy(model, rows)
+
+
+def _is_name(model: ModelTables, action: Any) -> bool:
+    """Whether this is the name of an action that is no text, such as a tuple."""
+    plain = isinstance(action, str | int | float | np.generic | np.ndarray | Mapping)
+    return not plain and action in (model.action_names or ())
 
 
 def _named(model: ModelTables, state: int, action: ActionLike) -> int:

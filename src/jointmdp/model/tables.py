@@ -1,7 +1,7 @@
 """The tables of a joint MDP, checked and read-only: what everything else reads of a model."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.model.available_actions import as_available
 
-StateLike = int | str
-ActionLike = int | str
+StateLike = Hashable  # an index, or a name: text, a tuple or any other fixed value
+ActionLike = Hashable
 
 
 class ModelTables:
@@ -123,11 +123,11 @@ class ModelTables:
 
     def state_label(self, state: int) -> str:
         """The state in words."""
-        return f"state {state}" if self.state_names is None else self.state_names[state]
+        return f"state {state}" if self.state_names is None else str(self.state_names[state])
 
     def action_label(self, action: int) -> str:
         """The action in words."""
-        return f"action {action}" if self.action_names is None else self.action_names[action]
+        return f"action {action}" if self.action_names is None else str(self.action_names[action])
 
     def __repr__(self) -> str:
         counts = zip(self.rewards.shape, ("state", "scenario", "action"), strict=True)
@@ -138,7 +138,10 @@ class ModelTables:
         if not isinstance(other, ModelTables):
             return NotImplemented
         mine, theirs = self._parts(), other._parts()
-        return all(np.array_equal(mine[key], theirs[key]) for key in mine)
+        return all(
+            np.array_equal(part, theirs[key]) if isinstance(part, np.ndarray) else part == theirs[key]
+            for key, part in mine.items()
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -42,7 +42,7 @@ from jointmdp.moments.transition_kernels import shifted_rewards
 
 # Room left in a supersolution, relative to its own source and to the largest source: it pays for checking in float64.
 CHECK_ROOM = 1e-3
-LEAST_SOURCE = 1e-6
+LEAST_SOURCES = (1e-6, 1e-3, 1.0)  # the first that leaves room for the check is taken
 
 
 @dataclass(frozen=True)
@@ -200,13 +200,15 @@ class StateErrors:
 
         m, B = branch.mean, branch.variance
         v = average(m)
-        R = shifted_rewards(model, branch.shift)
+        state = branch.state
+        R = shifted_rewards(model, state.shift)
         b = R + g * v[n]
         self.mean = expect(b)  # [S, A] one backup of m
         rounding = operations * expect(np.abs(R) + g * np.abs(v[n]))
         r_mean = np.abs(self.mean - m)
         self.rounding_mean = rounding
-        delta = supersolution(branch.kernel, g, branch.solve, average(r_mean + rounding), self.relative)
+        delta = supersolution(state.kernel, g, state.solve, average(r_mean + rounding), self.relative)
+        delta = np.where(state.idle, 0.0, delta)
         self.mean_errors = rounding + g * expect(delta[n])  # [S, A] of the backup
 
         spread = expect((b - self.mean[:, None, :]) ** 2)
@@ -238,7 +240,7 @@ class StateErrors:
         after = average((m - v[:, None]) ** 2 + spread + g**2 * expect(B[n]))
         next_choice = average((self.mean - average(self.mean)[:, None]) ** 2) - average((m - v[:, None]) ** 2)
         self.r_next_branch = float(np.max(np.abs(after + next_choice - B)))
-        self.branch = np.abs(after - B) + by_mean_branch + self.relative * (choice**2 + branch.kernel @ B)  # [S]
+        self.branch = np.abs(after - B) + by_mean_branch + self.relative * (choice**2 + state.kernel @ B)  # [S]
         self.step_mean = float(np.max(np.abs(average(self.mean) - v)))
         variances = spread + g**2 * expect(B[n])
         self.largest_variance = float(max(np.max(variances, where=model.available, initial=0.0), B.max()))
@@ -255,12 +257,13 @@ class StateErrors:
         sizes = self.expect((rows + single.variance)[model.successors])  # [S, A]
         pair = residual_rows / 2 + self.average(self.local + self.relative * sizes / 2)
         source = np.maximum(pair, self.branch / 2)
-        shares = supersolution(single.kernel, g**2, single.solve_squared, source, self.relative)
+        shares = supersolution(single.state.kernel, g**2, single.solve_squared, source, self.relative)
+        shares = np.where(single.state.idle, 0.0, shares)
         covariance = self.local + self.relative * sizes / 2 + g**2 * self.expect(shares[model.successors])
 
         exists = model.available
         top = float(np.max(covariance[exists]))
-        largest = float(np.max(np.abs(self.mean))) + abs(single.offset)
+        largest = float(np.max(np.abs(self.mean))) + abs(single.state.offset)
         mean_errors = self.mean_errors + 4 * UNIT * largest
         mean_error = float(np.max(mean_errors[exists]))
         variance = float(max(np.max(rows), np.max(single.variance)))
@@ -277,22 +280,27 @@ class StateErrors:
         step = self.step_mean + 2 * rounding
         step_second = max(r_pair, self.r_next_branch) + 2 * unsure + step * (2 * largest + step)
         of_second = 2 * g * bound * step + g**2 * step_second + 2 * (unsure + rounded)
-        return max(g * step + 2 * rounding + 8 * UNIT * largest, of_second / norm_weight(bound, g))
+        # With the discount 1 the steps that a return takes stand for 1/(1−γ).
+        weight = norm_weight(bound, g if g < 1 else 1 - 1 / self.single.state.span)
+        return max(g * step + 2 * rounding + 8 * UNIT * largest, of_second / weight)
 
 
 def supersolution(kernel: sp.csr_array, factor: float, solve: Solver, source: Floats, relative: float) -> Floats:
-    """Some δ with ``δ ≥ source + factor·Pδ``, as small as can be had.
+    """Some δ with ``δ ≥ source + factor·Pδ``, as small as can be had; infinite where none is found.
 
     `solve` proposes it, and the inequality is checked; `relative` is the rounding of one product.
     """
     top = float(source.max())
     if top == 0:
         return np.zeros_like(source)
-    source = np.maximum(source, LEAST_SOURCE * top)
-    uniform = np.full_like(source, (1 + CHECK_ROOM) * top / (1 - factor))
-    found = np.minimum((1 + CHECK_ROOM) * solve(source), uniform)
-    room = found - factor * (kernel @ found) - source
-    return found if np.all(room >= relative * uniform) else uniform
+    uniform = np.full_like(source, (1 + CHECK_ROOM) * top / (1 - factor) if factor < 1 else np.inf)
+    for least in LEAST_SOURCES:
+        raised = np.maximum(source, least * top)
+        found = np.minimum((1 + CHECK_ROOM) * solve(raised), uniform)
+        room = found - factor * (kernel @ found) - raised
+        if np.all(room >= 2 * relative * np.max(found)):
+            return found
+    return uniform
 
 
 @jax.jit

@@ -34,7 +34,7 @@ def draw_gridworld(model: JointMDP, policy: ArrayLike, size: int, ax: Axes | Non
         ax: where to draw; by default a figure of its own, which is ``ax.figure`` of what is returned.
     """
     chosen = as_policy(model, policy)
-    if model.num_states != size * size or sorted(model.action_names or ()) != sorted(MOVES):
+    if model.num_states != size * size or sorted(map(str, model.action_names or ())) != sorted(MOVES):
         raise ModelError(f"draw_gridworld needs a windy gridworld of {size}×{size} cells, not {model!r}")
     ax = _blank(ax, width=2.9, height=3.1)
     here = np.arange(model.num_states)[:, None, None]

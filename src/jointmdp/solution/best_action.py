@@ -201,7 +201,8 @@ def best_of(
     """
     model = laws.model
     s, chosen = _chosen(model, state, actions)
-    if len(chosen) == 2 and laws.fits(s, chosen[0], chosen[1], memory_limit):
+    is_bounded = model.discount < 1 or laws.horizon is not None
+    if len(chosen) == 2 and is_bounded and laws.fits(s, chosen[0], chosen[1], memory_limit):
         found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, memory_limit=memory_limit)
         sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
         if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:

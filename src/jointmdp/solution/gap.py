@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from jointmdp import bounds, checks
 from jointmdp.arrays import UNIT
-from jointmdp.errors import ModelError
+from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.solution_laws import Laws
@@ -182,7 +182,11 @@ class Gap:
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
         if self.place is None:
-            raise ModelError("this gap does not know the model that it belongs to; take gaps from a solution")
+            raise NotKnownError(
+                "the law of this gap is not known: laws are computed where the discount is below 1 or a horizon is "
+                "given, and not for two policies that share noise in the same state; simulate_gap and compare estimate "
+                "it"
+            )
         scale = self._scale
 
         def width(law: GapLaw) -> float:

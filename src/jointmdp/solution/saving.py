@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -93,8 +94,8 @@ def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, 
         "kind": kind,
         "discount": model.discount,
         "sharing": model.sharing,
-        "state_names": model.state_names,
-        "action_names": model.action_names,
+        "state_names": _written(model.state_names),
+        "action_names": _written(model.action_names),
     }
     return page, {
         "probabilities": _plain(model.probabilities, "<f8"),
@@ -116,14 +117,40 @@ def _model(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> JointMDP
     )
 
 
-def _names(names: Any) -> list[str] | None:
+def _written(names: tuple[Any, ...] | None) -> list[Any] | None:
+    """Names as JSON: text as it is, a tuple as ``{"tuple": […]}``."""
+
+    def written(name: Any, is_inside: bool) -> Any:
+        if isinstance(name, tuple):
+            return {"tuple": [written(each, True) for each in name]}
+        if isinstance(name, str) or (is_inside and _is_plain(name)):
+            return name
+        raise ModelError(f"the name {name!r} cannot be saved; names in files are text, or tuples of text and numbers")
+
+    return None if names is None else [written(name, False) for name in names]
+
+
+def _is_plain(value: Any) -> bool:
+    is_number = type(value) in (int, float, bool) and math.isfinite(value)
+    return is_number or value is None or isinstance(value, str)
+
+
+def _names(names: Any) -> list[Any] | None:
+    def read(name: Any, is_inside: bool) -> Any:
+        if isinstance(name, dict) and name.keys() == {"tuple"} and isinstance(name["tuple"], list):
+            return tuple(read(each, True) for each in name["tuple"])
+        if isinstance(name, str) or (is_inside and _is_plain(name)):
+            return name
+        raise ModelError("its names of states and actions must be lists of strings and tuples")
+
     if names is None:
         return None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ModelError("its names of states and actions must be lists of strings")
-    if len(set(names)) != len(names):
+    if not isinstance(names, list):
+        raise ModelError("its names of states and actions must be lists of strings and tuples")
+    found = [read(name, False) for name in names]
+    if len(set(found)) != len(found):
         raise ModelError("its names of states or actions hold one name twice")
-    return names
+    return found
 
 
 def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jointmdp import checks
 from jointmdp.arrays import Floats
-from jointmdp.errors import ModelError, Status
+from jointmdp.errors import ModelError, NotKnownError, Status
 from jointmdp.files.atomic_write import write_csv
 from jointmdp.law.solution_laws import Laws, Signs
 from jointmdp.model.joint_mdp import JointMDP
@@ -200,8 +200,13 @@ class Solution:
             variance_error=variance_error,
             higher=higher,
             higher_errors=higher_errors,
-            place=(self._laws, (s, a, b)),
+            place=None if self._is_open else (self._laws, (s, a, b)),
         )
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether returns have no bound: undiscounted, and as long as the episode."""
+        return self.model.discount == 1 and self.horizon is None
 
     @cached_property
     def _laws(self) -> Laws:
@@ -209,6 +214,10 @@ class Solution:
 
     def signs(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Signs:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
+        if self._is_open:
+            raise NotKnownError(
+                "signs are certified where the discount is below 1 or a horizon is given; simulate_gap estimates them"
+            )
         tolerance = checks.as_positive("tolerance", tolerance)
         return self._laws.signs(tolerance, checks.as_count("memory_limit", memory_limit))
 
@@ -242,9 +251,9 @@ class Solution:
         except ImportError:
             raise ImportError("to_xarray needs xarray: pip install 'jointmdp[xarray]'") from None
         model = self.model
-        names = {
-            "state": list(model.state_names or range(model.num_states)),
-            "action": list(model.action_names or range(model.num_actions)),
+        names: dict[str, list[Any]] = {
+            "state": list(map(str, model.state_names or ())) or [*range(model.num_states)],
+            "action": list(map(str, model.action_names or ())) or [*range(model.num_actions)],
         }
         blocks = ("state", "action", "other")
         return xarray.Dataset(

@@ -268,7 +268,7 @@ def test_what_is_known_of_gaps_without_a_discount() -> None:
     gap = solution.gap(0, 1, 0)
     assert gap.mean == pytest.approx(0.5)
     assert 0 <= gap.superiority().lower <= gap.superiority().upper <= 1
-    with pytest.raises(jm.NotKnownError, match="simulate_gap and compare"):
+    with pytest.raises(jm.NotKnownError, match=r"simulate_gap and compare\(policies"):
         gap.law()
     with pytest.raises(jm.NotKnownError, match="simulate_gap"):
         solution.signs()

@@ -29,6 +29,7 @@ from .errors import NotKnownError as NotKnownError
 from .errors import Status as Status
 from .evaluation import Iterate as Iterate
 from .evaluation import evaluate as evaluate
+from .evaluation import evaluate_policies as evaluate_policies
 from .files import __version__ as __version__
 from .incremental import Learned as Learned
 from .incremental import LearnedGap as LearnedGap
@@ -71,6 +72,7 @@ from .solution.best_action import BestAction as BestAction
 from .solution.best_action import best_action as best_action
 from .solution.gap import Gap as Gap
 from .solution.gap_like import GapLike as GapLike
+from .solution.policy_returns import PolicyReturns as PolicyReturns
 from .solution.saving import load as load
 from .solution.saving import save as save
 from .solution.solution import Solution as Solution

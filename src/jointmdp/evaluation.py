@@ -5,8 +5,10 @@ of *states*: |S|² numbers, contraction γ² or better. `Iterate` is the paper's
 state-action *coordinates*, for small models, teaching and checking.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +28,13 @@ from jointmdp.moments.certificates import HorizonErrors, StateErrors, assess_pai
 from jointmdp.moments.higher_solver import BackwardSweeps, solve_higher
 from jointmdp.moments.iteration import iterate, report_missed
 from jointmdp.moments.pair_solver import FLOOR_SHARE, PAIR_LIMIT, Solve, solve_pairs
+from jointmdp.moments.policy_pairs import RESIDUAL_SHARE, PolicyBranch
 from jointmdp.moments.single_branch import solve_single_branch
 from jointmdp.moments.stored_moments import PairMoments, StateMoments
 from jointmdp.progress import Meter
+from jointmdp.solution.policy_returns import PolicyReturns
 from jointmdp.solution.solution import Solution
 
-RESIDUAL_SHARE = 1e-5  # of the tolerance: sweeps are cheap, so answers are better than what is promised
 LEAST_STD = 1e-8  # of the spread of possible returns: smaller deviations may be rounding, and count as this
 LARGEST = 1e100  # rewards and starting values whose squares floats can hold with room to spare
 MOMENT_LIMIT = 2**28  # coordinate pairs that `Iterate` agrees to form: 2 GiB a collection
@@ -95,6 +98,40 @@ def evaluate(
             raise ModelError(f"method must be jointmdp.Solve(...) or jointmdp.Iterate(...), not {method!r}")
     report_missed(solution.status, str(solution.certificate), method.throw)
     return solution
+
+
+def evaluate_policies(
+    model: JointMDP, policies: Mapping[Any, Any] | Sequence[Any], method: Solve | None = None
+) -> PolicyReturns:
+    """The returns of whole policies from the same start, and the gap of every two under shared noise, exactly.
+
+    Args:
+        model: the joint MDP; its ``sharing`` says which branches share their noise.
+        policies: ``{"name": policy, …}`` or a list, each policy as in `evaluate`.
+        method: tolerance and limits of the solver.
+    """
+    method = Solve() if method is None else method
+    if not isinstance(method, Solve):
+        raise ModelError(f"policies are evaluated by jointmdp.Solve(...), not {method!r}")
+    if isinstance(policies, Mapping):
+        named = {str(name): policy for name, policy in policies.items()}
+    elif isinstance(policies, list | tuple):
+        named = {f"policy {i}": policy for i, policy in enumerate(policies)}
+    else:
+        raise ModelError(f"policies must be a dictionary {{name: policy}} or a list of policies, not {policies!r}")
+    if not named:
+        raise ModelError("there is no policy to evaluate; give at least one")
+    branches = []
+    for name, policy in named.items():
+        try:
+            chosen = transition_kernels.checked_policy(model, policy, "evaluate(*jointmdp.inventory())")
+            _check_size(model, 2)
+            if model.discount == 1:
+                _check_ends(model, chosen, method, 2)
+        except ModelError as error:
+            raise ModelError(f"{name}: {error}") from None
+        branches.append(PolicyBranch(model, chosen))
+    return PolicyReturns(model, tuple(named), tuple(branches), method)
 
 
 def _check_ends(model: JointMDP, policy: Floats, method: Solve | Iterate, order: int) -> None:

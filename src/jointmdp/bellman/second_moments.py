@@ -54,6 +54,8 @@ class PairKernel(NamedTuple):
     probabilities: Float[Array, "S W"]
     support: Int[Array, "S W M"]  # successors of the actions the policy may take
     choice: Float[Array, "S M"]  # their probabilities
+    other_weights: Float[Array, "G S K"] | None = None  # of the second branch, where it follows a policy of its own
+    other_choice: Float[Array, "S M"] | None = None
 
 
 class Source(NamedTuple):
@@ -161,17 +163,30 @@ def source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"], B: Float[A
     return Source(x.T if groups > 1 else jnp.zeros((groups, x.shape[0])), same)
 
 
+def policies_source(
+    one: Tables, other: Tables, kernel: PairKernel, v: Float[Array, " S"], v_other: Float[Array, " S"]
+) -> Source:
+    """What one step adds for branches of two policies: Cov_w(Σ_a π b_a, Σ_b π' b'_b) where they share the scenario."""
+    x, y = (jnp.einsum("sa,swa->sw", t.policy, centred_outcome(t, u)) for t, u in ((one, v), (other, v_other)))
+    groups = kernel.chances.shape[0]
+    cross = (x * kernel.chances) @ y.T if groups > 1 else None
+    return Source(jnp.zeros((groups, x.shape[0])), jnp.sum(one.probabilities * x * y, axis=1), cross)
+
+
 def sweep(problem: PairProblem, C: Float[Array, "S S"]) -> Float[Array, "S S"]:
     """One application of the centred recursion on pairs of states.
 
     For s ≠ t:  C(s,t) = Cov_g(b̄_g(s), b̄_g(t)) + γ² Σ_g p(g) (P_g C P_gᵀ)(s,t), where b̄_g is the policy's mean of b
     given the common noise g.  For s = t:  C(s,s) = Var_w b̄ + γ² E_w[Σ_{a≠b} π_a π_b C(S'_a,S'_b) + Σ_a π_a² B(S'_a)].
+
+    Branches of two policies π and π' never become one:  C(s,s) = Cov_w(b̄, b̄') + γ² E_w ΣΣ π_a π'_b C(S'_a,S'_b).
     """
     kernel, added, discount = problem
     groups = kernel.chances.shape[0]
     if groups == 0:
         return jnp.zeros_like(C)
-    cross = discount**2 * between(kernel, kernel.weights, kernel.weights, C)
+    right = kernel.weights if kernel.other_weights is None else kernel.other_weights
+    cross = discount**2 * between(kernel, kernel.weights, right, C)
     if added.cross is not None:
         cross = cross + added.cross
     elif groups > 1:
@@ -212,12 +227,18 @@ def _sum_terms(term: Callable[[int | Array], Array], count: int) -> Float[Array,
 
 
 def met(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, " S"]:
-    """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) C(S'_a, S'_b): two branches in s that draw different actions."""
+    """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) C(S'_a, S'_b): two branches in s that draw different actions.
+
+    Under two policies equal actions count as well.
+    """
     n = kernel.support
     count = n.shape[2]
-    if count == 1:
+    if kernel.other_choice is not None:
+        pairs = kernel.choice[:, :, None] * kernel.other_choice[:, None, :]
+    elif count == 1:
         return jnp.zeros(n.shape[0])
-    pairs = kernel.choice[:, :, None] * kernel.choice[:, None, :] * (1 - jnp.eye(count))
+    else:
+        pairs = kernel.choice[:, :, None] * kernel.choice[:, None, :] * (1 - jnp.eye(count))
     return jnp.einsum("sw,sab,swab->s", kernel.probabilities, pairs, C[n[:, :, :, None], n[:, :, None, :]])
 
 

@@ -209,6 +209,7 @@ class StateErrors:
         self.rounding_mean = rounding
         delta = supersolution(state.kernel, g, state.solve, average(r_mean + rounding), self.relative)
         delta = np.where(state.idle, 0.0, delta)
+        self.value_errors = delta  # [S] of v
         self.mean_errors = rounding + g * expect(delta[n])  # [S, A] of the backup
 
         spread = expect((b - self.mean[:, None, :]) ** 2)
@@ -219,11 +220,8 @@ class StateErrors:
         usual = n[np.arange(model.num_states), likeliest][:, None, :]  # [S, 1, A]
         apart = np.where(n == usual, 0.0, delta[n] + delta[usual]) ** 2
         off = g * np.sqrt(np.minimum(expect(delta[n] ** 2), expect(apart))) + rounding  # d(x)
-        by_mean = np.zeros_like(off)
-        if off.max() > 0:  # then sigma is positive too: both carry the rounding
-            ratio = float(off.max() / sigma.max())
-            by_mean = off**2 / 2 + (ratio * sigma**2 + off**2 / ratio) / 2
-        self.local = by_mean + self.relative * sigma**2  # [S, A] share of one pair step, without C
+        self.off, self.sigma = off, sigma
+        self.local = self.step_shares(self.relative, off.max(), sigma.max())
 
         # The variance over the first action sees how far the error of m differs between actions: where they lead to the
         # same place under the same scenario it does not.
@@ -245,6 +243,33 @@ class StateErrors:
         variances = spread + g**2 * expect(B[n])
         self.largest_variance = float(max(np.max(variances, where=model.available, initial=0.0), B.max()))
         self.expect, self.average = expect, average
+
+    def step_shares(self, relative: float, off: float, sigma: float) -> Floats:
+        """Shares of one pair step, without C, ``[S, A]``; `off` and `sigma` are the largest of both branches."""
+        by_mean = np.zeros_like(self.off)
+        if off > 0:  # then sigma is positive too: both carry the rounding
+            by_mean = self.off**2 / 2 + (off / sigma * self.sigma**2 + self.off**2 * sigma / off) / 2
+        return by_mean + relative * self.sigma**2
+
+    @property
+    def variance_errors(self) -> Floats:
+        """Of the variance of one branch, ``[S]``."""
+        state = self.single.state
+        g, solve = self.model.discount, self.single.solve_squared
+        return np.where(state.idle, 0.0, supersolution(state.kernel, g**2, solve, self.branch, self.relative))
+
+    def pair_shares(self, other: "StateErrors", rows: Floats, residual_rows: Floats, relative: float) -> Floats:
+        """This branch's shares ``[S]`` of the errors of its covariances with a branch of another policy.
+
+        `rows` and `residual_rows` are as in `certificate`, of this branch; `relative` is the rounding of both.
+        """
+        state, g = self.single.state, self.model.discount
+        largest = (
+            max(float(one.max()), float(two.max())) for one, two in ((self.off, other.off), (self.sigma, other.sigma))
+        )
+        local = self.step_shares(relative, *largest) + relative * self.expect(rows[self.model.successors]) / 2
+        source = residual_rows / 2 + self.average(local)
+        return np.where(state.idle, 0.0, supersolution(state.kernel, g**2, self.single.solve_squared, source, relative))
 
     @property
     def floor(self) -> float:
@@ -301,6 +326,16 @@ def supersolution(kernel: sp.csr_array, factor: float, solve: Solver, source: Fl
         if np.all(room >= 2 * relative * np.max(found)):
             return found
     return uniform
+
+
+@jax.jit
+def side_norms(problem: PairProblem, C: Array) -> tuple[Array, Array]:
+    """As `row_norms`, for two policies: ``[2, S]`` each, by the state of the first branch and by that of the second."""
+
+    def sides(values: Array) -> Array:
+        return jnp.stack([jnp.max(jnp.abs(values), axis=axis) for axis in (1, 0)])
+
+    return sides(C), sides(second_moments.sweep(problem, C) - C)
 
 
 @jax.jit

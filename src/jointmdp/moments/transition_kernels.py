@@ -1,8 +1,10 @@
 """From a model and a policy on the host to the arrays that the equations read."""
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from jointmdp.arrays import Floats, Ints, on_device
 from jointmdp.bellman.second_moments import PairKernel, Tables
@@ -43,33 +45,46 @@ def tables(model: JointMDP, policy: Floats, shift: float = 0.0) -> Tables:
     )
 
 
-def pair_kernel(model: JointMDP, policy: Floats) -> PairKernel:
-    """How two branches move on under the model's sharing; see `PairKernel`."""
-    support, choice = policy_support(policy)
+def pair_kernel(model: JointMDP, policy: Floats, other: Floats | None = None) -> PairKernel:
+    """How two branches move on under the model's sharing; `other` is the policy of the second, if it has its own."""
+    policies = [policy] if other is None else [policy, other]
+    support, _ = policy_support(np.sum(policies, axis=0))
+    choices = [np.take_along_axis(each, support, axis=1) for each in policies]
     successors = np.take_along_axis(model.successors, support[:, None, :], axis=2)  # [S, W, M]
+    columns: Ints | None = None
     if model.sharing == "none":
-        chances, weights, columns = np.empty(0), np.empty((0, model.num_states, 1)), None
+        chances, weights = np.empty(0), [np.empty((0, model.num_states, 1))] * len(policies)
     elif model.sharing == "time":
         chances = model.probabilities[0]
         columns = np.moveaxis(successors, 1, 0)
-        weights = np.broadcast_to(choice, columns.shape)
+        weights = [np.broadcast_to(choice, columns.shape) for choice in choices]
     else:
         chances = np.ones(1)
-        weights, columns = _rows(policy_kernel(model, policy))
+        # Two kernels in one: their places are those of both.
+        kernels = [policy_kernel(model, each) for each in policies]
+        entries, columns = _rows(kernels[0] if other is None else kernels[0] + 1j * kernels[1])
+        weights = [entries.real, entries.imag][: len(policies)]
     if columns is not None:
         groups, states, width = columns.shape
         if width * GATHER_COST >= states and groups * states * states <= DENSE_LIMIT:
-            dense = np.zeros((groups, states, states))
-            np.add.at(dense, (np.arange(groups)[:, None, None], np.arange(states)[None, :, None], columns), weights)
-            weights, columns = dense, None
+            places = (np.arange(groups)[:, None, None], np.arange(states)[None, :, None], columns)
+            weights, columns = [_dense((groups, states, states), places, each) for each in weights], None
     return PairKernel(
         on_device(chances),
-        on_device(weights),
+        on_device(np.ascontiguousarray(weights[0])),
         None if columns is None else on_device(columns.astype(np.int32)),
         on_device(model.probabilities),
         on_device(successors.astype(np.int32)),
-        on_device(choice),
+        on_device(choices[0]),
+        None if other is None else on_device(np.ascontiguousarray(weights[1])),
+        None if other is None else on_device(choices[1]),
     )
+
+
+def _dense(shape: tuple[int, int, int], places: tuple[Ints, ...], weights: Floats) -> Floats:
+    found = np.zeros(shape)
+    np.add.at(found, places, weights)
+    return found
 
 
 def policy_support(policy: Floats) -> tuple[Ints, Floats]:
@@ -79,12 +94,12 @@ def policy_support(policy: Floats) -> tuple[Ints, Floats]:
     return support, np.take_along_axis(policy, support, axis=1)
 
 
-def _rows(kernel: sp.csr_array) -> tuple[Floats, Ints]:
+def _rows(kernel: sp.csr_array) -> tuple[NDArray[Any], Ints]:
     """A sparse matrix as padded rows, ``[1, S, K]``: values and columns."""
     lengths = np.diff(kernel.indptr)
     width = int(lengths.max())
     inside = np.arange(width)[None, :] < lengths[:, None]
-    weights = np.zeros((1, *inside.shape))
+    weights = np.zeros((1, *inside.shape), dtype=kernel.dtype)
     columns = np.zeros((1, *inside.shape), dtype=np.int64)
     weights[0][inside] = kernel.data
     columns[0][inside] = kernel.indices

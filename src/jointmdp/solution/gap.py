@@ -183,9 +183,8 @@ class Gap:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
         if self.place is None:
             raise NotKnownError(
-                "the law of this gap is not known: laws are computed where the discount is below 1 or a horizon is "
-                "given, and not for two policies that share noise in the same state; simulate_gap and compare estimate "
-                "it"
+                "the law of this gap is not known: laws are computed for two actions under one policy, where the "
+                "discount is below 1 or a horizon is given; simulate_gap and compare(policies=…) estimate the others"
             )
         scale = self._scale
 

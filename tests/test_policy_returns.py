@@ -1,0 +1,136 @@
+"""Gaps of whole policies: exact arithmetic, joint simulation, closed forms, and what a user meets."""
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+from oracle_policies import policy_gap
+from test_exact import ending_cases
+from zoo import SHARINGS, build, cases
+
+import jointmdp as jm
+from jointmdp.errors import ModelError
+from jointmdp.moments import transition_kernels
+
+
+def another_policy(case: oracle.RandomModel, rng: np.random.Generator) -> np.ndarray:
+    """A random policy on the same actions, deterministic half of the time."""
+    return oracle._random_rows(rng, case.available, drop=float(rng.integers(2)))
+
+
+def check_against_rationals(case: oracle.RandomModel, other: np.ndarray, tightness: float) -> None:
+    found = jm.evaluate_policies(build(case), [case.policy, other])
+    for s in range(len(other)):
+        gap = found.gap(s, 0, 1)
+        mean, variance = policy_gap(case, other, s)
+        assert abs(oracle.rational(gap.mean) - mean) <= oracle.rational(gap.mean_error)
+        assert abs(oracle.rational(gap.variance) - variance) <= oracle.rational(gap.variance_error)
+        scale = gap.independent_variance + gap.mean**2 + 1
+        assert gap.mean_error + gap.variance_error <= tightness * scale
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
+def test_every_gap_is_within_its_certificate_of_exact_arithmetic(seed: int) -> None:
+    """All sharings, both kinds of policies, absorbing states, unavailable actions, γ up to 0.99."""
+    rng = np.random.default_rng(seed)
+    for case in cases(700 + seed, 6, shapes=((3, 3, 2),), sharings=SHARINGS):
+        check_against_rationals(case, another_policy(case, rng), 1e-7)
+
+
+@pytest.mark.parametrize("discount", [1.0, 1 - 2**-30])
+def test_models_that_surely_end(discount: float) -> None:
+    rng = np.random.default_rng(3)
+    for case in ending_cases(8, 6, discount):
+        check_against_rationals(case, another_policy(case, rng), 1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_joint_simulation_agrees(sharing: str) -> None:
+    """Means and variances of 40,000 pairs within 5 standard errors: six comparisons, false alarms at most 4e-6."""
+    model, policy = jm.inventory()
+    model = model.with_sharing(sharing)
+    exact = jm.evaluate_policies(model, {"given": policy, "uniform": "uniform"}).gap("stock 4", "given", "uniform")
+    found = jm.compare(
+        model, policies={"given": policy, "uniform": "uniform"}, state="stock 4", half_width=1e-9, seed=2,
+        max_replications=40_000, pilot=40_000,
+    ).gap("given", "uniform")  # fmt: skip
+    assert abs(found.mean - exact.mean) <= 5 * exact.std / math.sqrt(40_000)
+    # The gap is a sum of many bounded parts: its fourth moment is at most twice the normal one, Var s² ≤ 5σ⁴/n.
+    assert abs(found.variance - exact.variance) <= 5 * math.sqrt(5 / 40_000) * exact.variance
+
+
+def test_two_actions_in_one_state() -> None:
+    """Coins that pay ±1 to one action and ∓1 to the other, for ever: G = 2 Σ γᵗ X where the coin is shared."""
+    loop = jm.JointMDP([[0.5, 0.5]], [[[1, -1], [-1, 1]]], np.zeros((1, 2, 2)), 0.5)
+    for sharing, variance in (("state", 4.0), ("time", 4.0), ("none", 2.0)):
+        gap = jm.evaluate_policies(loop.with_sharing(sharing), {"a": [0], "b": [1]}).gap(0, "a", "b")
+        assert gap.mean == 0
+        assert abs(gap.variance - variance / (1 - 0.25)) <= gap.variance_error < 1e-12
+        assert gap.independent_variance == pytest.approx(2 / 0.75)
+    # A policy that tosses a coin of its own, against itself: its actions are drawn twice, so the gap is not zero.
+    twice = jm.evaluate_policies(loop, ["uniform", "uniform"]).gap(0, 0, 1)
+    assert twice.variance == pytest.approx(2 / 0.75)
+    same = jm.evaluate_policies(loop, [[0], [0]]).gap(0, 0, 1)
+    assert same.variance <= same.variance_error < 1e-12
+
+
+def test_gathered_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large models hold kernels as rows, not as matrices."""
+    monkeypatch.setattr(transition_kernels, "DENSE_LIMIT", 0)
+    rng = np.random.default_rng(1)
+    for case in cases(41, 2, shapes=((3, 3, 2),), sharings=("state", "time")):
+        check_against_rationals(case, another_policy(case, rng), 1e-7)
+
+
+def test_the_face() -> None:
+    model, policy = jm.inventory(max_stock=6, max_order=3)
+    returns = jm.evaluate_policies(model, {"given": policy, "best": jm.optimal_policy(model), "uniform": "uniform"})
+    gap = returns.gap("stock 2", "given", "uniform")
+    assert isinstance(gap, jm.GapLike)
+    back = returns.gap("stock 2", "uniform", "given")
+    assert (back.mean, back.variance) == (-gap.mean, gap.variance)
+    assert 0 <= gap.superiority().lower <= 1 - gap.inferiority_bound + 1e-12
+    assert gap.quantile(0.5).lower <= gap.mean + gap.std
+    assert returns.gap(0, "best", "best").is_identical
+    assert gap.independent_variance == pytest.approx(returns.variance[[0, 2], 2].sum())
+    assert np.all(returns.mean[1] >= returns.mean - 1e-9)
+    alone = jm.evaluate(model, policy)
+    assert returns.mean[0] == pytest.approx(np.nansum(alone.policy * alone.mean, axis=1), rel=1e-12)
+    assert "given − uniform in stock 2" in repr(gap)
+    assert repr(returns).startswith("PolicyReturns(given, best, uniform in JointMDP(7 states")
+    with pytest.raises(jm.NotKnownError, match=r"compare\(policies=…\)"):
+        gap.law()
+    with pytest.raises(ModelError, match="unknown policy 'worst'"):
+        returns.gap(0, "worst", "best")
+
+
+def test_tables_and_files(tmp_path) -> None:
+    model, policy = jm.inventory(max_stock=6, max_order=3)
+    returns = jm.evaluate_policies(model, [policy, "uniform"])
+    rows = returns.table(["stock 1", 2])
+    assert [row["state"] for row in rows] == ["stock 1", "stock 2"]
+    assert len(returns.table()) == model.num_states
+    returns.to_csv(tmp_path / "gaps.csv", [0])
+    assert (tmp_path / "gaps.csv").read_text(encoding="utf-8").startswith("state,policy,other,mean,std")
+
+
+def test_bad_requests() -> None:
+    model, policy = jm.inventory(max_stock=6, max_order=3)
+    for policies, message in (
+        ("uniform", "dictionary"),
+        ([], "no policy"),
+        ({"odd": "nothing"}, "odd: .*unknown action 'nothing'"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            jm.evaluate_policies(model, policies)
+    with pytest.raises(ModelError, match="policy 0: discount is 1"):
+        jm.evaluate_policies(model.with_discount(1), [policy])
+    with pytest.raises(ModelError, match="Solve"):
+        jm.evaluate_policies(model, [policy], jm.Iterate())
+    returns = jm.evaluate_policies(model.with_sharing("state"), [policy, "uniform"], jm.Solve(max_sweeps=1))
+    with pytest.warns(jm.ConvergenceWarning, match="step limit"):
+        gap = returns.gap(0, 0, 1)
+    exact = jm.evaluate_policies(model.with_sharing("state"), [policy, "uniform"]).gap(0, 0, 1)
+    assert abs(gap.variance - exact.variance) <= gap.variance_error + exact.variance_error

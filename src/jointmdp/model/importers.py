@@ -13,21 +13,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
-from jointmdp.arrays import Floats, Ints
+from jointmdp.arrays import Bools, Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.model.available_actions import as_available
-from jointmdp.model.couplings import NO_LAW, ActionLaw, ActionLaws, Coupling, coupled_tables, words
+from jointmdp.model.couplings import Coupling, coupled_tables, words
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.ordinary_models import Rows, dense_model, is_sparse, laws_of_rows, listed_model, sparse_model
 
-NoiseFunction = Callable[[int, int, Any], Any]
+NoiseFunction = Callable[[Any, Any, Any], Any]  # state, action, noise
 
 MAX_ENTRIES = 20_000_000
 
 
 def from_mdp(  # many parameters: the parts of a model, and how to couple them
-    transitions: ArrayLike,
-    rewards: ArrayLike,
+    transitions: Any,
+    rewards: Any,
     discount: float,
     coupling: Coupling = "comonotone",
     sharing: Sharing = "state",
@@ -41,9 +42,15 @@ def from_mdp(  # many parameters: the parts of a model, and how to couple them
     """A joint MDP whose marginals are the given ordinary MDP.
 
     Args:
-        transitions: ``[S, A, S]`` probabilities; an action's outcomes are its possible successors by index.
-        rewards: ``[S, A]``, or ``[S, A, S]`` by successor (those of impossible successors are ignored).
-        discount, sharing, state_names, action_names: as in `JointMDP`.
+        transitions: ``[S, A, S]`` probabilities; an action's outcomes are its possible successors by index. Or a list
+            of one SciPy sparse matrix ``[S, S]`` for each action. Or dictionaries,
+            ``{state: {action: {successor: p}}}`` or ``{state: {action: [(p, successor, reward), …]}}`` with an optional
+            fourth entry, whether the episode is over; states without actions are over, actions that a state does not
+            list are unavailable there, and outcomes stay in listed order.
+        rewards: ``[S, A]``, or ``[S, A, S]`` by successor (those of impossible successors are ignored), for sparse
+            transitions also as one sparse matrix for each action; dictionaries beside dictionaries; None where the
+            outcomes hold them.
+        discount, sharing, state_names, action_names: as in `JointMDP`; dictionaries name states and actions themselves.
         coupling: ``"comonotone"``, ``"antithetic"``, ``"independent"`` (product scenarios), or a function
             ``(state, laws) -> (probabilities [W], choices [W, A])``: ``laws[a]`` has the probability of each
             outcome of action ``a`` (none where it is unavailable), ``choices`` the outcome each action gets.
@@ -52,24 +59,16 @@ def from_mdp(  # many parameters: the parts of a model, and how to couple them
             function chooses its own grid.
         max_entries: the largest table ``S·W·A`` to build.
     """
-    kernel = checks.as_floats("transitions", transitions, "[S, A, S]", 3)
-    num_states, num_actions = kernel.shape[:2]
-    if not num_states or not num_actions:
-        raise ModelError("transitions are empty; the model needs at least one state and one action")
-    if kernel.shape[1] == kernel.shape[2] != kernel.shape[0]:
-        raise ModelError(
-            f"transitions has shape {kernel.shape}, which looks like [A, S, S]; give [S, A, S], for example by "
-            "transitions.transpose(1, 0, 2)"
-        )
-    checks.check_shape("transitions", kernel, (num_states, num_actions, num_states), "[S, A, S]")
-    gains = checks.as_floats("rewards", rewards, "[S, A] or [S, A, S]", 2, 3)
-    checks.check_shape("rewards", gains, kernel.shape[: gains.ndim], "[S, A, S]" if gains.ndim == 3 else "[S, A]")
-    gains = gains if gains.ndim == 3 else np.broadcast_to(gains[:, :, None], kernel.shape)
-    exists = as_available(available, num_states, num_actions)
-    laws: ActionLaws = [[NO_LAW] * num_actions for _ in range(num_states)]
-    for s, a in np.argwhere(exists).tolist():
-        targets = np.flatnonzero(kernel[s, a])
-        laws[s][a] = _outcomes(s, a, kernel[s, a, targets], gains[s, a, targets], targets)
+    if isinstance(transitions, Mapping):
+        if available is not None:
+            raise ModelError("dictionaries list the actions that are available; leave available=None")
+        found = listed_model(transitions, rewards, state_names, action_names)
+    elif is_sparse(transitions):
+        found = sparse_model(transitions, rewards, available)
+    else:
+        found = dense_model(transitions, rewards, available)
+    laws, exists = found.laws, found.available
+    state_names, action_names = found.state_names or state_names, found.action_names or action_names
     common = checks.as_sharing(sharing) == "time" if common_grid is None else common_grid
     tables = coupled_tables(laws, coupling, common, checks.as_count("max_entries", max_entries))
     return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)
@@ -98,23 +97,7 @@ def from_gymnasium(
     if getattr(environment, "fickle_passenger", False):
         raise ModelError("the fickle passenger changes its mind outside of the table P, so P is not the model")
     rows = _table_rows(getattr(environment, "P", environment))
-    num_states, num_actions = len(rows), 1 + max(max(row) for row in rows)
-    absorbs = [
-        all(t == s and r == 0 for outcomes in row.values() for p, t, r, _ in outcomes if p != 0)
-        for s, row in enumerate(rows)
-    ]
-    laws: ActionLaws = [[NO_LAW] * num_actions for _ in rows]
-    for s, row in enumerate(rows):
-        for a, outcomes in row.items():
-            targets = [num_states if end and not absorbs[t] else t for _, t, _, end in outcomes]
-            numbers = np.array([(p, r) for p, _, r, _ in outcomes]).reshape(-1, 2)
-            laws[s][a] = _outcomes(s, a, numbers[:, 0], numbers[:, 1], np.array(targets, dtype=np.int64))
-    if any((law.successors == num_states).any() for row in laws for law in row):
-        # Checked before the extra name joins them, so that the message counts the user's states.
-        names = checks.as_names("state", state_names, num_states)
-        state_names = [*(names or [f"state {s}" for s in range(num_states)]), "terminated"]
-        laws.append([ActionLaw(np.ones(1), np.zeros(1), np.array([num_states]))] * num_actions)
-    exists = np.array([[len(law.successors) > 0 for law in row] for row in laws])
+    laws, exists, state_names = laws_of_rows(rows, 1 + max(max(row) for row in rows), state_names)
     tables = coupled_tables(laws, coupling, True, MAX_ENTRIES)
     return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)
 
@@ -132,12 +115,14 @@ def from_noise(  # many parameters: the parts of a model
     available: ArrayLike | None = None,
     state_names: Sequence[Any] | None = None,
     action_names: Sequence[Any] | None = None,
+    is_vectorised: bool = False,
 ) -> JointMDP:
     """A joint MDP from functions of exogenous noise: ``R = reward(s, a, u)``, ``S' = successor(s, a, u)``.
 
     Each value ``u`` of ``noise`` is a scenario with its entry of ``probabilities``, the same in every state,
     so every ``sharing`` works. The functions are called once for each state, available action and value; the
-    successor is a state's index or name.
+    successor is a state's index or name. With ``is_vectorised`` they are called once, with arrays that broadcast to
+    ``[S, W, A]``, and successors are indices; values that are tuples come as a tuple of arrays.
     """
     S, A = checks.as_count("num_states", num_states), checks.as_count("num_actions", num_actions)
     values = list(noise)
@@ -148,23 +133,52 @@ def from_noise(  # many parameters: the parts of a model
     chances = checks.as_law("noise probabilities", "value", np.arange(len(values)), chances)
     exists = as_available(available, S, A)
     names = checks.as_names("state", state_names, S)
-    gains = np.zeros((S, len(values), A))
-    targets = np.zeros((S, len(values), A), dtype=np.int64)
+    shape = (S, len(values), A)
+    if is_vectorised:
+        gains, targets = (
+            _whole_table(f, name, values, shape) for f, name in ((reward, "reward"), (successor, "successor"))
+        )
+        gains = np.where(exists[:, None, :], gains, 0.0)
+    else:
+        gains, targets = _called(reward, successor, values, exists, names)
+    if at := checks.first_place(~np.isfinite(gains)):
+        where = f"state {at[0]}, action {at[2]}, noise {reprlib.repr(values[at[1]])}"
+        raise ModelError(f"the reward of {where} is {gains[at]}, not a finite number")
+    tables = (np.tile(chances, (S, 1)), gains, targets)
+    return JointMDP(*tables, discount, sharing, available=exists, state_names=names, action_names=action_names)
+
+
+def _called(
+    reward: NoiseFunction, successor: NoiseFunction, values: list[Any], exists: Bools, names: tuple[Any, ...] | None
+) -> tuple[Floats, Floats]:
+    """Rewards and successors ``[S, W, A]`` by calls with one state, action and noise value each."""
+    gains, targets = np.zeros((2, len(exists), len(values), exists.shape[1]))
     for s, a in np.argwhere(exists).tolist():
         for w, u in enumerate(values):
             asked = "reward"
             try:
                 gains[s, w, a] = reward(s, a, u)
                 asked = "successor"
-                targets[s, w, a] = checks.as_index("state", successor(s, a, u), names, S)
+                targets[s, w, a] = checks.as_index("state", successor(s, a, u), names, len(exists))
             except Exception as error:
                 where = f"state {s}, action {a}, noise {reprlib.repr(u)}"
                 raise ModelError(f"the {asked} of {where} failed: {words(error)}") from error
-    if at := checks.first_place(~np.isfinite(gains)):
-        where = f"state {at[0]}, action {at[2]}, noise {reprlib.repr(values[at[1]])}"
-        raise ModelError(f"the reward of {where} is {gains[at]}, not a finite number")
-    tables = (np.tile(chances, (S, 1)), gains, targets)
-    return JointMDP(*tables, discount, sharing, available=exists, state_names=names, action_names=action_names)
+    return gains, targets
+
+
+def _whole_table(function: NoiseFunction, name: str, values: list[Any], shape: tuple[int, int, int]) -> Floats:
+    """What a vectorised function gives for all states, noise values and actions at once."""
+    S, _, A = shape
+    is_many = all(isinstance(u, tuple) for u in values)
+    noise = [np.asarray(part)[None, :, None] for part in (zip(*values, strict=True) if is_many else [values])]
+    try:
+        table = function(
+            np.arange(S)[:, None, None], np.arange(A)[None, None, :], tuple(noise) if is_many else noise[0]
+        )
+        return np.array(np.broadcast_to(np.asarray(table, dtype=np.float64), shape))
+    except Exception as error:
+        form = f"it gets arrays [S, 1, 1], [1, 1, A] and [1, W, 1] and gives one that broadcasts to [S, W, A] = {shape}"
+        raise ModelError(f"the vectorised {name} failed: {words(error)}; {form}") from error
 
 
 class NoiseModelSettings(TypedDict):
@@ -177,6 +191,7 @@ class NoiseModelSettings(TypedDict):
     available: NotRequired[ArrayLike | None]
     state_names: NotRequired[Sequence[Any] | None]
     action_names: NotRequired[Sequence[Any] | None]
+    is_vectorised: NotRequired[bool]
 
 
 def from_sampler(
@@ -205,15 +220,7 @@ def from_sampler(
     return from_noise(reward, successor, values, np.full(count, 1 / count), **settings)
 
 
-def _outcomes(state: int, action: int, chances: Floats, gains: Floats, targets: Ints) -> ActionLaw:
-    where = checks.place((state, action), "state", "action")
-    chances = checks.as_law(f"transition probabilities of {where}", "successor", targets, chances)
-    if at := checks.first_place(~np.isfinite(gains)):
-        raise ModelError(f"reward of {where}, successor {targets[at]} is {gains[at]}, not a finite number")
-    return ActionLaw(chances, gains, targets)
-
-
-def _table_rows(table: Any) -> list[dict[int, list[tuple[float, int, float, bool]]]]:
+def _table_rows(table: Any) -> Rows:
     """A toy-text table as one dictionary for each state."""
     if not isinstance(table, Mapping) or set(table) != set(range(len(table))) or not table:
         raise ModelError(

@@ -67,7 +67,8 @@ def evaluate(
 
     Args:
         model: the joint MDP; its ``sharing`` says which branches share their noise.
-        policy: action probabilities ``[S, A]``, or one action per state ``[S]``, by index or name.
+        policy: probabilities ``[S, A]``, one action per state, a dictionary, a function of the state or "uniform"; see
+            docs/models.md.
         method: `Solve()` by default, or `Iterate()`.
         order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs.
         horizon: evaluate the first `horizon` steps only, exactly. Without one the discount may be 1 where every return

@@ -191,6 +191,8 @@ def sweep(problem: PairProblem, C: Float[Array, "S S"]) -> Float[Array, "S S"]:
         cross = cross + added.cross
     elif groups > 1:
         cross = cross + (added.noise * kernel.chances[:, None]).T @ added.noise
+    if kernel.other_choice is not None and groups > 1:
+        return cross  # two policies that share every scenario: being in the same state changes nothing
     here = jnp.arange(C.shape[0])
     return cross.at[here, here].set(added.same + discount**2 * met(kernel, C))
 

@@ -205,7 +205,7 @@ def test_models_and_solutions_from_files(tmp_path: Path) -> None:
         ([MACHINE, "--policy", "uneven.csv"], "uneven.csv must hold rows of equal length"),
         ([MACHINE, "--policy", "words.csv"], "words.csv must hold numbers, [S, A] probabilities"),
         ([MACHINE, "--horizon", "0"], "horizon is 0"),
-        ([MACHINE, "--discount", "1"], "returns over an endless future need a discount below 1, or a horizon"),
+        ([MACHINE, "--discount", "1"], "an endless future needs a discount below 1, or give a horizon"),
         (["text.npy"], "text.npy"),
     ],
 )

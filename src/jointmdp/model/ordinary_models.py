@@ -206,7 +206,8 @@ def action_law(where: str, chances: Floats, gains: Floats, targets: Ints) -> Act
     """The checked law of one action in one state."""
     chances = checks.as_law(f"transition probabilities of {where}", "successor", targets, chances)
     if at := checks.first_place(~np.isfinite(gains)):
-        raise ModelError(f"reward of {where}, successor {targets[at]} is {gains[at]}, not a finite number")
+        cure = "; if the action does not exist there, say so with available=" if gains[at] == -np.inf else ""
+        raise ModelError(f"reward of {where}, successor {targets[at]} is {gains[at]}, not a finite number{cure}")
     return ActionLaw(chances, gains, targets)
 
 

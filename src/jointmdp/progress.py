@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -13,7 +13,12 @@ PATIENCE = 2.0  # seconds of silence before the bar appears
 
 
 class Meter:
-    """``with Meter("solving") as meter: meter.update(0.3, "error 1e-5")``; costs nothing when nobody watches."""
+    """``with Meter("solving") as meter: meter.update(0.3, "error 1e-5")``; costs nothing when nobody watches.
+
+    A meter inside of another one that shows a bar is silent: a terminal has room for one.
+    """
+
+    _shown: ClassVar[Meter | None] = None
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -26,14 +31,17 @@ class Meter:
 
     def update(self, fraction: float, text: str = "") -> None:
         """Report the fraction done so far and what it means."""
-        if not self.is_watched or time.monotonic() - self.started < PATIENCE:
+        is_hidden = Meter._shown not in (None, self)
+        if not self.is_watched or is_hidden or time.monotonic() - self.started < PATIENCE:
             return
         if self._bar is None:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-            self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+            times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+            self._bar = Progress(*columns, *times, console=Console(stderr=True), transient=True)
+            Meter._shown = self
             self._bar.start()
             self._bar.add_task(self.title, total=1.0, text="")
         self._bar.update(self._bar.task_ids[0], completed=min(max(fraction, 0.0), 1.0), text=text)
@@ -41,3 +49,4 @@ class Meter:
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+            Meter._shown = None

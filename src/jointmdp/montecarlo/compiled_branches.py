@@ -10,6 +10,8 @@ the others over it, in float64 whatever the dynamics compute in: a lead is exact
 """
 
 import math
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,11 +26,14 @@ from jointmdp.arrays import float64
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
+from jointmdp.progress import Meter
 
 CHUNK = 64  # steps between two looks at whether to go on
 BLOCK = 2048  # replications that are simulated together
+FIRST = 64  # replications of the first block where replications are long: who asks for a few need not wait for all
 KEPT = 4  # blocks remembered: a caller that asks for a few replications at a time asks for the same block again
 STEP_LIMIT = 20_000  # an episode longer than this was probably never meant to end, and a block waits for its longest
+LONG_WAIT = 20.0  # seconds to come, of which nobody thought who gave a discount close to 1
 TAIL_FRACTION = 1e-3  # what is left out of an endless return is at most this fraction of the block's standard error,
 LEAST_TAIL = 1e-10  # and never needs to be smaller than this fraction of the largest return
 BLIND_TAIL = 1e-6  # the fraction where the largest return is not known
@@ -58,6 +63,9 @@ class Dynamics(Protocol):
 
     def choose(self, state: States, key: Array, leader: Array) -> Any:
         """The policies' actions ``[N, m]``; a branch that is one with another draws what its `leader` draws."""
+
+    def mistake(self, state: States, action: Any, column: int) -> str:
+        """Why a step of one branch did not pay a finite number, in words."""
 
 
 class Branches(NamedTuple):
@@ -196,50 +204,91 @@ class BlockSampler:
     until_merged: bool = False
     is_enough: Enough | None = None
     """May ask a block to go on although what is left out is small."""
-    _kept: dict[tuple[int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
+    _kept: dict[tuple[int, int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
 
     portion: ClassVar[int] = BLOCK
     """Replications that are made together; asking for fewer makes the rest as well."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        return Replications.joined(
-            [self._block(block, sharing).rows(rows) for block, rows in rows_of_blocks(first, count)]
-        )
+        parts = []
+        for block, rows in rows_of_blocks(first, count):
+            # The first few of long replications are a block of their own, drawn from the same keys.
+            cut = FIRST if block == 0 and self._is_long else 0
+            if rows.start < cut:
+                parts.append(self._block(block, sharing, FIRST).rows(slice(rows.start, min(rows.stop, cut))))
+            if rows.stop > cut:
+                parts.append(self._block(block, sharing, BLOCK).rows(slice(max(rows.start, cut), rows.stop)))
+        return Replications.joined(parts)
 
-    def _block(self, block: int, sharing: Sharing) -> Replications:
-        found = self._kept.get((block, sharing))
+    @property
+    def _is_long(self) -> bool:
+        discount = float(self.dynamics.discount)
+        return (self.horizon is not None or discount < 1) and self._last(discount) > STEP_LIMIT
+
+    def _block(self, block: int, sharing: Sharing, size: int) -> Replications:
+        found = self._kept.get((block, size, sharing))
         if found is None:
             with float64():
-                found = self._simulated(block, sharing)
+                found = self._simulated(block, sharing, size)
             while len(self._kept) >= KEPT:
                 self._kept.pop(next(iter(self._kept)))
-            self._kept[block, sharing] = found
+            self._kept[block, size, sharing] = found
         return found
 
-    def _simulated(self, block: int, sharing: Sharing) -> Replications:
+    def _simulated(self, block: int, sharing: Sharing, size: int) -> Replications:
         # The kind of key is named: samples of a seed do not depend on JAX's default.
         key = jax.random.fold_in(jax.random.key(self.seed, impl="threefry2x32"), block)
         start_key, noise_key, policy_key = jax.random.split(key, 3)
-        branches = begin(self.dynamics, start_key, BLOCK, sharing)
-        discount, done = float(self.dynamics.discount), 0
-        last = self._last(discount)
-        while True:
-            count = min(CHUNK, last - done)
-            branches = advance(self.dynamics, branches, noise_key, policy_key, count, sharing, self.until_merged)
-            done += count
-            is_last = done >= last
-            # A horizon leaves nothing out; an endless future that is cut leaves what comes with the next weight.
-            weight = 0.0 if self.horizon is not None and is_last else discount**done
-            found = self._replications(branches, weight)
-            if is_last or not found.left_out.any() or self._is_small(found, discount**done):
-                break
+        first = begin(self.dynamics, start_key, size, sharing)
+        move = partial(advance, self.dynamics, sharing=sharing, until_merged=self.until_merged)
+        branches, discount, done, started = first, float(self.dynamics.discount), 0, time.monotonic()
+        last, is_told = self._last(discount), False
+        with Meter(f"simulating {self.name}") as meter:
+            while True:
+                count = min(CHUNK, last - done)
+                branches = move(branches, noise_key, policy_key, count)
+                done += count
+                is_last = done >= last
+                # A horizon leaves nothing out; an endless future that is cut leaves what comes with the next weight.
+                weight = 0.0 if self.horizon is not None and is_last else discount**done
+                if not _are_finite(branches):
+                    raise ModelError(self._blamed(block, first, lambda b: move(b, noise_key, policy_key, 1)))
+                found = self._replications(branches, weight)
+                if is_last or not found.left_out.any() or self._is_small(found, discount**done):
+                    break
+                meter.update(done / last, f"step {done:,} of at most {last:,}")
+                spent = time.monotonic() - started
+                wait = spent * (last / done - 1)
+                if discount < 1 and self.horizon is None and spent > LONG_WAIT / 4 and wait > LONG_WAIT and not is_told:
+                    is_told = True
+                    warnings.warn(
+                        f"{size:,} replications of {self.name} take up to {wait:.0f} more seconds: with a discount of "
+                        f"{discount:g} and no horizon they go on for up to {last:,} steps; a horizon, or the "
+                        "simulator's reward_bounds, ends them sooner",
+                        stacklevel=2,
+                    )
         if discount >= 1 and found.left_out.any():
             raise ModelError(
                 f"replications of {self.name} have not ended after {STEP_LIMIT:,} steps; give a horizon, or a discount "
                 "below 1"
             )
         return found
+
+    def _blamed(self, block: int, branches: Branches, move: Callable[[Branches], Branches]) -> str:
+        """Which step of which branch is the first that did not pay a finite number, found by taking all steps again."""
+        before = branches
+        while _are_finite(branches):
+            before, branches = branches, move(branches)
+        lead = np.asarray(branches.lead)
+        # Where branch 0 is not finite, no lead over it is either.
+        row, column = (int(place) for place in np.argwhere(~np.isfinite(lead + np.asarray(branches.total)[:, None]))[0])
+        state, action = jax.tree.map(lambda leaf: leaf[row, column], (before.state, before.action))
+        return (
+            f"a return of {self.name} is not a finite number: in step {int(before.step)} of replication "
+            f"{block * BLOCK + row}, alternative {column + 1} of {lead.shape[1]}, "
+            f"{self.dynamics.mistake(state, action, column)}"
+        )
 
     def _last(self, discount: float) -> int:
         """Steps after which a block stops at the latest."""
@@ -258,18 +307,13 @@ class BlockSampler:
         if not self.until_merged:
             deviations = np.append(deviations, np.std(found.returns, axis=0))
         deviations = deviations[deviations > 0]
-        error = float(deviations.min()) / math.sqrt(BLOCK) if len(deviations) else 0.0
+        error = float(deviations.min()) / math.sqrt(len(found.leads)) if len(deviations) else 0.0
         is_small = weight * self.return_bound <= TAIL_FRACTION * error
         return is_small and (self.is_enough is None or self.is_enough(found))
 
     def _replications(self, b: Branches, weight: float) -> Replications:
         parts = (b.total, b.lead, b.size, b.steps, b.meetings, b.leader, are_open(b, self.until_merged))
         total, lead, size, steps, meetings, leader, is_open = (np.asarray(part) for part in parts)
-        if not (np.isfinite(total).all() and np.isfinite(lead).all()):
-            raise ModelError(
-                f"a return of {self.name} is not a finite number: either a reward is not, or the policy gave an action "
-                "that does not exist or probabilities that do not sum to 1; did it return values or logits?"
-            )
         is_numbered = isinstance(b.state, Array) and b.state.ndim == 2 and jnp.issubdtype(b.state.dtype, jnp.integer)
         return Replications(
             returns=total[:, None] + lead,
@@ -281,6 +325,10 @@ class BlockSampler:
             states=np.asarray(b.state).astype(np.int64) if is_numbered else None,
             left_out=np.where(is_open, weight, 0.0),
         )
+
+
+def _are_finite(b: Branches) -> bool:
+    return bool(np.isfinite(b.total).all() and np.isfinite(b.lead).all())
 
 
 def rows_of_blocks(first: int, count: int) -> Iterator[tuple[int, slice]]:

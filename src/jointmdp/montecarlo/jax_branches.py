@@ -3,8 +3,8 @@
 The environment computes in the precision that JAX is set to; returns are added up in float64.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,10 +22,18 @@ from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Action, as_agent
 
 
+@dataclass(frozen=True)
+class Program:
+    """A simulator as a part of what is compiled: those made of the same functions are one."""
+
+    key: Hashable
+    simulator: JaxSimulator = field(compare=False)
+
+
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["discount", "kinds", "data", "place", "first"],
-    meta_fields=["simulator", "choosers", "columns", "action_type", "is_wide"],
+    meta_fields=["program", "choosers", "columns", "action_type", "is_wide"],
 )
 @dataclass(frozen=True)
 class JaxDynamics:
@@ -36,11 +44,16 @@ class JaxDynamics:
     data: tuple[Any, ...]  # of each policy: its array, where it is one
     place: JaxState | None  # where all begin; None: in starting states of their own
     first: Any  # [m, …] first actions; None: the policies choose them too
-    simulator: JaxSimulator
+    program: Program
     choosers: tuple[Chooser, ...]
     columns: tuple[tuple[int, ...], ...]  # which branches follow each policy
     action_type: tuple[tuple[int, ...], Any]  # shape and type of one action
     is_wide: bool  # whether the user's JAX computes in float64
+
+    @property
+    def simulator(self) -> JaxSimulator:
+        """What is simulated."""
+        return self.program.simulator
 
     def begin(self, key: Array, count: int) -> tuple[States, Any, Array]:
         """All branches of a replication in one state."""
@@ -71,6 +84,10 @@ class JaxDynamics:
         if self.simulator.action_names is not None:
             is_known = action != NO_ACTION
             action = jnp.maximum(action, 0)
+            with jax.enable_x64(self.is_wide):
+                legal = jax.vmap(jax.vmap(self.simulator.available_one))(state)
+            if legal is not None:
+                is_known &= jnp.take_along_axis(legal, action[:, :, None], axis=2)[:, :, 0]
         with jax.enable_x64(self.is_wide):
             mapped = jax.vmap(jax.vmap(self.simulator.step_one, (keyed, 0, 0)))
             reward, after, ended = mapped(noise, state, action)
@@ -90,12 +107,33 @@ class JaxDynamics:
         order = np.argsort(np.concatenate(self.columns))
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=1)[:, order]
 
+    def mistake(self, state: States, action: Any, column: int) -> str:
+        """The policy's, the state's or the reward's."""
+        simulator = self.simulator
+        begun = ""
+        if self.first is not None:
+            begun = f"which began with {simulator.action_label(on_host(self.first)[column])}, "
+        if simulator.action_names is not None and action == NO_ACTION:
+            return (
+                f"{begun}the policy gave an action that does not exist or probabilities that do not sum to 1; did it "
+                "return values or logits?"
+            )
+        label = simulator.action_label(on_host(action)[()])
+        legal = simulator.available_one(state)
+        if legal is not None and not legal[action]:
+            return f"{begun}{label} is taken, which is not available in its state"
+        for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+            if jnp.issubdtype(leaf.dtype, jnp.inexact) and not jnp.isfinite(leaf).all():
+                where = jax.tree_util.keystr(path) or "its only leaf"
+                return f"{begun}the state before the step is not finite at {where}"
+        return f"{begun}the reward of {label} is not finite"
+
     def _choice(self, chooser: Chooser, data: Any, state: Any, key: Array, uniform: Array) -> Array:
         # Only what the user wrote runs in the user's precision; draws by inversion are in float64.
         with jax.enable_x64(self.is_wide):
             seen = self.simulator.observe_one(state)
-            said = chooser.ask(seen, key)
-        found = jnp.asarray(chooser.decide(data, seen, said, uniform))
+            said, legal = chooser.ask(seen, key), self.simulator.available_one(state)
+        found = jnp.asarray(chooser.decide(data, seen, said, uniform, legal))
         shape, dtype = self.action_type
         if found.shape != shape:
             raise ModelError(
@@ -133,7 +171,7 @@ def jax_dynamics(
             tuple(None if data is None else jnp.asarray(data) for _, data in made),
             place,
             first,
-            simulator,
+            Program(simulator.program_key, simulator),
             tuple(chooser for chooser, _ in made),
             tuple(tuple(j for j, kind in enumerate(kinds) if kind == i) for i in range(len(policies))),
             (tuple(like.shape), like.dtype),

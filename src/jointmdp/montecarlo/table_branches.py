@@ -58,6 +58,10 @@ class TableDynamics(NamedTuple):
         rows = state + self.kinds * self.rewards.shape[0]
         return drawn_rows(self.action_ends, rows, jnp.take_along_axis(uniform, leader, axis=1))
 
+    def mistake(self, state: Array, action: Array, column: int) -> str:
+        """The sum of a table's rewards has grown too large for a number."""
+        return "the rewards so far add up to more than a number can hold"
+
 
 def table_dynamics(
     model: JointMDP, policies: Sequence[Floats], kinds: Sequence[int], first: Sequence[int] | None, start: Floats

@@ -1,6 +1,7 @@
-"""Environments of gymnax: their `step_env` takes an explicit key and does not begin a new episode by itself."""
+"""gymnax and its like (craftax): `step_env` takes an explicit key and does not begin a new episode by itself."""
 
 import importlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ from jax import Array
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulators.jax_tracing import used_inputs
 
 
 class Seen(NamedTuple):
@@ -32,7 +34,7 @@ def gymnax_simulator(
     """A simulator from the name of a gymnax environment, from an environment, or from its pair with parameters.
 
     Args:
-        environment: ``"CartPole-v1"``, or what ``gymnax.make`` returned.
+        environment: ``"CartPole-v1"``, what ``gymnax.make`` returned, or an environment of the same form.
         params: the environment's parameters; by default its own.
         time_limit: whether an episode is over at the environment's limit of steps (``is_truncated``), or only where
             it ends by itself. Without the limit an endless task needs a discount below 1 or a horizon.
@@ -43,24 +45,27 @@ def gymnax_simulator(
     settings = params if params is not None else given if given is not None else env.default_params
     space = env.action_space(settings)
     count = getattr(space, "n", None)
-    is_carried = _needs_more_than_state(env, settings)
+    look = _look(env, settings)
+    is_cut = callable(getattr(env, "is_truncated", None))
+    if not is_cut and not time_limit:
+        raise ModelError(f"{env.name} does not tell its limit of steps from an end, so it cannot be taken away")
 
     def held(state: Any, observation: Any) -> Any:
-        return Seen(state, observation) if is_carried else state
+        return Seen(state, observation) if look is None else state
 
     def reset(key: Array) -> Any:
         observation, state = env.reset_env(key, settings)
         return held(state, observation)
 
     def step(key: Array, state: Any, action: Any) -> tuple[Any, Any, Any]:
-        before = state.state if is_carried else state
+        before = state.state if look is None else state
         observation, after, reward, is_over, _ = env.step_env(key, before, action, settings)
-        if time_limit:
+        if time_limit and is_cut:
             is_over = jnp.logical_or(is_over, env.is_truncated(after, settings))
         return reward, held(after, observation), is_over
 
     def observe(state: Any) -> Any:
-        return state.observation if is_carried else env.observe(jax.random.key(0), state, None, settings)
+        return state.observation if look is None else look(jax.random.key(0), None, state)
 
     return JaxSimulator(
         step,
@@ -95,23 +100,19 @@ def _made(environment: Any, options: dict[str, Any]) -> tuple[Any, Any]:
     return env, params
 
 
-def _needs_more_than_state(env: Any, settings: Any) -> bool:
-    """Whether observations depend on a key or an action, or can only be had from a step."""
+def _look(env: Any, settings: Any) -> Callable[[Any, Any, Any], Any] | None:
+    """What shows a state, from a key, an action and the state; None where it depends on more than the state."""
     key = jax.random.key(0)
     state = jax.eval_shape(lambda k: env.reset_env(k, settings)[1], key)
     action = jax.eval_shape(env.action_space(settings).sample, key)
-    try:
-        traced = jax.make_jaxpr(lambda k, a, s: env.observe(k, s, a, settings))(key, action, state)
-    except Exception:
-        # Whatever an environment without a usable `observe` raises; its steps still show an observation.
-        return True
-    # What depends on the key or the action: every result of an operation that reads something that does.
-    reached = set(traced.jaxpr.invars[: 1 + len(jax.tree.leaves(action))])
-    for operation in traced.jaxpr.eqns:
-        if any(_is_in(read, reached) for read in operation.invars):
-            reached.update(operation.outvars)
-    return any(_is_in(shown, reached) for shown in traced.jaxpr.outvars)
-
-
-def _is_in(atom: Any, found: set[Any]) -> bool:
-    return not hasattr(atom, "val") and atom in found  # literals have a value and no name
+    # gymnax itself, and environments written for older versions of it (craftax).
+    looks = (lambda k, a, s: env.observe(k, s, a, settings), lambda k, a, s: env.get_obs(s))
+    for look in looks:
+        try:
+            traced = jax.make_jaxpr(look)(key, action, state)
+        except Exception:
+            # Whatever an environment without a usable function raises; its steps still show an observation.
+            continue
+        is_of_state = not any(used_inputs(traced)[: 1 + len(jax.tree.leaves(action))])
+        return look if is_of_state else None
+    return None

@@ -1,7 +1,7 @@
 """Policies that JAX can trace, for simulating thousands of branches at once; `as_agent` is for one branch at a time."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import jax
@@ -12,7 +12,10 @@ from jax import Array
 from jointmdp.checks import SUM_TOLERANCE
 from jointmdp.errors import ModelError
 from jointmdp.model.inverse_sampling import drawn_traced
+from jointmdp.simulators.function_keys import function_key
 from jointmdp.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulators.jax_tracing import Guarded, policy_guess
+from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import policy_form, takes_rng
 
 NO_ACTION = -1  # what the policy's mistakes come to: a step with it pays NaN, and the engine's caller says so
@@ -25,18 +28,15 @@ class UntraceableError(ModelError):
     """The policy works on one observation at a time only; simulate it with `rollouts`."""
 
 
-def as_key(function: Any) -> Callable[..., Any]:
-    """A callable as the key of a compiled program: methods can be hashed, and are equal if their objects are one."""
-    return function.__call__
-
-
 @dataclass(frozen=True)
 class Chooser:
     """A policy of one observation: its form, and the function it is made of where there is one."""
 
     form: Form
     num_actions: int | None
-    function: Callable[..., Any] | None = None
+    key: Hashable = None
+    """Equal for functions that do the same: they share a compiled program."""
+    function: Callable[..., Any] | None = field(default=None, compare=False)
 
     def ask(self, observation: Any, key: Array) -> Any:
         """What the user's function says, in the user's precision; None where there is no function."""
@@ -45,13 +45,16 @@ class Chooser:
         given = {"random": (key,), "keyed": (observation, key)}.get(self.form, (observation,))
         return self.function(*given)
 
-    def decide(self, data: Any, observation: Any, said: Any, uniform: Array) -> Array:
+    def decide(self, data: Any, observation: Any, said: Any, uniform: Array, legal: Array | None) -> Array:
         """The action, given what `ask` returned; `data` is the policy's array or constant, where it is one."""
         if self.form == "constant":
             return data
         if self.form == "uniform":
             assert self.num_actions is not None
-            return jnp.minimum(jnp.floor(uniform * self.num_actions), self.num_actions - 1).astype(jnp.int32)
+            allowed = jnp.ones(self.num_actions, dtype=bool) if legal is None else legal
+            count = jnp.sum(allowed)
+            place = jnp.minimum(jnp.floor(uniform * count), count - 1).astype(jnp.int32)
+            return jnp.argmax(jnp.cumsum(allowed) > place).astype(jnp.int32)
         if self.form in ("table", "row"):
             is_inside = (observation >= 0) & (observation < len(data))
             row = data[jnp.clip(observation, 0, len(data) - 1)]
@@ -85,7 +88,7 @@ def as_chooser(policy: Any, simulator: JaxSimulator) -> tuple[Chooser, Any]:
     if form == "uniform":
         if simulator._random is None:
             raise ModelError(f"the actions of {simulator.name} are not numbered, so a uniform policy is not defined")
-        return Chooser("random", None, as_key(simulator._random)), None
+        return Chooser("random", None, function_key(simulator._random.function), simulator._random), None
     if form == "predicting":
         raise UntraceableError("a policy with predict() is asked for one observation at a time")
     if form == "function":
@@ -102,23 +105,29 @@ def _observation(simulator: JaxSimulator) -> Any:
 
 def _traced(policy: Callable[..., Any], simulator: JaxSimulator, count: int | None) -> Chooser:
     is_keyed = takes_rng(policy)
-    given = (_observation(simulator), jax.random.key(0)) if is_keyed else (_observation(simulator),)
+    parts = ("observation", "key") if is_keyed else ("observation",)
+    told = getattr(policy, "__name__", type(policy).__name__)
+    asked = Guarded(policy, f"policy {told!r}", parts, policy_guess(policy))
+    asked.check_order()
+    seen = _observation(simulator)
     try:
-        found = jax.eval_shape(policy, *given)
+        found = jax.eval_shape(policy, *(seen, jax.random.key(0))[: len(parts)])
         (leaf,) = jax.tree.leaves(found)
     except Exception as error:
-        # Whatever a function does to a tracer that it was not written for: the host engine will tell real mistakes.
+        # Whatever a function does to a tracer that it was not written for; it may work on one observation at a time.
+        asked(*(simulator.observe(simulator.reset()), Noise("check").key)[: len(parts)])
         raise UntraceableError(
-            f"JAX cannot trace the policy {getattr(policy, '__name__', policy)!r} ({type(error).__name__}); "
+            f"JAX cannot trace the policy {told!r} ({type(error).__name__}); "
             "written with jax.numpy, as f(observation) or f(observation, key), it would run thousands at once"
         ) from error
+    key = function_key(policy)
     if is_keyed:
-        return Chooser("keyed", count, as_key(policy))
+        return Chooser("keyed", count, key, asked)
     if count is None or (leaf.size == 1 and leaf.ndim == 0):
-        return Chooser("action", count, as_key(policy))
+        return Chooser("action", count, key, asked)
     if leaf.size != count:
         raise ModelError(f"the policy gave {leaf.size} probabilities for the {count} actions of {simulator.name}")
-    return Chooser("probabilities", count, as_key(policy))
+    return Chooser("probabilities", count, key, asked)
 
 
 def _tabular(array: Any, simulator: JaxSimulator, count: int) -> tuple[Chooser, Any]:

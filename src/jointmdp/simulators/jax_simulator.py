@@ -1,5 +1,6 @@
 """JAX environments with explicit keys: the key is the noise, so a query is one `vmap` over actions with one key."""
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,8 +13,19 @@ from jax import Array
 from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
+from jointmdp.simulators.function_keys import value_key
+from jointmdp.simulators.jax_tracing import (
+    Guarded,
+    as_arrays,
+    check_constants,
+    check_like,
+    frozen_noise,
+    joined_types,
+    step_guess,
+    traced_step,
+)
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Draws, Outcome, Simulator, as_action_names, as_step
+from jointmdp.simulators.simulator import Action, Draws, Outcome, Simulator, as_action_names
 
 StepFunction = Callable[[Array, Any, Any], tuple[Any, ...]]
 
@@ -35,11 +47,13 @@ class JaxSimulator(Simulator):
         actions: their names, or how many there are; None for actions that are not numbered (arrays of one shape).
         observe: what a policy sees of a state; by default all of it.
         is_over: a function of the state, for steps that do not say it themselves.
+        available: a function of the state, ``bool[A]``: which actions are legal there; by default all.
         random_action: ``random_action(key) -> action`` where actions are not numbered: the uniform policy.
         discount, sharing, reward_bounds: as in `Simulator`.
 
     It computes in the precision that JAX is set to. States may be any pytree of arrays; those of a query come back as
-    NumPy arrays, wrapped with the end of the episode in a `JaxState`. `at` wraps a state of your own.
+    NumPy arrays, wrapped with the end of the episode in a `JaxState`. `at` wraps a state of your own. Where noise of a
+    step does not come from its key, a warning says so, and `frozen_noise` keeps it.
     """
 
     def __init__(  # many parameters: a front door, one keyword for each setting
@@ -50,6 +64,7 @@ class JaxSimulator(Simulator):
         actions: Sequence[str] | int | None,
         observe: Callable[[Any], Any] | None = None,
         is_over: Callable[[Any], Any] | None = None,
+        available: Callable[[Any], Any] | None = None,
         random_action: Callable[[Array], Any] | None = None,
         discount: float = 1.0,
         sharing: Sharing = "time",
@@ -58,44 +73,97 @@ class JaxSimulator(Simulator):
     ) -> None:
         if not callable(step):
             raise ModelError(f"step must be a function (key, state, action) -> (reward, next_state), not {step!r}")
-        self._user_step, self._user_reset, self._user_is_over = step, reset, is_over
-        self._user_observe, self._random = observe, random_action
         self.action_names = as_action_names(actions)
-        self._describe(name or str(getattr(step, "__name__", "JAX environment")), discount, sharing, reward_bounds)
+        if available is not None and self.action_names is None:
+            raise ModelError("available= is for numbered actions; give their names, or how many there are")
+        own = str(getattr(step, "__name__", "step"))
+        known = "the JAX environment" if own in ("step", "<lambda>") else own
+        self._describe(name or known, discount, sharing, reward_bounds)
+        self._user_step = Guarded(step, f"step of {self.name}", ("key", "state", "action"), step_guess(step))
+        self._user_step.check_order()
+        self._start = reset if not callable(reset) else Guarded(reset, f"reset of {self.name}", ("key",))
+        self._user_is_over, self._user_observe, self._user_available = (
+            None if given is None else Guarded(given, f"{role} of {self.name}", ("state",))
+            for given, role in ((is_over, "is_over"), (observe, "observe"), (available, "available"))
+        )
+        self._random = (
+            None if random_action is None else Guarded(random_action, f"random_action of {self.name}", ("key",))
+        )
+        made_of = (step, reset, is_over, observe, available, random_action, self.action_names)
+        self.program_key = value_key(made_of)
+        """Equal for simulators that are made of the same functions: they share their compiled programs."""
         self._types: Any = None
         # Bound once: each has its own cache of compiled programs.
-        self._reset, self._look = jax.jit(self.reset_one), jax.jit(self.observe_one)
+        self._reset, self._look, self._legal = map(jax.jit, (self.reset_one, self.observe_one, self.available_one))
         self._query, self._queries = jax.jit(self._query_one), jax.jit(self._query_many)
         if self.action_names is not None:
             self.types(jnp.int32(0))
+        elif self._random is not None:
+            self.types(jax.eval_shape(self._random, jax.random.key(0)))
 
     def reset_one(self, key: Array) -> JaxState:
         """A starting state, traceable."""
-        state = self._user_reset(key) if callable(self._user_reset) else self._user_reset
-        state = self._typed(jax.tree.map(jnp.asarray, state))
-        ended = False if self._user_is_over is None else self._user_is_over(state)
-        return JaxState(state, _as_flag(ended))
+        state = self._start(key) if callable(self._start) else self._start
+        state = self._typed(as_arrays(state, f"the state that {self.name} begins in"))
+        return JaxState(state, self._ended(False, state))
 
     def step_one(self, key: Array, state: Any, action: Any) -> tuple[Array, Any, Array]:
         """Reward, next state and whether it is over, traceable; the next state has the types of the first."""
-        reward, after, ended = as_step(self._user_step(key, state, action), self.name)
-        reward, after = jnp.asarray(reward), self._typed(after)
-        if reward.shape != ():
-            raise ModelError(f"the reward of {self.name} has shape {reward.shape}; it must be one number")
+        reward, after, ended = self._moved(key, state, action)
+        after = self._typed(after)
+        return reward, after, self._ended(ended, after)
+
+    def _moved(self, key: Array, state: Any, action: Any) -> tuple[Array, Any, Any]:
+        """What the user's step says, as arrays."""
+        found = self._user_step(key, state, action)
+        if not isinstance(found, tuple) or len(found) not in (2, 3):
+            many = f"{len(found)} values" if isinstance(found, tuple | list) else f"a {type(found).__name__}"
+            hint = "; of (observation, state, reward, done, info) return (reward, state, done)" * (many[0] in "45")
+            forms = "(reward, next_state) or (reward, next_state, is_over)"
+            raise ModelError(f"step of {self.name} must return {forms}, not {many}{hint}")
+        after = as_arrays(found[1], f"the state after a step of {self.name}")
+        reward = as_arrays(found[0], f"the reward of {self.name}")
+        if not hasattr(reward, "shape") or reward.shape != ():
+            shape = jax.tree.map(jnp.shape, reward)
+            swapped = len(jax.tree.leaves(after)) == 1 and jnp.shape(jax.tree.leaves(after)[0]) == ()
+            hint = "; does step return (next_state, reward)? it must be (reward, next_state)" if swapped else ""
+            raise ModelError(f"the reward of {self.name} has shape {shape}; it must be one number{hint}")
+        return reward, after, found[2] if len(found) == 3 else False
+
+    def _ended(self, said: Any, state: Any) -> Array:
+        """Whether the episode is over in `state`, by what its step said or by the state itself."""
+        flag = _as_flag(said)
         if self._user_is_over is not None:
-            ended = jnp.logical_or(_as_flag(ended), _as_flag(self._user_is_over(after)))
-        return reward, after, _as_flag(ended)
+            flag = jnp.logical_or(flag, _as_flag(self._user_is_over(state)))
+        if flag.shape != ():
+            raise ModelError(f"is_over of {self.name} has shape {flag.shape}; it must be one truth value")
+        return flag
 
     def observe_one(self, state: Any) -> Any:
         """What a policy sees of a state, traceable."""
         return state if self._user_observe is None else self._user_observe(state)
 
+    def available_one(self, state: Any) -> Array | None:
+        """Which actions are legal, ``bool[A]``, traceable; None where all are."""
+        if self._user_available is None or self.action_names is None:
+            return None
+        found = jnp.asarray(self._user_available(state))
+        if found.shape != (len(self.action_names),) or found.dtype != bool:
+            raise ModelError(
+                f"available of {self.name} gives {found.dtype}{list(found.shape)}; it must be one truth value for each "
+                f"of the {len(self.action_names)} actions"
+            )
+        return found
+
     def at(self, state: Any) -> JaxState:
         """The snapshot of a state."""
         if isinstance(state, JaxState):
             return state
-        ended = False if self._user_is_over is None else bool(self._user_is_over(state))
-        return JaxState(on_host(self._typed(state)), np.asarray(ended))
+        given = as_arrays(state, f"this state of {self.name}")
+        if self._types is not None:
+            check_like(given, self._types, self._observed_types, self.name)
+        given = self._typed(given)
+        return JaxState(on_host(given), np.asarray(self._ended(False, given)))
 
     def start(self, noise: Noise) -> JaxState:
         """A state to begin in."""
@@ -112,6 +180,7 @@ class JaxSimulator(Simulator):
             return [Outcome(0.0, place) for _ in actions]
         chosen = self.as_actions(actions)
         self.types(chosen[0])
+        self._check_legal(place, chosen)
         rewards, after = on_host(self._query(noise.key, place.state, chosen))
         split = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in range(len(chosen)))
         return [Outcome(float(reward), each) for reward, each in zip(rewards, split, strict=True)]
@@ -131,6 +200,7 @@ class JaxSimulator(Simulator):
         place = self.at(state)
         if place.is_over:
             return super().sample(place, actions, count, seed)
+        self._check_legal(place, self.as_actions(actions))
         keys = jnp.stack([Noise("query", seed, i).key for i in range(count)])
         states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), place)
         rewards, after = on_host(self.query_batch(keys, states, actions))
@@ -151,6 +221,21 @@ class JaxSimulator(Simulator):
     def identity(self, state: Any) -> Hashable:
         """The bytes of all leaves."""
         return b"".join(map(_leaf_bytes, jax.tree.leaves(self.at(state))))
+
+    def available(self, state: Any) -> Sequence[Action]:
+        """The actions that can be taken in `state`; all of them where the episode is over."""
+        place = self.at(state)
+        if self._user_available is None or place.is_over:
+            return super().available(state)
+        found: list[Action] = np.flatnonzero(self._legal(place.state)).tolist()
+        if not found:
+            raise ModelError(f"available of {self.name} allows no action in a state that is not over")
+        return found
+
+    def _check_legal(self, place: JaxState, chosen: Any) -> None:
+        if self._user_available is not None:
+            for action in chosen:
+                self.action_index(action, place)
 
     def random_action(self, rng: np.random.Generator) -> Action:
         """An action of the uniform policy, where actions are not numbered."""
@@ -177,22 +262,25 @@ class JaxSimulator(Simulator):
             key = jax.random.key(0)
             found = jax.eval_shape(lambda k: self.reset_one(k).state, key)
             # A counter that starts as a whole number may go on as a fraction: the second step has the final types.
-            for _ in range(2):
-                moved = jax.eval_shape(
-                    lambda k, s, a: as_step(self._user_step(k, s, a), self.name)[1], key, found, action
-                )
-                found = _joined_types(found, moved, self.name)
+            first = traced_step(self._moved, key, found, action, self.name)
+            found = joined_types(found, first.types, self.name)
+            second = traced_step(self._moved, key, found, action, self.name)
+            found = joined_types(found, second.types, self.name)
+            check_constants(first, second, self.name)
             self._types = found
+            self.frozen_noise = frozen_noise(second, found, self.name)
+            if self.frozen_noise:
+                warnings.warn(self.frozen_noise, stacklevel=3)
         return self._types
+
+    def _observed_types(self) -> Any:
+        return jax.eval_shape(self.observe_one, self._types)
 
     def _typed(self, state: Any) -> Any:
         """`state` with the types of all states."""
         if self._types is None:
             return state
-        try:
-            return jax.tree.map(lambda leaf, like: jnp.asarray(leaf, dtype=like.dtype), state, self._types)
-        except (TypeError, ValueError) as error:
-            raise ModelError(f"a state of {self.name} has another structure than those it begins in: {error}") from None
+        return jax.tree.map(lambda leaf, like: jnp.asarray(leaf, dtype=like.dtype), state, self._types)
 
     def _query_one(self, key: Array, state: Any, actions: Array) -> tuple[Array, JaxState]:
         reward, after, ended = jax.vmap(self.step_one, (None, None, 0))(key, state, actions)
@@ -213,23 +301,6 @@ def _kept(over: Array, old: Array, new: Array) -> Array:
 def _as_flag(value: Any) -> Array:
     """A truth value as an array."""
     return jnp.asarray(value).astype(bool)
-
-
-def _joined_types(first: Any, second: Any, name: str) -> Any:
-    """The types that hold both states, leaf by leaf."""
-    before, after = (str(jax.tree.structure(state)) for state in (first, second))
-    if before != after:
-        raise ModelError(f"a step of {name} changes the structure of the state from {before} to {after}")
-
-    def join(path: Any, one: Any, other: Any) -> Any:
-        if one.shape != other.shape:
-            where = jax.tree_util.keystr(path) or "the state"
-            raise ModelError(f"a step of {name} changes the shape of {where} from {one.shape} to {other.shape}")
-        # Keys inside of a state have a type that cannot be promoted, and need not be.
-        dtype = one.dtype if one.dtype == other.dtype else jnp.promote_types(one.dtype, other.dtype)
-        return jax.ShapeDtypeStruct(one.shape, dtype)  # type: ignore[no-untyped-call]
-
-    return jax.tree_util.tree_map_with_path(join, first, second)
 
 
 def on_host(tree: Any) -> Any:

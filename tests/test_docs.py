@@ -5,6 +5,7 @@ import inspect
 import io
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +17,9 @@ from jointmdp.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LONG = {f"{name}.md" for name in ("bounds", "comparing", "incremental", "laws", "models", "signs", "simulators")}
+LONG = {f"{name}.md" for name in ("bounds", "comparing", "incremental", "jax", "laws", "models", "signs", "simulators")}
 RUN = [pytest.param(page, marks=pytest.mark.slow) if page.name in LONG else page for page in PAGES]
+OPTIONAL = {"jumanji", "navix", "pgx"}  # recipes for packages that are not installed are skipped
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -38,7 +40,7 @@ def run(page: str, text: str) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
     found = blocks(text)
     for i, block in enumerate(found):
-        if block.language != "python":
+        if block.language != "python" or any(find_spec(name) is None for name in OPTIONAL & imported(block.text)):
             continue
         # Empty lines in front make a traceback point into the page.
         code = compile("\n" * (block.line - 1) + block.text, page, "exec")
@@ -50,6 +52,11 @@ def run(page: str, text: str) -> None:
             assert printed.getvalue() == after.text, f"{page}, line {block.line} prints something else"
         else:
             assert not printed.getvalue(), f"{page}, line {block.line} prints something that the page does not show"
+
+
+def imported(code: str) -> set[str]:
+    """The packages that a block imports, ``import name`` at the beginning of a line."""
+    return set(re.findall(r"^import (\w+)", code, re.MULTILINE))
 
 
 def without_code(text: str) -> str:

@@ -259,19 +259,25 @@ class JaxSimulator(Simulator):
     def types(self, action: Any) -> Any:
         """The shapes and types of a state's leaves: those that a step leads from and to."""
         if self._types is None:
-            key = jax.random.key(0)
-            found = jax.eval_shape(lambda k: self.reset_one(k).state, key)
-            # A counter that starts as a whole number may go on as a fraction: the second step has the final types.
-            first = traced_step(self._moved, key, found, action, self.name)
-            found = joined_types(found, first.types, self.name)
-            second = traced_step(self._moved, key, found, action, self.name)
-            found = joined_types(found, second.types, self.name)
-            check_constants(first, second, self.name)
-            self._types = found
-            self.frozen_noise = frozen_noise(second, found, self.name)
+            try:
+                self._types, self.frozen_noise = self._looked_at(action)
+            except ModelError as error:
+                raise ModelError(str(error)) from None  # without what JAX notes on errors that pass through it
             if self.frozen_noise:
                 warnings.warn(self.frozen_noise, stacklevel=3)
         return self._types
+
+    def _looked_at(self, action: Any) -> tuple[Any, str]:
+        """The types of states, and which noise is not the key's."""
+        key = jax.random.key(0)
+        found = jax.eval_shape(lambda k: self.reset_one(k).state, key)
+        # A counter that starts as a whole number may go on as a fraction: the second step has the final types.
+        first = traced_step(self._moved, key, found, action, self.name)
+        found = joined_types(found, first.types, self.name)
+        second = traced_step(self._moved, key, found, action, self.name)
+        found = joined_types(found, second.types, self.name)
+        check_constants(first, second, self.name)
+        return found, frozen_noise(second, found, self.name)
 
     def _observed_types(self) -> Any:
         return jax.eval_shape(self.observe_one, self._types)

@@ -242,7 +242,7 @@ class BlockSampler:
         start_key, noise_key, policy_key = jax.random.split(key, 3)
         first = begin(self.dynamics, start_key, size, sharing)
         move = partial(advance, self.dynamics, sharing=sharing, until_merged=self.until_merged)
-        branches, discount, done, started = first, float(self.dynamics.discount), 0, time.monotonic()
+        branches, discount, done, started = first, float(self.dynamics.discount), 0, 0.0
         last, is_told = self._last(discount), False
         with Meter(f"simulating {self.name}") as meter:
             while True:
@@ -258,12 +258,13 @@ class BlockSampler:
                 if is_last or not found.left_out.any() or self._is_small(found, discount**done):
                     break
                 meter.update(done / last, f"step {done:,} of at most {last:,}")
+                started = started or time.monotonic()  # after the first steps, which may have been compiled
                 spent = time.monotonic() - started
-                wait = spent * (last / done - 1)
+                wait = spent * (last - done) / max(done - CHUNK, 1)
                 if discount < 1 and self.horizon is None and spent > LONG_WAIT / 4 and wait > LONG_WAIT and not is_told:
                     is_told = True
                     warnings.warn(
-                        f"{size:,} replications of {self.name} take up to {wait:.0f} more seconds: with a discount of "
+                        f"{size:,} replications of {self.name} take up to {wait:,.0f} more seconds: with a discount of "
                         f"{discount:g} and no horizon they go on for up to {last:,} steps; a horizon, or the "
                         "simulator's reward_bounds, ends them sooner",
                         stacklevel=2,

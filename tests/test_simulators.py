@@ -138,7 +138,7 @@ def test_cycles_end_and_what_cannot_be_hashed_says_so():
     with pytest.raises(ValueError, match="give an identity function"):
         fingerprint([memoryview(b"1")])
     deep = []
-    for _ in range(100):
+    for _ in range(200):
         deep = [deep]
     with pytest.raises(ValueError, match="nested"):
         fingerprint(deep)

@@ -10,80 +10,114 @@ import hashlib
 import struct
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from jointmdp.simulators.object_graph import GENERATORS, attributes
+from jointmdp.simulators.object_graph import attributes, is_generator
 
-_IGNORED = (*GENERATORS, np.random.BitGenerator, types.ModuleType)
-DEPTH = 50  # nesting beyond which an object cannot be meant as a state
+_IGNORED = (np.random.BitGenerator, types.ModuleType)
+DEPTH = 150  # nesting beyond which an object cannot be meant as a state
+MOST_VISITS = 20_000  # of objects that point to each other, before a path to one stands for all paths to it
+READERS: dict[str, Callable[[Any], Any]] = {}
+"""By the name of a class whose objects do not show what they hold, or show more than that: what to hash instead."""
 
 
 def fingerprint(value: Any, ignored: frozenset[str] = frozenset()) -> bytes:
     """16 bytes that are equal for values that hold the same; attributes named in `ignored` do not count."""
-    digest = hashlib.blake2b(digest_size=16)
-    _feed(digest, value, ignored, {})
-    return digest.digest()
+    try:
+        found = _Writer(ignored, False).written(value)
+    except _TooManyPaths:
+        found = _Writer(ignored, True).written(value)
+    return _digest(found)
 
 
-def _feed(digest: Any, value: Any, ignored: frozenset[str], seen: dict[int, int]) -> None:
-    """Write a value into the digest; `seen` are the objects that hold it, with their depth."""
-    if isinstance(value, np.integer | np.bool_ | np.float64):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | str | bytes):
-        digest.update(f"{type(value).__name__}:{value!r};".encode())
-        return
-    if isinstance(value, float):
-        digest.update(b"float:" + struct.pack("<d", value + 0.0))  # −0 is 0
-        return
-    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type) or (
-        callable(value) and hasattr(value, "__wrapped__")  # compiled or decorated
-    ):
-        digest.update(f"code:{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')};".encode())
-        return
-    if isinstance(value, _IGNORED):
-        return
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "O":
-        array = np.ascontiguousarray(value)
-        array = array + 0.0 if array.dtype.kind == "f" else array  # −0 is 0
-        digest.update(f"array:{array.dtype.str}{array.shape};".encode())
-        digest.update(array.tobytes())
-        return
-    # A cycle is written as the place where it began, so that it ends and still tells structures apart.
-    if id(value) in seen:
-        digest.update(f"again:{seen[id(value)]};".encode())
-        return
-    if len(seen) > DEPTH:
-        raise ValueError(f"a state nested more than {DEPTH} deep cannot be hashed; give an identity function")
-    seen[id(value)] = len(seen)
-    digest.update(f"{type(value).__qualname__}(".encode())
-    for part in _parts(value, ignored):
-        _feed(digest, part, ignored, seen)
-    digest.update(b")")
-    del seen[id(value)]
+class _TooManyPaths(Exception):  # noqa: N818 - no error, a reason to go another way
+    """Objects that all point to each other are reached along more paths than can be followed."""
 
 
-def _parts(value: Any, ignored: frozenset[str]) -> Iterator[Any]:
-    """What a value holds: its items, then its attributes by name."""
-    if hasattr(value, "__array__") and not isinstance(value, np.ndarray):
-        yield np.asarray(value)
-        return
-    held = attributes(value)
-    if isinstance(value, dict | types.MappingProxyType):
-        for pair in sorted(value.items(), key=lambda pair: repr(pair[0])):
-            yield from pair
-    elif isinstance(value, set | frozenset):
-        yield from sorted(fingerprint(part, ignored) for part in value)
-    elif isinstance(value, list | tuple | deque | np.ndarray):
-        yield from value
-    elif not held and not callable(value):
-        yield from _reduced(value)
-    for name in sorted(held):
-        if name not in ignored:
-            yield name
-            yield held[name]
+class _Writer:
+    """Writes values as bytes; an object that is met again is written once.
+
+    What an object is written as depends on the path to it only where it is part of a cycle. Such objects are written
+    anew on every path, so that equal structures are written alike, unless there are too many paths (`is_brief`).
+    """
+
+    def __init__(self, ignored: frozenset[str], is_brief: bool) -> None:
+        self._ignored, self._is_brief = ignored, is_brief
+        self._path: dict[int, int] = {}  # the objects that hold the value at hand, with their depth
+        self._known: dict[int, tuple[Any, bytes]] = {}  # with the object, so that its number stays its own
+        self._visits = 0
+        self._lowest = DEPTH  # depth of the outermost object that something points back to
+
+    def written(self, value: Any) -> bytes:
+        if isinstance(value, np.integer | np.bool_ | np.float64):
+            value = value.item()
+        if value is None or isinstance(value, bool | int | str | bytes):
+            return f"{type(value).__name__}:{value!r};".encode()
+        if isinstance(value, float):
+            return b"float:" + struct.pack("<d", value + 0.0)  # −0 is 0
+        if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type) or (
+            callable(value) and hasattr(value, "__wrapped__")  # compiled or decorated
+        ):
+            return f"code:{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')};".encode()
+        if isinstance(value, _IGNORED) or is_generator(value):
+            return b""
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "O":
+            array = np.ascontiguousarray(value)
+            array = array + 0.0 if array.dtype.kind == "f" else array  # −0 is 0
+            return f"array:{array.dtype.str}{array.shape};".encode() + array.tobytes()
+        return self._composite(value)
+
+    def _composite(self, value: Any) -> bytes:
+        known, depth = self._known.get(id(value)), len(self._path)
+        if known is not None:
+            return known[1]
+        # A cycle is written as how far back it began, so that it ends and still tells structures apart.
+        if id(value) in self._path:
+            began = self._path[id(value)]
+            self._lowest = min(self._lowest, began)
+            return f"again:{depth - began};".encode()
+        if depth > DEPTH:
+            raise ValueError(f"a state nested more than {DEPTH} deep cannot be hashed; give an identity function")
+        self._visits += 1
+        if self._visits > MOST_VISITS and not self._is_brief:
+            raise _TooManyPaths
+        outer, self._lowest = self._lowest, DEPTH
+        self._path[id(value)] = depth
+        found = _digest(f"{type(value).__qualname__}(".encode() + b"".join(map(self.written, self._parts(value))))
+        del self._path[id(value)]
+        if self._lowest >= depth or self._is_brief:
+            self._known[id(value)] = value, found
+            self._lowest = DEPTH
+        self._lowest = min(outer, self._lowest)
+        return found
+
+    def _parts(self, value: Any) -> Iterator[Any]:
+        """What a value holds: its items, then its attributes by name."""
+        read = READERS.get(type(value).__name__)
+        if read is not None or (hasattr(value, "__array__") and not isinstance(value, np.ndarray)):
+            yield np.asarray(value) if read is None else read(value)
+            return
+        held = attributes(value)
+        if isinstance(value, dict | types.MappingProxyType):
+            for pair in sorted(value.items(), key=lambda pair: repr(pair[0])):
+                yield from pair
+        elif isinstance(value, set | frozenset):
+            yield from sorted(map(self.written, value))
+        elif isinstance(value, list | tuple | deque | np.ndarray):
+            yield from value
+        elif not held and not callable(value):
+            yield from _reduced(value)
+        for name in sorted(held):
+            if name not in self._ignored:
+                yield name
+                yield held[name]
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _reduced(value: Any) -> Iterable[Any]:

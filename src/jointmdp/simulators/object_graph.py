@@ -6,6 +6,7 @@ use this one notion. Properties are never asked: they may do things.
 
 import functools
 import random
+import sys
 import types
 import weakref
 from collections import deque
@@ -26,7 +27,7 @@ MOST_OBJECTS = 20_000  # a walk that has entered this many is in the middle of d
 class Link(NamedTuple):
     """How an object holds another: a closure holds variables, and what a module or class holds has its own name."""
 
-    kind: Literal["attribute", "item", "closure", "named"]
+    kind: Literal["attribute", "item", "closure", "default", "named"]
     name: Any
 
 
@@ -52,6 +53,12 @@ def walk(
                 waiting.append(found)
 
 
+def is_generator(value: Any) -> bool:
+    """Whether a value is a random generator: NumPy's, Python's, or PyTorch's where that is loaded."""
+    torch = sys.modules.get("torch")
+    return isinstance(value, GENERATORS) or (torch is not None and isinstance(value, torch.Generator))
+
+
 def held(value: Any) -> Iterator[tuple[Link, Any]]:
     """What a value holds: items, attributes, what functions close over, and the functions and generators of classes."""
     if isinstance(value, dict):
@@ -60,6 +67,10 @@ def held(value: Any) -> Iterator[tuple[Link, Any]]:
         yield from ((Link("item", i), part) for i, part in enumerate(value))
     elif isinstance(value, types.FunctionType):
         yield from _held_by_function(value)
+    elif isinstance(value, types.GeneratorType):
+        yield from _variables(value)
+    elif isinstance(value, types.BuiltinMethodType):
+        yield Link("closure", "__self__"), value.__self__
     elif isinstance(value, types.MethodType | functools.partial):
         names = ("__self__", "__func__") if isinstance(value, types.MethodType) else ("func", "args", "keywords")
         yield from ((Link("attribute", name), getattr(value, name)) for name in names)
@@ -68,7 +79,7 @@ def held(value: Any) -> Iterator[tuple[Link, Any]]:
     elif isinstance(value, type):
         for base in value.__mro__:
             if str(getattr(base, "__module__", "")).split(".")[0] not in LIBRARIES:
-                parts = [(n, p) for n, p in vars(base).items() if isinstance(p, (types.FunctionType, *GENERATORS))]
+                parts = [(n, p) for n, p in vars(base).items() if isinstance(p, types.FunctionType) or is_generator(p)]
                 yield from ((Link("named", f"{base.__name__}.{name}"), part) for name, part in parts)
         return
     yield from ((Link("attribute", name), part) for name, part in attributes(value).items())
@@ -77,17 +88,26 @@ def held(value: Any) -> Iterator[tuple[Link, Any]]:
 
 def _held_by_function(function: types.FunctionType) -> Iterator[tuple[Link, Any]]:
     """The variables that it closes over, its defaults, and the generators of its module that it names."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+    yield from _variables(function)
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if is_generator(value):
+            yield Link("named", f"{name} of the module {function.__module__}"), value
+
+
+def _variables(code: Any) -> Iterator[tuple[Link, Any]]:
+    """The variables that a function closes over and its defaults, or those of a running generator."""
+    if isinstance(code, types.GeneratorType):
+        frame = code.gi_frame
+        yield from ((Link("closure", name), value) for name, value in (frame.f_locals if frame else {}).items())
+        return
+    for name, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
         try:
             yield Link("closure", name), cell.cell_contents
         except ValueError:  # not filled yet
             continue
-    for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-        yield Link("named", f"a default of {function.__qualname__}"), value
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        if isinstance(value, GENERATORS):
-            yield Link("named", f"{name} of the module {function.__module__}"), value
+    for i, value in enumerate((*(code.__defaults__ or ()), *(code.__kwdefaults__ or {}).values())):
+        yield Link("default", (i, f"a default of {code.__qualname__}")), value
 
 
 def attributes(value: Any) -> dict[str, Any]:
@@ -105,26 +125,31 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def found_at(root: Any, path: Path) -> Any:
-    """The object at the end of a path of items and attributes."""
-    for kind, name in path:
-        root = getattr(root, name) if kind == "attribute" else root[name]
+    """The object at the end of a path of items, attributes and variables of functions."""
+    for link in path:
+        if link.kind == "attribute" or link.name == "__self__":
+            root = getattr(root, link.name)
+        else:
+            root = root[link.name] if link.kind == "item" else dict(_variables(root))[link]
     return root
 
 
 def put_at(root: Any, path: Path, value: Any) -> None:
-    """Put another object at the end of a path of items and attributes."""
+    """Put another object at the end of a path; a `TypeError` or `AttributeError` where the holder cannot be changed."""
     holder, (kind, name) = found_at(root, path[:-1]), path[-1]
     if kind == "attribute":
         setattr(holder, name, value)
-    else:
+    elif kind == "item":
         holder[name] = value
+    else:
+        raise TypeError("what a function holds cannot be replaced")
 
 
 def path_text(path: Path, root: str = "") -> str:
     """A path in words, from a name for where it begins."""
     for kind, name in path:
-        if kind == "named":
-            root = str(name)
+        if kind in ("default", "named"):
+            root = str(name[1] if kind == "default" else name)
         else:
             root += {"attribute": f".{name}", "item": f"[{name!r}]", "closure": f" closes over {name}"}[kind]
     return root

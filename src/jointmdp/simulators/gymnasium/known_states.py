@@ -15,7 +15,7 @@ from gymnasium import Env
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
-from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.fingerprints import READERS, fingerprint
 from jointmdp.simulators.gymnasium.wrapper_stack import SETUP, set_state_of, state_of
 from jointmdp.simulators.object_graph import PLAIN
 
@@ -143,11 +143,4 @@ def model_bytes(model: Any) -> bytes:
     return fingerprint(buffer)
 
 
-def readable(value: Any) -> Any:
-    """A value as something that can be hashed: MuJoCo's objects do not show what they hold, or show more than that."""
-    kind = type(value).__name__
-    if kind == "MjData":
-        return physics_vector(value)
-    if kind == "MjModel":
-        return model_bytes(value)
-    return None if kind == "MujocoRenderer" else value
+READERS.update(MjData=physics_vector, MjModel=model_bytes, MujocoRenderer=lambda value: None)

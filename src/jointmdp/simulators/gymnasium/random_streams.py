@@ -1,7 +1,8 @@
 """The random streams of an environment: found by name, and re-seeded from a draw of noise before each step.
 
 Every source of randomness has a stream of its own, so that one which draws more often does not shift the others.
-NumPy's generators become counter-based ones made by `Noise`, whose draws can be counted.
+NumPy's generators become counter-based ones made by `Noise`, whose draws can be counted; a source whose holder cannot
+be changed (a tuple, a closure, a function's default) is seeded where it is.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 import sys
-import types
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,21 +20,12 @@ from gymnasium import Env, Space
 from jointmdp.errors import ModelError
 from jointmdp.simulators.gymnasium.wrapper_stack import Memo, levels
 from jointmdp.simulators.noise import Noise, words_taken
-from jointmdp.simulators.object_graph import (
-    CLOSED,
-    FUNCTIONS,
-    GENERATORS,
-    Link,
-    Path,
-    found_at,
-    path_text,
-    put_at,
-    walk,
-)
+from jointmdp.simulators.object_graph import CLOSED, Link, Path, found_at, is_generator, path_text, put_at, walk
 
 MAIN = "np_random"  # the stream that Gymnasium gives every environment
 MAIN_PATH = (Link("item", 0), Link("attribute", "_np_random"))  # paths begin with the number of the level
-DEPTH = 4  # attributes of attributes that are searched
+DEPTH = 16  # attributes of attributes that are searched
+GONE = (AttributeError, LookupError, TypeError)  # what a path raises whose objects are not there for now
 
 Renewed = tuple[str, Any, Any]  # a stream's name, the source that was, the source that comes
 
@@ -51,10 +43,14 @@ class PlainNoise(Noise):
 
 
 class Streams:
-    """The named streams of an environment, each held in one or several places of its stack of levels."""
+    """The named streams of an environment, each held in one or several places of its stack of levels.
 
-    def __init__(self, places: dict[str, tuple[Path, ...]]) -> None:
+    Those in `fixed` cannot be replaced there, only seeded.
+    """
+
+    def __init__(self, places: dict[str, tuple[Path, ...]], fixed: frozenset[str] = frozenset()) -> None:
         self.places = {MAIN: (MAIN_PATH,)} | places
+        self.fixed = fixed
         self._paths = [path for paths in self.places.values() for path in paths]
 
     @property
@@ -70,7 +66,7 @@ class Streams:
     def joined(self, others: Streams) -> Streams:
         """These streams, and those of the others that are held elsewhere."""
         more = {name: paths for name, paths in others.places.items() if not set(self._paths) & set(paths)}
-        return Streams(self.places | more)
+        return Streams(self.places | more, self.fixed | (others.fixed & more.keys()))
 
     def held_by(self, level: int) -> frozenset[str]:
         """The attributes of one level that are sources."""
@@ -82,28 +78,41 @@ class Streams:
 
     def renewed(self, env: Env[Any, Any], noise: Noise) -> list[Renewed]:
         """For each stream the source that the environment holds now, and one like it from the beginning of `noise`."""
-        return [(name, old, _fresh(old, noise, name)) for name, old in self._sources(levels(env))]
+        found = self._sources(levels(env))
+        return [(name, old, None if name in self.fixed else _fresh(old, noise, name)) for name, old in found]
 
     def put(self, env: Env[Any, Any], renewed: Iterable[Renewed], noise: Noise) -> None:
         """Put new sources in their places; those that can only be seeded are seeded there."""
         stack = levels(env)
         for name, _, new in renewed:
+            if new is None:
+                source = next((found for path in self.places[name] if (found := _held_at(stack, path)) is not None), None)
+                _seed(source, Noise(noise.address, name))
+                continue
             for path in self.places[name]:
-                if new is None:
-                    found_at(stack, path).seed(Noise(noise.address, name).seed)
-                else:
+                # A second holder may have nothing before the reset, and asks for nothing then.
+                if path == MAIN_PATH or _held_at(stack, path) is not None:
                     put_at(stack, path, new)
 
     def kept(self, env: Env[Any, Any]) -> Memo:
-        """The sources as they are, as the memo of a deep copy that shares them."""
-        return {id(source): source for name, source in self._sources(levels(env)) if _is_source(name, source)}
+        """The sources that will be replaced, as the memo of a deep copy that shares them."""
+        found = self._sources(levels(env))
+        return {id(source): source for name, source in found if name not in self.fixed and _is_source(name, source)}
 
     def _sources(self, stack: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+        """The streams that are there for now; ``np_random`` always is, since Gymnasium makes it when it is asked."""
         for name, paths in self.places.items():
-            try:
-                yield name, found_at(stack, paths[0])
-            except (AttributeError, LookupError, TypeError):
-                continue  # the object that held it is gone for now
+            found = next((source for path in paths if (source := _held_at(stack, path)) is not None), None)
+            if found is not None or name == MAIN:
+                yield name, found
+
+
+def _held_at(stack: Sequence[Any], path: Path) -> Any:
+    """What is at the end of a path; None where the object that held it is gone for now."""
+    try:
+        return found_at(stack, path)
+    except GONE:
+        return None
 
 
 def named(env: Env[Any, Any], names: Iterable[str]) -> Streams:
@@ -112,6 +121,7 @@ def named(env: Env[Any, Any], names: Iterable[str]) -> Streams:
         raise ModelError(f"streams must be a list of names, not the text {names!r}")
     stack = levels(env)
     places: dict[str, tuple[Path, ...]] = {}
+    fixed = set()
     for name in names:
         if name == MAIN:
             continue
@@ -128,29 +138,48 @@ def named(env: Env[Any, Any], names: Iterable[str]) -> Streams:
                     "generator, or an object with seed(number)"
                 )
             places[name] = (path,)
+            if not (_is_source(name, source) and _is_replaceable(stack, path, source)):
+                fixed.add(name)
             break
         else:
             known = ", ".join(map(repr, discovered(env).names))
             raise ModelError(f"the environment has no attribute {name!r} for a stream; found by looking: {known}")
-    return Streams(places)
+    return Streams(places, frozenset(fixed))
 
 
 def discovered(env: Env[Any, Any], spaces: dict[str, Path] | None = None) -> Streams:
     """The streams found in the attributes of all levels and of the objects that they hold."""
     stack = levels(env)
-    by_source: dict[int, list[Path]] = {}
-    closed = (*CLOSED, *FUNCTIONS, types.MethodType, type, Env, Space)
+    by_source: dict[int, list[tuple[Path, Any]]] = {}
+    closed = (*CLOSED, weakref.ref, type, Env, Space)
     for path, owner, source in walk(stack, lambda value: not isinstance(value, closed), DEPTH):
-        # What is in a tuple or a set cannot be replaced.
-        if _is_source(str(path[-1].name), source) and not isinstance(owner, tuple | set | frozenset):
-            by_source.setdefault(id(source), []).append(path)
+        # What is in a set has no place, and what a module holds is not the environment's own.
+        is_placed = not isinstance(owner, set | frozenset) and path[-1].kind != "named"
+        if is_placed and _is_source(str(path[-1].name), source):
+            by_source.setdefault(id(source), []).append((path, source))
     places: dict[str, tuple[Path, ...]] = {}
+    fixed = set()
     for group in by_source.values():
-        name = MAIN if group[0] == MAIN_PATH else _name(group[0])
+        first, source = group[0]
+        is_fixed = not all(_is_replaceable(stack, path, source) for path, _ in group)
+        if is_fixed and not is_generator(source):
+            continue  # a key is a value: it can be replaced or nothing
+        name = MAIN if first == MAIN_PATH else _name(first)
         if name in places:
-            name = f"{type(stack[group[0][0].name]).__name__}.{name}"
-        places[name] = tuple(group)
-    return Streams(places | {name: (path,) for name, path in (spaces or {}).items()})
+            name = f"{type(stack[first[0].name]).__name__}.{name}"
+        places[name] = tuple(path for path, _ in group)
+        if is_fixed:
+            fixed.add(name)
+    return Streams(places | {name: (path,) for name, path in (spaces or {}).items()}, frozenset(fixed))
+
+
+def _is_replaceable(stack: Sequence[Any], path: Path, source: Any) -> bool:
+    """Whether the holder takes another source: a tuple, a frozen object and a closure do not."""
+    try:
+        put_at(stack, path, source)
+    except Exception:  # whatever the `__setattr__` of some class raises
+        return False
+    return True
 
 
 class SpaceWatch:
@@ -169,7 +198,9 @@ class SpaceWatch:
         """The generators that were drawn from since; the others are put back."""
         found = {}
         for name, (path, before) in self._watched.items():
-            source = found_at(self._stack, path)
+            source = _held_at(self._stack, path)
+            if source is None:  # the reset made another space, which nobody has drawn from
+                continue
             if isinstance(source.bit_generator, np.random.Philox) and not words_taken(source):
                 put_at(self._stack, path, before)
             else:
@@ -182,7 +213,7 @@ def _name(path: Path) -> str:
 
 
 def _is_source(name: str, value: Any) -> bool:
-    return isinstance(value, GENERATORS) or _is_jax_key(name, value)
+    return is_generator(value) or _is_jax_key(name, value)
 
 
 def _is_jax_key(name: str, value: Any) -> bool:
@@ -205,9 +236,26 @@ def _fresh(old: Any, noise: Noise, name: str) -> Any:
         return noise[name]
     if isinstance(old, np.random.RandomState):
         return np.random.RandomState(noise[name].bit_generator)
+    own = Noise(noise.address, name)
     if isinstance(old, random.Random):
-        return random.Random(int.from_bytes(Noise(noise.address, name).address, "little"))
+        return random.Random(int.from_bytes(own.address, "little"))
     if _is_jax_key(name, old):
-        key = Noise(noise.address, name).key
-        return key if _is_typed_key(old) else sys.modules["jax"].random.key_data(key)
+        return own.key if _is_typed_key(old) else sys.modules["jax"].random.key_data(own.key)
+    if is_generator(old):  # PyTorch's
+        new = type(old)(device=old.device)
+        _seed(new, own)
+        return new
     return None
+
+
+def _seed(source: Any, noise: Noise) -> None:
+    """Start a source at the beginning of a draw, where it is."""
+    number = int.from_bytes(noise.address, "little")
+    if isinstance(source, np.random.Generator):
+        source.bit_generator.state = type(source.bit_generator)(number).state  # type: ignore[call-arg]
+    elif isinstance(source, random.Random):
+        source.seed(number)
+    elif is_generator(source) and not isinstance(source, np.random.RandomState):
+        source.manual_seed(number % 2**63)
+    else:
+        source.seed(noise.seed)

@@ -20,7 +20,6 @@ from gymnasium import Env
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.global_generators import kept_globals
 from jointmdp.simulators.gymnasium import wrapper_stack
-from jointmdp.simulators.gymnasium.known_states import readable
 from jointmdp.simulators.gymnasium.random_streams import PlainNoise, SpaceWatch, Streams, discovered
 from jointmdp.simulators.gymnasium.wrapper_stack import SETUP, copied_value, levels, set_state_of, state_of
 from jointmdp.simulators.noise import Noise
@@ -161,7 +160,7 @@ class CopyKeeper(Keeper):
             for name, value in vars(level).items():
                 if value is common.get(name, self) or name in SETUP or name in self._ignored:
                     continue
-                found = fingerprint(readable(value), self._ignored)
+                found = fingerprint(value, self._ignored)
                 if found != self._common(number, name):
                     changed.append((number, name, found))
         return tuple(changed)
@@ -170,7 +169,7 @@ class CopyKeeper(Keeper):
         """The hash of an attribute as all copies have it at first."""
         if (number, name) not in self._hashes:
             held = self._attributes[number]
-            found = fingerprint(readable(held[name]), self._ignored) if name in held else None
+            found = fingerprint(held[name], self._ignored) if name in held else None
             self._hashes[number, name] = found
         return self._hashes[number, name]
 

@@ -32,7 +32,7 @@ def actions_of(simulator: GymnasiumSimulator, count: int, seed: int = 0) -> list
 
 def by_hand(env: Env[Any, Any], seed: int, actions: list[Any]) -> list[tuple[float, bytes, bool]]:
     """The start of a seed and steps from it, with ``np_random`` set before each: no simulator involved."""
-    observation, _ = env.reset(seed=Noise("start", seed).seed)
+    observation, _ = env.reset(seed=seed)
     rows = [(0.0, fingerprint(np.array(observation)), False)]
     for t, action in enumerate(actions):
         env.unwrapped.np_random = Noise("step", seed, t)["np_random"]

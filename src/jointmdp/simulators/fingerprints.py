@@ -33,7 +33,7 @@ def fingerprint(value: Any, ignored: frozenset[str] = frozenset()) -> bytes:
     return _digest(found)
 
 
-class _TooManyPaths(Exception):  # noqa: N818 - no error, a reason to go another way
+class _TooManyPaths(Exception):
     """Objects that all point to each other are reached along more paths than can be followed."""
 
 

@@ -69,6 +69,9 @@ class Simulator(ABC):
     reseeds: bool = True
     """Whether each step takes its noise from what it is given alone, so that draws of earlier steps shift nothing."""
 
+    frozen_noise: str = ""
+    """What was seen of randomness that the noise given to a step does not reach, in a sentence; empty if nothing."""
+
     def _describe(self, name: str, discount: float, sharing: Sharing, bounds: tuple[float, float] | None) -> None:
         """Set what every simulator has, checked."""
         self.name, self.discount, self.sharing = name, checks.as_discount(discount), checks.as_sharing(sharing)
@@ -221,6 +224,9 @@ def policy_form(policy: Any, simulator: Simulator) -> tuple[PolicyForm, Any]:
         return ("uniform" if policy == "uniform" else "none"), policy
     if isinstance(policy, int | np.integer) and not isinstance(policy, bool):
         return "constant", simulator.action_index(int(policy))
+    owner = getattr(policy, "__self__", None)
+    if getattr(policy, "__name__", "") == "predict" and callable(getattr(owner, "predict", None)):
+        return "predicting", owner  # model.predict is meant as the model
     if callable(getattr(policy, "predict", None)):
         return "predicting", policy
     if callable(policy):

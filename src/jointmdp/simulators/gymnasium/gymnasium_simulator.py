@@ -30,27 +30,27 @@ except ImportError as error:
     ) from error
 
 from gymnasium import Env, spaces
+from gymnasium.wrappers import TimeLimit
 
-from jointmdp.simulators.gymnasium import state_keepers
+from jointmdp.simulators.gymnasium import handed_over, live_variation, making, state_keepers
+from jointmdp.simulators.gymnasium.foreign_errors import named_errors
+from jointmdp.simulators.gymnasium.handed_over import Unseen, present_observation
 from jointmdp.simulators.gymnasium.known_states import PhysicsState, TableState, is_physics, is_stock_table, model_bytes
-from jointmdp.simulators.gymnasium.random_streams import PlainNoise, named
+from jointmdp.simulators.gymnasium.numbered_actions import known_names
+from jointmdp.simulators.gymnasium.random_streams import PlainNoise, SeedNoise, named
 from jointmdp.simulators.gymnasium.state_keepers import Arrival, CopyKeeper, Keeper, LiveKeeper, ReplayKeeper
-from jointmdp.simulators.gymnasium.wrapper_stack import constants, copied, copied_value, levels, taken_over
+from jointmdp.simulators.gymnasium.wrapper_stack import (
+    Scored,
+    constants,
+    copied,
+    copied_value,
+    copy_fault,
+    levels,
+    taken_over,
+    wrapped_observation,
+)
 
 Kind = Literal["table", "mujoco", "copy", "replay", "hooks"]
-
-# The names that the environments' own pages give to their actions, by class.
-ACTION_NAMES: dict[str, tuple[str, ...]] = {
-    "AcrobotEnv": ("torque −1", "no torque", "torque +1"),
-    "BlackjackEnv": ("stick", "hit"),
-    "CarRacing": ("nothing", "steer right", "steer left", "gas", "brake"),
-    "CartPoleEnv": ("left", "right"),
-    "CliffWalkingEnv": ("up", "right", "down", "left"),
-    "FrozenLakeEnv": ("left", "down", "right", "up"),
-    "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
-    "MountainCarEnv": ("left", "coast", "right"),
-    "TaxiEnv": ("south", "north", "east", "west", "pick up", "drop off"),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,8 @@ class GymnasiumSimulator(Simulator):
     """A Gymnasium environment that can be asked what several actions give in one state under the same noise.
 
     Args:
-        env: an environment, wrapped or not, or its id. The simulator takes it over: do not step it yourself.
+        env: an environment, wrapped or not, or its id, ``"CartPole-v1"`` or ``"minigrid:MiniGrid-Empty-5x5-v0"``. An
+            environment that can be copied stays yours; any other is taken over: do not step it yourself.
         settings: what `gymnasium.make` is given beside the id.
         get_state, set_state: your own way to read and write the state, ``get_state(env) -> value`` and
             ``set_state(env, value)``. The state of wrappers (a time limit's count) travels by itself.
@@ -85,7 +86,8 @@ class GymnasiumSimulator(Simulator):
             - ``"replay"``: the history since the start, replayed whenever the state is restored. The cost of a step
               then grows with its time, and states are the same only if their histories are.
 
-        action_names: one name for each numbered action.
+        action_names: one name for each numbered action; by default as the environment calls them.
+        reward: for environments that pay several numbers at once: how much each counts, or a function of them.
         discount, sharing, reward_bounds: see `Simulator`.
     """
 
@@ -104,24 +106,34 @@ class GymnasiumSimulator(Simulator):
         reward_bounds: tuple[float, float] | None = None,
         state: Kind | None = None,
         action_names: Sequence[Any] | None = None,
+        reward: Callable[[Any], float] | Sequence[float] | None = None,
     ) -> None:
-        made = _make(env, settings)
-        name = made.spec.id if isinstance(made, Env) and made.spec is not None else type(made).__name__
+        found = making.made(env, settings)
+        name = found.spec.id if isinstance(found, Env) and found.spec is not None else type(found).__name__
         self._describe(name, discount, sharing, reward_bounds)
-        self.env = taken_over(made, time_limit)
+        self._score, self._time_limit = reward, time_limit
+        self.env = self._own(found)
         self._identity = identity
         self._space = self.env.action_space
         self._read_actions(action_names)
         with warnings.catch_warnings():
             # The user did not ask for a trial, and need not see its warnings.
             warnings.simplefilter("ignore")
+            taken, is_safe = self.env, copy_fault(self.env) is None
+            if is_safe and get_state is None and not isinstance(env, str):
+                self.env = _attempt(lambda: copied(taken, constants(taken))) or taken
+            self.env.unwrapped.render_mode = None
             # Tried out on a copy where there is one, since some wrappers keep a memory of earlier episodes.
-            self._origin = _attempt(lambda: copy.deepcopy(self.env))
-            scratch = _attempt(lambda: copied(self.env, constants(self.env))) or self.env
-            found, self._first_trial = state_keepers.explored(scratch, self._draw)
-            self._streams = found if streams is None else named(scratch, streams)
-            self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch)
+            self._origin = _attempt(lambda: copy.deepcopy(self.env)) if is_safe else None
+            scratch = (_attempt(lambda: copied(self.env, constants(self.env))) if is_safe else None) or self.env
+            with named_errors(self.name, "a trial (a reset and some random steps)"):
+                found_streams, self._first_trial = state_keepers.explored(scratch, self._draw)
+                self._streams = found_streams if streams is None else named(scratch, streams)
+                self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch, taken)
+                self.frozen_noise = self._frozen_noise()
             del self._first_trial
+        if self.frozen_noise:
+            warnings.warn(self.frozen_noise, stacklevel=2)
         if reward_bounds is None and self._table is not None and self._is_bare:
             self.reward_bounds = self._table.reward_bounds
 
@@ -132,15 +144,24 @@ class GymnasiumSimulator(Simulator):
 
     def start(self, noise: Noise) -> EnvState:
         """A reset with all streams started from the noise."""
-        return self._arrived(self._keeper.start(noise))
+        with named_errors(self.name, f"reset(seed={noise.seed})"):
+            return self._arrived(self._keeper.start(noise))
+
+    def reset(self, seed: int = 0) -> EnvState:
+        """The start that ``env.reset(seed=seed)`` gives."""
+        return self.start(SeedNoise(checks.as_count("seed", seed, 0)))
 
     def step(self, state: EnvState, action: Action, noise: Noise) -> Outcome:
         """The environment's own step from `state`, with all streams started from the noise."""
-        found = self._keeper.step(state.kept, self._as_action(action), noise)
-        return Outcome(found.reward, self._arrived(found))
+        own = self._as_action(action)
+        with named_errors(self.name, f"step({own!r})"):
+            found = self._keeper.step(state.kept, own, noise)
+            return Outcome(found.reward, self._arrived(found))
 
     def observe(self, state: EnvState) -> Any:
         """What the environment returned when it came there."""
+        if state.observation is Unseen:
+            raise ModelError(f"what {self.name} showed in this state is not known; give it: capture(env, observation)")
         return state.observation
 
     def is_over(self, state: EnvState) -> bool:
@@ -168,13 +189,35 @@ class GymnasiumSimulator(Simulator):
     def snapshot(self, state: Any) -> EnvState:
         """A snapshot, or the number of a state of a table."""
         if isinstance(state, EnvState):
+            if state.is_over:
+                raise ModelError(f"the episode of {self.name} is over in this state: no action changes anything there")
             return state
         if self._table is not None and isinstance(state, int | np.integer):
             return self.at(int(state))
         raise ModelError(
-            f"{state!r} is no state of {self.name}: give what reset(seed), walk(policy, steps) or a query returned"
-            + (", or the number of a state" if self._table is not None else "")
+            f"{handed_over.mistaken_for(state, self.env, self.name)}; give what reset(seed), walk(policy, steps), "
+            "capture(env) or a query returned" + (", or the number of a state" if self._table is not None else "")
         )
+
+    def capture(self, env: Env[Any, Any], observation: Any = Unseen, info: Mapping[str, Any] | None = None) -> EnvState:
+        """The present state of a live environment of the same kind, which stays as it is.
+
+        `observation` and `info` are what its last ``reset`` or ``step`` returned. Without the observation it is read
+        from the environment, if that has a method for it; only a policy that acts in this very state needs it.
+        """
+        other = self._own(env)
+        ours, theirs = ([type(level) for level in levels(one)] for one in (self.env, other))
+        if ours != theirs or other.action_space != self.env.action_space:
+            raise ModelError(
+                f"{type(env).__name__} is another environment than {self.name}: its levels are "
+                f"{_listed(theirs)} with actions {other.action_space}, not {_listed(ours)} with {self._space}"
+            )
+        with named_errors(self.name, "reading its state"):
+            kept = self._keeper.capture_from(other)
+        is_over = self._table is not None and self._table.is_terminal(int(other.unwrapped.s))  # type: ignore[attr-defined]
+        if observation is Unseen:
+            observation = present_observation(other)
+        return self._arrived(Arrival(kept, copied_value(observation, {}), 0.0, is_over, dict(info or {})))
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -197,7 +240,7 @@ class GymnasiumSimulator(Simulator):
         mask = getattr(inner, "action_mask", None)
         info = {"action_mask": mask(number)} if callable(mask) else {}
         is_over = self._table.is_terminal(number)
-        observation = number if self._is_bare else self._observed(number)
+        observation = number if self._is_bare else wrapped_observation(self.env, number)
         return self._arrived(Arrival(self._keeper.capture(), observation, 0.0, is_over, info))
 
     def plain_step(self, state: EnvState, action: Action, rng: np.random.Generator) -> Outcome:
@@ -219,18 +262,19 @@ class GymnasiumSimulator(Simulator):
     def __repr__(self) -> str:
         return f"GymnasiumSimulator({self.name}, state by {self.state_kind}, streams {', '.join(self.streams)})"
 
+    def _own(self, env: Any) -> Env[Any, Any]:
+        """The levels of an environment that matter here."""
+        found = taken_over(env, self._time_limit)
+        return found if self._score is None else Scored(found, self._score)
+
     def _read_actions(self, names: Sequence[Any] | None) -> None:
         if not isinstance(self._space, spaces.Discrete):
             if names is not None:
                 raise ModelError(f"action_names are for numbered actions, but those of {self.name} are {self._space}")
             return
         count = int(self._space.n)
-        known = ACTION_NAMES.get(type(self.env.unwrapped).__name__, ())
-        meanings = getattr(self.env.unwrapped, "get_action_meanings", None)
-        if callable(meanings):
-            known = tuple(str(word).lower() for word in meanings())
         given = checks.as_names("action", names, count)
-        self.action_names = given or (known if len(known) == count else as_action_names(count))
+        self.action_names = given or known_names(self.env, count) or as_action_names(count)
 
     def _as_action(self, action: Action) -> Any:
         """An action as the environment takes it, in a value that it may change."""
@@ -258,21 +302,16 @@ class GymnasiumSimulator(Simulator):
     @property
     def _is_bare(self) -> bool:
         """Whether no wrapper but a time limit stands between the environment and the user."""
-        return all(isinstance(level, gymnasium.wrappers.TimeLimit) for level in levels(self.env)[1:])
-
-    def _observed(self, observation: Any) -> Any:
-        """What the observation wrappers make of an observation of the environment inside."""
-        for level in levels(self.env)[1:]:
-            if isinstance(level, gymnasium.ObservationWrapper):
-                observation = level.observation(observation)
-        return copied_value(observation, {})
+        return all(isinstance(level, TimeLimit) for level in levels(self.env)[1:])
 
     def _draw(self, rng: np.random.Generator, info: dict[str, Any]) -> Any:
         """A random action for trying out, among those that the mask allows."""
         allowed = self._allowed(info)
         return self._as_action(self.random_action(rng) if allowed is None else rng.choice(allowed))
 
-    def _choose_keeper(self, state: Kind | None, get: Any, put: Any, scratch: Env[Any, Any]) -> tuple[Keeper, str]:
+    def _choose_keeper(
+        self, state: Kind | None, get: Any, put: Any, scratch: Env[Any, Any], taken: Env[Any, Any]
+    ) -> tuple[Keeper, str]:
         self._table: TableState | None = None
         if (get is None) != (put is None):
             raise ModelError("get_state and set_state belong together; give both or neither")
@@ -295,6 +334,8 @@ class GymnasiumSimulator(Simulator):
             return self._live(kind, lambda env: _own(get(env)), lambda env, value: put(env, _own(value))), reason
         if kind == "copy":
             return CopyKeeper(self.env, self._streams), reason
+        self.env = taken  # copies do not serve
+        self.env.unwrapped.render_mode = None
         return ReplayKeeper(self.env, self._streams, self._factory()), reason
 
     def _live(self, kind: str, get: Any, put: Any, name: Any = fingerprint) -> LiveKeeper:
@@ -318,6 +359,16 @@ class GymnasiumSimulator(Simulator):
             return "copy", "a deep copy behaves like the original"
         return "replay", f"a deep copy does not serve: {fault}"
 
+    def _frozen_noise(self) -> str:
+        keeper, factory = self._keeper, self._factory()
+
+        def make() -> Env[Any, Any]:
+            if factory is not None:
+                return factory()
+            return copied(self.env, constants(self.env)) if isinstance(keeper, CopyKeeper) else self.env
+
+        return live_variation.frozen_noise(self.name, keeper, make, self._draw)
+
     def _factory(self) -> Callable[[], Env[Any, Any]] | None:
         """A maker of further environments like this one, where its class says how and the first one behaves so."""
         origin = self._origin
@@ -327,26 +378,16 @@ class GymnasiumSimulator(Simulator):
         return (lambda: copy.deepcopy(origin)) if trial == self._first_trial else None
 
 
-def _make(env: Env[Any, Any] | str, settings: Mapping[str, Any] | None) -> Any:
-    if not isinstance(env, str):
-        if settings is not None:
-            raise ModelError("settings are for environments given by their id; this one is made already")
-        return env
-    try:
-        with warnings.catch_warnings():
-            # Importing Box2D warns of its binding's age; made an error, that warning crashes the interpreter.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return gymnasium.make(env, disable_env_checker=True, **(settings or {}))
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ModelError(f"gymnasium does not make {env!r}: {error}") from error
-
-
 def _attempt(call: Callable[[], Any]) -> Any:
     """What a call returns; None if it fails, as copying may in any way that an environment's author left open."""
     try:
         return call()
     except Exception:
         return None
+
+
+def _listed(kinds: Sequence[type]) -> str:
+    return " ⊃ ".join(kind.__name__ for kind in reversed(kinds))
 
 
 def _own(value: Any) -> Any:

@@ -42,6 +42,23 @@ class PlainNoise(Noise):
         return np.random.default_rng([int(self.address.removeprefix(b"plain")), *name.encode()])
 
 
+class SeedNoise(Noise):
+    """The noise of a start whose reset is given the user's own seed."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        super().__init__("reset", number)
+        self._number = number
+
+    @property
+    def seed(self) -> int:
+        return self._number
+
+    def fresh(self) -> SeedNoise:
+        return SeedNoise(self._number)
+
+
 class Streams:
     """The named streams of an environment, each held in one or several places of its stack of levels.
 
@@ -86,7 +103,9 @@ class Streams:
         stack = levels(env)
         for name, _, new in renewed:
             if new is None:
-                source = next((found for path in self.places[name] if (found := _held_at(stack, path)) is not None), None)
+                source = next(
+                    (found for path in self.places[name] if (found := _held_at(stack, path)) is not None), None
+                )
                 _seed(source, Noise(noise.address, name))
                 continue
             for path in self.places[name]:
@@ -252,7 +271,7 @@ def _seed(source: Any, noise: Noise) -> None:
     """Start a source at the beginning of a draw, where it is."""
     number = int.from_bytes(noise.address, "little")
     if isinstance(source, np.random.Generator):
-        source.bit_generator.state = type(source.bit_generator)(number).state  # type: ignore[call-arg]
+        source.bit_generator.state = type(source.bit_generator)(number).state
     elif isinstance(source, random.Random):
         source.seed(number)
     elif is_generator(source) and not isinstance(source, np.random.RandomState):

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Env
 
+from jointmdp.errors import ModelError
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.global_generators import kept_globals
 from jointmdp.simulators.gymnasium import wrapper_stack
-from jointmdp.simulators.gymnasium.random_streams import PlainNoise, SpaceWatch, Streams, discovered
+from jointmdp.simulators.gymnasium.foreign_errors import error_text
+from jointmdp.simulators.gymnasium.random_streams import SpaceWatch, Streams, discovered
 from jointmdp.simulators.gymnasium.wrapper_stack import SETUP, copied_value, levels, set_state_of, state_of
 from jointmdp.simulators.noise import Noise
 
@@ -28,6 +30,7 @@ Kept = Any
 DrawAction = Callable[[np.random.Generator, dict[str, Any]], Any]
 """A random action as the environment takes it, from a generator and the last ``info`` (which may hold a mask)."""
 TRIAL_EPISODES, TRIAL_STEPS = 2, 10
+OLD_API = "; an environment of the older gym package needs a wrapper (pip install shimmy)"
 POOL = 4  # live environments of a `ReplayKeeper`: a pair's two branches, and what is asked in between
 
 
@@ -43,9 +46,40 @@ class Arrival(NamedTuple):
 
 def moved(env: Env[Any, Any], action: Any) -> Arrival:
     """A step of an environment, which then stands in the new state."""
-    observation, reward, terminated, truncated, info = env.step(action)
+    found: Any = env.step(action)
+    if not isinstance(found, tuple) or len(found) != 5:
+        raise ModelError(f"its step returned {_shape(found)}, not the five values of Gymnasium's API{OLD_API}")
+    observation, reward, terminated, truncated, info = found
     # Environments may hand out one buffer again and again.
-    return Arrival(env, copied_value(observation, {}), float(reward), bool(terminated or truncated), info)
+    return Arrival(env, copied_value(observation, {}), as_number(reward), bool(terminated or truncated), info)
+
+
+def begun(env: Env[Any, Any], seed: int | None) -> tuple[Any, dict[str, Any]]:
+    """A reset of an environment: observation and info."""
+    found: Any = env.reset(seed=seed)
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):
+        raise ModelError(f"its reset returned {_shape(found)}, not (observation, info) as in Gymnasium's API{OLD_API}")
+    return copied_value(found[0], {}), found[1]
+
+
+def as_number(reward: Any) -> float:
+    """A reward as one number."""
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        size = np.size(reward)
+    if reward is None or isinstance(reward, str | dict) or size == 0:
+        raise ModelError(f"its step paid {reward!r}, which is no number")
+    if size > 1:
+        raise ModelError(
+            f"its reward is {size} numbers, {reward!r}, and a gap is of one; say how much each counts, "
+            f"reward={[1.0] * size}, or give a function of them, reward=min"
+        )
+    return float(np.reshape(reward, ()))
+
+
+def _shape(found: Any) -> str:
+    return f"{len(found)} values" if isinstance(found, tuple) else f"one {type(found).__name__}"
 
 
 def moved_under(streams: Streams, env: Env[Any, Any], action: Any, noise: Noise) -> Arrival:
@@ -74,11 +108,15 @@ class Keeper(ABC):
     def identity(self, kept: Kept) -> Hashable:
         """Equal for states that are the same."""
 
+    def capture_from(self, env: Env[Any, Any]) -> Kept:
+        """The state of another environment with the same levels, which stays as it is."""
+        raise ModelError("states are kept as histories since the start, and a live environment does not tell its own")
+
     def _reset(self, env: Env[Any, Any], noise: Noise) -> Arrival:
         # The seed reaches the generators that `reset` makes; those that it leaves alone are re-seeded.
         self.streams.reseed(env, noise)
-        observation, info = env.reset(seed=noise.seed)
-        return Arrival(env, copied_value(observation, {}), 0.0, False, info)
+        observation, info = begun(env, noise.seed)
+        return Arrival(env, observation, 0.0, False, info)
 
 
 class LiveKeeper(Keeper):
@@ -117,6 +155,13 @@ class LiveKeeper(Keeper):
         around = tuple(state_of(level, skipped, self._levels) for level, skipped in self._wrappers)
         return self._get(self.env), around
 
+    def capture_from(self, env: Env[Any, Any]) -> Kept:
+        others = levels(env)
+        names = {id(other): level for other, level in zip(others, levels(self.env), strict=True)}
+        skips = [skipped for _, skipped in self._wrappers]
+        around = tuple(state_of(other, skips[i], names) for i, other in enumerate(others[1:]))
+        return self._get(env), around
+
     def restore(self, kept: Kept) -> None:
         """Put the live environment into a state."""
         value, around = kept
@@ -153,6 +198,16 @@ class CopyKeeper(Keeper):
         self.streams.put(env, renewed, noise)
         return moved(env, action)
 
+    def capture_from(self, env: Env[Any, Any]) -> Kept:
+        # How it was made is the same for all, so that it need not be copied at every step.
+        setup = {
+            id(value): vars(own)[name]
+            for other, own in zip(levels(env), levels(self.env), strict=True)
+            for name, value in vars(other).items()
+            if name in SETUP and name != "env" and name in vars(own)
+        }
+        return wrapper_stack.copied(env, wrapper_stack.constants(env) | setup)
+
     def identity(self, kept: Kept) -> Hashable:
         # A state is what differs from the environment that all copies come from; most attributes are the very same.
         changed = []
@@ -178,8 +233,8 @@ class CopyKeeper(Keeper):
 class History:
     """How a state was reached: the noise of the start, then each action with its noise."""
 
-    start: bytes
-    steps: tuple[tuple[Any, type[Noise], bytes], ...]
+    start: Noise
+    steps: tuple[tuple[Any, Noise], ...]
     names: tuple[bytes, ...]
     """One hash for each beginning of the history."""
 
@@ -207,18 +262,17 @@ class ReplayKeeper(Keeper):
         self._pool = [] if make else [_Live(env)]  # the one longest unused comes first
 
     def start(self, noise: Noise) -> Arrival:
-        history = History(noise.address, (), (noise.address,))
+        history = History(noise.fresh(), (), (noise.address,))
         return self._restart(self._spare(), history)._replace(kept=history)
 
     def step(self, kept: History, action: Any, noise: Noise) -> Arrival:
         live = self._at(kept)
         own = copied_value(action, {})  # the environment may write into what it is given
         name = hashlib.blake2b(kept.names[-1] + fingerprint(action) + noise.address, digest_size=16).digest()
-        kind = PlainNoise if isinstance(noise, PlainNoise) else Noise
         live.name = b""  # nowhere, should the step fail
         found = moved_under(self.streams, live.env, action, noise)
         live.depth, live.name = live.depth + 1, name
-        return found._replace(kept=History(kept.start, (*kept.steps, (own, kind, noise.address)), (*kept.names, name)))
+        return found._replace(kept=History(kept.start, (*kept.steps, (own, noise.fresh())), (*kept.names, name)))
 
     def identity(self, kept: History) -> Hashable:
         return kept.names[-1]
@@ -234,16 +288,16 @@ class ReplayKeeper(Keeper):
             live = self._spare()
             self._restart(live, history)
         live.name = b""
-        for action, kind, address in history.steps[live.depth :]:
-            moved_under(self.streams, live.env, copied_value(action, {}), kind.at(address))
+        for action, noise in history.steps[live.depth :]:
+            moved_under(self.streams, live.env, copied_value(action, {}), noise.fresh())
         live.depth, live.name = len(history.steps), history.names[-1]
         return live
 
     def _restart(self, live: _Live, history: History) -> Arrival:
         if self._make is not None:
             live.env = self._make()
-        found = self._reset(live.env, Noise.at(history.start))
-        live.depth, live.name = 0, history.start
+        found = self._reset(live.env, history.start.fresh())
+        live.depth, live.name = 0, history.names[0]
         return found
 
     def _spare(self) -> _Live:
@@ -263,9 +317,8 @@ def explored(env: Env[Any, Any], draw: DrawAction) -> tuple[Streams, list[bytes]
     with kept_globals(0):
         watch = SpaceWatch(env)
         discovered(env).reseed(env, noise)
-        observation, info = env.reset(seed=noise.seed)
+        first, info = begun(env, noise.seed)
         streams = discovered(env)
-        first = copied_value(observation, {})
         seen = _next_steps(partial(moved_under, streams), Arrival(env, first, 0.0, False, info), draw)
         return streams.joined(discovered(env, watch.used())), [fingerprint(first), *seen]
 
@@ -276,9 +329,9 @@ def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
     Two copies of one state, and then the state itself, are stepped one after another. If they hold the whole state and
     share none of it, all three go the same way.
     """
-    tied = wrapper_stack.tied_function(keeper.env)
-    if tied is not None:
-        return f"the function {tied} holds on to the environment itself, and its copy would act on the original"
+    fault = wrapper_stack.copy_fault(keeper.env)
+    if fault is not None:
+        return fault
     for episode in range(TRIAL_EPISODES):
         try:
             at = keeper.start(Noise("trial", episode))
@@ -291,10 +344,17 @@ def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
             steps = (keeper.step, keeper.step, partial(moved_under, keeper.streams))
             ways = [_next_steps(step, at, draw) for step in steps]
         except Exception as error:  # whatever an environment raises when it is copied, or stepped half-made
-            return f"{type(error).__name__}: {error}".rstrip(": ")
+            return error_text(error)
         if ways[0] != ways[1] or ways[0] != ways[2]:
             return "a copy goes another way than the original, so it does not hold the whole state"
     return None
+
+
+def is_repeatable(keeper: Keeper, draw: DrawAction) -> bool:
+    """Whether the same steps from one state go the same way again."""
+    at = keeper.start(Noise("trial"))
+    one, other = (_next_steps(keeper.step, at, draw) for _ in range(2))
+    return one == other
 
 
 def _next_steps(step: Callable[[Any, Any, Noise], Arrival], at: Arrival, draw: DrawAction) -> list[bytes]:

@@ -7,6 +7,7 @@ is kept level by level.
 import copy
 import functools
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ from gymnasium.utils.ezpickle import EzPickle
 
 from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.simulators.object_graph import CLOSED, FUNCTIONS, PLAIN, Path, path_text, walk
+from jointmdp.simulators.object_graph import CLOSED, FUNCTIONS, LIBRARIES, PLAIN, Path, path_text, walk
 
 Memo = dict[int, Any]
 
@@ -52,13 +53,19 @@ def levels(env: Env[Any, Any]) -> list[Env[Any, Any]]:
 
 
 def taken_over(env: Any, time_limit: bool) -> Env[Any, Any]:
-    """The environment with the wrappers that matter, in a stack of its own; it shows nothing any more."""
+    """The environment with the wrappers that matter, in a stack of its own."""
     if not isinstance(env, Env):
+        is_old = any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__)
         raise ModelError(
-            f"{type(env).__name__} is no gymnasium.Env; give an environment or its id, a single one (not a vector)"
+            f"{type(env).__name__} is no gymnasium.Env; "
+            + (
+                "it is an environment of the older gym package: wrap it (pip install shimmy; "
+                "shimmy.GymV26CompatibilityV0(env=env), GymV21CompatibilityV0 where step returns four values)"
+                if is_old
+                else "give an environment or its id, a single one (not a vector)"
+            )
         )
     inner, *outer = levels(env)
-    inner.render_mode = None
     dropped = BYSTANDERS if time_limit else (*BYSTANDERS, wrappers.TimeLimit)
     successor: Memo = {}  # by the level that was, the one that stands in its place
     for level in outer:
@@ -147,7 +154,53 @@ def set_state_of(level: Any, state: dict[str, Any], skipped: frozenset[str], sha
     held.update({name: copied_value(value, memo) for name, value in state.items()})
 
 
-def tied_function(env: Env[Any, Any]) -> str | None:
+class Scored(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Pays what weights or a function of the user make of a reward of several numbers."""
+
+    def __init__(self, env: Env[Any, Any], reward: Callable[[Any], float] | Sequence[float]) -> None:
+        super().__init__(env)
+        self.reward: Any = reward if callable(reward) else np.asarray(reward, dtype=np.float64)
+
+    def step(self, action: Any) -> Any:
+        found: Any = self.env.step(action)
+        observation, reward, *rest = found
+        if callable(self.reward):
+            return observation, self.reward(reward), *rest
+        if np.shape(reward) != self.reward.shape:
+            raise ModelError(f"reward= has {self.reward.size} weights, but what it pays is {reward!r}")
+        return observation, float(self.reward @ np.asarray(reward)), *rest
+
+
+def wrapped_observation(env: Env[Any, Any], observation: Any) -> Any:
+    """What the observation wrappers make of an observation of the environment inside."""
+    for level in levels(env)[1:]:
+        if isinstance(level, gymnasium.ObservationWrapper):
+            observation = level.observation(observation)
+    return copied_value(observation, {})
+
+
+def copy_fault(env: Env[Any, Any]) -> str | None:
+    """Why a copy of an environment would do harm to the original, or None."""
+    closing = _closing_part(env)
+    if closing is not None:
+        return f"{closing} has a __del__, which would run for every copy that is given up"
+    tied = _tied_function(env)
+    if tied is not None:
+        return f"the function {tied} holds on to the environment itself, and its copy would act on the original"
+    return None
+
+
+def _closing_part(env: Env[Any, Any]) -> str | None:
+    """A part with a ``__del__`` of its own, which may close what the original goes on using, or None."""
+    stack = levels(env)
+    for path, _, value in walk(stack, _is_copied, REACH, MOST_OBJECTS):
+        has_own = isinstance(getattr(type(value), "__del__", None), types.FunctionType)
+        if has_own and type(value).__module__.split(".")[0] not in (*LIBRARIES, "gymnasium"):
+            return path_text(path[1:], type(stack[path[0].name]).__name__)
+    return None
+
+
+def _tied_function(env: Env[Any, Any]) -> str | None:
     """An attribute whose function or weak reference points back into the environment, or None.
 
     Deep copies take functions as they are, so that those of a copy would act on the original.

@@ -1,0 +1,27 @@
+"""Whatever somebody else's environment raises, as one error that says whose it is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jointmdp.errors import ModelError
+
+WHOSE = (
+    "does it do so by itself, without a simulator? If not, its state is not restored as it should be: "
+    'try state="replay", or give get_state= and set_state='
+)
+
+
+@contextmanager
+def named_errors(name: str, moment: str) -> Iterator[None]:
+    """Errors raised inside say which environment they come from, and what it was doing."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{name}, {moment}: {error}") from error
+    except Exception as error:
+        raise ModelError(f"{name} failed in {moment}: {error_text(error)}; {WHOSE}") from error
+
+
+def error_text(error: Exception) -> str:
+    """An error's kind and message."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")

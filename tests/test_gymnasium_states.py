@@ -141,7 +141,7 @@ def test_copies_share_what_cannot_change_and_nothing_else() -> None:
     simulator = GymnasiumSimulator(Shop())
     state = simulator.reset()
     (outcome,) = simulator.query(state, [1], Noise("n"))
-    before, after = state.kept, outcome.state.kept
+    before, after = (simulator._keeper.told(one.kept) for one in (state, outcome.state))
     assert before.action_space is after.action_space
     for name in ("queue", "buffer", "source", "many"):
         assert getattr(before, name) is not getattr(after, name)

@@ -165,7 +165,7 @@ def test_would_the_other_action_have_been_better_here() -> None:
     """The pole leans to the right and turns on: pushing the cart to the right keeps it up longer."""
     simulator, _ = gusty_cartpole(max_steps=60)
     assert simulator.action_names == ("left", "right")
-    state = simulator.reset()
+    state = simulator.reset(1)
     for t in range(6):  # let it fall to the right for a while
         state = simulator.query(state, [0], Noise("lean", t))[0].state
     assert simulator.observe(state)[2] > 0.05

@@ -2,7 +2,6 @@
 
 import difflib
 import inspect
-import re
 from collections.abc import Callable
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -69,19 +68,19 @@ def open_named(text: str) -> tuple[Simulator, Any]:
     """The simulator of a name, and a policy for it: its own, or ``"uniform"``.
 
     ``gymnasium:FrozenLake-v1``, ``gymnasium:FrozenLake-v1,map_name=8x8``, ``gymnax:CartPole-v1``, ``gusty-cartpole``,
-    or a built-in model such as ``inventory:max_stock=10``.
+    ``minigrid:MiniGrid-Empty-5x5-v0`` (a package to import, and an id), or a built-in model such as
+    ``inventory:max_stock=10``.
     """
     kind = text.partition(":")[0]
     if text == "gusty-cartpole":
         from jointmdp.envs.gusty_cartpole import gusty_cartpole
 
         return gusty_cartpole()
-    if kind in ("gymnasium", "gymnax"):
+    if any_simulator.is_environment(text):
         return any_simulator.named_simulator(text), "uniform"
     if kind not in MODELS:
         known = f"known: {', '.join(MODELS)}, gusty-cartpole, gymnasium:ID, gymnax:ID"
         close = difflib.get_close_matches(kind, [*MODELS, "gusty-cartpole", "gymnasium", "gymnax"], n=1)
-        close = [f"gymnasium:{text}"] if re.fullmatch(r"[\w/]+-v\d+", text) else close
         raise ModelError(f"unknown simulator {text!r}; {f'did you mean {close[0]}?' if close else known}")
     name, settings = parse(text)
     model, policy = make_model(name, **settings)

@@ -1,5 +1,6 @@
 """A simulator from what people have: a simulator, a joint MDP, an environment, or the name of one."""
 
+import re
 from typing import Any
 
 from jointmdp.errors import ModelError
@@ -14,7 +15,7 @@ def as_simulator(source: Any) -> Simulator:
         return source
     if isinstance(source, JointMDP):
         return TableSimulator(source)
-    if isinstance(source, str) and source.partition(":")[0] in ("gymnasium", "gymnax"):
+    if isinstance(source, str) and is_environment(source):
         return named_simulator(source)
     if (
         not isinstance(source, str)
@@ -33,9 +34,17 @@ def as_simulator(source: Any) -> Simulator:
     )
 
 
-def named_simulator(text: str) -> Simulator:
-    """The environment of a name ``gymnasium:ID,setting=value`` or ``gymnax:ID``."""
+def is_environment(text: str) -> bool:
+    """Whether a name is one of an environment: ``gymnasium:ID``, ``gymnax:ID``, ``minigrid:ID``, or ``ID-v3``."""
     kind, _, rest = text.partition(":")
+    return kind in ("gymnasium", "gymnax") or re.search(r"-v\d+$", (rest or kind).split(",")[0]) is not None
+
+
+def named_simulator(text: str) -> Simulator:
+    """The environment of a name ``gymnasium:ID,setting=value``, ``gymnax:ID``, or an id that Gymnasium knows."""
+    kind, _, rest = text.partition(":")
+    if kind not in ("gymnasium", "gymnax"):
+        kind, rest = "gymnasium", text
     name, *parts = rest.split(",")
     given = settings_of(text, parts, f"{kind}:{name},setting=value")
     settings = {key: _guessed(value) for key, value in given.items()}

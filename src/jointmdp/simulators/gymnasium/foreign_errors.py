@@ -1,7 +1,8 @@
 """Whatever somebody else's environment raises, as one error that says whose it is."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from jointmdp.errors import ModelError
 
@@ -25,3 +26,11 @@ def named_errors(name: str, moment: str) -> Iterator[None]:
 def error_text(error: Exception) -> str:
     """An error's kind and message."""
     return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """What a call returns; None if it fails, as copying may in any way that an environment's author left open."""
+    try:
+        return call()
+    except Exception:
+        return None

@@ -32,10 +32,18 @@ except ImportError as error:
 from gymnasium import Env, spaces
 from gymnasium.wrappers import TimeLimit
 
-from jointmdp.simulators.gymnasium import handed_over, live_variation, making, state_keepers
-from jointmdp.simulators.gymnasium.foreign_errors import named_errors
+from jointmdp.simulators.gymnasium import handed_over, live_variation, making, state_trials
+from jointmdp.simulators.gymnasium.foreign_errors import attempt, named_errors
 from jointmdp.simulators.gymnasium.handed_over import Unseen, present_observation
-from jointmdp.simulators.gymnasium.known_states import PhysicsState, TableState, is_physics, is_stock_table, model_bytes
+from jointmdp.simulators.gymnasium.known_states import (
+    PhysicsState,
+    TableState,
+    clone,
+    is_physics,
+    is_stock_table,
+    model_bytes,
+    restore,
+)
 from jointmdp.simulators.gymnasium.numbered_actions import known_names
 from jointmdp.simulators.gymnasium.random_streams import PlainNoise, SeedNoise, named
 from jointmdp.simulators.gymnasium.state_keepers import Arrival, CopyKeeper, Keeper, LiveKeeper, ReplayKeeper
@@ -121,13 +129,13 @@ class GymnasiumSimulator(Simulator):
             warnings.simplefilter("ignore")
             taken, is_safe = self.env, copy_fault(self.env) is None
             if is_safe and get_state is None and not isinstance(env, str):
-                self.env = _attempt(lambda: copied(taken, constants(taken))) or taken
+                self.env = attempt(lambda: copied(taken, constants(taken))) or taken
             self.env.unwrapped.render_mode = None
             # Tried out on a copy where there is one, since some wrappers keep a memory of earlier episodes.
-            self._origin = _attempt(lambda: copy.deepcopy(self.env)) if is_safe else None
-            scratch = (_attempt(lambda: copied(self.env, constants(self.env))) if is_safe else None) or self.env
+            self._origin = attempt(lambda: copy.deepcopy(self.env)) if is_safe else None
+            scratch = (attempt(lambda: copied(self.env, constants(self.env))) if is_safe else None) or self.env
             with named_errors(self.name, "a trial (a reset and some random steps)"):
-                found_streams, self._first_trial = state_keepers.explored(scratch, self._draw)
+                found_streams, self._first_trial = state_trials.explored(scratch, self._draw)
                 self._streams = found_streams if streams is None else named(scratch, streams)
                 self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch, taken)
                 self.frozen_noise = self._frozen_noise()
@@ -158,6 +166,12 @@ class GymnasiumSimulator(Simulator):
             found = self._keeper.step(state.kept, own, noise)
             return Outcome(found.reward, self._arrived(found))
 
+    def query(self, state: EnvState, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
+        """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0."""
+        if len(actions) > 1 and not state.is_over:
+            self._keeper.hold(state.kept)
+        return super().query(state, actions, noise)
+
     def observe(self, state: EnvState) -> Any:
         """What the environment returned when it came there."""
         if state.observation is Unseen:
@@ -171,9 +185,8 @@ class GymnasiumSimulator(Simulator):
     def identity(self, state: EnvState) -> Hashable:
         """The user's, or a hash of all that is kept of the state."""
         if self._identity is not None:
-            kept = state.kept
             # The end of an episode is the end, however it looks from inside.
-            return self._identity(kept[0] if isinstance(self._keeper, LiveKeeper) else kept), state.is_over
+            return self._identity(self._keeper.told(state.kept)), state.is_over
         # Sensors may be noisy: a policy that saw something else goes on otherwise. A table shows its state.
         seen = None if self._table is not None else fingerprint(state.observation)
         return self._keeper.identity(state.kept), state.is_over, seen
@@ -206,12 +219,7 @@ class GymnasiumSimulator(Simulator):
         from the environment, if that has a method for it; only a policy that acts in this very state needs it.
         """
         other = self._own(env)
-        ours, theirs = ([type(level) for level in levels(one)] for one in (self.env, other))
-        if ours != theirs or other.action_space != self.env.action_space:
-            raise ModelError(
-                f"{type(env).__name__} is another environment than {self.name}: its levels are "
-                f"{_listed(theirs)} with actions {other.action_space}, not {_listed(ours)} with {self._space}"
-            )
+        handed_over.check_same(other, self.env, self.name)
         with named_errors(self.name, "reading its state"):
             kept = self._keeper.capture_from(other)
         is_over = self._table is not None and self._table.is_terminal(int(other.unwrapped.s))  # type: ignore[attr-defined]
@@ -320,6 +328,8 @@ class GymnasiumSimulator(Simulator):
             kind, reason = self._automatic(get is not None, scratch)
         elif state not in get_args(Kind):
             raise ModelError(f"state is {state!r}; it must be one of {', '.join(map(repr, get_args(Kind)))}")
+        if kind == "hooks" and state is None and get is None:
+            get, put = clone, restore
         if (kind == "hooks") != (get is not None):
             raise ModelError('state="hooks" goes with get_state and set_state, and no other state does')
         if kind == "table":
@@ -333,7 +343,12 @@ class GymnasiumSimulator(Simulator):
         if kind == "hooks":
             return self._live(kind, lambda env: _own(get(env)), lambda env, value: put(env, _own(value))), reason
         if kind == "copy":
-            return CopyKeeper(self.env, self._streams), reason
+            keeper = CopyKeeper(self.env, self._streams)
+            fault = state_trials.fault_of_copies(keeper, self._draw)
+            if state is None and fault is not None:
+                reason = f"a deep copy does not serve: {fault}"
+            else:
+                return keeper, reason if fault is None else f"{reason}, though {fault}"
         self.env = taken  # copies do not serve
         self.env.unwrapped.render_mode = None
         return ReplayKeeper(self.env, self._streams, self._factory()), reason
@@ -345,6 +360,9 @@ class GymnasiumSimulator(Simulator):
         """The first way of keeping the state that works, and why it was taken."""
         if has_hooks:
             return "hooks", "get_state and set_state are given"
+        inner = self.env.unwrapped
+        if callable(getattr(inner, "clone_state", None)) and callable(getattr(inner, "restore_state", None)):
+            return "hooks", "the environment has clone_state and restore_state"
         if is_stock_table(self.env):
             return "table", "a toy-text environment's state is its number"
         if is_physics(self.env):
@@ -354,40 +372,22 @@ class GymnasiumSimulator(Simulator):
                 models.add(model_bytes(scratch.unwrapped.model))  # type: ignore[attr-defined]
             if len(models) == 1:
                 return "mujoco", "the physics of a MuJoCo environment can be copied"
-        fault = state_keepers.fault_of_copies(CopyKeeper(self.env, self._streams), self._draw)
-        if fault is None:
-            return "copy", "a deep copy behaves like the original"
-        return "replay", f"a deep copy does not serve: {fault}"
+        return "copy", "a deep copy behaves like the original"
 
     def _frozen_noise(self) -> str:
-        keeper, factory = self._keeper, self._factory()
-
-        def make() -> Env[Any, Any]:
-            if factory is not None:
-                return factory()
-            return copied(self.env, constants(self.env)) if isinstance(keeper, CopyKeeper) else self.env
-
-        return live_variation.frozen_noise(self.name, keeper, make, self._draw)
+        """See `Simulator.frozen_noise`: tried out on environments that are as they were before the first episode."""
+        make = self._factory() if isinstance(self._keeper, ReplayKeeper) else None
+        if isinstance(self._keeper, CopyKeeper):
+            make = lambda: copied(self.env, constants(self.env))  # noqa: E731
+        return live_variation.frozen_noise(self.name, self._keeper, make or (lambda: self.env), self._draw)
 
     def _factory(self) -> Callable[[], Env[Any, Any]] | None:
         """A maker of further environments like this one, where its class says how and the first one behaves so."""
         origin = self._origin
         if origin is None or not isinstance(self.env.unwrapped, gymnasium.utils.EzPickle):
             return None
-        trial = _attempt(lambda: state_keepers.explored(copy.deepcopy(origin), self._draw)[1])
+        trial = attempt(lambda: state_trials.explored(copy.deepcopy(origin), self._draw)[1])
         return (lambda: copy.deepcopy(origin)) if trial == self._first_trial else None
-
-
-def _attempt(call: Callable[[], Any]) -> Any:
-    """What a call returns; None if it fails, as copying may in any way that an environment's author left open."""
-    try:
-        return call()
-    except Exception:
-        return None
-
-
-def _listed(kinds: Sequence[type]) -> str:
-    return " ⊃ ".join(kind.__name__ for kind in reversed(kinds))
 
 
 def _own(value: Any) -> Any:

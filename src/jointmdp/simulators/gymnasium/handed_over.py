@@ -7,6 +7,7 @@ import gymnasium
 from gymnasium import Env
 from gymnasium.wrappers import TimeLimit
 
+from jointmdp.errors import ModelError
 from jointmdp.simulators.gymnasium.wrapper_stack import Scored, constants, copied, levels, wrapped_observation
 from jointmdp.simulators.simulator import Outcome
 
@@ -33,6 +34,16 @@ def present_observation(env: Env[Any, Any]) -> Any:
     except Exception:  # a method of somebody else's, which may want something or fail in any way
         return Unseen
     return found if env.observation_space.contains(found) else Unseen
+
+
+def check_same(env: Env[Any, Any], own: Env[Any, Any], name: str) -> None:
+    """Whether a live environment is of the same kind as a simulator's own."""
+    theirs, ours = (" in ".join(type(level).__name__ for level in levels(one)) for one in (env, own))
+    if theirs != ours or env.action_space != own.action_space:
+        raise ModelError(
+            f"this is another environment than that of {name}: {theirs} with actions {env.action_space}, not {ours} "
+            f"with {own.action_space}"
+        )
 
 
 def mistaken_for(state: Any, env: Env[Any, Any], name: str) -> str:

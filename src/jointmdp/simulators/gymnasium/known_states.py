@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 import weakref
 from collections.abc import Hashable
@@ -141,6 +142,18 @@ def model_bytes(model: Any) -> bytes:
     buffer = np.empty(mujoco.mj_sizeModel(model), dtype=np.uint8)
     mujoco.mj_saveModel(model, None, buffer)
     return fingerprint(buffer)
+
+
+def clone(env: Env[Any, Any]) -> Any:
+    """The state of an environment that has ``clone_state``, as Atari's have: with its generator, if it has a say."""
+    method = env.unwrapped.clone_state  # type: ignore[attr-defined]
+    has_say = "include_rng" in inspect.signature(method).parameters
+    return method(include_rng=True) if has_say else method()
+
+
+def restore(env: Env[Any, Any], state: Any) -> None:
+    """Back to what `clone` took."""
+    env.unwrapped.restore_state(state)  # type: ignore[attr-defined]
 
 
 READERS.update(MjData=physics_vector, MjModel=model_bytes, MujocoRenderer=lambda value: None)

@@ -15,7 +15,8 @@ from gymnasium import Env
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.global_generators import kept_globals, seed_globals
 from jointmdp.simulators.gymnasium.random_streams import Streams
-from jointmdp.simulators.gymnasium.state_keepers import DrawAction, Keeper, is_repeatable, moved_under
+from jointmdp.simulators.gymnasium.state_keepers import Keeper, moved_under
+from jointmdp.simulators.gymnasium.state_trials import DrawAction, is_repeatable
 from jointmdp.simulators.gymnasium.wrapper_stack import SETUP, levels
 from jointmdp.simulators.noise import Noise
 
@@ -78,6 +79,8 @@ def _trace(env: Env[Any, Any], streams: Streams, draw: DrawAction, seed: int, wa
         _, info = env.reset(seed=seed)
         list(_steps(env, streams, draw, info, -1, warm_steps))
         for episode in range(EPISODES):
+            if episode and time.monotonic() > end:
+                break
             noise = Noise("live", episode)
             streams.reseed(env, noise)
             seed_globals(episode)

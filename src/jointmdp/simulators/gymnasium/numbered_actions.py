@@ -32,7 +32,7 @@ def known_names(env: Env[Any, Any], count: int) -> tuple[str, ...] | None:
     if any(isinstance(level, gymnasium.ActionWrapper) for level in levels(env)):
         return None
     for found in (ACTION_NAMES.get(type(env.unwrapped).__name__), *_listed(env.unwrapped)):
-        names = _names(found)
+        names = _names(found, count)
         if len(names) == count == len(set(names)):
             return names
     return None
@@ -51,14 +51,12 @@ def _listed(inner: Any) -> Iterator[Any]:
             continue
 
 
-def _names(found: Any) -> tuple[str, ...]:
-    """The names in a list, a dict by numbers, or an `Enum`, in the order of their numbers; none where it is no such."""
+def _names(found: Any, count: int) -> tuple[str, ...]:
+    """The names in a list, or of the first numbers in a dict or an `Enum`; none where it is no such."""
     if isinstance(found, type) and issubclass(found, Enum):
         found = {member.value: member.name for member in found}
     if isinstance(found, Mapping):
-        if sorted(found, key=repr) != sorted(range(len(found)), key=repr):
-            return ()
-        found = [found[number] for number in range(len(found))]
+        found = [found.get(number) for number in range(count)]
     if not isinstance(found, list | tuple):
         return ()
     words = [word.name if isinstance(word, Enum) else word for word in found]

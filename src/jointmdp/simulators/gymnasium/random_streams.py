@@ -59,6 +59,11 @@ class SeedNoise(Noise):
         return SeedNoise(self._number)
 
 
+def repeated(noise: Noise) -> Noise:
+    """The same draw from its beginning, free of whoever watches the one that was given."""
+    return noise.fresh() if isinstance(noise, PlainNoise | SeedNoise) else Noise.at(noise.address)
+
+
 class Streams:
     """The named streams of an environment, each held in one or several places of its stack of levels.
 

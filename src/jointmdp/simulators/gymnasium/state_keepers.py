@@ -1,35 +1,28 @@
 """Ways to keep the state of a Gymnasium environment, so that it can be stepped from any earlier moment.
 
 - `LiveKeeper`: one environment, and its state is written into it (tables, MuJoCo, the user's own hooks).
-- `CopyKeeper`: every state is a deep copy of the environment that is never stepped itself.
+- `CopyKeeper`: a state is a deep copy of the environment, or an earlier copy and the few steps since.
 - `ReplayKeeper`: a state is the history that led to it; for environments that can be neither written nor copied.
-
-An environment is tried out before it is believed that copies of it serve.
 """
 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Env
 
 from jointmdp.errors import ModelError
-from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.global_generators import kept_globals
+from jointmdp.simulators.fingerprints import READERS, fingerprint
 from jointmdp.simulators.gymnasium import wrapper_stack
-from jointmdp.simulators.gymnasium.foreign_errors import error_text
-from jointmdp.simulators.gymnasium.random_streams import SpaceWatch, Streams, discovered
+from jointmdp.simulators.gymnasium.random_streams import Streams, repeated
 from jointmdp.simulators.gymnasium.wrapper_stack import SETUP, copied_value, levels, set_state_of, state_of
 from jointmdp.simulators.noise import Noise
 
 Kept = Any
-DrawAction = Callable[[np.random.Generator, dict[str, Any]], Any]
-"""A random action as the environment takes it, from a generator and the last ``info`` (which may hold a mask)."""
-TRIAL_EPISODES, TRIAL_STEPS = 2, 10
+Steps = tuple[tuple[Any, Noise], ...]  # actions and their noise
 OLD_API = "; an environment of the older gym package needs a wrapper (pip install shimmy)"
 POOL = 4  # live environments of a `ReplayKeeper`: a pair's two branches, and what is asked in between
 
@@ -108,6 +101,13 @@ class Keeper(ABC):
     def identity(self, kept: Kept) -> Hashable:
         """Equal for states that are the same."""
 
+    def hold(self, kept: Kept) -> None:  # noqa: B027 - most have nothing to do
+        """A state that will be gone on from more than once."""
+
+    def told(self, kept: Kept) -> Any:
+        """What a user's own function of a state is given."""
+        return kept
+
     def capture_from(self, env: Env[Any, Any]) -> Kept:
         """The state of another environment with the same levels, which stays as it is."""
         raise ModelError("states are kept as histories since the start, and a live environment does not tell its own")
@@ -150,6 +150,9 @@ class LiveKeeper(Keeper):
         self.restore(kept)
         return moved_under(self.streams, self.env, action, noise)._replace(kept=self.capture())
 
+    def told(self, kept: Kept) -> Any:
+        return kept[0]
+
     def capture(self) -> Kept:
         """The live environment's state."""
         around = tuple(state_of(level, skipped, self._levels) for level, skipped in self._wrappers)
@@ -175,30 +178,88 @@ class LiveKeeper(Keeper):
         return (name, fingerprint(around)) if around else name
 
 
+class Place:
+    """A state by an environment that stood `steps` before it and is only ever copied, or, without steps, stands there.
+
+    `live` stands there too, if it was not moved on since. Most states are left by one step and never asked again; they
+    cost no copy.
+    """
+
+    __slots__ = ("base", "keeper", "live", "steps")
+
+    def __init__(
+        self, keeper: "CopyKeeper", base: Env[Any, Any], steps: Steps = (), live: Env[Any, Any] | None = None
+    ) -> None:
+        self.keeper, self.base, self.steps, self.live = keeper, base, steps, live
+
+    def __deepcopy__(self, memo: Any) -> "Place":
+        return self.keeper.capture_from(self.keeper.told(self))
+
+    def __reduce__(self) -> Any:
+        return Place, (self.keeper, self.keeper.pinned(self))
+
+
+READERS["Place"] = lambda place: place.keeper.told(place)
+
+
 class CopyKeeper(Keeper):
-    """Every state is an environment of its own, which is only ever copied."""
+    """A state is a copy of the environment, or an earlier copy and the few steps since."""
 
     kind = "copy"
 
     def __init__(self, env: Env[Any, Any], streams: Streams) -> None:
         super().__init__(env, streams)
+        self.most_steps = 0  # to be taken again at most; none before it is known that they go the same way
         self._shared = wrapper_stack.constants(env)
         self._attributes = [vars(level) for level in levels(env)]
         self._hashes: dict[tuple[int, str], bytes | None] = {}
         self._ignored = streams.attributes | {"spec", "_np_random_seed"}
 
     def start(self, noise: Noise) -> Arrival:
-        return self._reset(wrapper_stack.copied(self.env, self._shared | self.streams.kept(self.env)), noise)
+        env = wrapper_stack.copied(self.env, self._shared | self.streams.kept(self.env))
+        return self._reset(env, noise)._replace(kept=Place(self, env))
 
-    def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
-        renewed = self.streams.renewed(kept, noise)
+    def step(self, kept: Place, action: Any, noise: Noise) -> Arrival:
+        own = copied_value(action, {})  # the environment may write into what it is given
+        steps = kept.steps
+        if kept.live is not None and len(steps) < self.most_steps:
+            env, kept.live = kept.live, None
+            self.streams.reseed(env, noise)
+        else:
+            env, steps = self.copied_under(self.pinned(kept), noise), ()
+        base = kept.base
+        found = moved(env, action)
+        return found._replace(kept=Place(self, base, (*steps, (own, repeated(noise))), env))
+
+    def hold(self, kept: Place) -> None:
+        self.pinned(kept)
+
+    def told(self, kept: Place) -> Any:
+        return kept.live or self.pinned(kept)
+
+    def pinned(self, kept: Place) -> Env[Any, Any]:
+        """An environment that stands in a state, and stays there."""
+        if kept.steps:
+            env = kept.live
+            if env is None:
+                (action, noise), *rest = kept.steps
+                env = self.copied_under(kept.base, noise.fresh())
+                moved(env, copied_value(action, {}))
+                for action, noise in rest:
+                    moved_under(self.streams, env, copied_value(action, {}), noise.fresh())
+            kept.base, kept.steps, kept.live = env, (), None
+        return kept.base
+
+    def copied_under(self, env: Env[Any, Any], noise: Noise) -> Env[Any, Any]:
+        """A copy with all streams started from the noise."""
+        renewed = self.streams.renewed(env, noise)
         # The new sources take the place of the old ones while copying, wherever else the environment holds them.
         sources = {id(old): new for _, old, new in renewed if old is not None and new is not None}
-        env = wrapper_stack.copied(kept, self._shared | sources)
-        self.streams.put(env, renewed, noise)
-        return moved(env, action)
+        found = wrapper_stack.copied(env, self._shared | sources)
+        self.streams.put(found, renewed, noise)
+        return found
 
-    def capture_from(self, env: Env[Any, Any]) -> Kept:
+    def capture_from(self, env: Env[Any, Any]) -> Place:
         # How it was made is the same for all, so that it need not be copied at every step.
         setup = {
             id(value): vars(own)[name]
@@ -206,12 +267,13 @@ class CopyKeeper(Keeper):
             for name, value in vars(other).items()
             if name in SETUP and name != "env" and name in vars(own)
         }
-        return wrapper_stack.copied(env, wrapper_stack.constants(env) | setup)
+        return Place(self, wrapper_stack.copied(env, wrapper_stack.constants(env) | setup))
 
-    def identity(self, kept: Kept) -> Hashable:
+    def identity(self, kept: Place) -> Hashable:
         # A state is what differs from the environment that all copies come from; most attributes are the very same.
         changed = []
-        for number, (level, common) in enumerate(zip(levels(kept), self._attributes, strict=True)):
+        env = self.told(kept)
+        for number, (level, common) in enumerate(zip(levels(env), self._attributes, strict=True)):
             for name, value in vars(level).items():
                 if value is common.get(name, self) or name in SETUP or name in self._ignored:
                     continue
@@ -234,7 +296,7 @@ class History:
     """How a state was reached: the noise of the start, then each action with its noise."""
 
     start: Noise
-    steps: tuple[tuple[Any, Noise], ...]
+    steps: Steps
     names: tuple[bytes, ...]
     """One hash for each beginning of the history."""
 
@@ -262,7 +324,7 @@ class ReplayKeeper(Keeper):
         self._pool = [] if make else [_Live(env)]  # the one longest unused comes first
 
     def start(self, noise: Noise) -> Arrival:
-        history = History(noise.fresh(), (), (noise.address,))
+        history = History(repeated(noise), (), (noise.address,))
         return self._restart(self._spare(), history)._replace(kept=history)
 
     def step(self, kept: History, action: Any, noise: Noise) -> Arrival:
@@ -272,7 +334,7 @@ class ReplayKeeper(Keeper):
         live.name = b""  # nowhere, should the step fail
         found = moved_under(self.streams, live.env, action, noise)
         live.depth, live.name = live.depth + 1, name
-        return found._replace(kept=History(kept.start, (*kept.steps, (own, noise.fresh())), (*kept.names, name)))
+        return found._replace(kept=History(kept.start, (*kept.steps, (own, repeated(noise))), (*kept.names, name)))
 
     def identity(self, kept: History) -> Hashable:
         return kept.names[-1]
@@ -305,65 +367,3 @@ class ReplayKeeper(Keeper):
         has_room = self._make is not None and len(self._pool) < POOL
         self._pool.append(_Live(self.env) if has_room else self._pool.pop(0))
         return self._pool[-1]
-
-
-def explored(env: Env[Any, Any], draw: DrawAction) -> tuple[Streams, list[bytes]]:
-    """The streams of an environment after a start and a few random steps, and hashes of what these gave.
-
-    It is searched three times: as it is, after the start, which may hand one generator to several parts, and after the
-    steps, since some generators are made when they are first used.
-    """
-    noise = Noise("trial")
-    with kept_globals(0):
-        watch = SpaceWatch(env)
-        discovered(env).reseed(env, noise)
-        first, info = begun(env, noise.seed)
-        streams = discovered(env)
-        seen = _next_steps(partial(moved_under, streams), Arrival(env, first, 0.0, False, info), draw)
-        return streams.joined(discovered(env, watch.used())), [fingerprint(first), *seen]
-
-
-def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
-    """What is wrong with keeping states as copies, or None.
-
-    Two copies of one state, and then the state itself, are stepped one after another. If they hold the whole state and
-    share none of it, all three go the same way.
-    """
-    fault = wrapper_stack.copy_fault(keeper.env)
-    if fault is not None:
-        return fault
-    for episode in range(TRIAL_EPISODES):
-        try:
-            at = keeper.start(Noise("trial", episode))
-            rng = np.random.default_rng(episode)
-            for t in range(TRIAL_STEPS):
-                found = keeper.step(at.kept, draw(rng, at.info), Noise("trial", episode, t))
-                if found.is_over:
-                    break
-                at = found
-            steps = (keeper.step, keeper.step, partial(moved_under, keeper.streams))
-            ways = [_next_steps(step, at, draw) for step in steps]
-        except Exception as error:  # whatever an environment raises when it is copied, or stepped half-made
-            return error_text(error)
-        if ways[0] != ways[1] or ways[0] != ways[2]:
-            return "a copy goes another way than the original, so it does not hold the whole state"
-    return None
-
-
-def is_repeatable(keeper: Keeper, draw: DrawAction) -> bool:
-    """Whether the same steps from one state go the same way again."""
-    at = keeper.start(Noise("trial"))
-    one, other = (_next_steps(keeper.step, at, draw) for _ in range(2))
-    return one == other
-
-
-def _next_steps(step: Callable[[Any, Any, Noise], Arrival], at: Arrival, draw: DrawAction) -> list[bytes]:
-    """Hashes of what the next steps give; global generators begin alike, since they are not what is tried out."""
-    rng, seen = np.random.default_rng(1), []
-    with kept_globals(0):
-        for t in range(TRIAL_STEPS):
-            at = step(at.kept, draw(rng, at.info), Noise("go on", t))
-            seen.append(fingerprint((at.observation, at.reward, at.is_over)))
-            if at.is_over:
-                break
-    return seen

@@ -18,6 +18,7 @@ from gymnasium.utils.ezpickle import EzPickle
 
 from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.simulators import object_graph
 from jointmdp.simulators.object_graph import CLOSED, FUNCTIONS, LIBRARIES, PLAIN, Path, path_text, walk
 
 Memo = dict[int, Any]
@@ -74,10 +75,10 @@ def taken_over(env: Any, time_limit: bool) -> Env[Any, Any]:
             if has_plain_state(type(level)):  # type: ignore[arg-type]
                 own = object.__new__(type(level))
                 vars(own).update(vars(level))
-            # A wrapper may know a level by a name of its own beside `env`.
+            # A wrapper may know a level by a name of its own beside `env`, or through a function.
+            successor[id(level)] = own
             for name, value in vars(own).items():
-                if id(value) in successor:
-                    vars(own)[name] = successor[id(value)]
+                vars(own)[name] = successor.get(id(value), rebound(value, successor))
             own.env = inner
             inner = own
         successor[id(level)] = inner
@@ -117,12 +118,38 @@ def copied(env: Env[Any, Any], shared: Memo) -> Env[Any, Any]:
     # All are known before the first is filled, since levels may point to each other.
     plain = {id(level): object.__new__(type(level)) for level in stack if has_plain_state(type(level))}  # type: ignore[arg-type]
     memo = shared | plain
+    functions = []
     for level in stack:
-        if id(level) in plain:
-            vars(plain[id(level)]).update({name: copied_value(value, memo) for name, value in vars(level).items()})
-        else:
+        if id(level) not in plain:
             memo[id(level)] = copy.deepcopy(level, memo)
+            continue
+        held = vars(plain[id(level)])
+        for name, value in vars(level).items():
+            held[name] = copied_value(value, memo)
+            if type(value) is types.FunctionType and value.__closure__:
+                functions.append((held, name))
+    for held, name in functions:  # when all that they may close over is copied
+        held[name] = rebound(held[name], memo)
     return memo[id(env)]
+
+
+def rebound(value: Any, successor: Memo) -> Any:
+    """A function that closes over parts of an environment, closing over their successors; anything else as it is.
+
+    Gymnasium's own wrappers hold such functions: ``lambda obs: flatten(env.observation_space, obs)``.
+    """
+    if type(value) is not types.FunctionType or not value.__closure__:
+        return value
+    held = {link.name: part for link, part in object_graph.held(value) if link.kind == "closure"}
+    if not any(id(part) in successor for part in held.values()):
+        return value
+    cells = [
+        types.CellType(successor.get(id(held[name]), held[name])) if name in held else cell
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True)
+    ]
+    found = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, tuple(cells))
+    found.__kwdefaults__, found.__qualname__ = value.__kwdefaults__, value.__qualname__
+    return found
 
 
 def copied_value(value: Any, memo: Memo) -> Any:
@@ -214,11 +241,16 @@ def _tied_function(env: Env[Any, Any]) -> str | None:
         elif _is_copied(value) and not isinstance(value, tuple):  # Python has one empty tuple for all
             inside.add(id(value))
     for path, function in functions:
-        reached = walk([function], lambda value: isinstance(value, (*FUNCTIONS, types.MethodType, tuple, dict)), 3)
+        is_rebound = len(path) == 2 and has_plain_state(type(stack[path[0].name]))  # type: ignore[arg-type]
+        held = list(object_graph.held(function))
+        parts = [part for link, part in held if not (is_rebound and link.kind == "closure" and id(part) in inside)]
+        reached = walk(parts, lambda value: isinstance(value, (*FUNCTIONS, types.MethodType, tuple, dict)), 3)
         if any(id(value) in inside for _, _, value in reached):
             return path_text(path[1:], type(stack[path[0].name]).__name__)
     return None
 
 
 def _is_copied(value: Any) -> bool:
-    return not isinstance(value, (*CLOSED, *FUNCTIONS, type, Space, EnvSpec))
+    # What says itself how it is copied (a data frame) is believed.
+    has_own = hasattr(type(value), "__deepcopy__") and not isinstance(value, Env)
+    return not (has_own or isinstance(value, (*CLOSED, *FUNCTIONS, type, Space, EnvSpec)))

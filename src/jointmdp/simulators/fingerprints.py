@@ -106,7 +106,10 @@ class _Writer:
                 yield from pair
         elif isinstance(value, set | frozenset):
             yield from sorted(map(self.written, value))
-        elif isinstance(value, list | tuple | deque | np.ndarray):
+        elif isinstance(value, np.ndarray):
+            yield value.shape
+            yield from value.flat
+        elif isinstance(value, list | tuple | deque):
             yield from value
         elif not held and not callable(value):
             yield from _reduced(value)

@@ -45,6 +45,13 @@ def kept_globals(seed: int | None = None) -> Iterator[None]:
             torch.set_rng_state(tensor)
 
 
+def is_global(value: Any) -> bool:
+    """Whether a generator is one of the whole program."""
+    return any(
+        value is one for one in (random._inst, np.random.mtrand._rand, getattr(_torch(), "default_generator", 0))
+    )
+
+
 def _torch() -> Any:
     """PyTorch, if somebody has imported it; it is never imported here."""
     torch = sys.modules.get("torch")

@@ -138,7 +138,7 @@ class GymnasiumSimulator(Simulator):
                 found_streams, self._first_trial = state_trials.explored(scratch, self._draw)
                 self._streams = found_streams if streams is None else named(scratch, streams)
                 self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch, taken)
-                self.frozen_noise = self._frozen_noise()
+                self.frozen_noise = attempt(self._frozen_noise) or ""
             del self._first_trial
         if self.frozen_noise:
             warnings.warn(self.frozen_noise, stacklevel=2)

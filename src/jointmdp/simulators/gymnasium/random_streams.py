@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import Env, Space
 
 from jointmdp.errors import ModelError
+from jointmdp.simulators.global_generators import is_global
 from jointmdp.simulators.gymnasium.wrapper_stack import Memo, levels
 from jointmdp.simulators.noise import Noise, words_taken
 from jointmdp.simulators.object_graph import CLOSED, Link, Path, found_at, is_generator, path_text, put_at, walk
@@ -176,7 +177,7 @@ def discovered(env: Env[Any, Any], spaces: dict[str, Path] | None = None) -> Str
     stack = levels(env)
     by_source: dict[int, list[tuple[Path, Any]]] = {}
     closed = (*CLOSED, weakref.ref, type, Env, Space)
-    for path, owner, source in walk(stack, lambda value: not isinstance(value, closed), DEPTH):
+    for path, owner, source in walk(stack, lambda value: not (isinstance(value, closed) or is_generator(value)), DEPTH):
         # What is in a set has no place, and what a module holds is not the environment's own.
         is_placed = not isinstance(owner, set | frozenset) and path[-1].kind != "named"
         if is_placed and _is_source(str(path[-1].name), source):
@@ -186,8 +187,9 @@ def discovered(env: Env[Any, Any], spaces: dict[str, Path] | None = None) -> Str
     for group in by_source.values():
         first, source = group[0]
         is_fixed = not all(_is_replaceable(stack, path, source) for path, _ in group)
-        if is_fixed and not is_generator(source):
-            continue  # a key is a value: it can be replaced or nothing
+        # A key is a value, which can only be replaced; and the generators of the whole program are not seeded here.
+        if is_fixed and (not is_generator(source) or is_global(source)):
+            continue
         name = MAIN if first == MAIN_PATH else _name(first)
         if name in places:
             name = f"{type(stack[first[0].name]).__name__}.{name}"

@@ -192,7 +192,8 @@ def test_constant_gaps_are_ties_of_another_kind():
 
 
 def test_the_numbers_are_those_of_the_sample():
-    found = run(close_pair(0.05), half_width=0.01)
+    found = run(close_pair(0.05), half_width=0.01, other_sharing=True)
+    assert run(close_pair(0.05)).gap(0, 1).std_state is None  # on request alone
     rows = sampler_of(close_pair(0.05))(0, found.replications, "time").returns
     gap, gaps = found.gap(0, 1), rows[:, 0] - rows[:, 1]
     assert found.status is Verdict.PRECISE
@@ -467,7 +468,7 @@ def test_an_inventory_against_its_exact_evaluation():
     A standard deviation from n values has relative error √((κ−1)/4n), with a kurtosis κ that is below 5 here.
     """
     model, policy = jm.inventory()
-    found = compare(model, policy, "stock 4", ["order 3", "order 4"], half_width=0.4, confidence=SURE, seed=3)
+    found = compare(model, policy, "stock 4", ["order 3", "order 4"], half_width=0.4, confidence=SURE, other_sharing=True, seed=3)
     (gap,) = found.gaps
     exact = jm.evaluate(model, policy).gap("stock 4", "order 3", "order 4")
     assert exact.mean in gap.mean_interval

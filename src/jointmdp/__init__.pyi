@@ -25,6 +25,7 @@ from .envs.textbook_models import shared_successors as shared_successors
 from .errors import ConvergenceError as ConvergenceError
 from .errors import ConvergenceWarning as ConvergenceWarning
 from .errors import ModelError as ModelError
+from .errors import NoiseWarning as NoiseWarning
 from .errors import NotKnownError as NotKnownError
 from .errors import Status as Status
 from .evaluation import Iterate as Iterate

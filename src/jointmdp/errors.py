@@ -1,4 +1,4 @@
-"""What goes wrong, as types: one error for bad input, one for a solve that did not reach its tolerance."""
+"""What goes wrong, as types: bad input, a solve that did not reach its tolerance, noise that is odd."""
 
 import enum
 
@@ -13,6 +13,10 @@ class NotKnownError(ModelError):
 
 class ConvergenceWarning(UserWarning):
     """A method stopped before its tolerance was met; the solution's status says why."""
+
+
+class NoiseWarning(UserWarning):
+    """Something is odd about the noise of a simulation; the message says what it means for the answer."""
 
 
 class ConvergenceError(RuntimeError):

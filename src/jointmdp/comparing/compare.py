@@ -34,11 +34,16 @@ def compare(  # many parameters: a front door, one keyword for each setting
     discount: float | None = None,
     pilot: int = 200,
     max_replications: int = 100_000,
+    seconds: float | None = None,
     bounds: tuple[float, float] | None = None,
+    other_sharing: bool = False,
     seed: int = 0,
     executor: Executor | str | None = None,
 ) -> Comparison:
     """Which alternative gives most under common random numbers, sampled until that is shown.
+
+    That the noise is common is checked first: replications are run again, with the alternatives in the opposite order.
+    What does not give the same again is refused; see `jointmdp.audit` for a thorough look.
 
     Args:
         simulator: a `JointMDP`, a simulator, or a function ``run(decision, seed) -> outcome``.
@@ -55,8 +60,11 @@ def compare(  # many parameters: a front door, one keyword for each setting
         horizon, discount: of the returns; by default as the simulator says itself.
         pilot: replications before the first look.
         max_replications: stop here at the latest; the status then says that nothing was shown.
+        seconds: stop sampling after about this long; the status then says that the time was up. The replications under
+            way are finished, and the compiled engine makes 2,048 at a time.
         bounds: between which every return lies. The intervals then hold for every number of replications, and are
             wider; otherwise they rest on the central limit theorem.
+        other_sharing: also sample the other kind of sharing, up to five pilots, for the standard deviation of its gaps.
         seed: replication i depends on the seed and i alone.
         executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
@@ -82,6 +90,8 @@ def compare(  # many parameters: a front door, one keyword for each setting
         min(checks.as_count("pilot", pilot, least=2), most),
         most,
         None if bounds is None else _as_bounds(bounds),
+        math.inf if seconds is None else checks.as_positive("seconds", seconds),
+        bool(other_sharing),
     )
     return decide(found, rules, seed=int(seed), executor=executor)
 

@@ -16,6 +16,7 @@ def as_text(found: Compared) -> str:
     parts = [
         f"Which gives most? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
         verdict(found),
+        *(_paragraph(f"Careful: {text}") for text in found.warnings),
     ]
     parts += ["", *aligned(_alternative_rows(found)), "", *aligned(_gap_rows(found))]
     if note := _often(found):
@@ -54,11 +55,14 @@ def verdict(found: Compared) -> str:
             f"{best} will do: whichever is the best, it gives at most {_number(lost, lost)} more on average, and "
             f"{_number(found.indifference, found.indifference)} did not matter."
         )
+    when = f"after {found.replications:,} replications"
+    if found.status is Verdict.TIME:
+        when = f"when the time was up, {when}"
     close = [gap.other for gap in gaps if gap.mean_interval.lower <= -(found.indifference or 0.0)] or [least.other]
     return _paragraph(
-        f"Undecided after {found.replications:,} replications: {best} has the highest mean, but {_list(close)} may "
-        f"give up to {_number(-least.mean_interval.lower, least.half_width)} more. Allow more replications, or a "
-        "larger half width or indifference."
+        f"Undecided {when}: {best} has the highest mean, but {_list(close)} may "
+        f"give up to {_number(-least.mean_interval.lower, least.half_width)} more. Allow more "
+        f"{'time' if found.status is Verdict.TIME else 'replications'}, or a larger half width or indifference."
     )
 
 

@@ -26,12 +26,13 @@ from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.comparing.comparison import Comparison
 from jointmdp.comparing.paired_gaps import Alternative, PairedGap, Verdict
-from jointmdp.comparing.stopping import POWER, SAFETY, Ladder, Looks
+from jointmdp.comparing.stopping import LEAST_GROWTH, POWER, SAFETY, Ladder, Looks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals
 from jointmdp.montecarlo.alternatives import Alternatives
+from jointmdp.montecarlo.noise_checks import NoiseChecks
 from jointmdp.montecarlo.replications import samples
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.montecarlo.winner_counts import Tally, best_interval, count
@@ -53,6 +54,18 @@ class Rules(NamedTuple):
     max_replications: int = 100_000
     bounds: Interval | None = None
     """What every return lies in, where that is known: intervals then hold for every number of replications."""
+    seconds: float = math.inf
+    """After which sampling ends, in the middle of a look if need be."""
+    other_sharing: bool = False
+    """Whether to look at the other kinds of sharing too."""
+
+    def size_in_time(self, made: int, before: int) -> int:
+        """How many of the replications made when the time was up may be looked at, after a look at `before`.
+
+        The one that was being made is finished, so that the number made is a stopping time. A look that comes too soon
+        after the last, or off the ladder, is not among those whose level is known: the last one then stands.
+        """
+        return made if before == 0 or (self.bounds is None and made >= LEAST_GROWTH * before) else before
 
 
 class _Sample(NamedTuple):
@@ -95,22 +108,30 @@ def decide(
     error = looks.error((1 - rules.confidence) / len(pairs))
     run, size, look = None, looks.first, 0
     indifference = rules.indifference or 0.0
+    is_late = False
     with Meter("comparing under common random numbers") as meter, opened(executor) as workers:
+        checked = NoiseChecks(found, size, workers)
         while True:
-            run, look = _grown(found.sampler, run, size, sharing, meter, workers), look + 1
+            before = 0 if run is None else len(run.leads)
+            run, look = _grown(found.sampler, run, size, sharing, meter, workers, began, rules.seconds), look + 1
+            is_late = time.monotonic() - began > rules.seconds
+            if len(run.leads) < size:
+                size = rules.size_in_time(len(run.leads), before)
+                run = run.rows(slice(size))
             sample = _Sample(run, found.return_bound)
             _check(sample, labels, rules.bounds)
             if rules.indifference is None and indifference == 0:
                 indifference = default_indifference(sample)
             intervals = {pair: gap_interval(sample, pair, error, rules.bounds) for pair in pairs}
             verdict, wanted, enough = _judge(run.leads, intervals, rules.half_width, indifference, rules.indifference)
-            following = None if verdict is not None else looks.after(look, size, wanted, enough)
+            following = None if verdict is not None or is_late else looks.after(look, size, wanted, enough)
             if following is None:
                 break
             size = following
+    warned = checked.finish(run)
     beside: dict[Sharing, Floats] = {sharing: run.leads}
     for other in ("state", "time"):
-        if other in found.can_share and other not in beside:
+        if rules.other_sharing and other in found.can_share and other not in beside:
             beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other).leads
     second = looks.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
     tally, gaps = count(run, 2 * sample.left_out), []
@@ -135,7 +156,7 @@ def decide(
         title=found.title,
         alternatives=tuple(_alternative(sample, tally, labels[i], i, second, rules.bounds) for i in range(len(labels))),
         gaps=tuple(gaps),
-        status=verdict or Verdict.UNDECIDED,
+        status=verdict or (Verdict.TIME if is_late else Verdict.UNDECIDED),
         replications=size,
         looks=look,
         sharing=sharing,
@@ -147,21 +168,31 @@ def decide(
         seed=seed,
         beside=min(size, BESIDE * rules.pilot) if len(beside) > 1 else 0,
         remark=found.remark,
+        warnings=tuple(warned),
     )
 
 
 def _grown(
-    sampler: Sampler, run: Replications | None, size: int, sharing: Sharing, meter: Meter, executor: Executor
+    sampler: Sampler,
+    run: Replications | None,
+    size: int,
+    sharing: Sharing,
+    meter: Meter,
+    executor: Executor,
+    began: float,
+    seconds: float,
 ) -> Replications:
-    """The replications so far and more, up to `size`."""
-    began, before = time.monotonic(), 0 if run is None else len(run.leads)
+    """The replications so far and more, up to `size`; fewer, but at least two, where the time is up before."""
+    made = 0 if run is None else len(run.leads)
     parts = [] if run is None else [run]
-    made = before
-    for part in samples(sampler, before, size - before, sharing, executor):
+    a_second = made / (time.monotonic() - began) if made else math.inf
+    for part in samples(sampler, made, size - made, sharing, executor, largest=a_second):
         parts.append(part)
         made += len(part.leads)
-        left = (time.monotonic() - began) / (made - before) * (size - made)
-        meter.update(made / size, f"{made:,} of {size:,} replications, {left:,.0f} s left")
+        spent = time.monotonic() - began
+        meter.update(max(made / size, spent / seconds), f"{made:,} of {size:,} replications")
+        if spent > seconds and made >= 2:
+            break
     return Replications.joined(parts)
 
 

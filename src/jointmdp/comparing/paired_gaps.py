@@ -24,11 +24,12 @@ class Verdict(enum.Enum):
     CLOSE = "one alternative is shown to be the best, or within the indifference of it"
     PRECISE = "every gap is known to within the half width"
     UNDECIDED = "stopped at the most replications allowed before anything was shown"
+    TIME = "stopped by the time limit before anything was shown"
 
     @property
     def is_success(self) -> bool:
         """Whether what was asked for was reached."""
-        return self is not Verdict.UNDECIDED
+        return self not in (Verdict.UNDECIDED, Verdict.TIME)
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,8 @@ class Compared:
     beside: int = 0
     """Replications from which the standard deviations under other kinds of sharing are."""
     remark: str = ""
+    warnings: tuple[str, ...] = ()
+    """What was odd about the noise; each was a `NoiseWarning` too."""
 
     @property
     def labels(self) -> tuple[str, ...]:

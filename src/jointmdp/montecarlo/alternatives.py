@@ -17,7 +17,7 @@ from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.model.episodes import start_law
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
-from jointmdp.montecarlo.simulator_branches import QuerySampler
+from jointmdp.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulators.any_simulator import as_simulator
 from jointmdp.simulators.function_simulator import RunSimulator, as_named, is_run_function
 from jointmdp.simulators.noise import Noise
@@ -46,6 +46,7 @@ class Alternatives(NamedTuple):
     """First actions, where these are compared."""
     remark: str = ""
     """What a user may want to know about how it is sampled."""
+    simulator: Simulator | None = None
 
 
 class SimulationSettings(NamedTuple):
@@ -91,9 +92,8 @@ def first_actions(
     first = tuple(simulator.action_index(action, place) for action in actions)
     labels = tuple(map(simulator.action_label, first))
     title = f"first actions in {simulator.name}"
-    return _simulated(simulator, [policy], (0,) * len(first), first, place, settings)._replace(
-        labels=labels, title=title, actions=first
-    )
+    kinds = (0,) * len(first)
+    return _simulated(simulator, [policy], kinds, first, place, labels, settings)._replace(title=title, actions=first)
 
 
 def whole_policies(
@@ -111,8 +111,8 @@ def whole_policies(
         if not any(policy is other for other in distinct):
             distinct.append(policy)
     kinds = tuple(next(i for i, other in enumerate(distinct) if other is policy) for policy in named.values())
-    found = _simulated(simulator, distinct, kinds, None, place, settings)
-    return found._replace(labels=tuple(named), title=f"policies in {simulator.name}")
+    found = _simulated(simulator, distinct, kinds, None, place, tuple(named), settings)
+    return found._replace(title=f"policies in {simulator.name}")
 
 
 def decisions_of(
@@ -125,9 +125,8 @@ def decisions_of(
         raise ModelError('a function run(decision, seed) shows no states: its noise is shared in "time", or "none"')
     sampler = RunSampler(simulator, checks.as_count("seed", seed, 0, MAX_SEED))
     assert simulator.action_names is not None
-    return Alternatives(
-        sampler, simulator.action_names, f"decisions in {simulator.name}", chosen, ("time", "none"), None
-    )
+    title = f"decisions in {simulator.name}"
+    return Alternatives(sampler, simulator.action_names, title, chosen, ("time", "none"), None, simulator=simulator)
 
 
 def _opened(source: Any) -> Simulator:
@@ -142,6 +141,7 @@ def _simulated(
     kinds: tuple[int, ...],
     first: tuple[Action, ...] | None,
     state: Snapshot | None,
+    labels: tuple[str, ...],
     settings: SimulationSettings,
 ) -> Alternatives:
     """Branches that follow ``policies[kinds[j]]``, in the quickest engine that can simulate them."""
@@ -155,7 +155,7 @@ def _simulated(
     if dynamics is None:
         of_branches = tuple(agents[kind] for kind in kinds)
         sampler: Sampler = QuerySampler(
-            simulator, of_branches, first, state, how.seed, discount, how.horizon, how.until_merged
+            simulator, of_branches, first, state, how.seed, discount, how.horizon, how.until_merged, labels
         )
     else:
         from jointmdp.montecarlo.compiled_branches import BlockSampler
@@ -163,7 +163,9 @@ def _simulated(
         sampler = BlockSampler(simulator.name, dynamics, how.seed, how.horizon, return_bound, how.until_merged)
     sharing = simulator.sharing if how.sharing is None else how.sharing
     spread = None if bounds is None else bounds.width
-    return Alternatives(sampler, (), "", sharing, ("state", "time", "none"), return_bound, spread, remark=remark)
+    return Alternatives(
+        sampler, labels, "", sharing, ("state", "time", "none"), return_bound, spread, (), remark, simulator
+    )
 
 
 def _dynamics(
@@ -208,15 +210,37 @@ class RunSampler:
     seed: int
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
-        m = len(self.simulator.decisions)
-        base = Noise("run", self.seed).seed
-        returns = np.empty((count, m))
-        for row, i in enumerate(range(first, first + count)):
-            for j in range(m):
-                place = i if sharing == "time" else i * m + j
-                returns[row, j] = self.simulator.outcome(j, (base + place * SCATTER) % 2**32)
+        """Replications `first`, …, ``first + count − 1``."""
+        return self._made([self._row(i, sharing) for i in range(first, first + count)])
+
+    def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
+        """One replication under the eyes of `on_event`, with the decisions in the opposite order where asked for."""
+        return self._made([self._row(index, sharing, on_event, -1 if is_backwards else 1)])
+
+    def _made(self, rows: list[list[float]]) -> Replications:
+        returns, count = np.array(rows), len(rows)
         none = np.zeros(count, dtype=np.int64)
         # What the function itself has rounded is not known: as much as a sum of so many terms.
         rounding = ROUNDING_UNITS * 2.0**-52 * (np.abs(returns) + np.abs(returns[:, :1]))
-        leaders = np.broadcast_to(np.arange(m), returns.shape)
+        leaders = np.broadcast_to(np.arange(returns.shape[1]), returns.shape)
         return Replications(returns, returns - returns[:, :1], rounding, none, none, leaders, none.astype(np.float64))
+
+    def _row(self, index: int, sharing: Sharing, on_event: OnEvent | None = None, order: int = 1) -> list[float]:
+        """The outcomes of all decisions in one replication."""
+        base, m = Noise("run", self.seed).seed, len(self.simulator.decisions)
+        row = [0.0] * m
+        for j in range(m)[::order]:
+            place = index if sharing == "time" else index * m + j
+            seed = (base + place * SCATTER) % 2**32
+            try:
+                row[j] = self.simulator.outcome(j, seed)
+            except ModelError:
+                raise
+            except Exception as error:
+                raise ModelError(
+                    f"{self.simulator.name}({self.simulator.decisions[j]!r}, {seed}) raised {type(error).__name__} in "
+                    f"replication {index}: {error}"
+                ) from error
+            if on_event is not None:
+                on_event("outcome", 0, j, (row[j], True))
+        return row

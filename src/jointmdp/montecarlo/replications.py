@@ -1,5 +1,6 @@
 """Replications in portions: how a simulation is cut into tasks for an executor."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +27,14 @@ class Portion:
         return f"replications {self.first} to {self.first + self.count - 1}"
 
 
-def portions_of(first: int, count: int, sharing: Sharing, unit: int = 1) -> Iterator[Portion]:
-    """``first, …, first + count − 1`` cut at multiples of a size that depends on `count` and `unit` alone.
+def portions_of(
+    first: int, count: int, sharing: Sharing, unit: int = 1, largest: float = math.inf
+) -> Iterator[Portion]:
+    """``first, …, first + count − 1`` cut at multiples of a size that depends on the other settings alone.
 
     A sampler that makes whole blocks of `unit` replications is asked for whole blocks.
     """
-    wanted = min(LARGEST, 2 ** max(0, (count // TASKS).bit_length() - 1))
+    wanted = max(1, int(min(LARGEST, largest, 2 ** max(0, (count // TASKS).bit_length() - 1))))
     size, last = unit * max(1, wanted // unit), first + count
     while first < last:
         end = min(last, (first // size + 1) * size)
@@ -40,14 +43,22 @@ def portions_of(first: int, count: int, sharing: Sharing, unit: int = 1) -> Iter
 
 
 def samples(
-    sampler: Sampler, first: int, count: int, sharing: Sharing, executor: Executor | None = None, *, title: str = ""
+    sampler: Sampler,
+    first: int,
+    count: int,
+    sharing: Sharing,
+    executor: Executor | None = None,
+    *,
+    title: str = "",
+    largest: float = math.inf,
 ) -> Iterator[Replications]:
     """Replications `first`, …, ``first + count − 1``, portion by portion in order; stopping early wastes few.
 
-    With a `title` a progress bar shows the portions that all workers have done.
+    With a `title` a progress bar shows the portions that all workers have done. No portion is larger than `largest`
+    where the sampler can make as few.
     """
-    count = checks.as_count("count", count)
-    cut = list(portions_of(checks.as_count("first", first, 0), count, sharing, getattr(sampler, "portion", 1)))
+    count, unit = checks.as_count("count", count), getattr(sampler, "portion", 1)
+    cut = list(portions_of(checks.as_count("first", first, 0), count, sharing, unit, largest))
     with Meter(title) as meter:
 
         def progress(done: int) -> None:

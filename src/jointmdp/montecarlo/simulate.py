@@ -7,6 +7,7 @@ from typing import Any
 from jointmdp import checks
 from jointmdp.executors import Executor, opened
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.montecarlo.noise_checks import NoiseChecks
 from jointmdp.montecarlo.replications import sample
 from jointmdp.montecarlo.samples import GapSample, ReturnSample
 from jointmdp.simulators.any_simulator import as_simulator
@@ -94,7 +95,9 @@ def _sampled(
     simulator = as_simulator(source)
     found = first_actions(simulator, policy, state, actions, how)
     with opened(executor) as workers:
+        checked = NoiseChecks(found, count, workers)
         run = sample(found.sampler, 0, count, found.sharing, workers, title="simulating pairs")
+    checked.finish(run, are_whole=not how.until_merged)
     reach = run.reach
     if how.until_merged:
         # Returns stop where branches merge. A gap is made of rewards that differ for as long as the longest pair seen.

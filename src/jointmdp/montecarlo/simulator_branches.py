@@ -1,9 +1,15 @@
 """The engine of joint simulation for any simulator: the rules of `compiled_branches`, one snapshot and query at a time.
 
 Replication i depends on the seed and i alone, so any part of a simulation can be made anywhere.
+
+Which states are the same is asked only where it matters, since hashing a state can cost more than stepping it. Under
+``sharing="state"`` it always does. Under ``"time"`` all branches have the same noise, and two are one when agent,
+action and state agree: the state is asked last, of branches that look the same to their agent. Under ``"none"`` no two
+branches ever become one.
 """
 
 import math
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +25,9 @@ from jointmdp.simulators.simulator import Action, Agent, Outcome, Simulator, Sna
 
 STEP_LIMIT = 100_000  # an episode longer than this was probably never meant to end
 TAIL = 1e-4  # discount weight at which an endless future is cut; what is left out is part of the intervals
+
+OnEvent = Callable[[str, int, int, Any], None]
+"""Called with what was asked ("start", "policy", "outcome", "observation"), the step, the branch and the answer."""
 
 
 @dataclass(frozen=True)
@@ -37,109 +46,217 @@ class QuerySampler:
     horizon: int | None
     until_merged: bool = False
     """Stop when all branches are one: their gaps are final, their returns are not."""
+    labels: tuple[str, ...] = ()
+    """What messages call the alternatives."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        return Replications.joined([self._one(i, sharing) for i in range(first, first + count)])
+        return Replications.joined([_Replication(self, i, sharing).made() for i in range(first, first + count)])
 
-    def _one(self, index: int, sharing: Sharing) -> Replications:
-        """One replication."""
-        simulator, m = self.simulator, len(self.agents)
-        root = simulator.start(Noise("start", self.seed, index)) if self.state is None else self.state
-        states: list[Snapshot] = [root] * m
-        names: list[Any] = [simulator.identity(root)] * m
-        leader = list(range(m))
-        actions: list[Action] = [None] * m if self.actions is None else list(self.actions)
-        if self.actions is None:
-            self._choose(index, 0, states, leader, actions)
-        leader = self._leaders(names, actions)
-        total, lead, size, weight, meetings, t = 0.0, np.zeros(m), np.zeros(m), 1.0, 0, 0
-        last, is_open = self._last, not all(simulator.is_over(states[j]) for j in set(leader))
-        is_open = is_open and not (self.until_merged and not any(leader))
-        while t != last and is_open:
-            if t >= STEP_LIMIT:
-                raise ModelError(
-                    f"replication {index} of {simulator.name} has not ended after {STEP_LIMIT:,} steps; give a "
-                    "horizon, or a discount below 1 and the simulator's reward_bounds"
-                )
-            rewards = self._step(index, t, states, names, leader, actions, sharing)
-            total += weight * rewards[0]
-            more = weight * (rewards - rewards[0])
-            lead, size = lead + more, size + np.abs(more)
-            weight *= self.discount
-            t += 1
-            self._choose(index, t, states, leader, actions)
-            if sharing != "none":
-                leader = self._leaders(names, actions)
-            going = [j for j in set(leader) if not simulator.is_over(states[j])]
-            is_open = bool(going) and not (self.until_merged and not any(leader))
-            meetings += is_open and sharing != "none" and len({names[j] for j in going}) < len(going)
-        is_cut = is_open and self.horizon is None
-        return Replications(
-            returns=(total + lead)[None],
-            leads=lead[None],
-            rounding=((t + ROUNDING_UNITS) * 2.0**-52 * size)[None],
-            steps=np.array([t]),
-            meetings=np.array([meetings]),
-            leaders=np.array([leader]),
-            left_out=np.array([weight if is_cut else 0.0]),
-        )
+    def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
+        """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order.
+
+        Every step leaves the snapshot that it begins in as it was, as `Simulator.step` must.
+        """
+        return _Replication(self, index, sharing, on_event, is_backwards).made()
 
     @property
-    def _last(self) -> int | None:
+    def last(self) -> int | None:
         """Steps after which an endless replication is cut."""
         if self.horizon is not None or self.discount >= 1:
             return self.horizon
         return max(1, math.ceil(math.log(TAIL) / math.log(self.discount))) if self.discount > 0 else 1
 
-    def _step(
+
+class _Replication:
+    """One replication under way."""
+
+    def __init__(
         self,
+        sampler: QuerySampler,
         index: int,
-        t: int,
-        states: list[Snapshot],
-        names: list[Any],
-        leader: list[int],
-        actions: list[Action],
         sharing: Sharing,
-    ) -> Floats:
-        """One step of all branches, in place; branches in the same state under the same noise are one query."""
-        simulator = self.simulator
+        on_event: OnEvent | None = None,
+        is_backwards: bool = False,
+    ) -> None:
+        self.sampler, self.index, self.sharing, self.on_event = sampler, index, sharing, on_event
+        self.simulator, m = sampler.simulator, len(sampler.agents)
+        self.order = -1 if is_backwards else 1
+        self.leader = list(range(m))  # for each branch the first one that it is one with
+        self.states: list[Snapshot] = [sampler.state] * m
+        self.names: list[Any] = [None] * m  # of states, under "state"; all begin in the same one
+        self.actions: list[Action] = [None] * m if sampler.actions is None else list(sampler.actions)
+        self.t = 0
+        self.asked: tuple[str, list[int]] = ("the start", [])  # whose answer is waited for, and for which branches
+        self.noise = Noise("start", sampler.seed, index)
+
+    def made(self) -> Replications:
+        """The replication; whatever a simulator or policy raises comes out as one error that names the place."""
+        try:
+            return self._made()
+        except ModelError:
+            raise
+        except Exception as error:
+            who, branches = self.asked
+            whose = [self.sampler.labels[j] for j in self._guilty(branches)] if self.sampler.labels else []
+            place = f"step {self.t} of replication {self.index}{' after ' * bool(whose)}{' or '.join(whose)}"
+            raise ModelError(
+                f"{who} of {self.simulator.name} raised {type(error).__name__} in {place}: {error}"
+            ) from error
+
+    def _made(self) -> Replications:
+        sampler, simulator, m = self.sampler, self.simulator, len(self.leader)
+        if sampler.state is None:
+            self.states = [simulator.start(self.noise)] * m
+        self._tell("start", 0, simulator.observe, self.states[0])
+        if sampler.actions is None:
+            self._choose()
+        # In one state at the beginning.
+        self._unite((id(sampler.agents[j]), _hashable(self.actions[j])) for j in range(m))
+        total, lead, size, weight, meetings = 0.0, np.zeros(m), np.zeros(m), 1.0, 0
+        last, is_open = sampler.last, not simulator.is_over(self.states[0])
+        is_open = is_open and not (sampler.until_merged and not any(self.leader))
+        while self.t != last and is_open:
+            if self.t >= STEP_LIMIT:
+                raise ModelError(
+                    f"replication {self.index} of {simulator.name} has not ended after {STEP_LIMIT:,} steps; give a "
+                    "horizon, or a discount below 1 and the simulator's reward_bounds"
+                )
+            rewards = self._step()
+            total += weight * rewards[0]
+            more = weight * (rewards - rewards[0])
+            lead, size = lead + more, size + np.abs(more)
+            weight *= sampler.discount
+            self.t += 1
+            self._choose()
+            self._merge()
+            going = [j for j in set(self.leader) if not simulator.is_over(self.states[j])]
+            is_open = bool(going) and not (sampler.until_merged and not any(self.leader))
+            meetings += is_open and self.sharing == "state" and len({self.names[j] for j in going}) < len(going)
+        is_cut = is_open and sampler.horizon is None
+        return Replications(
+            returns=(total + lead)[None],
+            leads=lead[None],
+            rounding=((self.t + ROUNDING_UNITS) * 2.0**-52 * size)[None],
+            steps=np.array([self.t]),
+            meetings=np.array([meetings]),
+            leaders=np.array([self.leader]),
+            left_out=np.array([weight if is_cut else 0.0]),
+        )
+
+    def _step(self) -> Floats:
+        """One step of all branches; under "state" those in the same state are one query."""
+        simulator, sharing, t = self.simulator, self.sharing, self.t
         queries: dict[Any, list[int]] = {}
-        for j in sorted(set(leader)):
-            queries.setdefault(j if sharing == "none" else names[j], []).append(j)
+        for j in sorted(set(self.leader)):
+            is_shared = sharing == "state" or (sharing == "time" and t == 0)
+            queries.setdefault(("name", self.names[j]) if is_shared else j, []).append(j)
         outcomes: dict[int, Outcome] = {}
-        for members in queries.values():
-            state = states[members[0]]
+        for members in list(queries.values())[:: self.order]:
+            state = self.states[members[0]]
             if simulator.is_over(state):
-                outcomes.update({j: Outcome(0.0, state) for j in members})
+                outcomes.update({j: Outcome(0.0, self.states[j]) for j in members})
                 continue
-            noise = Noise("noise", self.seed, index, t, 0 if sharing == "time" else members[0])
-            found = simulator.query(state, [actions[j] for j in members], noise)
-            outcomes.update(zip(members, found, strict=True))
-        labels = {j: simulator.identity(outcome.state) for j, outcome in outcomes.items()}
-        for j, first in enumerate(leader):
-            states[j], names[j] = outcomes[first].state, labels[first]
-        rewards = np.array([float(outcomes[first].reward) for first in leader])
+            self.noise = Noise("noise", self.sampler.seed, self.index, t, 0 if sharing == "time" else members[0])
+            self.asked = ("a step", members)
+            outcomes.update(self._answers(state, members[:: self.order]))
+        rewards = np.array([float(outcomes[first].reward) for first in self.leader])
         if not np.isfinite(rewards).all():
-            place = f"step {t} of replication {index} of {simulator.name}"
+            place = f"step {t} of replication {self.index} of {simulator.name}"
             raise ModelError(f"{place} paid {rewards.tolist()}; rewards must be finite numbers")
+        for j, first in enumerate(self.leader):
+            self.states[j] = outcomes[first].state
+        if sharing == "state":
+            self._name()
         return rewards
 
-    def _choose(self, index: int, t: int, states: list[Snapshot], leader: list[int], actions: list[Action]) -> None:
-        """The next action of each branch that is its own, in place; those that are one with another follow it."""
-        for j, first in enumerate(leader):
-            if j != first:
-                actions[j] = actions[first]
-            elif not self.simulator.is_over(states[j]):
-                actions[j] = self.agents[j](states[j], Noise("policy", self.seed, index, t, j))
+    def _answers(self, state: Snapshot, members: list[int]) -> dict[int, Outcome]:
+        """What the actions of branches in one state give."""
+        simulator = self.simulator
+        # After the first step a branch's state is its own, and nobody needs it again.
+        if len(members) == 1 and self.t > 0 and self.on_event is None:
+            return {members[0]: simulator.advance(state, self.actions[members[0]], self.noise)}
+        found = simulator.query(state, [self.actions[j] for j in members], self.noise)
+        outcomes = dict(zip(members, found, strict=True))
+        for j, outcome in outcomes.items():
+            self._tell("outcome", j, lambda after: (float(after.reward), simulator.is_over(after.state)), outcome)
+            self._tell("observation", j, simulator.observe, outcome.state)
+        return outcomes
 
-    def _leaders(self, names: list[Any], actions: list[Action]) -> list[int]:
-        """For each branch the first one that it is one with: same state, same action, same agent."""
-        first: dict[Any, int] = {}
-        keys = zip(names, map(_hashable, actions), map(id, self.agents), strict=True)
-        return [first.setdefault(key, j) for j, key in enumerate(keys)]
+    def _name(self) -> None:
+        self.asked = ("identity", [])
+        names = {j: None if self._is_over(j) else self.simulator.identity(self.states[j]) for j in set(self.leader)}
+        self.names = [names[first] for first in self.leader]
+
+    def _choose(self) -> None:
+        """The next action of each branch that is its own; those that are one with another follow it."""
+        for j in sorted(set(self.leader))[:: self.order]:
+            if not self._is_over(j):
+                self.asked = ("the policy in a state", [j])
+                noise = Noise("policy", self.sampler.seed, self.index, self.t, j)
+                self.actions[j] = self.sampler.agents[j](self.states[j], noise)
+                self._tell("policy", j, lambda action: action, self.actions[j])
+        self.actions = [self.actions[first] for first in self.leader]
+
+    def _merge(self) -> None:
+        """Branches with the same agent, action and state are one from now on, and so are all that are over."""
+        if self.sharing == "none":
+            return
+        heads = sorted(set(self.leader))
+        keys: dict[int, tuple[Hashable, ...]] = {}
+        for j in heads:
+            key = (id(self.sampler.agents[j]), self._is_over(j))
+            keys[j] = key if key[1] else (*key, _hashable(self.actions[j]))
+        if self.sharing == "state":
+            keys = {j: (*key, self.names[j]) for j, key in keys.items()}
+        else:
+            # The hash of a whole state last, where all that is cheaper agrees.
+            self.asked = ("observe", [])
+            keys = self._finer(keys, lambda j: _look(self.simulator.observe(self.states[j])))
+            self.asked = ("identity", [])
+            keys = self._finer(keys, lambda j: self.simulator.identity(self.states[j]))
+        self._unite(keys[first] for first in self.leader)
+
+    def _finer(
+        self, keys: dict[int, tuple[Hashable, ...]], more: Callable[[int], Hashable]
+    ) -> dict[int, tuple[Hashable, ...]]:
+        """The keys, longer by `more` where two going branches have the same."""
+        seen = list(keys.values())
+        return {j: (*key, more(j)) if not self._is_over(j) and seen.count(key) > 1 else key for j, key in keys.items()}
+
+    def _unite(self, keys: Iterable[Hashable]) -> None:
+        """Branches with equal keys are one, led by the first."""
+        first: dict[Hashable, int] = {}
+        self.leader = [first.setdefault(key, j) for j, key in enumerate(keys)]
+
+    def _is_over(self, j: int) -> bool:
+        return self.simulator.is_over(self.states[j])
+
+    def _tell(self, what: str, branch: int, read: Callable[[Any], Any], value: Any) -> None:
+        if self.on_event is not None:
+            self.on_event(what, self.t, branch, read(value))
+
+    def _guilty(self, branches: list[int]) -> list[int]:
+        """Which of several branches that were asked together cannot be asked alone."""
+        if len(branches) < 2:
+            return branches
+        found = []
+        for j in branches:
+            try:
+                self.simulator.query(self.states[j], [self.actions[j]], self.noise)
+            except Exception:
+                found.append(j)
+        return found or branches
 
 
 def _hashable(action: Action) -> Any:
     """An action as something that can be compared by value."""
     return action if action is None or isinstance(action, int | float | str) else fingerprint(action)
+
+
+def _look(observation: Any) -> bytes | None:
+    """A hash of an observation; None for what has none, which then tells nothing."""
+    try:
+        return fingerprint(observation)
+    except ValueError:
+        return None

@@ -68,6 +68,8 @@ class Simulator(ABC):
     """Which noise of a step does not come from what the step is given, in words; empty where none was found."""
     reseeds: bool = True
     """Whether each step takes its noise from what it is given alone, so that draws of earlier steps shift nothing."""
+    frozen_noise: str = ""
+    """Which noise of the live simulator its snapshots hold fixed, in words, where that was noticed."""
 
     frozen_noise: str = ""
     """What was seen of randomness that the noise given to a step does not reach, in a sentence; empty if nothing."""
@@ -91,8 +93,12 @@ class Simulator(ABC):
             return [Outcome(0.0, state) for _ in actions]
         return [self.step(state, self.action_index(action), noise.fresh()) for action in actions]
 
+    def advance(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
+        """What `query` gives for one action, from a snapshot that nobody will use again: it may be used up."""
+        return self.query(state, [action], noise)[0]
+
     def observe(self, state: Snapshot) -> Any:
-        """What a policy sees of `state`."""
+        """What a policy sees of `state`; the same for states that are the same."""
         return state
 
     def is_over(self, state: Snapshot) -> bool:

@@ -1,0 +1,221 @@
+"""Whether noise that is said to be shared is shared, as far as a few replications tell.
+
+Before anything is promised, the first replications are run twice, the second time with the alternatives in the opposite
+order. Common random numbers give the same again. Where they do not, the answer would mean nothing and is refused, with
+the likely cause; what is only odd (a global generator that moved without effect, noise that never mattered) is a
+warning. `jointmdp.audit` looks more thoroughly.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.errors import ModelError, NoiseWarning
+from jointmdp.executors.interface import Executor, Serial
+from jointmdp.montecarlo.alternatives import Alternatives, RunSampler
+from jointmdp.montecarlo.replications import sample
+from jointmdp.montecarlo.samples import Replications
+from jointmdp.simulators.fingerprints import fingerprint
+from jointmdp.simulators.global_generators import global_states
+
+CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
+MANY = 100
+FEW = 20  # replications from which on it is odd that none differs from another
+ROUNDING = 1e-9  # relative: two runs on several threads may add in another order
+GLOBAL = "the generator of the whole program"
+WHO = {
+    "start": "the start",
+    "policy": "the policy",
+    "outcome": "a step",
+    "observation": "what a step shows",
+}
+CAUSES = {
+    "start": "a start must depend on its seed alone, not on a generator of its own, the clock or earlier episodes",
+    "policy": (
+        "a policy must choose the same again: a stochastic predict takes deterministic=True, or make it "
+        "f(observation, rng) and draw from that rng"
+    ),
+    "outcome": (
+        "a step must draw from the noise that it is given and leave the state that it is given as it was; look for a "
+        "generator without a seed, such as default_rng(), the clock, or something kept from earlier steps"
+    ),
+}
+
+RUN_CAUSE = (
+    "all its randomness must come from its seed, as in rng = np.random.default_rng(seed); look for numpy.random or "
+    "random, a generator without a seed, the clock, or something kept between calls"
+)
+
+
+class Event(NamedTuple):
+    """An answer during a replication: whose, when, for which branch, and what it was."""
+
+    what: str
+    step: int
+    branch: int
+    answer: Any
+
+
+class Record:
+    """What is noted of one replication, and which global generators moved during it, by whom."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.moved: dict[str, str] = {}
+        self._globals = _global_states()
+
+    def __call__(self, what: str, step: int, branch: int, answer: Any) -> None:
+        """Take note of an event."""
+        now = _global_states()
+        for name, state in now.items():
+            if self._globals.get(name, state) != state:
+                self.moved.setdefault(name, what)
+        self._globals = now
+        self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
+
+    def difference(self, other: Record) -> Event | None:
+        """The first event that was another one in the other record; an observation where no return can have changed."""
+        theirs = {event[:3]: event for event in other.events}
+        found = [event for event in self.events if not _are_same(event, theirs.get(event[:3], event))]
+        if not found:
+            return None
+        first = min(found, key=lambda event: (event.step, list(WHO).index(event.what), event.branch))
+        is_decisive = any(event.what in ("policy", "outcome") for event in found)
+        if not is_decisive:
+            return first._replace(what="observation")
+        return first._replace(what="outcome") if first.what == "observation" else first
+
+
+class NoiseChecks:
+    """The checks of one comparison; `warnings` are what a reader must know beside the answer."""
+
+    def __init__(self, found: Alternatives, size: int, executor: Executor | None = None) -> None:
+        self.found, self.warnings = found, list[str]()
+        self.is_alive = False  # whether replications were seen to differ
+        self._replay = getattr(found.sampler, "replay", None)
+        if self._replay is not None:
+            self._repeat(CHECKED if size >= MANY else 1, executor)
+
+    def _repeat(self, count: int, executor: Executor | None) -> None:
+        """Run the first replications forwards and backwards, and the first of them as it will be sampled."""
+        there = [self._record(i, is_backwards=False) for i in range(count)]
+        back = [self._record(i, is_backwards=True) for i in range(count)]
+        records = [record for record, _ in there + back]
+        moved = {name: who for record in records for name, who in record.moved.items()}
+        for i, ((one, _), (other, _)) in enumerate(zip(there, back, strict=True)):
+            difference = one.difference(other)
+            if difference is not None:
+                self._differs(i, one, difference, moved)
+        self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
+        for name, who in moved.items():
+            self._warn(
+                f"{WHO[who]} draws from {name}, {GLOBAL}. Nothing came of it in {count} replications that were run "
+                f"again, but no replication can set it: {_cure(who, name)}."
+            )
+        usual = sample(self.found.sampler, 0, 1, self.found.sharing, executor)
+        if not _close(usual.returns, there[0][1].returns):
+            where = "here" if executor is None or isinstance(executor, Serial) else "in a worker"
+            raise ModelError(
+                f"replication 0 of {self._name} returned {there[0][1].returns[0].tolist()}, and {where} "
+                f"{usual.returns[0].tolist()} when it was run again: something is kept between replications, or "
+                "differs between processes, such as the hash of a text or the order of a set"
+            )
+
+    def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
+        """Say what a difference between two runs of one replication means."""
+        place = f"step {event.step} of replication {index}"
+        if event.what != "start":
+            place += f" ({self.found.labels[event.branch]})"
+        if event.what == "observation":
+            self._warn(
+                f"{WHO[event.what]} was not the same when {place} of {self._name} was run again; no reward and no "
+                "action changed. Is there a clock in the observation, or noise that is not the replication's?"
+            )
+            return
+        drawn = [f"{WHO[who]} draws from {name}, {GLOBAL}: {_cure(who, name)}" for name, who in moved.items()]
+        again, _ = self._record(index, is_backwards=False)
+        same = again.difference(one)
+        if not drawn and (same is None or same.what == "observation"):
+            raise ModelError(
+                f"the alternatives do not see the same noise: {place} of {self._name} depends on which of them is "
+                "asked first, as if one drew on where the other had stopped. A step must draw from the noise that it "
+                "is given alone, and change nothing that the others see"
+            )
+        who, cause = WHO[event.what], CAUSES[event.what]
+        if isinstance(self.found.sampler, RunSampler):
+            who, cause = "run(decision, seed)", RUN_CAUSE
+        elif event.what == "start" and getattr(self.found.sampler, "state", None) is not None:
+            who, cause = "the state to begin in", "a step changed it; a step must return a new state"
+        raise ModelError(
+            f"no noise is shared here: {who} gave something else when {place} of {self._name} was run again. "
+            + ("; ".join(drawn) if drawn else f"Likely cause: {cause}")
+        )
+
+    def finish(self, run: Replications, *, are_whole: bool = True) -> list[str]:
+        """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
+        n = len(run.returns)
+        is_same = are_whole and n > 1 and _close(run.returns, run.returns[:1]) and not np.ptp(run.steps)
+        frozen = str(getattr(self.found.simulator, "frozen_noise", "") or "")
+        if frozen and is_same:
+            raise ModelError(
+                f"the noise of {self._name} is frozen: {frozen}. All {n:,} replications are one and the same future, "
+                "which says nothing of others. If nothing is random from here on, say so: simulator.frozen_noise = ''"
+            )
+        if frozen:
+            self._warn(f"Some of the noise of {self._name} is frozen: {frozen}. Replications differ by the rest alone.")
+        elif is_same and n >= FEW and self._replay is not None and not self.is_alive:
+            what = "does run use its seed?" if isinstance(self.found.sampler, RunSampler) else "see jointmdp.audit."
+            self._warn(
+                f"Noise never mattered: all {n:,} replications of {self._name} gave the same. Either nothing is random "
+                f"from here on, or the noise is fixed inside, by a seed of its own or a hidden generator; {what}"
+            )
+        return self.warnings
+
+    @property
+    def _name(self) -> str:
+        return self.found.title.partition(" in ")[2] or self.found.title
+
+    def _record(self, index: int, *, is_backwards: bool) -> tuple[Record, Replications]:
+        assert self._replay is not None
+        record = Record()
+        return record, self._replay(index, self.found.sharing, record, is_backwards=is_backwards)
+
+    def _warn(self, text: str) -> None:
+        text = text[:1].upper() + text[1:]
+        self.warnings.append(text)
+        warnings.warn(text, NoiseWarning, stacklevel=5)
+
+
+def _cure(who: str, name: str) -> str:
+    if who == "policy":
+        return CAUSES["policy"]
+    return f"draw from the noise or the seed that is given instead of {name}"
+
+
+def _global_states() -> dict[str, bytes]:
+    torch = sys.modules.get("torch")
+    more = {} if torch is None else {"torch": torch.random.get_rng_state().numpy().tobytes()}
+    return global_states() | more
+
+
+def _are_same(one: Event, other: Event) -> bool:
+    if one.what != "outcome":
+        return bool(one.answer == other.answer)
+    (reward, is_over), (again, is_over_again) = one.answer, other.answer
+    return is_over == is_over_again and _close(reward, again)
+
+
+def _close(one: Any, other: Any) -> bool:
+    return bool(np.allclose(one, other, rtol=ROUNDING, atol=0.0))
+
+
+def _digest(value: Any) -> bytes:
+    """A hash of what a policy sees or chooses; one for all where there is none."""
+    try:
+        return fingerprint(value)
+    except ValueError:
+        return b""

@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import coverage, incremental, laws, moments, simulators, solve, sweep
+from benchmarks import comparing, coverage, incremental, laws, moments, simulators, solve, sweep
 
 ALL = {
     "sweep": sweep.main,
@@ -10,6 +10,7 @@ ALL = {
     "moments": moments.main,
     "laws": laws.main,
     "simulators": simulators.main,
+    "comparing": comparing.main,
     "coverage": coverage.main,
     "incremental": incremental.main,
 }

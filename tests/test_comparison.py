@@ -468,7 +468,8 @@ def test_an_inventory_against_its_exact_evaluation():
     A standard deviation from n values has relative error √((κ−1)/4n), with a kurtosis κ that is below 5 here.
     """
     model, policy = jm.inventory()
-    found = compare(model, policy, "stock 4", ["order 3", "order 4"], half_width=0.4, confidence=SURE, other_sharing=True, seed=3)
+    asked = {"half_width": 0.4, "confidence": SURE, "other_sharing": True, "seed": 3}
+    found = compare(model, policy, "stock 4", ["order 3", "order 4"], **asked)
     (gap,) = found.gaps
     exact = jm.evaluate(model, policy).gap("stock 4", "order 3", "order 4")
     assert exact.mean in gap.mean_interval

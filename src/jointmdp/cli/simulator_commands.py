@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from jointmdp.cli.command_parts import in_one_line, named_or_numbered, sharing_option
-from jointmdp.errors import ModelError
+from jointmdp.errors import ModelError, NoiseWarning
 
 if TYPE_CHECKING:
     from jointmdp.simulators.simulator import Simulator
@@ -57,6 +58,8 @@ def audit(context: click.Context, simulator: str, seed: int, as_json: bool, stri
 @click.option("--indifference", type=float, help="Differences up to this do not matter.")
 @click.option("--confidence", default=0.95, show_default=True, help="Of all intervals together.")
 @click.option("--max-replications", default=100_000, show_default=True, help="Stop here at the latest.")
+@click.option("--seconds", type=float, help="Stop after about this long.")
+@click.option("--other-sharing", is_flag=True, help="Sample the other kind of sharing too, for its deviations.")
 @click.option("--seed", default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--executor", help="Where replications are made: serial, processes:4, ray. [serial]")
 @click.option("--address", help="Of the Ray cluster, with --executor ray.")
@@ -101,7 +104,9 @@ def compare(  # many parameters: one for each option of the command
         if executor != "ray":
             raise ModelError("--address is that of a Ray cluster; give --executor ray with it")
         executor = f"ray:{address}"
-    found = run(opened, followed, begin, chosen, seed=seed, executor=executor, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)  # they stand in the answer
+        found = run(opened, followed, begin, chosen, seed=seed, executor=executor, **settings)
     click.echo(found.to_json() if as_json else str(found))
     if figure is not None:
         from jointmdp.report import style

@@ -112,13 +112,11 @@ def guarantee(found: Compared) -> str:
 
 
 def _legend(found: Compared) -> str:
-    kinds = "with independent noise"
-    if any(gap.std_state is not None for gap in found.gaps):
-        kinds += ", with noise shared in the same state"
-    if any(gap.std_time is not None for gap in found.gaps):
-        kinds += ", and at the same time"
+    words = {"std_state": "with noise shared in the same state", "std_time": "with noise shared at the same time"}
+    kinds = [text for name, text in words.items() if any(getattr(gap, name) is not None for gap in found.gaps)]
     return (
-        f"± is the standard deviation of one return or one gap: {kinds}{_beside(found)}. P(better) counts "
+        f"± is the standard deviation of one return or one gap: {_list(['with independent noise', *kinds])}"
+        f"{_beside(found)}. P(better) counts "
         "replications in which it gives more, P(tie) those in which both give exactly the same; P(best) shares equal "
         "firsts equally."
     )

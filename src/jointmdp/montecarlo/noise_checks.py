@@ -101,7 +101,7 @@ class NoiseChecks:
             self._repeat(CHECKED if size >= MANY else 1, executor)
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
-        """Run the first replications forwards and backwards, and the first of them as it will be sampled."""
+        """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
         there = [self._record(i, is_backwards=False) for i in range(count)]
         back = [self._record(i, is_backwards=True) for i in range(count)]
         records = [record for record, _ in there + back]
@@ -113,17 +113,17 @@ class NoiseChecks:
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         for name, who in moved.items():
             self._warn(
-                f"{WHO[who]} draws from {name}, {GLOBAL}. Nothing came of it in {count} replications that were run "
-                f"again, but no replication can set it: {_cure(who, name)}."
+                f"{WHO[who]} draws from {name}, {GLOBAL}. Nothing came of it in what was run again, but no "
+                f"replication can set it: {_cure(who, name)}."
             )
-        usual = sample(self.found.sampler, 0, 1, self.found.sharing, executor)
-        if not _close(usual.returns, there[0][1].returns):
-            where = "here" if executor is None or isinstance(executor, Serial) else "in a worker"
-            raise ModelError(
-                f"replication 0 of {self._name} returned {there[0][1].returns[0].tolist()}, and {where} "
-                f"{usual.returns[0].tolist()} when it was run again: something is kept between replications, or "
-                "differs between processes, such as the hash of a text or the order of a set"
-            )
+        if executor is not None and not isinstance(executor, Serial):
+            here = there[0][1].returns
+            away = sample(self.found.sampler, 0, 1, self.found.sharing, executor).returns
+            if not _close(here, away):
+                raise ModelError(
+                    f"replication 0 of {self._name} returned {here[0].tolist()} here and {away[0].tolist()} in a "
+                    "worker: something differs between processes, such as the hash of a text or the order of a set"
+                )
 
     def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
         """Say what a difference between two runs of one replication means."""
@@ -152,7 +152,7 @@ class NoiseChecks:
             who, cause = "the state to begin in", "a step changed it; a step must return a new state"
         raise ModelError(
             f"no noise is shared here: {who} gave something else when {place} of {self._name} was run again. "
-            + ("; ".join(drawn) if drawn else f"Likely cause: {cause}")
+            f"Likely cause: {'; '.join(drawn) or cause}"
         )
 
     def finish(self, run: Replications, *, are_whole: bool = True) -> list[str]:

@@ -54,9 +54,10 @@ class QuerySampler:
         return Replications.joined([_Replication(self, i, sharing).made() for i in range(first, first + count)])
 
     def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
-        """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order.
+        """One replication under the eyes of `on_event`.
 
-        Every step leaves the snapshot that it begins in as it was, as `Simulator.step` must.
+        Backwards, its branches are asked in the opposite order, and every step leaves the snapshot that it begins in
+        as it was.
         """
         return _Replication(self, index, sharing, on_event, is_backwards).made()
 
@@ -99,7 +100,7 @@ class _Replication:
         except Exception as error:
             who, branches = self.asked
             whose = [self.sampler.labels[j] for j in self._guilty(branches)] if self.sampler.labels else []
-            place = f"step {self.t} of replication {self.index}{' after ' * bool(whose)}{' or '.join(whose)}"
+            place = f"step {self.t} of replication {self.index}" + (f" ({' or '.join(whose)})" if whose else "")
             raise ModelError(
                 f"{who} of {self.simulator.name} raised {type(error).__name__} in {place}: {error}"
             ) from error
@@ -174,9 +175,10 @@ class _Replication:
         """What the actions of branches in one state give."""
         simulator = self.simulator
         # After the first step a branch's state is its own, and nobody needs it again.
-        if len(members) == 1 and self.t > 0 and self.on_event is None:
-            return {members[0]: simulator.advance(state, self.actions[members[0]], self.noise)}
-        found = simulator.query(state, [self.actions[j] for j in members], self.noise)
+        if len(members) == 1 and self.t > 0 and self.order == 1:
+            found = [simulator.advance(state, self.actions[members[0]], self.noise)]
+        else:
+            found = simulator.query(state, [self.actions[j] for j in members], self.noise)
         outcomes = dict(zip(members, found, strict=True))
         for j, outcome in outcomes.items():
             self._tell("outcome", j, lambda after: (float(after.reward), simulator.is_over(after.state)), outcome)

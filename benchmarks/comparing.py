@@ -14,11 +14,12 @@ import numpy as np
 import jointmdp as jm
 from benchmarks.simulators import balance, order_up, shop_step
 from benchmarks.timing import medians
+from jointmdp.montecarlo.compiled_branches import BLOCK
 from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 from jointmdp.simulators.jax_simulator import JaxSimulator
 
-COUNT = 20_000  # replications of the compiled engine
-REPEATS = 5
+COUNT = 2 * BLOCK  # replications of the compiled engine
+REPEATS = 3
 # Replications by hand, and the environment: one with noise in every step, one whose episodes are long.
 GRIDS = {"MiniGrid-Dynamic-Obstacles-6x6-v0": 200, "MiniGrid-Empty-6x6-v0": 40}
 

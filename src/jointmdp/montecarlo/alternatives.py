@@ -6,6 +6,7 @@ engine, one query at a time; a function ``run(decision, seed)`` is simply called
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -190,12 +191,12 @@ def _dynamics(
         if discount >= 1 and horizon is None:
             check_ends(model, known, start, first)
         return table_dynamics(model, known, kinds, first, start), ""
+    loaded = sys.modules.get("jointmdp.simulators.jax_simulator")  # whoever has such a simulator has loaded it
+    if loaded is None or not isinstance(simulator, loaded.JaxSimulator):
+        return None, ""
     from jointmdp.montecarlo.jax_branches import jax_dynamics
     from jointmdp.simulators.jax_policies import UntraceableError
-    from jointmdp.simulators.jax_simulator import JaxSimulator
 
-    if not isinstance(simulator, JaxSimulator):
-        return None, ""
     try:
         return jax_dynamics(simulator, policies, kinds, first, state, discount), ""
     except UntraceableError as error:

@@ -304,7 +304,9 @@ class BlockSampler:
         """Whether what is left out is small beside the noise of the block itself."""
         if self.return_bound is None or self.horizon is not None:
             return False
-        deviations = np.std(found.leads, axis=0)
+        # What comes after all branches are one comes to all, and leaves nothing out of their gaps.
+        are_apart = bool((found.leaders.any(axis=1) & (found.left_out > 0)).any())
+        deviations = np.std(found.leads, axis=0) if are_apart else np.empty(0)
         if not self.until_merged:
             deviations = np.append(deviations, np.std(found.returns, axis=0))
         deviations = deviations[deviations > 0]

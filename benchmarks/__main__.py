@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import comparing, coverage, incremental, laws, moments, simulators, solve, sweep
+from benchmarks import comparing, coverage, incremental, laws, moments, rare_gaps, simulators, solve, sweep
 
 ALL = {
     "sweep": sweep.main,
@@ -12,6 +12,7 @@ ALL = {
     "simulators": simulators.main,
     "comparing": comparing.main,
     "coverage": coverage.main,
+    "rare": rare_gaps.main,
     "incremental": incremental.main,
 }
 

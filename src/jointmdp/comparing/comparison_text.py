@@ -3,9 +3,12 @@
 import math
 import textwrap
 
+import numpy as np
+
 from jointmdp.checks import SHARING_WORDS
 from jointmdp.comparing.paired_gaps import Compared, PairedGap, Verdict
 from jointmdp.intervals import Interval
+from jointmdp.montecarlo.confidence_intervals import FEW
 from jointmdp.report import aligned
 
 WIDTH = 110  # of paragraphs; tables are as wide as they are
@@ -17,6 +20,7 @@ def as_text(found: Compared) -> str:
         f"Which gives most? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
         verdict(found),
         *(_paragraph(f"Careful: {text}") for text in found.warnings),
+        *_rarely(found),
     ]
     parts += ["", *aligned(_alternative_rows(found)), "", *aligned(_gap_rows(found))]
     if note := _often(found):
@@ -32,7 +36,7 @@ def verdict(found: Compared) -> str:
     best, others = found.best, [label for label in found.labels if label != found.best]
     gaps = [found.gap(best, other) for other in others]
     least = min(gaps, key=lambda gap: gap.mean_interval.lower)
-    if all(gap.tied == 1 for gap in gaps):
+    if all(not gap.gaps.any() for gap in gaps):
         least_tie = min(gap.tie().lower for gap in gaps)
         text = (
             f"No difference: all gave the same in every one of {found.replications:,} replications. The probability "
@@ -64,6 +68,26 @@ def verdict(found: Compared) -> str:
         f"give up to {_number(-least.mean_interval.lower, least.half_width)} more. Allow more "
         f"{'time' if found.status is Verdict.TIME else 'replications'}, or a larger half width or indifference."
     )
+
+
+def _rarely(found: Compared) -> list[str]:
+    """A word of warning where hardly anything differed: what has not been seen may decide."""
+    gaps = [found.gap(found.best, other) for other in found.labels if other != found.best]
+    least = min(gaps, key=lambda gap: gap.differing)
+    if found.is_exact or least.differing >= FEW:
+        return []
+    seen = f"only {least.differing} of" if least.differing else "none of"
+    return [
+        _paragraph(
+            f"Mind what is rare: in {seen} {found.replications:,} replications did the gap to {least.other} differ "
+            f"from its usual {_number(float(np.median(least.gaps)), 0.0)}. An event rarer than 1 in "
+            f"{_third(found.replications):,} may well be missing from them (the rule of three, 95 %), and decide."
+        )
+    ]
+
+
+def _third(replications: int) -> int:
+    return max(1, round(replications / 3))
 
 
 def _often(found: Compared) -> str:
@@ -107,7 +131,7 @@ def guarantee(found: Compared) -> str:
     return text + (
         "approximately, as is true of Student's interval. Where fewer than 30 replications differ, it is assumed that "
         "no unseen gap is larger than the range of the returns. No sample excludes what happens less than once in "
-        f"{max(1, round(found.replications / 3)):,} replications and outweighs all the rest."
+        f"{_third(found.replications):,} replications (the rule of three, 95 %) and outweighs all the rest."
     )
 
 
@@ -166,7 +190,10 @@ def _gap_rows(found: Compared) -> list[list[str]]:
 
 
 def _tie(gap: PairedGap) -> str:
-    return "0" if gap.tied == 0 else f"{gap.tied:.3f}"
+    certain = float(np.mean((gap.gaps == 0) & (gap.slack == 0)))
+    if certain == gap.tied:
+        return "0" if certain == 0 else f"{certain:.3f}"
+    return f"{certain:.3f} to {gap.tied:.3f}"  # the rest are too close to tell: rounding, or an end that was cut
 
 
 def _paragraph(text: str) -> str:
@@ -180,7 +207,8 @@ def _number(value: float, precision: float) -> str:
     if not math.isfinite(value) or not math.isfinite(precision) or precision <= 0:
         return f"{value + 0.0:.6g}"
     digits = 1 - math.floor(math.log10(precision))
-    return f"{value:.{min(max(digits, 0), 12)}f}" if abs(value) < 1e9 else f"{value:.6g}"
+    found = f"{value:.{min(max(digits, 0), 12)}f}" if abs(value) < 1e9 else f"{value:.6g}"
+    return found if float(found) != 0 else f"{value:.1g}"  # what is not zero does not look like it
 
 
 def _ends(interval: Interval, precision: float) -> str:

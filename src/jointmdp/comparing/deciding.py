@@ -10,7 +10,8 @@ Two families of intervals come out, each of which holds as a whole:
 Gaps under common random numbers are often exactly equal in nearly all replications and large now and then. Where fewer
 than 30 replications differ from the rest, nothing is known of how large a difference can be; the interval then allows
 for unseen ones as large as the whole range of the returns. Where no return has varied at all, they may be as large as
-the return itself; and where all are zero nothing is known, as the one reward that matters may still be to come.
+the return itself; and where all are zero nothing is known, as the one reward that matters may still be to come. Nor is
+there a verdict at the pilot then: sampling goes on until 30 replications differ, or to ten times the pilot.
 """
 
 import itertools
@@ -25,8 +26,8 @@ import scipy.stats
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.comparing.comparison import Comparison
-from jointmdp.comparing.paired_gaps import Alternative, PairedGap, Verdict
-from jointmdp.comparing.stopping import LEAST_GROWTH, POWER, SAFETY, Ladder, Looks
+from jointmdp.comparing.paired_gaps import Alternative, PairedGap, Verdict, varies
+from jointmdp.comparing.stopping import LEAST_GROWTH, MOST_GROWTH, POWER, SAFETY, Ladder, Looks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
 from jointmdp.intervals import Interval
@@ -75,11 +76,6 @@ class _Sample(NamedTuple):
     return_bound: float | None
 
     @property
-    def least(self) -> float:
-        """Deviations up to this are rounding."""
-        return ROUNDING_UNITS * 2.0**-52 * float(np.abs(self.run.returns).max())
-
-    @property
     def left_out(self) -> Floats:
         """What the end of each replication can add to a return, ``[n]``."""
         largest = float(np.abs(self.run.returns).max()) if self.return_bound is None else self.return_bound
@@ -124,19 +120,22 @@ def decide(
                 indifference = default_indifference(sample)
             intervals = {pair: gap_interval(sample, pair, error, rules.bounds) for pair in pairs}
             verdict, wanted, enough = _judge(run.leads, intervals, rules.half_width, indifference, rules.indifference)
+            least = 0 if rules.bounds is not None else _least_size(sample, pairs, rules)
+            if verdict is not None and size < min(least, rules.max_replications):
+                verdict, wanted, enough = None, least, least
             following = None if verdict is not None or is_late else looks.after(look, size, wanted, enough)
             if following is None:
                 break
             size = following
     warned = checked.finish(run)
-    beside: dict[Sharing, Floats] = {sharing: run.leads}
+    beside: dict[Sharing, Replications] = {sharing: run}
     for other in ("state", "time"):
         if rules.other_sharing and other in found.can_share and other not in beside:
-            beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other).leads
+            beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other)
     second = looks.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
     tally, gaps = count(run, 2 * sample.left_out), []
     for i, j in pairs:
-        unpaired = math.hypot(*(_std(run.returns[:, k], sample.least) for k in (i, j)))
+        unpaired = math.hypot(*(_std(run.returns[:, k]) for k in (i, j)))
         gaps.append(
             PairedGap(
                 **run.gap(i, j, found.return_bound)._asdict(),
@@ -145,10 +144,11 @@ def decide(
                 reach=run.reach,
                 seed=seed,
                 confidence=1 - second,
+                within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
                 decided=intervals[i, j],
                 std_unpaired=unpaired,
-                std_state=_gap_std(beside.get("state"), i, j, sample.least),
-                std_time=_gap_std(beside.get("time"), i, j, sample.least),
+                std_state=_gap_std(beside.get("state"), i, j),
+                std_time=_gap_std(beside.get("time"), i, j),
                 half_width_unpaired=_unpaired_half(unpaired, size, error, rules.bounds),
             )
         )
@@ -218,8 +218,7 @@ def _check(sample: _Sample, labels: Sequence[str], bounds: Interval | None) -> N
 def default_indifference(sample: _Sample) -> float:
     """5 % of the median standard deviation of the returns; without any spread, of the smallest gap or the return."""
     returns, leads = sample.run.returns, sample.run.leads
-    spreads = returns.std(axis=0)
-    spreads = spreads[spreads > sample.least]
+    spreads = np.array([spread for column in returns.T if (spread := _std(column)) > 0])
     if len(spreads) == 0:
         spreads = np.diff(np.unique(leads.mean(axis=0)))
     largest = float(np.abs(returns).max())
@@ -230,7 +229,7 @@ def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, bounds: I
     """The mean gap of one pair, missed with probability `error`."""
     gaps, slack, *_ = sample.run.gap(*pair, sample.return_bound)
     if bounds is not None:
-        found = _bounded(gaps, Interval(-bounds.width, bounds.width), error)
+        found = confidence_intervals.mean_within(gaps, Interval(-bounds.width, bounds.width), error)
     else:
         found = confidence_intervals.careful_mean(gaps, -sample.run.reach, sample.run.reach, error)
     return found.widened(float(slack.mean()))
@@ -243,12 +242,19 @@ def _mean_return(sample: _Sample, i: int, error: float) -> Interval:
     return confidence_intervals.careful_mean(returns[:, i], least - missing, most + missing, error)
 
 
-def _bounded(values: Floats, within: Interval, error: float) -> Interval:
-    if within.width == 0:
-        return within
-    scaled = np.clip((values - within.lower) / within.width, 0.0, 1.0)
-    found = confidence_intervals.bounded_mean(np.stack([scaled, scaled]), error)
-    return Interval(within.lower + within.width * found.lower, within.lower + within.width * found.upper)
+def _least_size(sample: _Sample, pairs: list[tuple[int, int]], rules: Rules) -> int:
+    """How many replications a verdict takes: until 30 differ from the rest, or ten pilots."""
+    run, n = sample.run, len(sample.run.leads)
+    best = int(run.leads.mean(axis=0).argmax())
+    fewest = min(
+        confidence_intervals.usual_and_differing(run.leads[:, i] - run.leads[:, j], -run.reach, run.reach)[1]
+        for i, j in pairs
+        if rules.half_width is not None or best in (i, j)
+    )
+    if fewest >= confidence_intervals.FEW:
+        return 0
+    aim = n * LEAST_GROWTH * confidence_intervals.FEW / max(fewest, 1)
+    return min(math.ceil(aim), math.ceil(MOST_GROWTH * rules.pilot))
 
 
 def _alternative(
@@ -256,19 +262,21 @@ def _alternative(
 ) -> Alternative:
     """Mean return and probability of being best, where equal firsts share the first place."""
     values = sample.run.returns[:, i]
-    found = _mean_return(sample, i, error) if bounds is None else _bounded(values, bounds, error)
+    found = (
+        _mean_return(sample, i, error) if bounds is None else confidence_intervals.mean_within(values, bounds, error)
+    )
     return Alternative(
         label,
         float(values.mean()),
         found.widened(float(sample.left_out.max())),
-        _std(values, sample.least),
+        _std(values),
         float(tally.likeliest[0, i]),
         best_interval(tally, i, error),
     )
 
 
-def _gap_std(leads: Floats | None, i: int, j: int, least: float) -> float | None:
-    return None if leads is None else _std(leads[:, i] - leads[:, j], least)
+def _gap_std(run: Replications | None, i: int, j: int) -> float | None:
+    return None if run is None else _std(run.leads[:, i] - run.leads[:, j], run.rounding[:, i] + run.rounding[:, j])
 
 
 def _unpaired_half(std: float, n: int, error: float, bounds: Interval | None) -> float:
@@ -279,10 +287,10 @@ def _unpaired_half(std: float, n: int, error: float, bounds: Interval | None) ->
     return std * math.sqrt(2 * log / n) + 2 * bounds.width * 7 * log / (3 * (n - 1))
 
 
-def _std(values: Floats, least: float) -> float:
-    """The standard deviation; 0 where it is rounding."""
-    found = float(values.std(ddof=1))
-    return found if found > least else 0.0
+def _std(values: Floats, rounding: Floats | None = None) -> float:
+    """The standard deviation; 0 where it is rounding, by default that of the values themselves."""
+    slack = ROUNDING_UNITS * 2.0**-52 * np.abs(values) if rounding is None else rounding
+    return float(values.std(ddof=1)) if varies(values, slack) else 0.0
 
 
 def _judge(

@@ -11,10 +11,17 @@ from typing import Any
 import numpy as np
 
 from jointmdp import checks
+from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo.samples import GapSample
+
+
+def varies(values: Floats, slack: Floats) -> bool:
+    """Whether some of the values differ from the usual one by more than each may be off: more than rounding."""
+    usual = int(np.argsort(values)[len(values) // 2])
+    return bool(np.any(np.abs(values - values[usual]) > slack + slack[usual]))
 
 
 class Verdict(enum.Enum):
@@ -81,8 +88,7 @@ class PairedGap(GapSample):
     @property
     def variance(self) -> float:
         """Sample variance of one gap, under the sharing that was sampled; 0 where it is rounding."""
-        found = super().variance
-        return found if found > float(np.mean(self.slack**2)) else 0.0
+        return super().variance if varies(self.gaps, self.slack) else 0.0
 
     @property
     def replications(self) -> int:
@@ -103,9 +109,7 @@ class PairedGap(GapSample):
 
     def reversed(self) -> PairedGap:
         """The same gap seen from the other alternative."""
-        return dataclasses.replace(
-            self, action=self.other, other=self.action, gaps=-self.gaps, decided=-self.mean_interval
-        )
+        return dataclasses.replace(super().reversed(), decided=-self.mean_interval)
 
     def row(self) -> dict[str, Any]:
         """Everything known of it, for tables."""

@@ -98,7 +98,7 @@ class PairAnswers(RunSummary, ABC):
     def _largest_error(self, weight: float, mean: Replicas, pair: Callable[[int, int], Replicas]) -> float:
         """In the norm ‖·‖_λ: the error of order k counts over λ^{k−1}; `pair` gives the moments of powers (i, j)."""
         errors = [mean.error, *(pair(i, j).error / weight ** (i + j - 1) for i, j in powers(self.order))]
-        return float(max(np.max(part, initial=0.0) for part in errors))
+        return float(max(part.max() if part.size else np.inf for part in errors))  # of nothing, nothing is known
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -233,7 +233,7 @@ class LearnedStates(PairAnswers):
 
     @property
     def error(self) -> float:
-        """The largest error among coordinates that every replica has updated, in the norm ‖·‖_λ."""
+        """The largest error among coordinates that every replica has updated, in the norm ‖·‖_λ; else infinite."""
         weight, held = norm_weight(self.reward_bound, self.simulator.discount), powers(self.order)
         mean, pair = ((part > 0).all(axis=0) for part in self._visits)
         return self._largest_error(
@@ -309,7 +309,10 @@ class LearnedJoint(RunSummary):
         several = stems > 0
         if several.any():
             product = self._at(stems[several]).times(self._values[self._tuples.runs[ids[several]]])
+            unseen = np.array(found.unseen)
             found.values[:, several], found.bias_bound[several] = product.values, product.bias_bound
+            unseen[several] = product.unseen
+            found = Replicas(found.values, found.bias_bound, unseen)
         return found
 
 

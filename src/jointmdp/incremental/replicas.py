@@ -4,6 +4,10 @@ The error of a mean over replicas is the half width of Student's 95 % interval, 
 that is left from the start. Products of estimates (in covariances, in gaps, and under ``sharing="none"``) are formed by
 the jackknife: the mean of the pseudo-values is free of the bias that the noise of the factors causes, and their spread
 is that of the product.
+
+Where two replicas agree, what makes them differ is rare: their spread says nothing of it, and may be 0 before the first
+rare reward was seen. What N updates have not shown has a probability of at most 1 − 0.025^(1/N), and may move a moment
+by all of its range in every step; the error then allows for that, too.
 """
 
 from __future__ import annotations
@@ -22,6 +26,12 @@ from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.intervals import Interval
 
 CONFIDENCE = 0.95
+
+
+def unseen_change(updates: Any, most: Floats | float, discount: float) -> Floats:
+    """How much what so many updates have not shown may change moments that are at most `most` in size."""
+    chance = -np.expm1(math.log((1 - CONFIDENCE) / 2) / np.maximum(updates, 1))
+    return np.asarray(np.minimum(chance / (1 - discount), 1.0) * 2 * most)
 
 
 class Estimate(NamedTuple):
@@ -45,11 +55,14 @@ class Replicas:
 
     values: Floats
     bias_bound: Floats
+    unseen: Floats | float = 0.0
+    """What has not been seen yet may change them by this; it counts where two replicas agree."""
 
     def __getitem__(self, place: Any) -> Replicas:
         """The same of some of the numbers."""
         where = place if isinstance(place, tuple) else (place,)
-        return Replicas(self.values[(slice(None), *where)], self.bias_bound[where])
+        unseen = np.broadcast_to(self.unseen, self.bias_bound.shape)[where]
+        return Replicas(self.values[(slice(None), *where)], self.bias_bound[where], unseen)
 
     @property
     def mean(self) -> Floats:
@@ -63,7 +76,10 @@ class Replicas:
         if count == 1:
             return np.full(self.bias_bound.shape, np.inf)
         critical = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
-        return critical * self.values.std(axis=0, ddof=1) / math.sqrt(count) + self.bias_bound
+        nearest = np.diff(np.sort(self.values, axis=0), axis=0).min(axis=0)
+        agree = nearest <= self.bias_bound
+        unseen = np.where(agree, self.unseen, 0.0)
+        return critical * self.values.std(axis=0, ddof=1) / math.sqrt(count) + self.bias_bound + unseen
 
     @property
     def estimate(self) -> Estimate:
@@ -72,18 +88,21 @@ class Replicas:
 
     def plus(self, other: Replicas, factor: float = 1.0) -> Replicas:
         """The sum with a multiple of other numbers of the same replicas."""
-        return Replicas(self.values + factor * other.values, self.bias_bound + abs(factor) * other.bias_bound)
+        size = abs(factor)
+        bias_bound, unseen = self.bias_bound + size * other.bias_bound, self.unseen + size * other.unseen
+        return Replicas(self.values + factor * other.values, bias_bound, unseen)
 
     def times(self, other: Replicas) -> Replicas:
         """The product of two expectations, as pseudo-values of the jackknife."""
         u, v, count = self.values, other.values, len(self.values)
         size, more = np.abs(u.mean(axis=0)), np.abs(v.mean(axis=0))
         bias_bound = size * other.bias_bound + more * self.bias_bound + self.bias_bound * other.bias_bound
+        unseen = size * other.unseen + more * self.unseen + self.unseen * other.unseen
         if count == 1:
-            return Replicas(u * v, bias_bound)
+            return Replicas(u * v, bias_bound, unseen)
         whole = u.mean(axis=0) * v.mean(axis=0)
         without = [(count * part.mean(axis=0) - part) / (count - 1) for part in (u, v)]
-        return Replicas(count * whole - (count - 1) * without[0] * without[1], bias_bound)
+        return Replicas(count * whole - (count - 1) * without[0] * without[1], bias_bound, unseen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +134,9 @@ class LearnedMoments:
         product = self.single(i, x).times(self.single(j, y))
         same = np.asarray(x) == np.asarray(y)
         bounds = np.where(same, found.bias_bound, product.bias_bound)
-        return Replicas(np.where(same, found.values, product.values), bounds)
+        return Replicas(
+            np.where(same, found.values, product.values), bounds, np.where(same, found.unseen, product.unseen)
+        )
 
     def covariance(self, x: Any, y: Any) -> Replicas:
         """Cov(Z(x), Z(y)) for arrays of coordinates."""

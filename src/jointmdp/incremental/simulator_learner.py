@@ -32,7 +32,7 @@ from jointmdp.incremental.learned import DiscoveredMoments, LearnedStates
 from jointmdp.incremental.list_updates import ListTables
 from jointmdp.incremental.options import LearnOptions, RunSettings, as_options
 from jointmdp.incremental.recursion import Info, State
-from jointmdp.incremental.replicas import Replicas
+from jointmdp.incremental.replicas import Replicas, unseen_change
 from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask
 from jointmdp.simulators.simulator import Simulator, as_agent
 
@@ -225,8 +225,15 @@ class SimulatorLearner(BaseLearner):
         """What has been learned so far."""
         state = self._grown(state)
         averages, bounds, counts = map(jax.tree.leaves, (state.averages, state.average_bias_bounds, state.visits))
+        most = self.bound / (1 - self.simulator.discount)
+        orders = np.array([i + j for i, j in sample_backups.powers(self.options.order)])[:, None]
         mean, pair = (
-            Replicas(np.asarray(a), np.asarray(b).mean(axis=0)) for a, b in zip(averages, bounds, strict=True)
+            Replicas(
+                np.asarray(average),
+                np.asarray(bound).mean(axis=0),
+                unseen_change(np.asarray(count).sum(axis=0), size, self.simulator.discount),
+            )
+            for average, bound, count, size in zip(averages, bounds, counts, (most, most**orders), strict=True)
         )
         how = (self.options.order, self.simulator.sharing, mean, pair)
         return LearnedStates(

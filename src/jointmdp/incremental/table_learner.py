@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jointmdp.arrays import Floats, float64
+from jointmdp.arrays import Floats, Ints, float64
 from jointmdp.bellman import sample_backups
 from jointmdp.bellman.sample_backups import MeansAndPairs, Sample
 from jointmdp.bellman.tuple_moments import Tuples
@@ -18,7 +18,7 @@ from jointmdp.incremental.base_learner import BaseLearner
 from jointmdp.incremental.learned import Learned, LearnedJoint
 from jointmdp.incremental.options import LearnOptions, as_options
 from jointmdp.incremental.recursion import Info, State
-from jointmdp.incremental.replicas import LearnedMoments, Replicas
+from jointmdp.incremental.replicas import LearnedMoments, Replicas, unseen_change
 from jointmdp.model.episodes import start_law
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
@@ -84,7 +84,8 @@ class TableLearner(BaseLearner):
         summary = self._summary(state, log)
         if self._tuples is not None:
             degrees = np.repeat(np.arange(self.options.order + 1), np.diff(self._tuples.starts))
-            held = Replicas(np.asarray(state.averages), np.asarray(state.average_bias_bounds)[degrees])
+            bounds = np.asarray(state.average_bias_bounds)[degrees]
+            held = Replicas(np.asarray(state.averages), bounds, self._unseen(state, None)[degrees])
             return LearnedJoint(*summary, model=self.model, _tuples=self._tuples, _values=held)
         visits = None
         if state.visits is not None:
@@ -104,8 +105,20 @@ class TableLearner(BaseLearner):
             of_mean = np.full(mean.shape[1], by_order[1])
             each = by_order[[i + j for i, j in sample_backups.powers(order)]]
             of_pair = np.broadcast_to(each[:, None, None], shape)
-        pairs = Replicas(pair.reshape(-1, *shape), of_pair.reshape(shape))
-        return LearnedMoments(order, self.model.sharing, Replicas(mean, of_mean), pairs)
+        each = [i + j for i, j in sample_backups.powers(order)]
+        counts = state.visits and [np.asarray(part).sum(axis=0) for part in state.visits]
+        of_means, of_pairs = (self._unseen(state, counts and counts[i]) for i in (0, 1))
+        of_pairs = of_pairs[each].reshape(len(each), *(shape[1:] if counts else (1, 1)))
+        pairs = Replicas(pair.reshape(-1, *shape), of_pair.reshape(shape), of_pairs)
+        return LearnedMoments(order, self.model.sharing, Replicas(mean, of_mean, of_means[1]), pairs)
+
+    def _unseen(self, state: State, visits: Ints | None) -> Floats:
+        """`unseen_change` of each order, for updates of all replicas together; nothing where nothing is random."""
+        updates = np.asarray(int(state.step) * self.options.replicas) if visits is None else visits
+        orders = np.arange(self.options.order + 1.0).reshape(-1, *(1,) * updates.ndim)
+        most = (self.model.reward_bound / (1 - self.discount)) ** orders * (orders > 0)
+        is_random = any(((table > 0) & (table < 1)).any() for table in (self.model.probabilities, self.policy))
+        return unseen_change(updates, most * is_random, self.discount)
 
 
 def _digest(model: JointMDP, policy: Floats) -> str:

@@ -21,7 +21,8 @@ from jointmdp.intervals import Interval
 LEAST_SAMPLES = 6  # fewer say nothing of a fourth moment
 FEW = 30  # differing samples below which the size of a difference is unknown
 MANY = 300  # differing samples from which on the usual intervals need no help
-ROUNDING = 1e-12  # of the largest value: values closer together than this are the same
+ROUNDING = 1e-12  # of the usual value: values closer to it than this are the same
+LOG_TAU = (-30.0, 60.0)  # saddle points from the middle of a sample to an error of e^(−60) at its end
 JITTER = 1e-3  # of the range: values closer together than this say nothing of how large one can be
 
 
@@ -67,9 +68,9 @@ def careful_mean(values: Floats, lowest: float, highest: float, error: float) ->
     """
     if not math.isfinite(highest - lowest):
         return Interval(-math.inf, math.inf)
-    usual, differing = _usual(values, lowest, highest)
+    usual, differing = usual_and_differing(values, lowest, highest)
     if differing < FEW:
-        is_rounding = np.abs(values - usual) <= ROUNDING * max(abs(lowest), abs(highest))
+        is_rounding = np.abs(values - usual) <= ROUNDING * abs(usual)
         return unseen_interval(np.where(is_rounding, usual, values), lowest, highest, 1 - error)
     found = mean_interval(values, 1 - error)
     if differing < MANY:
@@ -80,15 +81,17 @@ def careful_mean(values: Floats, lowest: float, highest: float, error: float) ->
 def careful_variance(values: Floats, lowest: float, highest: float, error: float) -> Interval:
     """The variance of values that may nearly all be the same; unseen ones may reach from `lowest` to `highest`."""
     found = variance_interval(values, 1 - error)
-    usual, differing = _usual(values, lowest, highest)
-    if differing >= FEW:
+    usual, differing = usual_and_differing(values, lowest, highest)
+    if differing >= MANY:
         return found
-    if not math.isfinite(highest - lowest):
+    if differing < FEW and not math.isfinite(highest - lowest):
         return Interval(0.0, math.inf)
     # The mean square of the distance to any number is no less than the variance.
-    farthest = max(highest - usual, usual - lowest)
-    above = unseen_interval((values - usual) ** 2, 0.0, farthest**2, 1 - error).upper
-    return Interval(0.0, max(found.upper, above))
+    centre = usual if differing < FEW else float(values.mean())
+    squares = (values - centre) ** 2
+    farthest = max(highest - centre, centre - lowest) ** 2 if differing < FEW else float(squares.max())
+    above = unseen_interval(squares, 0.0, farthest, 1 - error).upper
+    return Interval(0.0 if differing < FEW else found.lower, max(found.upper, above))
 
 
 def quantile_interval(values: Floats, q: float, confidence: float = 0.95) -> Interval:
@@ -101,17 +104,28 @@ def quantile_interval(values: Floats, q: float, confidence: float = 0.95) -> Int
 
 
 def cvar_interval(values: Floats, alpha: float, lowest: float, highest: float, error: float) -> Interval:
-    """The mean of the lowest `alpha` fraction, max over t of E[t − (t−X)⁺/α], from the t of the sample.
+    """The mean of the lowest `alpha` fraction, C = max over t of f(t) = E[t − (t−X)⁺/α], from the t̂ of the sample.
 
-    At the maximum the value is flat in t, so that what t misses by is of second order (Trindade, Uryasev, Shapiro and
-    Zrazhevsky, Financial prediction with constrained tail risk, 2007); the rest is a mean like any other.
+    f(t̂) is a mean like any other and at most C. It falls short of it by at most ``|t* − t̂|·|F/α − 1|``, with t* the
+    quantile and F the chance of values up to t̂: a product of two small numbers, each with an interval for every law
+    (of second order: Trindade, Uryasev, Shapiro and Zrazhevsky, Financial prediction with constrained tail risk,
+    2007). And C is no larger than the quantile.
     """
-    t = float(np.quantile(values, alpha, method="inverted_cdf"))
+    n, part = len(values), error / 8
+    rank = min(max(math.ceil(alpha * n * (1 - 1e-12)), 1), n)
+    t = float(np.sort(values)[rank - 1])
 
     def excess(x: Any) -> Any:
         return t - np.maximum(t - x, 0.0) / alpha
 
-    return careful_mean(excess(values), float(excess(lowest)), float(excess(highest)), error)
+    shares, ends = excess(values), (float(excess(lowest)), float(excess(highest)))
+    lower = careful_mean(shares, *ends, error).lower
+    upper = careful_mean(shares, *ends, error / 2).upper
+    least, most = quantile_interval(values, alpha, 1 - part)
+    least, most = max(least, min(lowest, t)), min(most, max(highest, t))
+    below, above = (float(scipy.stats.beta.ppf(p, rank, n - rank + 1)) for p in (part / 2, 1 - part / 2))
+    short = max((most - t) * max(1 - below / alpha, 0.0), (t - least) * max(above / alpha - 1, 0.0))
+    return Interval(lower, min(upper + short, most))
 
 
 def proportion(counts: Ints, n: int, error: float) -> Interval:
@@ -120,6 +134,44 @@ def proportion(counts: Ints, n: int, error: float) -> Interval:
     lower = float(scipy.stats.beta.ppf(error / 2, fewest, n - fewest + 1)) if fewest > 0 else 0.0
     upper = float(scipy.stats.beta.isf(error / 2, most + 1, n - most)) if most < n else 1.0
     return Interval(lower, upper)
+
+
+def bounded_variance(values: Floats, within: Interval, error: float) -> Interval:
+    """The variance of values that surely lie `within`, for every number of them.
+
+    Maurer and Pontil, 2009, theorem 10, on both sides: |σ − σ̂| ≤ width·√(2 ln(2/δ) / (n−1)).
+    """
+    std = float(values.std(ddof=1))
+    half = within.width * math.sqrt(2 * math.log(2 / error) / (len(values) - 1))
+    return Interval(max(0.0, std - half) ** 2, min(std + half, within.width / 2) ** 2)
+
+
+def bounded_cvar(values: Floats, alpha: float, within: Interval, error: float) -> Interval:
+    """The mean of the lowest `alpha` fraction of values that surely lie `within`, for every number of them.
+
+    All laws in the band of Dvoretzky, Kiefer and Wolfowitz (with Massart's constant, 1990) lie between the two that
+    have ε = √(ln(2/δ) / 2n) of the mass moved to one end: Brown, Large deviations bounds for estimating CVaR, 2007.
+    """
+    n = len(values)
+    moved = min(math.sqrt(math.log(2 / error) / (2 * n)), 1.0)
+    ordered = np.concatenate([[within.lower], np.sort(values), [within.upper]])
+    ends = []
+    for weights in (
+        np.concatenate([[moved], np.full(n, 1 / n), [0.0]]),
+        np.concatenate([[0.0], np.diff(np.maximum(np.linspace(0.0, 1.0, n + 1) - moved, 0.0)), [moved]]),
+    ):
+        below = np.minimum(np.cumsum(weights), alpha)
+        ends.append(float(np.diff(below, prepend=0.0) @ ordered) / alpha)
+    return Interval(ends[0], max(ends))
+
+
+def mean_within(values: Floats, within: Interval, error: float) -> Interval:
+    """The mean of values that surely lie `within`, for every number of them."""
+    if within.width == 0:
+        return within
+    scaled = np.clip((values - within.lower) / within.width, 0.0, 1.0)
+    found = bounded_mean(np.stack([scaled, scaled]), error)
+    return Interval(within.lower + within.width * found.lower, within.lower + within.width * found.upper)
 
 
 def bounded_mean(shares: Floats, error: float) -> Interval:
@@ -139,7 +191,7 @@ def bounded_mean(shares: Floats, error: float) -> Interval:
     return Interval(max(0.0, float(low.mean()) - half(low)), min(1.0, float(high.mean()) + half(high)))
 
 
-def _usual(values: Floats, lowest: float, highest: float) -> tuple[float, int]:
+def usual_and_differing(values: Floats, lowest: float, highest: float) -> tuple[float, int]:
     """The median, and how many values differ from it."""
     usual = float(np.median(values))
     # A little jitter must not make values that are nearly constant look like ones whose size is known.
@@ -147,39 +199,37 @@ def _usual(values: Floats, lowest: float, highest: float) -> tuple[float, int]:
 
 
 def _most(values: Floats, counts: Ints, highest: float, error: float) -> float:
-    """The level that ``Σ Dᵢ xᵢ + D₀·highest`` exceeds with probability `error`."""
-    # Measured from the highest: values that agree with it but for rounding still have distances of their own.
-    points, weights = np.append(values - highest, 0.0), np.append(counts, 1)
-    if points[0] == 0:
+    """The level q that ``Σ Dᵢ xᵢ + D₀·highest`` exceeds with probability `error`: Lugannani and Rice's saddle point, 1980.
+
+    Uniform weights D are exponentials divided by their sum, so the sum exceeds q where ``Σ (xᵢ − q) Γᵢ > 0``, with
+    Gamma variables whose shapes wᵢ count equal values and the cumulant function K(t) = −Σ wᵢ log(1 − t (xᵢ − q)). At
+    the saddle point K'(t) = 0, with τ = t/(1 + t q), q is the mean of x under the weights wᵢ/(1 − τ xᵢ): so τ is
+    sought, not both.
+    """
+    if values[0] == highest:
         return highest
     if len(values) == 1:  # one weight against all others is a Beta variable
         return float(values[0] + (highest - values[0]) * -math.expm1(math.log(error) / counts[0]))
-    middle = float(points @ weights) / float(weights.sum())
+    # Measured from the highest: values that agree with it but for rounding still have distances of their own.
+    scale = highest - float(values[0])
+    x, w = np.append((values - highest) / scale, 0.0), np.append(counts, 1).astype(np.float64)
 
-    def excess(level: float) -> float:
-        return _positive_chance(points - level, weights) - error
+    def level(tau: float) -> float:
+        weights = w / (1 - tau * x)
+        return float(weights @ x) / float(weights.sum())
 
-    return highest + float(scipy.optimize.brentq(excess, middle, 1e-9 * middle, xtol=-1e-9 * middle))
+    def excess(log_tau: float) -> float:
+        tau = math.exp(log_tau)
+        q = level(tau)
+        height = float(w @ np.log1p(-tau * x)) - float(w.sum()) * math.log1p(-tau * q)  # −K(t) ≥ 0
+        curvature = float(w @ ((x - q) / (1 - tau * x)) ** 2)  # of K, over (1 − τ q)², as t is τ/(1 − τ q)
+        r, v = math.sqrt(max(2 * height, 0.0)), tau * math.sqrt(curvature)
+        if r < 1e-4:
+            return 0.5 - error
+        density = math.exp(-r * r / 2) / math.sqrt(2 * math.pi)
+        return math.erfc(r / math.sqrt(2)) / 2 + density * (1 / v - 1 / r) - error
 
-
-def _positive_chance(steps: Floats, weights: Ints) -> float:
-    """P(Σ yᵢ Γᵢ > 0) for independent Gamma variables of shape wᵢ: Lugannani and Rice's saddle point, 1980.
-
-    Uniform weights D are exponentials divided by their sum, so ``Σ Dᵢ xᵢ > q`` is ``Σ (xᵢ − q) Eᵢ > 0``, whose
-    cumulant function is K(t) = −Σ log(1 − t yᵢ).
-    """
-    ends = 1 / float(steps.min()), 1 / float(steps.max())
-
-    def slope(t: float) -> float:
-        return float(np.sum(weights * steps / (1 - t * steps)))
-
-    t = float(scipy.optimize.brentq(slope, ends[0] * (1 - 1e-12), ends[1] * (1 - 1e-12), xtol=1e-14 * ends[1]))
-    height = float(np.sum(weights * np.log1p(-t * steps)))  # −K(t) ≥ 0
-    curvature = float(np.sum(weights * (steps / (1 - t * steps)) ** 2))
-    r, v = math.copysign(math.sqrt(max(2 * height, 0.0)), t), t * math.sqrt(curvature)
-    if abs(r) < 1e-4:
-        return 0.5
-    return float(scipy.stats.norm.sf(r) + scipy.stats.norm.pdf(r) * (1 / v - 1 / r))
+    return highest + scale * level(math.exp(float(scipy.optimize.brentq(excess, *LOG_TAU, xtol=1e-7))))
 
 
 def _critical(n: int, confidence: float) -> float:

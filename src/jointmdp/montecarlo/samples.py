@@ -163,6 +163,8 @@ class GapSample:
     """What a gap that has not been seen yet may be."""
     seed: int | None
     confidence: float = CONFIDENCE
+    within: Interval | None = None
+    """Between which every gap lies, where that is known for sure: intervals then hold for every number of samples."""
 
     def __repr__(self) -> str:
         return (
@@ -172,7 +174,8 @@ class GapSample:
 
     def reversed(self) -> GapSample:
         """The gap seen from the other side."""
-        return dataclasses.replace(self, action=self.other, other=self.action, gaps=-self.gaps)
+        within = None if self.within is None else -self.within
+        return dataclasses.replace(self, action=self.other, other=self.action, gaps=-self.gaps, within=within)
 
     @cached_property
     def mean(self) -> float:
@@ -205,17 +208,28 @@ class GapSample:
     @cached_property
     def mean_interval(self) -> Interval:
         """Confidence interval of the mean."""
-        found = confidence_intervals.careful_mean(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+        if self.within is not None:
+            found = confidence_intervals.mean_within(self.gaps, self.within, 1 - self.confidence)
+        else:
+            found = confidence_intervals.careful_mean(self.gaps, -self.reach, self.reach, 1 - self.confidence)
         return found.widened(float(self.slack.mean()))
 
     @cached_property
     def variance_interval(self) -> Interval:
         """Confidence interval of the variance."""
-        found = confidence_intervals.careful_variance(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+        if self.within is not None:
+            found = confidence_intervals.bounded_variance(self.gaps, self.within, 1 - self.confidence)
+        else:
+            found = confidence_intervals.careful_variance(self.gaps, -self.reach, self.reach, 1 - self.confidence)
         # Samples off by e change a standard deviation by at most the root mean square of e.
         off = math.sqrt(float(np.mean(self.slack**2)))
         low, high = (math.sqrt(end) for end in found)
         return Interval(max(0.0, low - off) ** 2, (high + off) ** 2)
+
+    @property
+    def differing(self) -> int:
+        """In how many samples the gap is not what it usually is; few say little of how large a gap can be."""
+        return confidence_intervals.usual_and_differing(self.gaps, -self.reach, self.reach)[1]
 
     @property
     def better(self) -> float:
@@ -257,5 +271,8 @@ class GapSample:
     def cvar(self, alpha: float) -> Interval:
         """Confidence interval of the mean of the lowest `alpha` fraction of G."""
         alpha = checks.as_fraction("alpha", alpha)
-        found = confidence_intervals.cvar_interval(self.gaps, alpha, -self.reach, self.reach, 1 - self.confidence)
+        if self.within is not None:
+            found = confidence_intervals.bounded_cvar(self.gaps, alpha, self.within, 1 - self.confidence)
+        else:
+            found = confidence_intervals.cvar_interval(self.gaps, alpha, -self.reach, self.reach, 1 - self.confidence)
         return found.widened(float(self.slack.max()))

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from jointmdp.files.strict_json import to_json
+from jointmdp.report.result_face import ResultFace
 
 CheckStatus = Literal["pass", "warn", "fail", "skip"]
 MARKS: dict[CheckStatus, str] = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "-"}
@@ -112,7 +113,7 @@ def skipped(name: str, reason: str) -> Check:
 
 
 @dataclass(frozen=True, eq=False)
-class AuditReport:
+class AuditReport(ResultFace):
     """The checks of one simulator; ``print(report)`` is the table, `is_ok` the verdict."""
 
     simulator: str

@@ -37,6 +37,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
     seconds: float | None = None,
     bounds: tuple[float, float] | None = None,
     other_sharing: bool = False,
+    minimise: bool = False,
     seed: int = 0,
     executor: Executor | str | None = None,
 ) -> Comparison:
@@ -46,7 +47,8 @@ def compare(  # many parameters: a front door, one keyword for each setting
     What does not give the same again is refused; see `jointmdp.audit` for a thorough look.
 
     Args:
-        simulator: a `JointMDP`, a simulator, or a function ``run(decision, seed) -> outcome``.
+        simulator: a `JointMDP`, a simulator, or a function ``run(decision, seed) -> outcome``; where its second
+            parameter is called `noise` it is given a `Noise` with named streams, ``noise["demand"]``, instead.
         policy, state, actions: compares first `actions` (by default all) in `state`, after which `policy` is followed.
             Without a state, each replication begins in a starting state of its own, the same for all alternatives.
         policies: compares whole policies instead, ``{"name": policy, …}``.
@@ -65,6 +67,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
         bounds: between which every return lies. The intervals then hold for every number of replications, and are
             wider; otherwise they rest on the central limit theorem.
         other_sharing: also sample the other kind of sharing, up to five pilots, for the standard deviation of its gaps.
+        minimise: returns are costs, and the lowest is the best. All numbers keep the sign that they were given with.
         seed: replication i depends on the seed and i alone.
         executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
@@ -92,6 +95,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
         None if bounds is None else _as_bounds(bounds),
         math.inf if seconds is None else checks.as_positive("seconds", seconds),
         bool(other_sharing),
+        bool(minimise),
     )
     return decide(found, rules, seed=int(seed), executor=executor)
 

@@ -32,7 +32,8 @@ class Comparison(Compared):
 
     def to_json(self) -> str:
         """One strict JSON object; what is infinite is null."""
-        row = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        more = {"sentence": self.status.value, "best": self.best, "guarantee": self.guarantee}
+        left = {"returns", "values"}  # raw numbers are in `save`, and values may be anything
+        row = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in left}
+        more = {"sentence": self.status.value, "best": self.best_label, "guarantee": self.guarantee}
         tables = {"alternatives": [dataclasses.asdict(each) for each in self.alternatives], "gaps": self.table()}
         return to_json({**row, **more, **tables, "replications_unpaired": self.replications_unpaired})

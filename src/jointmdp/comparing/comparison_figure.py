@@ -22,8 +22,8 @@ def draw(found: Compared) -> Figure:
     with style.context():
         height = 1.5 + ROW * len(found.alternatives)
         fig, (left, right) = style.figure(columns=2, rows=1, width=4.4, height=height)
-        best = found.best
-        gaps = [found.gap(best, other) for other in found.labels if other != best]
+        best, others = found.best_label, found.others
+        gaps = [found.advantage(other) for other in others]
         places = list(range(len(gaps)))
         alone = [gap.half_width_unpaired for gap in gaps]
         below, above = ([abs(end - gap.mean) for gap, end in zip(gaps, ends, strict=True)] for ends in _ends(gaps))
@@ -44,9 +44,10 @@ def draw(found: Compared) -> Figure:
         left.axvline(0, color=style.GREY, linewidth=1)
         if found.indifference:
             left.axvspan(-found.indifference, 0, color="#DDDDDD", zorder=0, label="too little to matter")
-        left.set_yticks(places, [gap.other for gap in gaps])
+        left.set_yticks(places, others)
         left.set_ylim(len(gaps) - 0.5, -0.5)
-        left.set_title(f"How much more {best} gives than …", loc="left")
+        words = f"less {best} costs" if found.minimise else f"more {best} gives"
+        left.set_title(f"How much {words} than …", loc="left")
         left.set_xlabel(f"mean gap; all intervals hold together at {found.confidence:.0%}")
         _best(found, right)
         fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -61,7 +62,7 @@ def _ends(gaps: list[PairedGap]) -> tuple[list[float], list[float]]:
 
 def _best(found: Compared, ax: Axes) -> None:
     for i, each in enumerate(found.alternatives):
-        colour = style.PALETTE[1] if each.label == found.best else style.GREY
+        colour = style.PALETTE[1] if each.label == found.best_label else style.GREY
         ax.barh(i, each.best, color=colour, height=0.55, alpha=0.85)
         ends = [[max(0.0, each.best - each.best_interval.lower)], [max(0.0, each.best_interval.upper - each.best)]]
         ax.errorbar([each.best], [i], xerr=ends, color="black", capsize=3, linewidth=1)
@@ -70,5 +71,5 @@ def _best(found: Compared, ax: Axes) -> None:
     ax.set_ylim(len(found.alternatives) - 0.5, -0.5)
     ax.set_xlim(0, 1.15)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    ax.set_title("How often each has the highest return", loc="left")
+    ax.set_title(f"How often each has the {'lowest cost' if found.minimise else 'highest return'}", loc="left")
     ax.set_xlabel(f"P(best), from {found.replications:,} replications; equal firsts share")

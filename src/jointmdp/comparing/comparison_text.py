@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,10 +15,29 @@ from jointmdp.report import aligned
 WIDTH = 110  # of paragraphs; tables are as wide as they are
 
 
+class Words(NamedTuple):
+    """How one speaks of returns, or of costs."""
+
+    gives: str = "gives"
+    more: str = "more"
+    most: str = "gives most"
+    highest: str = "highest"
+    amount: str = "return"
+    first: str = "highest return"
+
+
+COSTS = Words("costs", "less", "costs least", "lowest", "cost", "lowest cost")
+
+
+def _words(found: Compared) -> Words:
+    return COSTS if found.minimise else Words()
+
+
 def as_text(found: Compared) -> str:
     """Everything a person wants to know, from the answer to the small print."""
+    words = _words(found)
     parts = [
-        f"Which gives most? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
+        f"Which {words.most}? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
         verdict(found),
         *(_paragraph(f"Careful: {text}") for text in found.warnings),
         *_rarely(found),
@@ -33,9 +53,11 @@ def as_text(found: Compared) -> str:
 
 def verdict(found: Compared) -> str:
     """The answer in a sentence or two."""
-    best, others = found.best, [label for label in found.labels if label != found.best]
-    gaps = [found.gap(best, other) for other in others]
-    least = min(gaps, key=lambda gap: gap.mean_interval.lower)
+    best, others = found.best_label, found.others
+    gaps = [found.advantage(other) for other in others]
+    least, rival = min(zip(gaps, others, strict=True), key=lambda pair: pair[0].mean_interval.lower)
+    words = _words(found)
+    gives, more, highest = words.gives, words.more, words.highest
     if all(not gap.gaps.any() for gap in gaps):
         least_tie = min(gap.tie().lower for gap in gaps)
         text = (
@@ -47,39 +69,40 @@ def verdict(found: Compared) -> str:
         return _paragraph(text)
     if found.status is Verdict.PRECISE:
         width = max(gap.half_width for gap in found.gaps)
-        shown = "and is shown best" if least.mean_interval.lower > 0 else f"but {least.other} may be as good"
-        return _paragraph(f"Every gap is known to ± {_number(width, width)}. {best} has the highest mean, {shown}.")
+        shown = "and is shown best" if least.mean_interval.lower > 0 else f"but {rival} may be as good"
+        return _paragraph(f"Every gap is known to ± {_number(width, width)}. {best} has the {highest} mean, {shown}.")
     if found.status is Verdict.BEST:
         lead = least.mean_interval.lower
-        return _paragraph(f"{best} is the best: on average at least {_number(lead, lead)} more.")
+        costs = "costs " if found.minimise else ""
+        return _paragraph(f"{best} is the best: {costs}on average at least {_number(lead, lead)} {more}.")
     if found.status is Verdict.CLOSE:
         assert found.indifference is not None
         lost = max(0.0, -least.mean_interval.lower)
         return _paragraph(
-            f"{best} will do: whichever is the best, it gives at most {_number(lost, lost)} more on average, and "
+            f"{best} will do: whichever is the best, it {gives} at most {_number(lost, lost)} {more} on average, and "
             f"{_number(found.indifference, found.indifference)} did not matter."
         )
     when = f"after {found.replications:,} replications"
     if found.status is Verdict.TIME:
         when = f"when the time was up, {when}"
-    close = [gap.other for gap in gaps if gap.mean_interval.lower <= -(found.indifference or 0.0)] or [least.other]
+    room = found.indifference or 0.0
+    close = [other for gap, other in zip(gaps, others, strict=True) if gap.mean_interval.lower <= -room] or [rival]
     return _paragraph(
-        f"Undecided {when}: {best} has the highest mean, but {_list(close)} may "
-        f"give up to {_number(-least.mean_interval.lower, least.half_width)} more. Allow more "
+        f"Undecided {when}: {best} has the {highest} mean, but {_list(close)} may "
+        f"{gives[:-1]} up to {_number(-least.mean_interval.lower, least.half_width)} {more}. Allow more "
         f"{'time' if found.status is Verdict.TIME else 'replications'}, or a larger half width or indifference."
     )
 
 
 def _rarely(found: Compared) -> list[str]:
     """A word of warning where hardly anything differed: what has not been seen may decide."""
-    gaps = [found.gap(found.best, other) for other in found.labels if other != found.best]
-    least = min(gaps, key=lambda gap: gap.differing)
+    least, rival = min(((found.advantage(other), other) for other in found.others), key=lambda pair: pair[0].differing)
     if found.is_exact or least.differing >= FEW:
         return []
     seen = f"only {least.differing} of" if least.differing else "none of"
     return [
         _paragraph(
-            f"Mind what is rare: in {seen} {found.replications:,} replications did the gap to {least.other} differ "
+            f"Mind what is rare: in {seen} {found.replications:,} replications did the gap to {rival} differ "
             f"from its usual {_number(float(np.median(least.gaps)), 0.0)}. An event rarer than 1 in "
             f"{_third(found.replications):,} may well be missing from them (the rule of three, 95 %), and decide."
         )
@@ -97,8 +120,8 @@ def _often(found: Compared) -> str:
     if often.best_interval.lower <= best.best_interval.upper:
         return ""
     return _paragraph(
-        f"Best on average is not best most of the time: {often.label} has the highest return in {often.best:.0%} of "
-        f"the replications, {best.label} in {best.best:.0%}."
+        f"Best on average is not best most of the time: {often.label} has the {_words(found).first} in "
+        f"{often.best:.0%} of the replications, {best.label} in {best.best:.0%}."
     )
 
 
@@ -136,12 +159,13 @@ def guarantee(found: Compared) -> str:
 
 
 def _legend(found: Compared) -> str:
-    words = {"std_state": "with noise shared in the same state", "std_time": "with noise shared at the same time"}
-    kinds = [text for name, text in words.items() if any(getattr(gap, name) is not None for gap in found.gaps)]
+    sharings = {"std_state": "with noise shared in the same state", "std_time": "with noise shared at the same time"}
+    kinds = [text for name, text in sharings.items() if any(getattr(gap, name) is not None for gap in found.gaps)]
+    words = _words(found)
     return (
-        f"± is the standard deviation of one return or one gap: {_list(['with independent noise', *kinds])}"
-        f"{_beside(found)}. P(better) counts "
-        "replications in which it gives more, P(tie) those in which both give exactly the same; P(best) shares equal "
+        f"± is the standard deviation of one {words.amount} or one gap: {_list(['with independent noise', *kinds])}"
+        f"{_beside(found)}. P(better) counts replications in which it "
+        f"{words.gives} {words.more}, P(tie) those in which both give exactly the same; P(best) shares equal "
         "firsts equally."
     )
 
@@ -154,7 +178,7 @@ def _beside(found: Compared) -> str:
 
 
 def _alternative_rows(found: Compared) -> list[list[str]]:
-    rows = [["", "mean return", "± one run", "P(best)"]]
+    rows = [["", f"mean {_words(found).amount}", "± one run", "P(best)"]]
     for each in found.alternatives:
         scale = each.mean_interval.width / 2
         rows.append(
@@ -170,16 +194,17 @@ def _alternative_rows(found: Compared) -> list[list[str]]:
 
 def _gap_rows(found: Compared) -> list[list[str]]:
     """The best alternative against each other one; every pair is in `table()`."""
-    head = [f"{found.best} instead of", "gives more", "± independent"]
-    gaps = [found.gap(found.best, other) for other in found.labels if other != found.best]
+    words = _words(found)
+    head = [f"{found.best_label} instead of", f"{words.gives} {words.more}", "± independent"]
+    gaps = [found.advantage(other) for other in found.others]
     kinds = [("± same state", "std_state"), ("± same time", "std_time")]
     kinds = [(words, name) for words, name in kinds if any(getattr(gap, name) is not None for gap in gaps)]
     rows = [[*head, *(words for words, _ in kinds), "P(better)", "P(tie)"]]
-    for gap in gaps:
+    for gap, other in zip(gaps, found.others, strict=True):
         deviations = [gap.std_unpaired, *(getattr(gap, name) for _, name in kinds)]
         rows.append(
             [
-                gap.other,
+                other,
                 f"{_number(gap.mean, gap.half_width)} {_ends(gap.mean_interval, gap.half_width)}",
                 *("" if value is None else _number(value, value) for value in deviations),
                 f"{gap.better:.3f} {_chances(gap.superiority())}",

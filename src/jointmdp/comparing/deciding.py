@@ -67,6 +67,8 @@ class Rules(NamedTuple):
         after the last, or off the ladder, is not among those whose level is known: the last one then stands.
         """
         return made if before == 0 or (self.bounds is None and made >= LEAST_GROWTH * before) else before
+    minimise: bool = False
+    """Whether the lowest return is the best: signs change for the judgement, and change back for the answer."""
 
 
 class _Sample(NamedTuple):
@@ -105,6 +107,7 @@ def decide(
     run, size, look = None, looks.first, 0
     indifference = rules.indifference or 0.0
     is_late = False
+    bounds = -rules.bounds if rules.minimise and rules.bounds is not None else rules.bounds
     with Meter("comparing under common random numbers") as meter, opened(executor) as workers:
         checked = NoiseChecks(found, size, workers)
         while True:
@@ -114,12 +117,14 @@ def decide(
             if len(run.leads) < size:
                 size = rules.size_in_time(len(run.leads), before)
                 run = run.rows(slice(size))
-            sample = _Sample(run, found.return_bound)
-            _check(sample, labels, rules.bounds)
+            _check(_Sample(run, found.return_bound), labels, rules.bounds)
+            sample = _Sample(run.mirrored() if rules.minimise else run, found.return_bound)
             if rules.indifference is None and indifference == 0:
                 indifference = default_indifference(sample)
-            intervals = {pair: gap_interval(sample, pair, error, rules.bounds) for pair in pairs}
-            verdict, wanted, enough = _judge(run.leads, intervals, rules.half_width, indifference, rules.indifference)
+            intervals = {pair: gap_interval(sample, pair, error, bounds) for pair in pairs}
+            verdict, wanted, enough = _judge(
+                sample.run.leads, intervals, rules.half_width, indifference, rules.indifference
+            )
             least = 0 if rules.bounds is not None else _least_size(sample, pairs, rules)
             if verdict is not None and size < min(least, rules.max_replications):
                 verdict, wanted, enough = None, least, least
@@ -133,7 +138,7 @@ def decide(
         if rules.other_sharing and other in found.can_share and other not in beside:
             beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other)
     second = looks.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
-    tally, gaps = count(run, 2 * sample.left_out), []
+    tally, gaps = count(sample.run, 2 * sample.left_out), []
     for i, j in pairs:
         unpaired = math.hypot(*(_std(run.returns[:, k]) for k in (i, j)))
         gaps.append(
@@ -145,7 +150,7 @@ def decide(
                 seed=seed,
                 confidence=1 - second,
                 within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
-                decided=intervals[i, j],
+                decided=-intervals[i, j] if rules.minimise else intervals[i, j],
                 std_unpaired=unpaired,
                 std_state=_gap_std(beside.get("state"), i, j),
                 std_time=_gap_std(beside.get("time"), i, j),
@@ -154,7 +159,9 @@ def decide(
         )
     return Comparison(
         title=found.title,
-        alternatives=tuple(_alternative(sample, tally, labels[i], i, second, rules.bounds) for i in range(len(labels))),
+        alternatives=tuple(
+            _alternative(sample, tally, labels[i], i, second, bounds, rules.minimise) for i in range(len(labels))
+        ),
         gaps=tuple(gaps),
         status=verdict or (Verdict.TIME if is_late else Verdict.UNDECIDED),
         replications=size,
@@ -169,6 +176,9 @@ def decide(
         beside=min(size, BESIDE * rules.pilot) if len(beside) > 1 else 0,
         remark=found.remark,
         warnings=tuple(warned),
+        values=found.values,
+        minimise=rules.minimise,
+        returns=run.returns,
     )
 
 
@@ -258,17 +268,18 @@ def _least_size(sample: _Sample, pairs: list[tuple[int, int]], rules: Rules) -> 
 
 
 def _alternative(
-    sample: _Sample, tally: Tally, label: str, i: int, error: float, bounds: Interval | None
+    sample: _Sample, tally: Tally, label: str, i: int, error: float, bounds: Interval | None, minimise: bool
 ) -> Alternative:
     """Mean return and probability of being best, where equal firsts share the first place."""
     values = sample.run.returns[:, i]
     found = (
         _mean_return(sample, i, error) if bounds is None else confidence_intervals.mean_within(values, bounds, error)
     )
+    found = found.widened(float(sample.left_out.max()))
     return Alternative(
         label,
-        float(values.mean()),
-        found.widened(float(sample.left_out.max())),
+        float(-values.mean() if minimise else values.mean()),
+        -found if minimise else found,
         _std(values),
         float(tally.likeliest[0, i]),
         best_interval(tally, i, error),

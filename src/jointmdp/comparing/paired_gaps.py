@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo.samples import GapSample
+from jointmdp.report.result_face import ResultFace, as_dataset
+
+if TYPE_CHECKING:
+    import xarray
 
 
 def varies(values: Floats, slack: Floats) -> bool:
@@ -122,7 +126,7 @@ class PairedGap(GapSample):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Compared:
+class Compared(ResultFace):
     """Alternatives compared under common random numbers."""
 
     title: str
@@ -148,6 +152,12 @@ class Compared:
     remark: str = ""
     warnings: tuple[str, ...] = ()
     """What was odd about the noise; each was a `NoiseWarning` too."""
+    values: tuple[Any, ...] = ()
+    """The alternatives as the user calls them; empty where that is by their labels."""
+    minimise: bool = False
+    """Whether returns are costs, and the lowest is the best; gaps have the sign of the costs all the same."""
+    returns: Floats = field(default_factory=lambda: np.empty((0, 0)))  # [n, m]
+    """Returns of all replications, as they were given."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -155,17 +165,31 @@ class Compared:
         return tuple(each.label for each in self.alternatives)
 
     @property
-    def best(self) -> str:
-        """The alternative with the highest mean; `status` says whether that is shown."""
+    def best(self) -> Any:
+        """The alternative with the highest mean (the lowest cost), as it was given; `status` says if that is shown."""
+        return self.values[self.best_index] if self.values else self.best_label
+
+    @property
+    def best_label(self) -> str:
+        """The same in words."""
         return self.labels[self.best_index]
 
     @property
     def best_index(self) -> int:
         """Its place among the alternatives."""
-        return max(range(len(self.alternatives)), key=self._lead)
+        return (min if self.minimise else max)(range(len(self.alternatives)), key=self._lead)
 
-    def gap(self, label: str | int, other: str | int) -> PairedGap:
-        """How much more one alternative, by name or place, gives than another."""
+    @property
+    def others(self) -> list[str]:
+        """The labels of all alternatives but the best."""
+        return [label for label in self.labels if label != self.best_label]
+
+    def advantage(self, other: str) -> PairedGap:
+        """By how much the best alternative is better than another: gives more, or costs less."""
+        return self.gap(other, self.best_label) if self.minimise else self.gap(self.best_label, other)
+
+    def gap(self, label: Any, other: Any) -> PairedGap:
+        """How much more one alternative, by name, value or place, gives (or costs) than another."""
         i, j = (self._place(each) for each in (label, other))
         if i == j:
             raise ModelError(f"{self.labels[i]} is compared with itself; the gap is zero")
@@ -178,10 +202,24 @@ class Compared:
         """One row for each pair, with everything known of it."""
         return [gap.row() for gap in self.gaps]
 
+    def to_xarray(self) -> xarray.Dataset:
+        """Returns of all replications as a labelled dataset, and what was found of each alternative."""
+        each, one = self.alternatives, ("alternative",)
+        return as_dataset(
+            {
+                "returns": (("replication", "alternative"), self.returns),
+                "mean": (one, [row.mean for row in each]),
+                "std": (one, [row.std for row in each]),
+                "best": (one, [row.best for row in each]),
+            },
+            {"alternative": list(self.labels)},
+            {"title": self.title, "status": self.status.value, "best": self.best_label, "seed": self.seed},
+        )
+
     @property
     def replications_unpaired(self) -> float:
         """About how many replications the same answer would have taken with independent noise."""
-        best = self.best
+        best = self.best_label
         paired = unpaired = 0.0
         for gap in self.gaps:
             aim = math.inf if self.half_width is None else self.half_width
@@ -196,8 +234,11 @@ class Compared:
             return math.inf
         return self.replications * (unpaired / paired) ** 2
 
-    def _place(self, label: str | int) -> int:
-        """By name, also where names are numbers; else by place."""
+    def _place(self, label: Any) -> int:
+        """By value; by name, also where names are numbers; else by place."""
+        for i, value in enumerate(self.values):
+            if value is label:
+                return i
         named = str(label) if str(label) in self.labels else label
         return checks.as_index("alternative", named, self.labels, len(self.labels))
 

@@ -1,10 +1,13 @@
 """What has been learned so far, with its errors: an answer at any time."""
 
+from __future__ import annotations
+
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +24,13 @@ from jointmdp.incremental.simulator_walks import state_key
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import norm_weight
+from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
+from jointmdp.report.result_figures import draw_errors
 from jointmdp.simulators.simulator import Simulator, Snapshot
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
 
 RARE = 30  # fewer visits than this say little, whatever the step sizes
 
@@ -49,7 +58,7 @@ class BlockVisits(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RunSummary:
+class RunSummary(ResultFace):
     """How an answer came about."""
 
     order: int
@@ -61,6 +70,10 @@ class RunSummary:
     """Coordinate updates, over all replicas."""
     log: tuple[dict[str, Any], ...] = ()
     """One row per report: step, updates, seconds and the error at that time."""
+
+    def figure(self) -> Figure:
+        """How the error fell."""
+        return draw_errors(self.log)
 
     def _words(self) -> str:
         return f"order {self.order}, {self.steps:,} steps, {self.replicas} replicas, {self.updates:.3g} updates"
@@ -167,6 +180,32 @@ class Learned(PairAnswers):
         x, y = np.indices((size, size))
         return self._largest_error(weight, self._moments.mean, lambda i, j: self._moments.at(i, j, x, y))
 
+    def table(self, states: Iterable[StateLike] | None = None) -> list[dict[str, Any]]:
+        """One row per state and unordered pair of available actions: gaps with their intervals."""
+        rows, model = [], self.model
+        for s in (model.state_index(state) for state in (range(model.num_states) if states is None else states)):
+            for a, b in itertools.combinations(np.flatnonzero(model.available[s]).tolist(), 2):
+                rows.append({"state": model.state_label(s), **self.gap(s, a, b).table()[0]})
+        return rows
+
+    def _shown(self) -> list[dict[str, Any]]:
+        return self.table(range(min(self.model.num_states, SHOWN_STATES)))[:SHOWN]
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The moments as a labelled dataset with dimensions state, action and other."""
+        model, two, three = self.model, ("state", "action"), ("state", "action", "other")
+        actions = [model.action_label(a) for a in range(model.num_actions)]
+        return as_dataset(
+            {
+                "mean": (two, self.mean),
+                "mean_error": (two, self.mean_error),
+                "covariance": (three, self.covariance),
+                "covariance_error": (three, self.covariance_error),
+            },
+            {"state": [model.state_label(s) for s in range(model.num_states)], "action": actions, "other": actions},
+            {"steps": self.steps, "replicas": self.replicas, "seed": self.seed},
+        )
+
     @property
     def visits(self) -> list[BlockVisits]:
         """How often coordinates were updated, by kind: means, diagonal, same state, distinct states."""
@@ -240,6 +279,21 @@ class LearnedStates(PairAnswers):
             weight, self._moments.mean[mean], lambda i, j: self._moments.pair[held.index((i, j)), pair]
         )
 
+    def table(self) -> list[dict[str, Any]]:
+        """One row per state, in the order of discovery, and action: the mean, its error, and how often it was seen."""
+        mean, counts = self._moments.mean, self._visits[0].sum(axis=0)
+        values, errors = mean.mean, mean.error
+        return [
+            {
+                "state": s,
+                "action": self.simulator.action_label(a),
+                "mean": float(values[x]),
+                "mean_error": float(errors[x]),
+                "updates": int(counts[x]),
+            }
+            for (s, a), x in self._moments.discovered.coordinates.items()
+        ]
+
     @property
     def visits(self) -> list[BlockVisits]:
         """How often discovered coordinates were updated, by kind; pairs are those that some branches were seen at."""
@@ -278,6 +332,14 @@ class LearnedJoint(RunSummary):
         """The largest error, in the norm ‖·‖_λ of the paper."""
         weight = norm_weight(self.model.reward_bound, self.model.discount)
         return float(max(np.max(self._order(k).error) / weight ** (k - 1) for k in range(1, self.order + 1)))
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per order."""
+        orders = [self._order(k) for k in range(1, self.order + 1)]
+        return [
+            {"order": k, "moments": found.mean.size, "largest_error": float(np.max(found.error))}
+            for k, found in enumerate(orders, 1)
+        ]
 
     def moment(self, *coordinates: tuple[StateLike, ActionLike]) -> Estimate:
         """``E Π_i Z(s_i,a_i)`` for coordinates given as ``(state, action)``; repeats are powers."""

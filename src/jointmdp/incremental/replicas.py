@@ -24,6 +24,7 @@ from jointmdp.bellman.sample_backups import powers
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.intervals import Interval
+from jointmdp.report.result_face import ResultFace
 
 CONFIDENCE = 0.95
 
@@ -154,7 +155,7 @@ class LearnedMoments:
 
 
 @dataclass(frozen=True)
-class LearnedGap:
+class LearnedGap(ResultFace):
     """``Z(state, action) − Z(state, other)``, as learned: its first two moments, with 95 % intervals."""
 
     action: str
@@ -165,6 +166,11 @@ class LearnedGap:
     variance: float
     variance_error: float
     """Half the width of the interval, before it is cut at 0."""
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row."""
+        names = ("action", "other", "mean", "mean_interval", "variance", "variance_interval")
+        return [{name: getattr(self, name) for name in names}]
 
     @property
     def mean_interval(self) -> Interval:

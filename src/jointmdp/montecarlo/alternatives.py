@@ -48,6 +48,8 @@ class Alternatives(NamedTuple):
     remark: str = ""
     """What a user may want to know about how it is sampled."""
     simulator: Simulator | None = None
+    values: tuple[Any, ...] = ()
+    """The alternatives as the user calls them, where that is not by their labels."""
 
 
 class SimulationSettings(NamedTuple):
@@ -126,8 +128,16 @@ def decisions_of(
         raise ModelError('a function run(decision, seed) shows no states: its noise is shared in "time", or "none"')
     sampler = RunSampler(simulator, checks.as_count("seed", seed, 0, MAX_SEED))
     assert simulator.action_names is not None
-    title = f"decisions in {simulator.name}"
-    return Alternatives(sampler, simulator.action_names, title, chosen, ("time", "none"), None, simulator=simulator)
+    return Alternatives(
+        sampler,
+        simulator.action_names,
+        f"decisions in {simulator.name}",
+        chosen,
+        ("time", "none"),
+        None,
+        simulator=simulator,
+        values=simulator.values,
+    )
 
 
 def _opened(source: Any) -> Simulator:

@@ -199,7 +199,7 @@ def usual_and_differing(values: Floats, lowest: float, highest: float) -> tuple[
 
 
 def _most(values: Floats, counts: Ints, highest: float, error: float) -> float:
-    """The level q that ``Σ Dᵢ xᵢ + D₀·highest`` exceeds with probability `error`: Lugannani and Rice's saddle point, 1980.
+    """The level q that ``Σ Dᵢ xᵢ + D₀·highest`` exceeds with probability `error`, by Lugannani and Rice (1980).
 
     Uniform weights D are exponentials divided by their sum, so the sum exceeds q where ``Σ (xᵢ − q) Γᵢ > 0``, with
     Gamma variables whose shapes wᵢ count equal values and the cumulant function K(t) = −Σ wᵢ log(1 − t (xᵢ − q)). At

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,12 @@ from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.checks import Sharing
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals
+from jointmdp.report.result_face import ResultFace, as_dataset
+from jointmdp.report.result_figures import draw_law, draw_returns
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
 
 CONFIDENCE = 0.95
 ROUNDING_UNITS = 64  # rounding errors in one discounted reward, most of them in the power of the discount
@@ -60,6 +66,10 @@ class Replications(NamedTuple):
         joined = (None if column[0] is None else np.concatenate(column) for column in columns)
         return cls(*joined)  # type: ignore[arg-type]
 
+    def mirrored(self) -> Replications:
+        """The same with the signs of all returns changed."""
+        return self._replace(returns=-self.returns, leads=-self.leads)
+
     @property
     def reach(self) -> float:
         """How far apart two returns can be, as far as seen: infinite before any reward."""
@@ -84,7 +94,7 @@ Sampler = Callable[[int, int, Sharing], Replications]
 
 
 @dataclass(frozen=True, eq=False)
-class ReturnSample:
+class ReturnSample(ResultFace):
     """Joint samples of the returns of several actions in one state."""
 
     actions: tuple[str, ...]
@@ -132,23 +142,23 @@ class ReturnSample:
 
     def table(self) -> list[dict[str, Any]]:
         """One row per unordered pair of simulated actions: estimates with 95 % intervals."""
-        return [
-            {
-                "action": gap.action,
-                "other": gap.other,
-                "mean": gap.mean,
-                "mean_interval": gap.mean_interval,
-                "variance": gap.variance,
-                "variance_interval": gap.variance_interval,
-                "superiority": gap.superiority(),
-                "tie": gap.tie(),
-            }
-            for gap in self.gaps()
-        ]
+        return [gap.row() for gap in self.gaps()]
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The returns as a labelled dataset with dimensions replication and action."""
+        return as_dataset(
+            {"returns": (("replication", "action"), self.returns)},
+            {"action": list(self.actions)},
+            {"seed": self.seed, "truncation_bound": self.truncation_bound},
+        )
+
+    def figure(self) -> Figure:
+        """The distribution of each action's return."""
+        return draw_returns(self.actions, self.returns)
 
 
 @dataclass(frozen=True, eq=False)
-class GapSample:
+class GapSample(ResultFace):
     """Samples of ``Z(state, action) − Z(state, other)``; each interval holds with probability `confidence`."""
 
     action: str
@@ -171,6 +181,38 @@ class GapSample:
             f"{type(self).__name__}({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from "
             f"{len(self.gaps):,} pairs, mean in {self.mean_interval})"
         )
+
+    def row(self) -> dict[str, Any]:
+        """Everything known of it, for tables."""
+        plain = "action other mean mean_interval variance variance_interval"
+        signs = {"superiority": self.superiority(), "tie": self.tie()}
+        return {**{name: getattr(self, name) for name in plain.split()}, **signs}
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.row()]
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The samples as a dataset with the dimension replication."""
+        return as_dataset(
+            {"gap": ("replication", self.gaps), "slack": ("replication", self.slack)},
+            {},
+            {"action": self.action, "other": self.other, "seed": self.seed},
+        )
+
+    def figure(self) -> Figure:
+        """The distribution of the gap: between the two curves it holds everywhere at once, at its confidence.
+
+        The band is that of Dvoretzky, Kiefer and Wolfowitz, the samples widened by their slack.
+        """
+        n, q = len(self.gaps), 1 - self.confidence
+        half = math.sqrt(math.log(2 / q) / (2 * n))
+        x = np.unique(np.concatenate([self.gaps - self.slack, self.gaps + self.slack]))
+        x = np.concatenate([[x[0] - 0.03 * (np.ptp(x) or 1.0)], x, [x[-1] + 0.03 * (np.ptp(x) or 1.0)]])
+        ends = [np.searchsorted(np.sort(self.gaps + sign * self.slack), x, "right") / n for sign in (1, -1)]
+        low, high = np.clip(ends[0] - half, 0, 1), np.clip(ends[1] + half, 0, 1)
+        name = f"{self.action} − {self.other}"
+        return draw_law(name, x, low, high, self.mean_interval, f"{self.confidence:.4g} band, {n:,} samples")
 
     def reversed(self) -> GapSample:
         """The gap seen from the other side."""

@@ -3,8 +3,10 @@
 The first is the paper's Assumption 1, ``(R, S') = f(state, action, noise)``.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,8 +126,31 @@ def is_run_function(source: Any) -> bool:
     return callable(source) and not isinstance(source, type) and not hasattr(source, "step")
 
 
+@dataclass(frozen=True)
+class _WithNoise:
+    """A function ``run(decision, noise)`` as one of a decision and a seed, from which its noise is made."""
+
+    run: Callable[[Any, Noise], Any]
+
+    def __call__(self, decision: Any, seed: int) -> Any:
+        return self.run(decision, Noise("run", seed))
+
+
+def _with_seed(run: Callable[..., Any]) -> Callable[[Any, int], Any]:
+    """The function itself, or one that makes the noise for a parameter of that name."""
+    try:
+        names = list(inspect.signature(run).parameters)
+    except (TypeError, ValueError):  # written in C
+        return run
+    return _WithNoise(run) if names[1:2] == ["noise"] else run
+
+
 class RunSimulator(Simulator):
-    """Decisions of a function as actions: one step, and the episode is over."""
+    """Decisions of a function as actions: one step, and the episode is over.
+
+    The function is ``run(decision, seed)``, or ``run(decision, noise)`` with a `Noise` of named streams, which keeps
+    the draws of different decisions in step.
+    """
 
     least_decisions = 2
 
@@ -133,7 +158,8 @@ class RunSimulator(Simulator):
         if not is_run_function(run):
             raise ModelError(f"decisions are tried by a function run(decision, seed) -> outcome, not by {run!r}")
         named = as_named("decisions", decisions, self.least_decisions)
-        self.run, self.decisions = run, tuple(named.values())
+        self.run, self.decisions = _with_seed(run), tuple(named.values())
+        self.values = tuple(decisions)  # as the user calls them: keys of a dictionary, else the decisions themselves
         self.name = str(getattr(run, "__name__", "run"))
         self.action_names = tuple(named)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from jax import Array
 
+StreamName = str | tuple[str | int, ...]
 MAIN = "main"  # the stream of simulators with a single source of noise
 
 
@@ -25,7 +26,8 @@ class Noise:
 
     ``noise.rng`` is the generator of a simulator with one source of noise. Where there are several, give each its own
     by name, ``noise["demand"]``, ``noise["breakdowns"]``: one source that draws more often then does not shift the
-    others. ``noise.key`` is the same as a JAX key, ``noise.seed`` as a whole number for whatever else wants one.
+    others. ``noise["service", k]`` is that of the k-th customer, who draws the same whatever others have drawn.
+    ``noise.key`` is the same as a JAX key, ``noise.seed`` as a whole number for whatever else wants one.
     """
 
     __slots__ = ("_streams", "address")
@@ -33,17 +35,18 @@ class Noise:
     def __init__(self, *parts: int | str | bytes | np.integer[Any]) -> None:
         plain = tuple(int(part) if isinstance(part, np.integer) else part for part in parts)
         self.address = _digest(repr(plain).encode())
-        self._streams: dict[str, np.random.Generator] = {}
+        self._streams: dict[StreamName, np.random.Generator] = {}
 
     @property
     def rng(self) -> np.random.Generator:
         """The generator of the only source of noise."""
         return self[MAIN]
 
-    def __getitem__(self, name: str) -> np.random.Generator:
+    def __getitem__(self, name: StreamName) -> np.random.Generator:
         found = self._streams.get(name)
         if found is None:
-            source = _Key(_digest(self.address + name.encode()))
+            words = name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))
+            source = _Key(_digest(self.address + words.encode()))
             found = self._streams[name] = np.random.Generator(np.random.Philox(source))  # type: ignore[arg-type]
         return found
 
@@ -77,7 +80,7 @@ class Noise:
         return found
 
     @property
-    def draws(self) -> dict[str, int]:
+    def draws(self) -> dict[StreamName, int]:
         """How many 64-bit words were taken from each stream so far."""
         return {name: words_taken(rng) for name, rng in self._streams.items()}
 

@@ -1,9 +1,12 @@
 """The gap between two actions of an evaluated model: moments, bounds, and the certified law behind them."""
 
+from __future__ import annotations
+
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from jointmdp import bounds, checks
 from jointmdp.arrays import UNIT
@@ -11,7 +14,12 @@ from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.solution_laws import Laws
+from jointmdp.report.result_face import ResultFace
+from jointmdp.report.result_figures import draw_law
 from jointmdp.solution.replications_needed import ReplicationsNeeded, to_estimate, to_select
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviations, that are asked for by default
 QUANTILE_TOLERANCE = 0.1  # a quantile is as hard to find as the law is flat there
@@ -20,7 +28,7 @@ NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the indep
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(ResultFace):
     """``G = Z(state, action) − Z(state, other)``: positive when `action` gives more."""
 
     state: str
@@ -46,6 +54,17 @@ class Gap:
             f"Gap({self.action} − {self.other} in {self.state}: {self.mean:.6g} ± {self.std:.6g}, "
             f"independent ± {math.sqrt(self.independent_variance):.6g})"
         )
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row: what the moments say; the law takes longer, and is not asked."""
+        plain = ("state", "action", "other", "mean", "mean_interval", "variance", "variance_interval", "std")
+        return [{name: getattr(self, name) for name in (*plain, "independent_variance")}]
+
+    def figure(self) -> Figure:
+        """The certified law: P(gap ≤ x) lies between the two curves."""
+        law = self.law()
+        words = f"certified law in {self.state}"
+        return draw_law(f"{self.action} − {self.other}", *law.band, self.mean_interval, words)
 
     @property
     def mean_interval(self) -> Interval:

@@ -1,4 +1,4 @@
-"""Models and solutions on disk: what `save` writes, `load` gives back bit for bit, or refuses with a reason."""
+"""Models and results on disk: what `save` writes, `load` gives back bit for bit, or refuses with a reason."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from jointmdp.files.atomic_write import FilePath, path_name
 from jointmdp.model.joint_mdp import JointMDP
 
 if TYPE_CHECKING:
+    from jointmdp.comparing.comparison import Comparison
+    from jointmdp.montecarlo.samples import GapSample, ReturnSample
     from jointmdp.solution.solution import Solution
 
 # The arrays of each kind of file, with their axes: S, W and A are the model's, P is S or 1 where no pairs are held,
@@ -36,32 +38,41 @@ MOMENTS = {
 HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NS"}  # where the order is above 2
 CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
 
-MODEL_KEYS = {"format", "version", "library", "kind", "discount", "sharing", "state_names", "action_names"}
+HEAD = {"format": "jointmdp", "version": 1, "library": __version__}
+MODEL_KEYS = {*HEAD, "kind", "discount", "sharing", "state_names", "action_names"}
 ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon"}
 
 
-def save(thing: JointMDP | Solution, path: FilePath) -> None:
-    """Write a model or a solution to `path`; a file that is there is replaced in one step, or not at all.
+def save(thing: JointMDP | Solution | Comparison | ReturnSample | GapSample, path: FilePath) -> None:
+    """Write a model, a solution, a comparison or a sample to `path`.
 
+    A file that is there is replaced in one step, or not at all.
     No suffix is added. The file is a zip of ``.npy`` arrays that ``numpy.load`` opens too.
 
     Raises:
-        ModelError: the file cannot be written, or `thing` is neither a model nor a solution.
+        ModelError: the file cannot be written, or `thing` is none of these.
     """
     if isinstance(thing, JointMDP):
         sealed_archive.write(path, *_model_parts(thing, "model"))
         return
+    from jointmdp.comparing import sample_files
+
+    if sample_files.is_kept(thing):
+        page, arrays = sample_files.parts(thing)
+        sealed_archive.write(path, {**HEAD, **page}, arrays)
+        return
     from jointmdp.solution.solution import Solution  # here, because it takes JAX along
 
     if not isinstance(thing, Solution):
-        raise ModelError(f"only a JointMDP or a Solution can be saved, not {type(thing).__name__}")
+        known = "a JointMDP, a Solution, a Comparison and samples"
+        raise ModelError(f"only {known} can be saved, not {type(thing).__name__}")
     page, arrays = _model_parts(thing.model, "solution")
     more, results = _answer_parts(thing)
     sealed_archive.write(path, {**page, **more}, {**arrays, **results})
 
 
-def load(path: FilePath) -> JointMDP | Solution:
-    """The model or solution that `save` wrote to `path`.
+def load(path: FilePath) -> JointMDP | Solution | Comparison | ReturnSample | GapSample:
+    """What `save` wrote to `path`.
 
     Raises:
         ModelError: the file is missing, unreadable, truncated, damaged, not a jointmdp file, of a newer version, or
@@ -72,7 +83,9 @@ def load(path: FilePath) -> JointMDP | Solution:
     try:
         kind = page.get("kind")
         if kind not in ("model", "solution"):
-            raise ModelError(f"its kind is {kind!r}; known are 'model' and 'solution'")
+            from jointmdp.comparing import sample_files
+
+            return sample_files.restored(page, arrays)
         _check_keys(page, MODEL_KEYS | (ANSWER_KEYS if kind == "solution" else set()))
         if kind == "model":
             _check_arrays(arrays, MODEL)
@@ -88,9 +101,7 @@ def load(path: FilePath) -> JointMDP | Solution:
 
 def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     page = {
-        "format": "jointmdp",
-        "version": 1,
-        "library": __version__,
+        **HEAD,
         "kind": kind,
         "discount": model.discount,
         "sharing": model.sharing,

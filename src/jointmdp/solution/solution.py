@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,17 +13,20 @@ import numpy as np
 from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError, NotKnownError, Status
-from jointmdp.files.atomic_write import write_csv
+from jointmdp.files.atomic_write import FilePath, write_csv
 from jointmdp.law.solution_laws import Laws, Signs
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
 from jointmdp.moments.stored_moments import StateMoments, StoredMoments
+from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
+from jointmdp.report.result_figures import draw_means
 from jointmdp.solution.best_action import BestAction, best_of
 from jointmdp.solution.gap import MEMORY_LIMIT, TOLERANCE, Gap
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.figure import Figure
 
 
 BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
@@ -41,7 +43,7 @@ def _check_blocks(states: int, actions: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(ResultFace):
     """Joint moments of ``Z(s, a)`` for all states and actions; unavailable actions hold NaN."""
 
     model: JointMDP
@@ -246,17 +248,13 @@ class Solution:
 
     def to_xarray(self) -> xarray.Dataset:
         """The moments as a labelled dataset with dimensions state, action and other."""
-        try:
-            import xarray
-        except ImportError:
-            raise ImportError("to_xarray needs xarray: pip install 'jointmdp[xarray]'") from None
         model = self.model
         names: dict[str, list[Any]] = {
             "state": list(map(str, model.state_names or ())) or [*range(model.num_states)],
             "action": list(map(str, model.action_names or ())) or [*range(model.num_actions)],
         }
         blocks = ("state", "action", "other")
-        return xarray.Dataset(
+        return as_dataset(
             {
                 "mean": (("state", "action"), self.mean),
                 "policy": (("state", "action"), self.policy),
@@ -264,8 +262,8 @@ class Solution:
                 "covariance": (blocks, self.covariance),
                 "correlation": (blocks, self.correlation),
             },
-            coords={**names, "other": names["action"]},
-            attrs={
+            {**names, "other": names["action"]},
+            {
                 "discount": model.discount,
                 "sharing": model.sharing,
                 "status": self.status.value,
@@ -297,6 +295,15 @@ class Solution:
                     )
         return rows
 
-    def to_csv(self, path: str | os.PathLike[str], states: Iterable[StateLike] | None = None) -> None:
+    def to_csv(self, path: FilePath, states: Iterable[StateLike] | None = None) -> None:
         """Write `table` as a CSV file, whole or not at all."""
         write_csv(path, self.table(states), ("state", "action", "other"))
+
+    def _shown(self) -> list[dict[str, Any]]:
+        return self.table(range(min(self.model.num_states, SHOWN_STATES)))[:SHOWN]
+
+    def figure(self) -> Figure:
+        """The mean return of each action in each state."""
+        model = self.model
+        states, actions = range(model.num_states), range(model.num_actions)
+        return draw_means([*map(model.state_label, states)], [*map(model.action_label, actions)], self.mean)

@@ -1,0 +1,173 @@
+"""What every result can do: rows as a data frame and in a notebook, datasets, pictures, and files."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jointmdp as jm
+from jointmdp.report import style
+
+MODEL, POLICY = jm.coupled_reward_chain(3, discount=0.5)
+
+
+def season(order: int, noise: jm.Noise) -> float:
+    demand = noise["demand"].poisson(20)
+    return 5.0 * min(order, demand) - 3.0 * order
+
+
+def results() -> dict[str, object]:
+    solution = jm.evaluate(MODEL, POLICY)
+    learned = jm.learn(MODEL, POLICY, jm.LearnOptions(replicas=4), steps=40)
+    compared = jm.compare(season, decisions=[10, 20], seed=1)
+    returns = jm.simulate_returns(MODEL, POLICY, "s0", num_samples=50)
+    found = (solution, solution.gap("s0", "a1", "a2"), learned, learned.gap("s0", "a1", "a2"), compared)
+    simulator = jm.TableSimulator(MODEL)
+    states = jm.learn(simulator, POLICY, jm.LearnOptions(replicas=2, batch=4), steps=20)
+    report = jm.audit(simulator, policy=POLICY, num_samples=50)
+    named = {type(each).__name__: each for each in (*found, *compared.gaps, returns, returns.gap(0, 1), states, report)}
+    return named
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, object]:
+    return results()
+
+
+KINDS = {
+    "Solution": ("figure", "to_xarray"),
+    "Gap": ("figure",),
+    "Learned": ("figure", "to_xarray"),
+    "LearnedStates": ("figure",),
+    "LearnedGap": (),
+    "Comparison": ("figure", "to_xarray"),
+    "PairedGap": ("figure", "to_xarray"),
+    "ReturnSample": ("figure", "to_xarray"),
+    "GapSample": ("figure", "to_xarray"),
+    "AuditReport": (),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_result_shows_itself(made: dict[str, object], kind: str, tmp_path: Path) -> None:
+    result: object = made[kind]
+    rows = result.table()  # type: ignore[attr-defined]
+    frame = result.to_pandas()  # type: ignore[attr-defined]
+    assert len(frame) == len(rows) > 0
+    assert not any(isinstance(value, jm.Interval) for value in frame.iloc[0])
+    result.to_csv(tmp_path / "rows.csv")  # type: ignore[attr-defined]
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == len(rows) + 1
+    shown = result._repr_html_()  # type: ignore[attr-defined]
+    assert shown.startswith(("<pre>", "<p>"))
+    assert "<script" not in shown
+    for way in ("figure", "to_xarray"):
+        assert hasattr(result, way) == (way in KINDS[kind])
+    if "figure" in KINDS[kind]:
+        assert style.save(result.figure(), tmp_path / "picture.png").stat().st_size > 5000  # type: ignore[attr-defined]
+    if "to_xarray" in KINDS[kind]:
+        assert len(result.to_xarray().data_vars) > 0  # type: ignore[attr-defined]
+
+
+def test_names_cannot_break_out_of_a_notebook() -> None:
+    found = jm.compare(season, decisions={"<script>": 10, "b": 20})
+    assert "<script>" not in found._repr_html_()
+
+
+def test_datasets_hold_the_samples(made: dict[str, object]) -> None:
+    compared, returns = made["Comparison"], made["ReturnSample"]
+    assert isinstance(compared, jm.Comparison)
+    assert isinstance(returns, jm.ReturnSample)
+    assert (compared.to_xarray().returns.values == compared.returns).all()
+    assert compared.returns.shape == (compared.replications, 2)
+    assert (compared.returns[:, 0] - compared.returns[:, 1] == compared.gaps[0].gaps).all()
+    assert (returns.to_xarray().returns.sel(action="a1").values == returns.returns[:, 0]).all()
+
+
+@pytest.mark.parametrize("kind", ["Comparison", "ReturnSample", "GapSample"])
+def test_results_come_back_from_disk(made: dict[str, object], kind: str, tmp_path: Path) -> None:
+    thing, path = made[kind], tmp_path / "result"
+    jm.save(thing, path)  # type: ignore[arg-type]
+    again = jm.load(path)
+    assert type(again) is type(thing)
+    assert str(again) == str(thing)
+    assert again.table() == thing.table()  # type: ignore[attr-defined, union-attr]
+    if isinstance(again, jm.Comparison):
+        assert again.best == 20
+        assert again.to_json() == thing.to_json()  # type: ignore[attr-defined]
+    jm.save(again, tmp_path / "twice")
+    assert (tmp_path / "twice").read_bytes() == path.read_bytes()
+
+
+def test_infinite_intervals_come_back_too(tmp_path: Path) -> None:
+    nothing = jm.compare(lambda decision, seed: 0.0, decisions=[1, 2], max_replications=50)
+    jm.save(nothing, tmp_path / "nothing")
+    again = jm.load(tmp_path / "nothing")
+    assert isinstance(again, jm.Comparison)
+    assert again.gaps[0].mean_interval == (-math.inf, math.inf)
+
+
+def test_what_cannot_be_saved_is_named(made: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(jm.ModelError, match="not LearnedGap"):
+        jm.save(made["LearnedGap"], tmp_path / "x")  # type: ignore[arg-type]
+
+
+# -- functions of a decision ------------------------------------------------------------------------------------
+
+
+def test_noise_by_name_keeps_draws_in_step() -> None:
+    """A decision that draws more often shifts nothing: demands are the same numbers for both decisions."""
+
+    def run(extra: int, noise: jm.Noise) -> float:
+        for k in range(extra):
+            noise["repairs", k].random()
+        return float(noise["demand"].random() + noise["service", 3].random())
+
+    found = jm.compare(run, decisions=[0, 5], max_replications=50, indifference=0.1)
+    assert (found.returns[:, 0] == found.returns[:, 1]).all()
+    assert len(np.unique(found.returns[:, 0])) == 50
+
+
+def test_streams_have_numbers_beside_names() -> None:
+    noise = jm.Noise(1)
+    drawn = [noise[name].random() for name in ("service", ("service", 0), ("service", 1), ("service", "1"))]
+    assert len(set(drawn)) == 4
+    assert jm.Noise(1)["service", np.int64(1)].random() == drawn[2]
+
+
+def test_the_answer_keeps_the_users_values() -> None:
+    found = jm.compare(season, decisions=[10, 20])
+    assert found.best == 20
+    assert isinstance(found.best, int)
+    assert found.best_label == "20"
+    assert found.gap(20, 10).mean == found.gap("20", "10").mean
+    few, many = {"order": 10}, {"order": 20}
+    objects = jm.compare(lambda plan, noise: season(plan["order"], noise), decisions=[few, many])
+    assert objects.best is many
+    assert objects.gap(many, few).mean > 0
+    assert jm.compare(season, decisions={"few": 10, "many": 20}).best == "many"
+
+
+def test_costs_are_returns_with_the_other_sign() -> None:
+    """Every number of the comparison of costs is that of the returns, mirrored; signs are as they were given."""
+    gains = jm.compare(season, decisions=[15, 18, 25], seed=3)
+    costs = jm.compare(lambda q, noise: -season(q, noise), decisions=[15, 18, 25], seed=3, minimise=True)
+    assert costs.best == gains.best
+    assert costs.status is gains.status
+    assert (costs.returns == -gains.returns).all()
+    for cost, gain in zip(costs.gaps, gains.gaps, strict=True):
+        assert cost.mean == -gain.mean
+        assert cost.mean_interval == -gain.mean_interval
+        assert cost.superiority() == gain.inferiority()
+    for cost_of, gain_of in zip(costs.alternatives, gains.alternatives, strict=True):
+        assert cost_of.mean_interval == -gain_of.mean_interval
+        assert cost_of.best == gain_of.best
+    text = " ".join(str(costs).split())
+    assert "Which costs least?" in text
+    assert "costs less" in text
+    assert "gives" not in text.replace("gives its", "")
+    assert "highest" not in text
+    bounded = jm.compare(lambda q, seed: q / 10 + seed % 2, decisions=[1, 5], minimise=True, bounds=(0, 2))
+    assert bounded.best == 1
+    with pytest.raises(jm.ModelError, match=r"returned 2.5, outside the bounds \[0, 2\]"):
+        jm.compare(lambda q, seed: 2.5, decisions=[1, 5], minimise=True, bounds=(0, 2))

@@ -14,15 +14,15 @@ import numpy as np
 import scipy.stats
 
 import jointmdp as jm
-from benchmarks.coverage import replications_of
+from benchmarks.coverage import CONFIDENCE, replications_of
 from jointmdp.comparing.deciding import Rules, decide
 from jointmdp.montecarlo.alternatives import Alternatives
-from jointmdp.montecarlo.samples import ReturnSample
+from jointmdp.montecarlo.samples import Replications, ReturnSample
 
 CHANCES = (0.01, 0.05, 0.5)
 SIZES = (20, 50, 100, 200)
 RUNS = 1000
-MOST = 2000  # replications of one decision
+MOST = 600  # replications of one decision
 QUANTILES, TAILS = (0.05, 0.5, 0.95), (0.05, 0.25)
 LAWS: dict[str, Any] = {
     "always 1": scipy.stats.rv_discrete(values=([1], [1.0]))(),
@@ -91,16 +91,13 @@ def simulated(case: Rare, n: int, runs: int) -> Iterator[jm.GapSample]:
 def compared(case: Rare, n: int, runs: int) -> Iterator[jm.GapSample]:
     """Gaps as `compare` gives them, from a pilot of n."""
     for seed in range(runs):
-        rng = np.random.default_rng([seed, n])
-        found = Alternatives(
-            lambda first, count, sharing, rng=rng: replications_of(case.draw(rng, count)),
-            ("a", "b"),
-            "rare gaps",
-            "time",
-            ("time",),
-            None,
-        )
-        yield decide(found, Rules(None, 0.05, 0.95, n, MOST)).gaps[0]
+        rows = case.draw(np.random.default_rng([seed, n]), MOST)
+
+        def sample(first: int, count: int, sharing: str, rows: np.ndarray = rows) -> Replications:
+            return replications_of(rows[first : first + count])
+
+        found = Alternatives(sample, ("a", "b"), "rare gaps", "time", ("time",), None)
+        yield decide(found, Rules(None, 0.05, CONFIDENCE, n, MOST)).gaps[0]
 
 
 def misses(case: Rare, gaps: Iterator[jm.GapSample]) -> dict[str, int]:

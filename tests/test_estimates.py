@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
+from benchmarks import rare_gaps
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
+from jointmdp.intervals import Interval
 from jointmdp.montecarlo.confidence_intervals import (
+    bounded_cvar,
+    bounded_variance,
     careful_mean,
     careful_variance,
     cvar_interval,
@@ -168,3 +172,51 @@ def test_tail_means_of_a_sample() -> None:
         assert found.upper < quantile_interval(values, alpha).upper
     assert cvar_interval(np.full(50, 2.0), 0.5, 2.0, 2.0, 0.05) == (2.0, 2.0)
     assert cvar_interval(np.zeros(50), 0.5, -math.inf, math.inf, 0.05) == (-math.inf, 0.0)
+
+
+def test_tail_means_of_few_samples() -> None:
+    """One value in a hundred is −1, so that the lowest 5 % have mean −0.2; 20 samples hold one of them now and then.
+
+    Of 200 sets more than 25 misses have probability below 1e-6 at 95 %.
+    """
+    rng = np.random.default_rng(5)
+    missed = sum(
+        -0.2 not in cvar_interval(-1.0 * (rng.random(20) < 0.01), 0.05, -3.0, 3.0, 0.05).widened(1e-9)
+        for _ in range(200)
+    )
+    assert missed <= binom.isf(1e-6, 200, 0.05)
+
+
+# -- values with known bounds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [5, 50, 400])
+def test_intervals_from_bounds_hold_for_every_number(n: int) -> None:
+    """Two values with a rare one: coverage summed over all counts, not sampled; and it narrows with n."""
+    error, within = 0.1, Interval(-1.0, 1.0)
+    for p in (0.01, 0.2, 0.5):
+        counts = np.arange(n + 1)
+        chances = binom.pmf(counts, n, p)
+        sets = [np.repeat([-1.0, 1.0], [k, n - k]) for k in counts]
+        variance, tail = 4 * p * (1 - p), -1.0 if p >= 0.3 else 1 - 2 * p / 0.3
+        covered = [variance in bounded_variance(values, within, error).widened(1e-12) for values in sets]
+        assert chances @ covered >= 1 - error
+        covered = [tail in bounded_cvar(values, 0.3, within, error).widened(1e-12) for values in sets]
+        assert chances @ covered >= 1 - error
+    values = np.linspace(-1, 1, 100_001)
+    assert bounded_variance(values, within, error) == pytest.approx((1 / 3, 1 / 3), abs=0.02)
+    assert bounded_cvar(values, 0.3, within, error) == pytest.approx((-0.7, -0.7), abs=0.03)
+
+
+# -- gaps that seldom differ ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [20, 100])
+@pytest.mark.parametrize("chance", rare_gaps.CHANCES)
+@pytest.mark.parametrize("way", rare_gaps.WAYS)
+def test_coverage_of_every_interval_of_rare_gaps(way: str, chance: float, n: int) -> None:
+    """1,000 runs: more misses than this have probability 1e-5 at 95 %; 84 counts raise an alarm with 1e-3."""
+    case = rare_gaps.Rare("exponential", chance)
+    missed = rare_gaps.misses(case, rare_gaps.WAYS[way](case, n, 1000))
+    assert max(missed.values()) <= binom.isf(1e-5, 1000, 0.05), missed

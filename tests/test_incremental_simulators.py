@@ -316,3 +316,16 @@ def test_a_learner_goes_one_way() -> None:
     learner.advance(first, 2)
     with pytest.raises(jm.ModelError, match="samples can be drawn for step 2 only"):
         learner.draw(first)
+
+
+def test_an_error_of_nothing_is_not_zero() -> None:
+    """Before every replica has updated some coordinate nothing is known, and no tolerance is reached."""
+
+    def step(state, action, noise):
+        return 1.0, state + 1
+
+    simulator = jm.FunctionSimulator(step, start=lambda rng: float(rng.random()), actions=2, discount=0.5)
+    options = jm.LearnOptions(replicas=3, batch=1, reward_bound=1.0)
+    found = jm.learn(simulator, 0, options, steps=3, tolerance=1e-3)
+    assert found.error == np.inf
+    assert found.steps == 3

@@ -155,6 +155,10 @@ def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str]]
             if changes:
                 given = ", ".join(f"--{key}" for key in changes)
                 raise ModelError(f"{text} holds a solution, which is evaluated already; {given} would need a model")
+            from jointmdp.solution.solution import Solution  # here, because it takes JAX along
+
+            if not isinstance(found, Solution):
+                raise ModelError(f"{text} holds a {type(found).__name__}; a model or a solution is needed")
             return found, ["Policy: the one in the file."]
         model = found
     else:

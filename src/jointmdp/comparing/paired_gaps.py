@@ -113,7 +113,9 @@ class PairedGap(GapSample):
 
     def reversed(self) -> PairedGap:
         """The same gap seen from the other alternative."""
-        return dataclasses.replace(super().reversed(), decided=-self.mean_interval)
+        found = super().reversed()
+        assert isinstance(found, PairedGap)
+        return dataclasses.replace(found, decided=-self.mean_interval)
 
     def row(self) -> dict[str, Any]:
         """Everything known of it, for tables."""

@@ -6,7 +6,7 @@ All numbers are in arrays, where infinity is a number like others; names and the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -65,7 +65,11 @@ def parts(thing: Sampled) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def restored(page: Mapping[str, Any], arrays: Arrays) -> Sampled:
     """What a page and arrays hold."""
-    readers = {"gap sample": _gap_sample, "return sample": _return_sample, "comparison": _comparison}
+    readers: dict[Any, Callable[[Mapping[str, Any], Arrays], Sampled]] = {
+        "gap sample": _gap_sample,
+        "return sample": _return_sample,
+        "comparison": _comparison,
+    }
     kind = page.get("kind")
     if kind not in readers:
         raise ModelError(f"its kind is {kind!r}; known are 'model', 'solution' and {', '.join(map(repr, readers))}")
@@ -120,9 +124,9 @@ def _comparison(page: Mapping[str, Any], arrays: Arrays) -> Comparison:
         )
         for k, (action, other) in enumerate(pairs)
     )
-    rows = zip(names, arrays["alternatives"], strict=True)
+    each = zip(names, arrays["alternatives"], strict=True)
     return Comparison(
-        alternatives=tuple(Alternative(label, **_unpacked(row, ALTERNATIVE_NUMBERS)) for label, row in rows),
+        alternatives=tuple(Alternative(label, **_unpacked(row, ALTERNATIVE_NUMBERS)) for label, row in each),
         gaps=gaps,
         status=Verdict[page["status"]],
         values=tuple(page["values"]),

@@ -225,15 +225,15 @@ class SimulatorLearner(BaseLearner):
         """What has been learned so far."""
         state = self._grown(state)
         averages, bounds, counts = map(jax.tree.leaves, (state.averages, state.average_bias_bounds, state.visits))
-        most = self.bound / (1 - self.simulator.discount)
-        orders = np.array([i + j for i, j in sample_backups.powers(self.options.order)])[:, None]
+        most, orders = self.bound / (1 - self.discount), [[i + j] for i, j in sample_backups.powers(self.options.order)]
+        sizes = (np.array(most), most ** np.array(orders))
         mean, pair = (
             Replicas(
                 np.asarray(average),
                 np.asarray(bound).mean(axis=0),
-                unseen_change(np.asarray(count).sum(axis=0), size, self.simulator.discount),
+                unseen_change(np.asarray(count).sum(axis=0), size, self.discount),
             )
-            for average, bound, count, size in zip(averages, bounds, counts, (most, most**orders), strict=True)
+            for average, bound, count, size in zip(averages, bounds, counts, sizes, strict=True)
         )
         how = (self.options.order, self.simulator.sharing, mean, pair)
         return LearnedStates(

@@ -98,17 +98,18 @@ class TableLearner(BaseLearner):
         order, bounds = self.options.order, state.average_bias_bounds
         mean, pair = (np.asarray(part) for part in state.averages)
         shape = (pair.shape[1], mean.shape[1], mean.shape[1])
+        degrees = [i + j for i, j in sample_backups.powers(order)]
         if isinstance(bounds, MeansAndPairs):
             of_mean, of_pair = (np.asarray(part).mean(axis=0) for part in bounds)
         else:
             by_order = np.asarray(bounds)
             of_mean = np.full(mean.shape[1], by_order[1])
-            each = by_order[[i + j for i, j in sample_backups.powers(order)]]
-            of_pair = np.broadcast_to(each[:, None, None], shape)
-        each = [i + j for i, j in sample_backups.powers(order)]
-        counts = state.visits and [np.asarray(part).sum(axis=0) for part in state.visits]
-        of_means, of_pairs = (self._unseen(state, counts and counts[i]) for i in (0, 1))
-        of_pairs = of_pairs[each].reshape(len(each), *(shape[1:] if counts else (1, 1)))
+            of_pair = np.broadcast_to(by_order[degrees, None, None], shape)
+        visits = state.visits
+        of_means, of_pairs = (
+            self._unseen(state, None if visits is None else np.asarray(visits[i]).sum(axis=0)) for i in (0, 1)
+        )
+        of_pairs = of_pairs[degrees].reshape(len(degrees), *((1, 1) if visits is None else shape[1:]))
         pairs = Replicas(pair.reshape(-1, *shape), of_pair.reshape(shape), of_pairs)
         return LearnedMoments(order, self.model.sharing, Replicas(mean, of_mean, of_means[1]), pairs)
 

@@ -35,7 +35,7 @@ class Noise:
     def __init__(self, *parts: int | str | bytes | np.integer[Any]) -> None:
         plain = tuple(int(part) if isinstance(part, np.integer) else part for part in parts)
         self.address = _digest(repr(plain).encode())
-        self._streams: dict[StreamName, np.random.Generator] = {}
+        self._streams: dict[str, np.random.Generator] = {}
 
     @property
     def rng(self) -> np.random.Generator:
@@ -43,11 +43,11 @@ class Noise:
         return self[MAIN]
 
     def __getitem__(self, name: StreamName) -> np.random.Generator:
-        found = self._streams.get(name)
+        words = name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))
+        found = self._streams.get(words)
         if found is None:
-            words = name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))
             source = _Key(_digest(self.address + words.encode()))
-            found = self._streams[name] = np.random.Generator(np.random.Philox(source))  # type: ignore[arg-type]
+            found = self._streams[words] = np.random.Generator(np.random.Philox(source))  # type: ignore[arg-type]
         return found
 
     @property
@@ -80,7 +80,7 @@ class Noise:
         return found
 
     @property
-    def draws(self) -> dict[StreamName, int]:
+    def draws(self) -> dict[str, int]:
         """How many 64-bit words were taken from each stream so far."""
         return {name: words_taken(rng) for name, rng in self._streams.items()}
 

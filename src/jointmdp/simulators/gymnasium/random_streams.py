@@ -20,7 +20,7 @@ from gymnasium import Env, Space
 from jointmdp.errors import ModelError
 from jointmdp.simulators.global_generators import is_global
 from jointmdp.simulators.gymnasium.wrapper_stack import Memo, levels
-from jointmdp.simulators.noise import Noise, words_taken
+from jointmdp.simulators.noise import Noise, StreamName, words_taken
 from jointmdp.simulators.object_graph import CLOSED, Link, Path, found_at, is_generator, path_text, put_at, walk
 
 MAIN = "np_random"  # the stream that Gymnasium gives every environment
@@ -39,8 +39,8 @@ class PlainNoise(Noise):
     def __init__(self, number: int) -> None:
         self.address, self._streams = b"plain%d" % number, {}
 
-    def __getitem__(self, name: str) -> np.random.Generator:
-        return np.random.default_rng([int(self.address.removeprefix(b"plain")), *name.encode()])
+    def __getitem__(self, name: StreamName) -> np.random.Generator:
+        return np.random.default_rng([int(self.address.removeprefix(b"plain")), *str(name).encode()])
 
 
 class SeedNoise(Noise):

@@ -67,6 +67,7 @@ class Rules(NamedTuple):
         after the last, or off the ladder, is not among those whose level is known: the last one then stands.
         """
         return made if before == 0 or (self.bounds is None and made >= LEAST_GROWTH * before) else before
+
     minimise: bool = False
     """Whether the lowest return is the best: signs change for the judgement, and change back for the answer."""
 

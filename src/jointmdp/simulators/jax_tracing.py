@@ -263,9 +263,9 @@ def _host_noise(name: str, deed: str) -> str:
 
 def _differ(one: Any, other: Any) -> bool:
     """Whether two numbers differ by more than single precision: a literal may change its type with that of a state."""
-    pair = [np.asarray(value) for value in (one, other)]
-    is_number = all(each.dtype.kind in "biuf" for each in pair) and pair[0].shape == pair[1].shape
-    return is_number and not np.allclose(*pair, rtol=1e-6, atol=0, equal_nan=True)
+    x, y = np.asarray(one), np.asarray(other)
+    is_number = all(each.dtype.kind in "biuf" for each in (x, y)) and x.shape == y.shape
+    return is_number and not np.allclose(x, y, rtol=1e-6, atol=0, equal_nan=True)
 
 
 def _constants(jaxpr: Any, consts: Sequence[Any]) -> Iterator[Any]:

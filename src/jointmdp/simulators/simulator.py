@@ -64,13 +64,8 @@ class Simulator(ABC):
     """One name per action for actions 0, 1, 2, …; None where actions are not numbered (continuous ones)."""
     reward_bounds: Interval | None = None
     """What every reward is claimed to lie in."""
-    frozen_noise: str = ""
-    """Which noise of a step does not come from what the step is given, in words; empty where none was found."""
     reseeds: bool = True
     """Whether each step takes its noise from what it is given alone, so that draws of earlier steps shift nothing."""
-    frozen_noise: str = ""
-    """Which noise of the live simulator its snapshots hold fixed, in words, where that was noticed."""
-
     frozen_noise: str = ""
     """What was seen of randomness that the noise given to a step does not reach, in a sentence; empty if nothing."""
 

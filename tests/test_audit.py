@@ -5,11 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import random
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 from faults import FAULTS, HEALTHY, Counter, Lever, NamedStreams, OutOfStep, OwnGenerator, Quiet
+from faults_functions import FAULTS as STEP_FAULTS
+from faults_functions import TWINS as STEP_TWINS
+from faults_gym import FAULTS as GYM_FAULTS
+from faults_gym import TWINS as GYM_TWINS
+from faults_gym import Line, of
+from faults_runs import FAULTS as RUN_FAULTS
+from faults_runs import TWINS as RUN_TWINS
 from scipy import stats
 
 from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks
@@ -72,13 +80,130 @@ def test_the_ten_faults_that_were_asked_for_are_among_them() -> None:
     } <= {fault for *_, fault in FAULTS}
 
 
-def test_a_function_that_ignores_its_seed_is_warned_of() -> None:
+# One of each cause every day; all of them in the long run.
+DAILY = {
+    "run: seed + decision",
+    "run: seed % 10 without generator",
+    "run: fixed seed",
+    "run: unseeded",
+    "run: table filled once",
+    "run: hash of a text",
+    "run: swapped draws",
+    "gym: weak reference",
+    "gym: set_state resets",
+    "gym: generator from the counter",
+    "gym: tape",
+    "gym: table filled once",
+    "step: seed modulo 10",
+    "class: two generators",
+    "class: live machine differs",
+    "class: frozen by its own word",
+    "own_streams",
+    "gym: Eased",
+    "gym: HiddenGoal",
+    "gym: StillSchedule",
+    "step: caches in the open",
+    "step: serial numbers",
+    "step: handle that closes",
+    "class: live machine agrees",
+}
+# What may warn in a healthy twin: identities that count too much, caches, and a function without any noise.
+MAY_WARN = {
+    "step: caches": {"snapshot changes", "identity of the object"},
+    "step: caches in the open": {"snapshot changes", "identity of the object"},
+    "step: serial numbers": {"identity alone"},
+    "class: serial numbers in the identity": {"identity alone"},
+    "deterministic": {"seed ignored"},
+}
+
+
+def audited(found: Any, is_run: bool) -> AuditReport:
+    if is_run:
+        return audit(found, decisions=[1.0, 3.0], num_states=2, num_samples=24)
+    return audit(found(), num_states=3, num_samples=24)
+
+
+def by_day(rows: list[Any]) -> list[Any]:
+    return [pytest.param(*row, id=row[0], marks=() if row[0] in DAILY else pytest.mark.slow) for row in rows]
+
+
+@pytest.mark.parametrize(("name", "made", "check", "status", "fault"), by_day([*RUN_FAULTS, *GYM_FAULTS, *STEP_FAULTS]))
+def test_faults_of_functions_and_environments_are_flagged_by_name(
+    name: str, made: Any, check: str, status: str, fault: str
+) -> None:
+    report = audited(made, name.startswith("run:"))
+    assert (report[check].status, report[check].fault) == (status, fault), str(report)
+    assert report[check].cause
+    assert report.is_ok == (status == "warn")
+
+
+@pytest.mark.parametrize(("name", "made"), by_day([*RUN_TWINS, *GYM_TWINS, *STEP_TWINS]))
+def test_healthy_functions_and_environments_pass(name: str, made: Any) -> None:
+    report = audited(made, (name, made) in RUN_TWINS)
+    assert not report.failures, str(report)
+    assert set(report.faults) <= MAY_WARN.get(name, set()), str(report)
+
+
+def test_there_are_ninety_faults_and_as_many_twins() -> None:
+    names = [kind.__name__ for kind, *_ in FAULTS] + [row[0] for row in (*RUN_FAULTS, *GYM_FAULTS, *STEP_FAULTS)]
+    twins = [kind.__name__ for kind in HEALTHY] + [row[0] for row in (*RUN_TWINS, *GYM_TWINS, *STEP_TWINS)]
+    assert len(set(names)) == len(names) >= 90
+    assert len(set(twins)) == len(twins) >= 90
+
+
+def test_a_function_that_ignores_its_seed_is_told_what_to_do() -> None:
     report = audit(lambda order, seed: float(np.random.default_rng(7).random() * order), decisions={"a": 1, "b": 2})
-    assert (report["noise"].status, report["noise"].fault) == ("warn", "seed ignored")
-    assert (
-        audit(lambda order, seed: float(np.random.default_rng(seed).random()), decisions=[1, 2])["noise"].status
-        == "skip"
-    )
+    assert (report["noise"].status, report["noise"].fault) == ("fail", "seed ignored")
+    assert "default_rng(7)" in report["noise"].message
+    assert "default_rng(seed)" in report["noise"].cause
+    assert audit(lambda order, seed: 2.0 * order, decisions=[1, 2])["noise"].status == "warn"
+
+
+def test_functions_are_told_of_seeds_and_not_of_snapshots() -> None:
+    for name, run, check, *_ in RUN_FAULTS:
+        if name in ("run: closure", "run: unseeded", "run: global numpy.random", "run: counter"):
+            cause = audited(run, True)[check].cause
+            assert "seed" in cause
+            assert "snapshot" not in cause
+
+
+def test_every_guilty_generator_is_named() -> None:
+    rows = {name: (made, check) for name, made, check, *_ in (*RUN_FAULTS, *STEP_FAULTS)}
+    made, check = rows["run: both globals"]
+    report = audited(made, True)
+    assert report.faults == ("global random", "global numpy.random")
+    made, check = rows["class: two generators"]
+    cause = audited(made, False)[check].cause
+    assert "simulator.wind" in cause
+    assert "simulator.rain" in cause
+
+
+def test_what_does_not_fit_into_the_time_is_not_passed() -> None:
+    class Slow(Lever):
+        def step(self, state: Any, action: int, noise: Noise) -> Outcome:
+            time.sleep(0.02)
+            return super().step(state, action, noise)
+
+    report = audit(Slow(), seconds=1.0)
+    assert report.seconds < 4  # a check may end the query that it is in
+    late = [check for check in report.checks if "out of time" in check.message]
+    assert late
+    assert all(check.status == "skip" for check in late if check.name != "law")
+    nothing = audit(Lever(), seconds=1e-6)
+    assert nothing["restore"].status == nothing["law"].status == "skip"
+    assert nothing.exit_status() == 2
+    with pytest.raises(ModelError, match="seconds"):
+        audit(Lever(), seconds=0)
+
+
+def test_the_live_environment_is_left_alone() -> None:
+    simulator = of(Line)()
+    state = simulator.reset(3)
+    before = simulator.query(state, [0, 1], Noise("here"))
+    assert audit(simulator, num_states=2, num_samples=12)["live"].status == "pass"
+    after = simulator.query(simulator.reset(3), [0, 1], Noise("here"))
+    assert [o.reward for o in before] == [o.reward for o in after]
+    assert [simulator.identity(o.state) for o in before] == [simulator.identity(o.state) for o in after]
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -186,7 +311,7 @@ def test_the_report_says_what_it_found() -> None:
     assert [report.exit_status() for report in (good, warned, bad)] == [0, 0, 1]
     assert [report.exit_status(strict=True) for report in (good, warned, bad)] == [0, 1, 1]
     assert [check.name for check in good.checks] == list(CLAIMS)
-    assert {row["name"]: row["status"] for row in good.table()} == dict.fromkeys(CLAIMS, "pass")
+    assert {row["name"]: row["status"] for row in good.table()} == dict.fromkeys(CLAIMS, "pass") | {"live": "skip"}
     held = json.loads(bad.to_json())
     assert held["faults"] == ["generator not restored"]
     assert held["is_ok"] is False

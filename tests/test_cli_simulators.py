@@ -27,7 +27,7 @@ def named(monkeypatch):
 def test_audit_prints_a_report():
     result = run("audit", "gymnasium:FrozenLake-v1")
     assert result.exit_code == 0
-    assert "FrozenLake-v1: 14 passed" in result.output
+    assert "FrozenLake-v1: 16 passed" in result.output
     assert "✓ restore" in result.output
 
 
@@ -42,6 +42,23 @@ def test_the_exit_status_of_an_audit_follows_the_failures(named, name, flags, st
     found = json.loads(result.output)
     assert found["is_ok"] == (name != "global")
     assert ("global numpy.random" in found["faults"]) == (name == "global")
+
+
+def test_an_audit_that_cannot_be_made_is_json_too(named):
+    result = run("audit", "gymnasium:FrozenLak-v1", "--json")
+    assert result.exit_code == 2
+    assert "does not make" in json.loads(result.output)["error"]
+
+    def broken():
+        raise ZeroDivisionError("no wheels")
+
+    named(broken=broken, healthy=Lever)
+    result = run("audit", "broken", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.output)["error"] == "ZeroDivisionError: no wheels"
+    result = run("audit", "healthy", "--json", "--seconds", "1e-6")
+    assert result.exit_code == 2
+    assert "out of time" in {row["name"]: row["message"] for row in json.loads(result.output)["checks"]}["restore"]
 
 
 def test_compare_prints_an_answer(tmp_path):
@@ -89,6 +106,6 @@ def test_compare_begins_after_some_steps():
 )
 def test_mistakes_are_one_line(arguments, words):
     result = run(*arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == (2 if arguments[0] == "audit" else 1)
     assert words in result.output
     assert len(result.output.strip().splitlines()) == 1

@@ -11,6 +11,8 @@ CheckStatus = Literal["pass", "warn", "fail", "skip"]
 MARKS: dict[CheckStatus, str] = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "-"}
 WORDS: dict[CheckStatus, str] = {"fail": "failed", "warn": "with a warning", "pass": "passed", "skip": "not checked"}
 
+OUT_OF_TIME = "out of time"
+
 CLAIMS = {
     "answers": "every query is answered with one outcome an action",
     "untouched": "a query leaves the snapshots untouched",
@@ -18,6 +20,8 @@ CLAIMS = {
     "globals": "no hidden global generator",
     "restore": "restoring gives back the same state",
     "history": "what was run before does not matter",
+    "live": "a restored state goes on as the live environment does",
+    "processes": "another process gives the same answers",
     "repetition": "the same action asked twice in one query gives the same outcome",
     "order": "the order of the actions does not matter",
     "noise": "the actions consume the noise in step",
@@ -28,6 +32,26 @@ CLAIMS = {
     "over": "a state that is over pays nothing and stays",
 }
 
+
+# What helps a function run(decision, seed), which has no snapshots and is given no noise but its seed.
+_SEED_CURE = "make every generator in it from the seed that it is given, rng = np.random.default_rng(seed)"
+RUN_CAUSES = {
+    "generator not restored": f"a generator goes on from run to run; {_SEED_CURE}",
+    "hidden state not restored": f"something is remembered from run to run; begin each run anew, and {_SEED_CURE}",
+    "state not restored in full": "something is remembered from run to run; begin each run anew",
+    "dropped previous action": "something is remembered from the run before; begin each run anew",
+    "hidden state": "something is remembered from run to run; begin each run anew",
+    "wall clock": "the outcome depends on the clock; let the function be given the time, or count it in the model",
+    "global numpy.random": f"it draws from the global generator numpy.random; {_SEED_CURE}",
+    "global random": "it draws from the global generator random; use rng = random.Random(seed), or "
+    "np.random.default_rng(seed)",
+    "frozen noise": f"a generator has a fixed seed; {_SEED_CURE}",
+    "frozen generator": f"a generator has a fixed seed; {_SEED_CURE}",
+    "seed ignored": _SEED_CURE,
+    "noise not shared": "the decisions are given different seeds: use default_rng(seed), without the decision",
+    "draws out of step": "a decision draws more or otherwise than another, and all draws after that shift: give each "
+    "source its own generator, default_rng([seed, 0]), default_rng([seed, 1]), or use run(decision, noise)",
+}
 
 # A guess at the cause of each fault, and what to do about it. Faults that are not here get theirs where they are found.
 CAUSES = {
@@ -55,6 +79,12 @@ CAUSES = {
     "outcomes share an object?",
     "frozen generator": "the snapshot carries a generator that is never given new noise, so the noise of a state is "
     "always the same; name it in streams=, or draw from the noise",
+    "frozen noise": "something random is not under the noise's control, and every replication would be the same; draw "
+    "it from the noise, or name its generator in streams=",
+    "seeds that coincide": "the seed is cut down (seed % 10, a hash of few bits) before a generator is made from it; "
+    "use all of it, default_rng(seed)",
+    "process-dependent": "a step depends on hash() of a text, on id(), on the order of a set or on the process itself; "
+    "use zlib.crc32, a table, or sorted()",
     "noise not shared": "noise drawn under another name for every action is not shared: name streams by their source",
     "draws out of step": "each step begins its noise anew, so later steps stay in step, but within this one all draws "
     'after the first difference shift: draw by name, noise["demand"], or draw all that may be needed before looking at '
@@ -73,6 +103,8 @@ CAUSES = {
     "what it holds",
     "identity ignores part of the state": "identity leaves out part of the state (a clock, a counter, a previous "
     "action, a generator that is not given new noise); branches would share a table that is not theirs",
+    "identity alone": "an identity that counts more than what matters (a cache, a clock of the physics, the last "
+    "iterate of a solver) keeps branches from meeting, no more; give identity= where that matters",
     "rounding": "the same arithmetic compiled in two ways; gaps that should be 0 will be tiny instead, and states that "
     "should meet will not",
 }
@@ -89,7 +121,7 @@ class Check:
     cause: str = ""
     """A guess at the fault and what to do about it."""
     fault: str = ""
-    """The fault by name, where there is one."""
+    """The fault by name, where there is one; several, one for each global generator, with commas between."""
 
     @property
     def claim(self) -> str:
@@ -145,7 +177,7 @@ class AuditReport(ResultFace):
     @property
     def faults(self) -> tuple[str, ...]:
         """The faults found, by name; those of warnings too."""
-        return tuple(dict.fromkeys(check.fault for check in self.checks if check.fault))
+        return tuple(dict.fromkeys(fault for check in self.checks for fault in check.fault.split(", ") if fault))
 
     @property
     def is_ok(self) -> bool:
@@ -153,8 +185,10 @@ class AuditReport(ResultFace):
         return not self.failures
 
     def exit_status(self, strict: bool = False) -> int:
-        """0 where all is well, 1 where a check failed; with `strict`, or where one warns."""
-        return int(not self.is_ok or (strict and bool(self.warnings)))
+        """0 passed; 1 where a check failed or, with `strict`, one warns; 2 where the time did not suffice to tell."""
+        if not self.is_ok or (strict and self.warnings):
+            return 1
+        return 2 * (self["restore"].status == "skip" and OUT_OF_TIME in self["restore"].message)
 
     def table(self) -> list[dict[str, Any]]:
         """One row per check."""

@@ -1,21 +1,32 @@
 """`audit`: which states to look at, which checks to make in which order, and how much of each fits into the time."""
 
+from __future__ import annotations
+
 import time
-import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.auditor import law_checks, query_checks, repeat_checks, state_checks
-from jointmdp.auditor.audit_report import CLAIMS, AuditReport, Check, failed, skipped, warned
-from jointmdp.auditor.probe import START, Probe, Spot, Unanswered, with_content
+from jointmdp.auditor import law_checks, live_checks, noise_checks, query_checks, repeat_checks, state_checks
+from jointmdp.auditor.audit_report import (
+    CLAIMS,
+    OUT_OF_TIME,
+    RUN_CAUSES,
+    AuditReport,
+    Check,
+    failed,
+    skipped,
+    warned,
+)
+from jointmdp.auditor.audited_runs import SEEDS, AuditedRun, audited
+from jointmdp.auditor.probe import FOLLOWED, START, OutOfTime, Probe, Spot, Unanswered, with_content
+from jointmdp.auditor.process_checks import OtherProcesses
 from jointmdp.auditor.repeat_checks import Question
-from jointmdp.envs.registry import as_simulator
 from jointmdp.errors import ModelError
-from jointmdp.simulators.function_simulator import RunSimulator
+from jointmdp.progress import Meter
 from jointmdp.simulators.global_generators import kept_globals
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
@@ -24,7 +35,6 @@ MOST_ACTIONS = 4  # of a state in one query; other walks look at others
 LONG_WALK = 300  # steps of the one walk that looks for an end
 LONG_WALK_SECONDS = 0.5
 MOST_STATES = 1_000
-SEEDS = 8  # tried on a run function, to see whether its outcome changes with the seed
 LEAST_SAMPLES = 12  # two different constants then have level 2 / C(24, 12), below 1e-6: even so few tell them apart
 
 
@@ -45,10 +55,14 @@ PLANS = (
     Plan(2e-3, 3, 8, 4, 2, 24),
     Plan(1e-2, 2, 6, 2, 2, 16),
     Plan(5e-2, 1, 3, 2, 1, 12),
+    Plan(2e-1, 1, 3, 1, 1, 12),
 )
+SECONDS = 60.0  # of an audit, unless told otherwise
+# What part of the time that is left a check may take; those that come first leave something for the others.
+SHARE = 0.4
 
 
-def audit(
+def audit(  # many parameters: a front door, one keyword for each setting
     simulator: Any,
     *,
     policy: Any = "uniform",
@@ -58,6 +72,7 @@ def audit(
     num_states: int | None = None,
     num_samples: int | None = None,
     false_alarm: float = 1e-4,
+    seconds: float = SECONDS,
 ) -> AuditReport:
     """Check that a simulator gives the actions of a query the same noise, and guess the cause where it does not.
 
@@ -71,14 +86,16 @@ def audit(
         num_states: states to look at; by default as many as the simulator's speed allows, eight at most.
         num_samples: samples on each side of a statistical test; by default 12 to 100, by speed.
         false_alarm: the probability at most with which a healthy simulator fails the check of the law.
+        seconds: the time that the audit may take, to the nearest query. What did not fit is not checked, and says so.
     """
-    found = _as_simulator(simulator, decisions)
+    found = audited(simulator, decisions)
     false_alarm = checks.as_fraction("false_alarm", false_alarm)
     seed = checks.as_count("seed", seed, 0)
     wanted = None if num_states is None else checks.as_count("num_states", num_states, 1, MOST_STATES)
     samples = None if num_samples is None else checks.as_count("num_samples", num_samples, LEAST_SAMPLES)
-    with kept_globals():
-        return _Audit(found, policy, actions, seed, wanted, samples, false_alarm).report()
+    limit = checks.as_positive("seconds", seconds)
+    with kept_globals(), Meter(f"auditing {found.name}") as meter:
+        return _Audit(found, policy, actions, seed, wanted, samples, false_alarm, limit, meter).report()
 
 
 @dataclass(eq=False)
@@ -92,6 +109,8 @@ class _Audit:
     num_states: int | None
     num_samples: int | None
     false_alarm: float
+    seconds: float
+    meter: Meter
     plan: Plan = PLANS[0]
     cost: float = 0.0
     num_tests: int = 0
@@ -100,7 +119,8 @@ class _Audit:
     pool: list[Spot] = field(default_factory=list)  # all that were reached
 
     def __post_init__(self) -> None:
-        self.probe = Probe(self.simulator, self.seed)
+        self.begun = time.monotonic()
+        self.probe = Probe(self.simulator, self.seed, actions_at=self._actions_at)
         self.given = self._given()
         self.agent = self._agent()
 
@@ -123,23 +143,42 @@ class _Audit:
         return as_agent(self.policy, self.simulator)
 
     def report(self) -> AuditReport:
-        begun = time.perf_counter()
+        reason = "a query was not answered"
         try:
             self._run()
             self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
         except Unanswered as error:
             self._add(failed("answers", str(error), "query not answered"))
-        found = [self.checks.get(name, skipped(name, "a query was not answered")) for name in CLAIMS]
+        except OutOfTime:
+            reason = self._too_late
+            if self.probe.asked:
+                self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
+                self._add(state_checks.check_rewards(self.probe), state_checks.check_finite(self.probe))
+        found = [self.checks.get(name, skipped(name, reason)) for name in CLAIMS]
         return AuditReport(
             self.simulator.name,
-            tuple(map(self._with_roundings, found)),
+            tuple(self._in_words(self._with_roundings(check)) for check in found),
             self.false_alarm,
             self.num_tests,
             len(self.spots),
             self.plan.samples,
             self.seed,
-            time.perf_counter() - begun,
+            time.monotonic() - self.begun,
         )
+
+    @property
+    def _too_late(self) -> str:
+        return f"{OUT_OF_TIME} after {self.seconds:g} s; give it more with seconds="
+
+    @property
+    def _left(self) -> float:
+        return self.begun + self.seconds - time.monotonic()
+
+    def _timed(self, *names: str, share: float = SHARE) -> _Slice:
+        """The time of one check, or of several that are made together."""
+        self.meter.update(1 - self._left / self.seconds, names[0])
+        self.probe.deadline, self.probe.ran_out = time.monotonic() + share * self._left, False
+        return _Slice(self, names)
 
     def _add(self, *found: Check) -> None:
         self.checks.update({check.name: check for check in found})
@@ -151,34 +190,49 @@ class _Audit:
         if self.simulator.is_over(start.state):
             raise Unanswered("the start is over already, so that nothing can be asked")
         start = with_content(start._replace(actions=self._actions_at(start.state)))
-        untouched = state_checks.check_untouched(probe, start, self._actions_at)
+        elsewhere = OtherProcesses(self.simulator, self.seed, start.actions)
+        with self._timed("untouched", share=0.1):
+            untouched = state_checks.check_untouched(probe, start, self._actions_at)
         self._add(untouched)
         probe.hands_in_copies = untouched.fault == "mutating query"
         probe.keeps_copies = probe.asks_singly = untouched.status == "fail"
-        self._collect()
-        self._add(state_checks.check_observation(probe, self.spots))
-        probe.is_blind = self.checks["observation"].status == "fail"
-        self._add(repeat_checks.check_globals(probe, self.spots))
-        probe.pins_globals = self.checks["globals"].status == "fail"
-        probe.asks_singly |= probe.pins_globals
-        questions = [Question(s, a, d) for s in self.spots for a in s.actions for d in range(self.plan.draws)]
-        restore, answers, unsettled = repeat_checks.check_restore(probe, questions)
-        history = skipped("history", "restoring fails already when nothing is run in between")
-        if restore.status != "fail":
-            history = repeat_checks.check_history(probe, questions, answers, unsettled)
-        self._add(restore, history)
-        is_settled = "fail" not in (restore.status, history.status)
-        self._check_queries(is_settled)
-        self._add(query_checks.check_noise(probe, self.spots, self.plan.draws))
-        if isinstance(self.simulator, _AuditedRun) and self.simulator.ignores_seed:
-            self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
-        self._check_law()
-        self._check_identity(is_settled)
+        with self._timed("walks", share=0.2):
+            self._collect()
+        with self._timed("observation", share=0.1):
+            self._add(state_checks.check_observation(probe, self.spots))
+            probe.is_blind = self.checks["observation"].status == "fail"
+        with self._timed("globals", share=0.2):
+            self._add(repeat_checks.check_globals(probe, self.spots))
+            probe.pins_globals = self.checks["globals"].status == "fail"
+            probe.asks_singly |= probe.pins_globals
+        is_settled = self._check_repeats()
+        with self._timed("noise"):
+            self._check_noise(is_settled)
+        with self._timed("repetition", "order"):
+            self._check_queries(is_settled)
+        with self._timed("live"):
+            self._check_elsewhere(elsewhere, is_settled)
+        with self._timed("law"):
+            self._check_law()
+        with self._timed("identity"):
+            self._check_identity(is_settled)
         self._find_ends()
         # The 0 that a state pays when it is over is no reward, so those are asked last.
         self._add(state_checks.check_rewards(probe), state_checks.check_finite(probe))
         self._add(state_checks.check_over(probe, self.spots))
         self._add(state_checks.check_kept(self.spots, untouched, probe.asked))
+
+    def _check_repeats(self) -> bool:
+        """Whether the same question has the same answer, whatever ran before."""
+        questions = [Question(s, a, d) for s in self.spots for a in s.actions for d in range(self.plan.draws)]
+        with self._timed("restore", "history"):
+            restore, answers, unsettled = repeat_checks.check_restore(self.probe, questions)
+            self._add(restore)
+            if restore.status == "fail":
+                self._add(skipped("history", "restoring fails already when nothing is run in between"))
+            else:
+                self._add(repeat_checks.check_history(self.probe, questions, answers, unsettled))
+        return "fail" not in (self.checks["restore"].status, self.checks["history"].status)
 
     def _check_queries(self, is_settled: bool) -> None:
         if is_settled and not self.probe.asks_singly:
@@ -189,6 +243,30 @@ class _Audit:
             fault = "untouched" if self.checks["untouched"].status == "fail" else "globals"
             reason = f"the actions of a query disturb each other, see {fault}"
         self._add(skipped("repetition", reason), skipped("order", reason))
+
+    def _check_noise(self, is_settled: bool) -> None:
+        self._add(noise_checks.check_noise(self.probe, self.spots, self.plan.draws, is_settled))
+        if self.checks["noise"].fault or not is_settled:
+            return
+        if isinstance(self.simulator, AuditedRun) and self.simulator.ignores_seed:
+            self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
+        found = live_checks.check_frozen(self.probe, self.spots, self.cost)
+        found = found or noise_checks.check_start_seeds(self.probe)
+        if found is not None:
+            self._add(found)
+
+    def _check_elsewhere(self, elsewhere: OtherProcesses, is_settled: bool) -> None:
+        is_sound = is_settled and not self.probe.pins_globals and self.checks["untouched"].status != "fail"
+        reason = "the same question has different answers already here"
+        if not is_sound:
+            elsewhere.close()
+            self._add(skipped("live", reason), skipped("processes", reason))
+            return
+        self._add(live_checks.check_live(self.probe, self.spots, self.cost))
+        found = elsewhere.check(max(1.0, self._left))
+        if found.name != "processes":
+            self._add(skipped("processes", "what ran before matters already here"))
+        self._add(found)
 
     def _check_law(self) -> None:
         fault = self.checks["restore"].fault
@@ -236,17 +314,18 @@ class _Audit:
             for walk, left in zip(walks, order, strict=True):
                 if left and len(chosen) < self.plan.states:
                     chosen.append(walk[int(left.pop())])
-        self.spots = [with_content(spot) for spot in chosen]
+        most = None if self.cost < PLANS[-1].slower_than else 2
+        self.spots = [with_content(spot._replace(actions=spot.actions[:most])) for spot in chosen]
 
     def _measure(self, walk: list[Spot]) -> None:
         """Choose the plan by what a query costs where the simulator has to jump between states."""
         times = []
-        for turn in range(3):
+        for turn in self.probe.timed(range(3)):
             for spot in (walk[-1], walk[len(walk) // 2], walk[0]):
                 begun = time.perf_counter()
                 self.probe.ask(spot, spot.actions, self.probe.noise("cost", turn))
                 times.append((time.perf_counter() - begun) / len(spot.actions))
-        self.cost = float(np.median(times[3:]))  # the first may be compiled
+        self.cost = float(np.median(times[3:] or times or [1.0]))  # the first may be compiled
         plan = next(plan for plan in reversed(PLANS) if self.cost >= plan.slower_than)
         states = self.num_states or plan.states
         steps = max(plan.steps, -(-states // plan.walks))
@@ -256,7 +335,7 @@ class _Audit:
         found: list[Spot] = []
         state = self.probe.begin(walk)
         for t in range(steps):
-            if self.simulator.is_over(state):
+            if self.simulator.is_over(state) or (t and time.monotonic() > self.probe.deadline):
                 break
             label = f"{START} of walk {walk}" if t == 0 else f"walk {walk}, step {t}"
             spot = self.probe.spot(state, label, self._actions_at(state, walk))
@@ -278,34 +357,39 @@ class _Audit:
             spot = spot._replace(state=found.state, label=f"step {t + 1} of a long walk")
 
     def _with_roundings(self, check: Check) -> Check:
-        example = self.probe.roundings.get(check.name)
-        if check.status != "pass" or example is None:
+        if check.status != "pass":
             return check
-        return warned(check.name, f"equal up to rounding only ({example})", "rounding")
+        if example := self.probe.roundings.get(check.name):
+            return warned(check.name, f"equal up to rounding only ({example})", "rounding")
+        if example := self.probe.identities.get(check.name):
+            message = f"{example}: states that look and go on alike for {FOLLOWED} steps have different identities"
+            return warned(check.name, message, "identity alone")
+        return check
+
+    def _in_words(self, check: Check) -> Check:
+        """The cause in the words of who wrote a function of a decision and a seed."""
+        first = check.fault.split(", ")[0]
+        if not isinstance(self.simulator, AuditedRun) or first not in RUN_CAUSES:
+            return check
+        if first == noise_checks.FROZEN:
+            return replace(check, fault="seed ignored", cause=RUN_CAUSES[first])
+        seen, is_named, _ = check.cause.partition("; add it to")
+        return replace(check, cause=f"{seen}; {RUN_CAUSES['seed ignored']}" if is_named else RUN_CAUSES[first])
 
 
-class _AuditedRun(RunSimulator):
-    """A function of a decision and a seed; its outcomes are left to the checks."""
+class _Slice:
+    """The time of a check: where it runs out before anything was found, the check says so."""
 
-    least_decisions = 1
+    def __init__(self, audit: _Audit, names: tuple[str, ...]) -> None:
+        self.audit, self.names = audit, names
 
-    def outcome(self, action: int, seed: int) -> float:
-        return float(self.run(self.decisions[action], seed))
+    def __enter__(self) -> None:
+        if self.audit._left <= 0:
+            raise OutOfTime
 
-    @property
-    def ignores_seed(self) -> bool:
-        """Whether no decision's outcome changes with the seed."""
-        seeds = [Noise("seed", i).seed for i in range(SEEDS)]
-        return all(len({self.outcome(a, seed) for seed in seeds}) == 1 for a in range(len(self.decisions)))
-
-
-def _as_simulator(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
-    if isinstance(given, Simulator):
-        return given
-    if decisions is not None:
-        return _AuditedRun(given, decisions)
-    if isinstance(given, types.FunctionType | types.MethodType):
-        raise ModelError(
-            f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
-        )
-    return as_simulator(given)
+    def __exit__(self, kind: type | None, *_: object) -> bool:
+        if kind is not OutOfTime:
+            return False
+        late = [name for name in self.names if name not in self.audit.checks]
+        self.audit._add(*(skipped(name, self.audit._too_late) for name in late))
+        return True

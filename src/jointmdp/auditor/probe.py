@@ -8,8 +8,9 @@ global generators where they are used, and leaves out observations that are stal
 from __future__ import annotations
 
 import copy
+import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,10 +26,15 @@ from jointmdp.auditor.observed_outcomes import (
     numbers,
     safe_fingerprint,
 )
+from jointmdp.auditor.recorded_draws import STREAM, DrawLog, recording
 from jointmdp.simulators.global_generators import seed_globals
 from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.object_graph import CLOSED, LIBRARIES, walk
 from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
+SLOW_IDENTITY = 0.25  # seconds
+FOLLOWED = 4  # steps for which two states of different identity are followed
+MOST_FOLLOWED = 6  # pairs of such states in one check; later ones are taken to be like those
 START = "the start"  # what the labels of starting states begin with
 
 
@@ -36,20 +42,31 @@ class Unanswered(Exception):
     """A query that was not answered as the protocol demands; the audit ends here."""
 
 
-class WatchedNoise(Noise):
-    """A noise that knows its copies, so that all their draws are counted, and which of its other forms were used."""
+class OutOfTime(Exception):
+    """The time for a check was over before it had seen enough."""
 
-    __slots__ = ("family", "others")
+
+class WatchedNoise(Noise):
+    """A noise that knows its copies, so that all their draws are written down, and which of its forms were used."""
+
+    __slots__ = ("family", "log", "others")
 
     def __init__(self, *parts: int | str | bytes) -> None:
         super().__init__(*parts)
         self.family: list[WatchedNoise] = [self]
         self.others: set[str] = set()
+        self.log: DrawLog | None = None
+
+    def __getitem__(self, name: str) -> np.random.Generator:
+        if name not in self._streams and self.log is not None:
+            self._streams[name] = recording(super().__getitem__(name), f"{STREAM}{name}", self.log)
+        return super().__getitem__(name)
 
     def fresh(self) -> WatchedNoise:
         """The same draw, from its beginning, counted with the others."""
         found = WatchedNoise.__new__(WatchedNoise)
         found.address, found._streams, found.family, found.others = self.address, {}, self.family, self.others
+        found.log = self.log
         self.family.append(found)
         return found
 
@@ -109,6 +126,12 @@ class Probe:
     is_blind: bool = False
     asks_singly: bool = False
     changing_identity: str = ""  # the first state that has two identities
+    actions_at: Callable[[Snapshot], Sequence[Action]] = lambda state: ()  # a few actions of a state
+    slow_names: int = 0  # identities that took too long
+    deadline: float = np.inf  # of the check under way
+    ran_out: bool = False  # whether it was reached
+    identities: dict[str, str] = field(default_factory=dict)  # check -> what differed in identity alone
+    followed: Counter[str] = field(default_factory=Counter)
     asked: int = 0
     lowest: tuple[float, object] = (np.inf, "")
     highest: tuple[float, object] = (-np.inf, "")
@@ -122,6 +145,19 @@ class Probe:
         found = copy.copy(self)
         found.simulator = copy.deepcopy(self.simulator)
         return found
+
+    def timed(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The items until the time of the check is over."""
+        for item in items:
+            if time.monotonic() > self.deadline:
+                self.ran_out = True
+                return
+            yield item
+
+    def in_time(self) -> None:
+        """Nothing was found; that says something only if there was time for all of it."""
+        if self.ran_out:
+            raise OutOfTime
 
     def noise(self, *parts: int | str) -> WatchedNoise:
         """One draw of noise of this audit."""
@@ -179,14 +215,15 @@ class Probe:
         if is_over and not is_light and len(self.over) < 4:
             self.over.append((state, str(where)))
         seen = b"" if is_light else safe_fingerprint(observation)
-        return ObservedOutcome(reward, is_over, seen, values[: MOST_NUMBERS + 1], precision, identity, state)
+        bare = is_bare(state, observation)
+        return ObservedOutcome(reward, is_over, seen, values[: MOST_NUMBERS + 1], precision, identity, state, bare)
 
     def _read(self, outcome: Outcome, is_light: bool) -> tuple[float, Snapshot, Any, bool, Hashable]:
         reward, state = outcome
         if self.keeps_copies:
             state = copy.deepcopy(state)
         observation = self.simulator.observe(state)
-        identity: Hashable = b"" if is_light else self.simulator.identity(state)
+        identity: Hashable = b"" if is_light else self.identity_of(state)
         hash(identity)
         return float(reward), state, observation, bool(self.simulator.is_over(state)), identity
 
@@ -203,22 +240,97 @@ class Probe:
         elif not np.isfinite(values).all():
             self.infinite = self.infinite or f"{where}: the observation holds an infinity"
 
+    def identity_of(self, state: Snapshot) -> Hashable:
+        """The identity of a state, unless that takes too long to ask for it all the time."""
+        if not self.names_states:
+            return b""
+        begun = time.monotonic()
+        found = self.simulator.identity(state)
+        self.slow_names += time.monotonic() - begun > SLOW_IDENTITY
+        return found
+
+    @property
+    def names_states(self) -> bool:
+        """Whether identities are asked for."""
+        return self.slow_names < 2  # the first one may compile something
+
     def spot(self, state: Snapshot, label: str, actions: Sequence[Action]) -> Spot:
         """A state as it is now, without its content."""
-        see, name = self.simulator.observe, self.simulator.identity
+        see, name = self.simulator.observe, self.identity_of
         observation, identity = self.guarded(label, lambda: (see(state), name(state)))
         return Spot(state, label, tuple(actions), identity, b"", observation, safe_fingerprint(observation))
 
     def compare(self, check: str, one: ObservedOutcome, other: ObservedOutcome, where: object) -> Difference | None:
-        """The difference between two outcomes; one that is rounding alone is noted and not returned."""
+        """The difference between two outcomes; one of rounding or of identity alone is noted and not returned.
+
+        States of different identity are followed under the same noise: only if they go different ways it matters.
+        """
         found = difference(one, other, self.is_blind)
         if found is not None and found.is_rounding:
             self.roundings.setdefault(check, f"{where}: {found.text}")
             return None
-        if found is not None and found.is_identity and content(one.state) == content(other.state):
-            self.changing_identity = self.changing_identity or str(where)
-            return None
+        if found is not None and found.is_identity:
+            if self.changing_identity or not self.names_states:  # it tells nothing any more
+                return None
+            if content(one.state) == content(other.state):
+                self.changing_identity = self.changing_identity or str(where)
+                return None
+            later = self._followed(check, one, other)
+            if later is None:
+                self.identities.setdefault(check, str(where))
+            return later
         return found
+
+    def _followed(self, check: str, one: ObservedOutcome, other: ObservedOutcome) -> Difference | None:
+        """How two states that look alike differ a few steps later, if they do."""
+        self.followed[check] += 1
+        if self.followed[check] > MOST_FOLLOWED:
+            return None
+        actions = self.actions_at(one.state) if not one.is_over else ()
+        for turn, action in enumerate(actions):
+            pair = [one, other]
+            for t in range(FOLLOWED):
+                noise = ("followed", check, turn, t)
+                spots = [Spot(each.state, "a state", (), b"", b"", None, b"") for each in pair]
+                pair = [self.ask(spot, [action], self.noise(*noise))[0] for spot in spots]
+                found = difference(pair[0], pair[1], self.is_blind)
+                if found is not None and not found.is_identity and not found.is_rounding:
+                    return found._replace(text=f"{found.text}, {t + 1} steps later")
+                is_numbered = self.simulator.action_names is not None
+                if pair[0].is_over or (is_numbered and action not in self.simulator.available(pair[0].state)):
+                    break
+        return None
+
+
+def is_bare(state: Snapshot, observation: Any) -> bool:
+    """Whether what is observed is the whole state as an object: then it tells no more than identity."""
+    is_whole = observation is state or observation is getattr(state, "state", None)
+    return is_whole and hasattr(observation, "__dict__") and not hasattr(observation, "__array__")
+
+
+def faithful_copy(value: Any) -> Any:
+    """A copy that holds the same, or None.
+
+    Some classes copy their settings instead of their state (`EzPickle`), and some close what the original still needs
+    when a copy is thrown away: those are not copied at all.
+    """
+    if any(_closes_something(part) for _, _, part in walk([value], _is_searched, 6, 2_000)):
+        return None
+    before = content(value)
+    try:
+        found = copy.deepcopy(value)
+    except Exception:  # much cannot be copied
+        return None
+    return found if content(found) == before else None
+
+
+def _is_searched(value: Any) -> bool:
+    return not isinstance(value, (*CLOSED, type))
+
+
+def _closes_something(value: Any) -> bool:
+    kind = type(value)
+    return hasattr(kind, "__del__") and str(kind.__module__).split(".")[0] not in LIBRARIES
 
 
 def with_content(spot: Spot) -> Spot:
@@ -229,4 +341,9 @@ def with_content(spot: Spot) -> Spot:
 def content(state: Snapshot) -> bytes:
     """A digest of all that a snapshot holds, the places of its generators included."""
     held = sorted(hidden_sources.generators(state, "state").items())
-    return safe_fingerprint((safe_fingerprint(state), held))
+    # Physics engines write hundreds of megabytes when they are asked what they hold.
+    reached = walk([state], _is_searched, 6, 2_000)
+    heavy = frozenset(
+        str(path[-1].name) for path, _, value in reached if str(type(value).__module__).startswith("mujoco")
+    )
+    return safe_fingerprint((safe_fingerprint(state, heavy), held))

@@ -1,11 +1,10 @@
-"""Checks of one query: repetition, the order of its actions, and how much of the noise each of them takes."""
+"""Checks of one query: repetition, and the order of its actions."""
 
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jointmdp.auditor import hidden_sources
-from jointmdp.auditor.audit_report import Check, failed, skipped, warned
+from jointmdp.auditor.audit_report import Check, failed, skipped
 from jointmdp.auditor.observed_outcomes import ObservedOutcome, difference
 from jointmdp.auditor.probe import Probe, Spot
 
@@ -26,7 +25,7 @@ def check_queries(probe: Probe, spots: Sequence[Spot], draws: int) -> tuple[Chec
     repeated: list[_Doubt] = []
     reordered: list[_Doubt] = []
     rounded = ""
-    for spot, draw in itertools.product(spots, range(draws)):
+    for spot, draw in probe.timed(itertools.product(spots, range(draws))):
         first, *orders = _orders(len(spot.actions))
         for i in first:
             one, other, *_ = _asked(probe, spot, _twice(i, len(first)), draw)
@@ -47,6 +46,8 @@ def check_queries(probe: Probe, spots: Sequence[Spot], draws: int) -> tuple[Chec
                 doubt = _Doubt(spot, i, draw, ", alone and in company")
                 reordered += _doubts(probe, "order", doubt, alone, together[i])
     count = sum(len(spot.actions) for spot in spots) * draws
+    if not repeated and not reordered:
+        probe.in_time()
     repetition = Check("repetition", "pass", f"{count} actions asked twice in one query gave the same twice")
     if repeated:
         message = f"one action has two outcomes in one query; {repeated[0].text}"
@@ -96,71 +97,3 @@ def _diagnosed(probe: Probe, doubts: Sequence[_Doubt]) -> str:
         firsts = [_asked(probe, spot, [i, j], draw)[0] for j in others]
         by_place |= any(probe.compare("order", firsts[i], other, "") is not None for other in (seconds[i], thirds[0]))
     return "shock tied to the query position" if by_place else "outcome depends on the company"
-
-
-def check_noise(probe: Probe, spots: Sequence[Spot], draws: int) -> Check:
-    """How many numbers each action takes, and whether a generator in the snapshot is used instead."""
-    frozen = _frozen_generator(probe, spots)
-    if frozen:
-        message = f"{frozen} moves on in a step, from the same place to the same place whatever the noise"
-        return failed("noise", message, "frozen generator")
-    streams: set[str] = set()
-    ways: set[str] = set()
-    doubt = ""
-    for spot, draw in itertools.product(spots, range(draws)):
-        noises = [probe.noise("draws", spot.label, draw) for _ in spot.actions]
-        for action, noise in zip(spot.actions, noises, strict=True):
-            probe.ask(spot, [action], noise, is_light=True)
-            ways |= noise.others
-        taken = [noise.taken for noise in noises]
-        streams.update(*taken)
-        sources = [set(found) for found in taken if found]
-        if len(sources) > 1 and not set.intersection(*sources):
-            names = ", ".join(sorted(set().union(*sources)))
-            message = f"the actions draw from streams of their own: {names} ({spot.label})"
-            return warned("noise", message, "noise not shared")
-        for name in sorted(set().union(*taken)):
-            counts = [found.get(name, 0) for found in taken]
-            low, high = counts.index(min(counts)), counts.index(max(counts))
-            if counts[low] != counts[high] and not doubt:
-                less, more = (probe.simulator.action_label(spot.actions[i]) for i in (low, high))
-                numbers = f"{less} took {counts[low]} and {more} {counts[high]} numbers"
-                doubt = f"{numbers} from the stream {name} ({spot.label})"
-    if doubt:
-        return _out_of_step(probe, doubt, streams)
-    if ways and not streams:
-        words = " and ".join(f"noise.{way}" for way in sorted(ways))
-        if ways == {"uniform"}:
-            return Check("noise", "pass", "each step takes one uniform number, the same for every action")
-        return skipped("noise", f"the noise is taken as {words}: what is drawn from it cannot be counted")
-    if not streams:
-        return Check("noise", "pass", "no action takes any noise: the steps are deterministic")
-    named = ", ".join(sorted(streams))
-    return Check("noise", "pass", f"every action took as many numbers as the others (streams: {named})")
-
-
-def _out_of_step(probe: Probe, text: str, streams: set[str]) -> Check:
-    if not probe.simulator.reseeds:
-        cause = (
-            "the noise runs on from step to step, so from here on the branches draw different noise: give each step "
-            "its own noise, and each source a stream of its own"
-        )
-        return failed("noise", text, "draws out of step", cause)
-    if len(streams) > 1:
-        return Check("noise", "pass", f"{text}; the other streams stay in step")
-    return warned("noise", text, "draws out of step")
-
-
-def _frozen_generator(probe: Probe, spots: Sequence[Spot]) -> str:
-    """A generator that a step moves from where it stood to a place that does not depend on the noise."""
-    for spot in spots:
-        before = hidden_sources.generators(spot.state, "state")
-        if not before:
-            continue
-        noises = [probe.noise("frozen", spot.label, draw) for draw in range(2)]
-        after = [probe.ask(spot, spot.actions[:1], noise)[0].state for noise in noises]
-        ends = [hidden_sources.generators(state, "state") for state in after]
-        for path in hidden_sources.changed(before, ends[0]):
-            if ends[1].get(path) == ends[0][path]:
-                return path
-    return ""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.auditor import hidden_sources
+from jointmdp.auditor import hidden_sources, recorded_draws
 from jointmdp.auditor.audit_report import Check, failed, warned
 from jointmdp.auditor.observed_outcomes import Difference, ObservedOutcome, safe_fingerprint
 from jointmdp.auditor.probe import Probe, Spot
@@ -50,7 +50,7 @@ def check_globals(probe: Probe, spots: Sequence[Spot]) -> Check:
     asks: list[tuple[object, Callable[[], ObservedOutcome]]] = [("the start", partial(_start, probe, 0))]
     questions = [Question(spot, action, i) for i, spot in enumerate(spots) for action in spot.actions]
     asks += [(probe.where(question.spot, question.action), partial(put, probe, question)) for question in questions]
-    for where, ask in asks:
+    for where, ask in probe.timed(asks):
         seed_globals(1)
         before = global_states()
         one = ask()
@@ -68,22 +68,25 @@ def check_globals(probe: Probe, spots: Sequence[Spot]) -> Check:
                 if found is not None:
                     telling.setdefault(name, f"{where}: {found.text}")
     if telling:
-        name, example = next(iter(telling.items()))
-        message = f"seeding {name} differently gives another outcome under the same noise ({example})"
-        cause = (
-            f"a step draws from the global generator {name}; draw from the noise that it is given (noise.rng, or "
-            "np_random in a Gymnasium environment)"
+        names = " and ".join(telling)
+        message = (
+            f"seeding {names} differently gives another outcome under the same noise ({next(iter(telling.values()))})"
         )
-        return failed("globals", message, f"global {name}", cause)
+        cause = (
+            f"a step draws from the global generator{'s' * (len(telling) > 1)} {names}; draw from the noise that it is "
+            "given (noise.rng, or np_random in a Gymnasium environment)"
+        )
+        return failed("globals", message, ", ".join(f"global {name}" for name in telling), cause)
     if moved:
-        name, where = next(iter(moved.items()))
-        message = f"the global generator {name} moves on in {where}, though no outcome was seen to depend on it"
+        names, where = " and ".join(moved), next(iter(moved.values()))
+        message = f"the global generator {names} moves on in {where}, though no outcome was seen to depend on it"
         cause = "draw from the noise instead; if it decides something rare, noise is not shared there"
-        return warned("globals", message, f"global {name}", cause)
+        return warned("globals", message, ", ".join(f"global {name}" for name in moved), cause)
+    probe.in_time()
     if reseeded:
         names = " and ".join(sorted(reseeded))
         return Check("globals", "pass", f"{names} is seeded from the noise in each step, so what it held is no matter")
-    return Check("globals", "pass", "neither random nor numpy.random moves")
+    return Check("globals", "pass", "no generator of the whole program moves")
 
 
 def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, list[ObservedOutcome], Doubts]:
@@ -100,7 +103,7 @@ def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, l
         if begun is not None:
             message = f"two starts from the same noise are not the same: {begun.text}"
             return failed("restore", message, "start not reproducible"), answers, unsettled
-    for i, question in enumerate(questions):
+    for i, question in probe.timed(enumerate(questions)):
         first, second = put(probe, question), put(probe, question)
         standing = hidden_sources.generators(probe.simulator, "simulator", False) if i < SEARCHED else {}
         third = put(probe, question)
@@ -122,9 +125,11 @@ def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, l
         message = f"{share} had two answers under the same noise; {where}: {found.text}"
         return failed("restore", message, fault, cause), answers, unsettled
     if moved:
-        message = f"{sorted(moved)[0]} is a random generator that moves on when the same question is asked again"
+        names = " and ".join(sorted(moved))
+        message = f"{names}: a random generator that moves on when the same question is asked again"
         cause = "no outcome was seen to depend on it; if it decides something rare, draw that from the noise instead"
         return warned("restore", message, NOT_RESTORED, cause), answers, unsettled
+    probe.in_time()
     message = f"{len(questions)} questions had the same answer again, bit for bit"
     return Check("restore", "pass", message), answers, unsettled
 
@@ -132,30 +137,50 @@ def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, l
 def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]) -> tuple[str, str]:
     """What makes two answers in a row differ: a generator, the clock, or something that is counted."""
     advice = "add it to what a snapshot holds, name it in streams=, or draw from the noise"
+    for question in questions:
+        before = hidden_sources.generators(probe.simulator, "simulator", False)
+        put(probe, question)
+        after = hidden_sources.generators(probe.simulator, "simulator", False)
+        moved.update(hidden_sources.changed(before, after))
     if moved:
-        return NOT_RESTORED, f"{sorted(moved)[0]} moves on from query to query and is not restored; {advice}"
-    with hidden_sources.stopped_clock():
-        if all(_settles(probe, question) for question in questions):
-            return CLOCK, ""
+        verbs = ("moves on", "is") if len(moved) == 1 else ("move on", "are")
+        names = " and ".join(sorted(moved))
+        return NOT_RESTORED, f"{names} {verbs[0]} from query to query and {verbs[1]} not restored; {advice}"
+    made = _made_otherwise(probe, questions)
+    if not all(_settles(probe, question) for question in questions):
+        with hidden_sources.stopped_clock():
+            if all(_settles(probe, question) for question in questions):
+                return CLOCK, ""
+    if made:
+        return NOT_RESTORED, f"{made}; {advice}"
     for question in questions:
         put(probe, question)
         before = hidden_sources.attributes(probe.simulator, "simulator")
         put(probe, question)
         kept = hidden_sources.changed(before, hidden_sources.attributes(probe.simulator, "simulator"))
-        if kept and _is_determined(probe, questions):
+        if kept:
             return HIDDEN, f"{kept[0]} changes from query to query and is not restored; {advice}"
-    text = "something that is not in the snapshot changes from query to query, most often a random generator"
-    return NOT_RESTORED, f"{text}; {advice}"
+    text = "something that is not in the snapshot changes from query to query, and no generator was seen to move"
+    return HIDDEN, f"{text} (a counter, a cache, a source in another language); {advice}"
 
 
-def _is_determined(probe: Probe, questions: Sequence[Question]) -> bool:
-    """Whether two copies of the simulator go on alike: then all that is hidden is an attribute that was copied."""
-    try:
-        twins = [probe.twin(), probe.twin()]
-    except Exception:  # much that is hidden cannot be copied
-        return False
-    rows = [[put(twin, question) for question in questions for _ in range(3)] for twin in twins]
-    return all(probe.compare("restore", x, y, "") is None for x, y in zip(*rows, strict=True))
+def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
+    """A generator that is made anew in a step, from another seed when the same question is asked again."""
+    places = recorded_draws.places()
+    for question in questions:
+        logs = [recorded_draws.DrawLog() for _ in range(2)]
+        for log in logs:
+            with recorded_draws.recorded(log, places):
+                put(probe, question)
+        drawn = [log.drawn for log in logs]
+        unseeded = [made for made in drawn[0] if recorded_draws.is_unseeded(made)]
+        if unseeded:
+            return f"{recorded_draws.text(unseeded[0])} has no seed that the noise could set"
+        if drawn[0] != drawn[1] and all(drawn):
+            one, other = next((a, b) for a, b in zip(*drawn, strict=False) if a != b)
+            texts = [recorded_draws.text(made) for made in (one, other)]
+            return f"{texts[0]} is made in a step, and {texts[1]} when the same question is asked again"
+    return ""
 
 
 def _settles(probe: Probe, question: Question) -> bool:
@@ -172,7 +197,7 @@ def check_history(
     rng = np.random.default_rng([probe.seed, 1])
     count = 0
     for round_number in range(2):
-        for i in rng.permutation(len(questions)):
+        for i in probe.timed(rng.permutation(len(answers))):
             question = questions[i]
             answer = put(probe, question)
             count += 1
@@ -183,6 +208,7 @@ def check_history(
                 other = questions[int(rng.integers(len(questions)))].spot
                 probe.ask(other, other.actions, probe.noise("in between", round_number, count))
     if not faulty:
+        probe.in_time()
         return Check("history", "pass", f"{count} questions in scrambled order had their old answers")
     question, found = faulty[0]
     fault = _remembered(probe, [question for question, _ in faulty[:EXAMINED]], questions)

@@ -1,59 +1,68 @@
 """Checks of states: what a query leaves behind, who is the same, what is over, and which numbers make no sense."""
 
-import copy
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from jointmdp.auditor.audit_report import Check, failed, skipped, warned
-from jointmdp.auditor.observed_outcomes import safe_fingerprint
-from jointmdp.auditor.probe import START, Probe, Spot, content, with_content
+from jointmdp.auditor.observed_outcomes import difference, numbers, safe_fingerprint
+from jointmdp.auditor.probe import START, Probe, Spot, content, faithful_copy, is_bare, with_content
 from jointmdp.simulators.simulator import Action, Snapshot
 
 TRAIL = 3  # states at which snapshots are watched
 MEETINGS = 12  # pairs of states with one identity that are compared
 
 
+class _Kept(NamedTuple):
+    """A snapshot that was handed out, and a copy of it of which nobody knows."""
+
+    spot: Spot
+    private: Snapshot | None
+
+
 def check_untouched(probe: Probe, start: Spot, actions_at: Callable[[Snapshot], Sequence[Action]]) -> Check:
     """Query along a short trail, and look at every snapshot handed out so far after each query."""
-    spot, kept = start, [start]
-    changed = ""
-    for t in range(TRAIL):
+    spot, kept = start, [_Kept(start, faithful_copy(start.state))]
+    changed: list[str] = []
+
+    def keep(state: Snapshot, label: str, is_over: bool) -> Spot:
+        found = with_content(probe.spot(state, label, () if is_over else actions_at(state)))
+        kept.append(_Kept(found, faithful_copy(state)))
+        return found
+
+    for t in probe.timed(range(TRAIL)):
         first = probe.ask(spot, spot.actions[:1], probe.noise("untouched", t))[0]
-        found = _changed(probe, spot, kept)
+        found = _changed(probe, spot, kept, changed)
         if found is not None:
             return found
         label = f"step {t + 1} of a trail"
-        following = with_content(probe.spot(first.state, label, () if first.is_over else actions_at(first.state)))
         # The successor is kept while the state before it is asked again: a live object given as a snapshot moves now.
-        kept.append(following)
+        keep(first.state, label, first.is_over)
         others = probe.ask(spot, spot.actions, probe.noise("untouched other", t))
-        found = _changed(probe, spot, kept)
+        found = _changed(probe, spot, kept, changed)
         if found is not None:
             return found
-        again = probe.ask(spot, spot.actions[:1], probe.noise("untouched", t))[0]
-        moved = [s for s in kept if content(s.state) != s.content]
-        if moved and not changed and probe.compare("untouched", first, again, spot.label) is None:
-            changed = moved[0].label
         going = [outcome for outcome in (first, *others) if not outcome.is_over]
         if not going:
             break
-        state = going[-1].state
-        spot = with_content(probe.spot(state, label, actions_at(state)))
-        kept.append(spot)
+        spot = keep(going[-1].state, label, False)
     if changed:
-        message = (
-            f"the snapshot of {changed} holds something else after a query, though its identity and observation stay"
-        )
+        message = f"the snapshot of {changed[0]} holds something else after a query, though it goes on as before"
         cause = "harmless if it is a cache; if it is part of the state, copy it before stepping"
         return warned("untouched", message, "snapshot changes", cause)
     return Check("untouched", "pass", f"{len(kept)} snapshots were the same after every query")
 
 
-def _changed(probe: Probe, asked: Spot, kept: list[Spot]) -> Check | None:
-    """The first snapshot that no longer is what it was, and whose fault that is."""
-    for spot in kept:
-        identity, seen = probe.simulator.identity(spot.state), safe_fingerprint(probe.simulator.observe(spot.state))
-        if content(spot.state) == spot.content or (identity == spot.identity and seen == spot.seen):
+def _changed(probe: Probe, asked: Spot, kept: list[_Kept], changed: list[str]) -> Check | None:
+    """The first snapshot that no longer is what it was, and whose fault that is; caches are noted in `changed`."""
+    for spot, private in kept:
+        if content(spot.state) == spot.content:
+            continue
+        if not _is_another(probe, spot, private):
+            changed.append(spot.label)
             continue
         if spot.state is asked.state and _changes_its_argument(probe, asked):
             labels = ", ".join(map(probe.simulator.action_label, asked.actions))
@@ -64,11 +73,32 @@ def _changed(probe: Probe, asked: Spot, kept: list[Spot]) -> Check | None:
     return None
 
 
+def _is_another(probe: Probe, spot: Spot, private: Snapshot | None) -> bool:
+    """Whether a snapshot with other content looks or goes on otherwise than before."""
+    identity, observation = probe.identity_of(spot.state), probe.simulator.observe(spot.state)
+    if identity == spot.identity and safe_fingerprint(observation) == spot.seen:
+        return False
+    if private is None:
+        return not is_bare(spot.state, observation) and safe_fingerprint(observation) != spot.seen
+    if probe.simulator.is_over(spot.state) != probe.simulator.is_over(private):
+        return True
+    now, before = (numbers(probe.simulator.observe(state))[0] for state in (spot.state, private))
+    if not np.array_equal(now, before, equal_nan=True):
+        return True
+    for draw, action in itertools.product(range(4), spot.actions):
+        # Copies, since what is asked may change.
+        pair = [spot._replace(state=faithful_copy(state) or state) for state in (spot.state, private)]
+        answers = [probe.ask(each, [action], probe.noise("another", draw))[0] for each in pair]
+        found = difference(answers[0], answers[1])
+        if found is not None and not found.is_identity and not found.is_rounding:
+            return True
+    return False
+
+
 def _changes_its_argument(probe: Probe, spot: Spot) -> bool:
     """Whether a query changes a private copy of its snapshot too; where none can be made, its argument is to blame."""
-    try:
-        private = copy.deepcopy(spot.state)
-    except Exception:
+    private = faithful_copy(spot.state)
+    if private is None:
         return True
     before = content(private)
     for i in range(4):  # one may lead back by chance
@@ -80,16 +110,19 @@ def _changes_its_argument(probe: Probe, spot: Spot) -> bool:
 
 def check_observation(probe: Probe, spots: Sequence[Spot]) -> Check:
     """Look at a state when it is reached, go elsewhere, and look again."""
-    for i, spot in enumerate(spots):
+    for i, spot in probe.timed(enumerate(spots)):
         other = spots[(i + 1) % len(spots)]
         probe.ask(other, other.actions[-1:], probe.noise("observation", i))
         probe.simulator.observe(other.state)
+        if is_bare(spot.state, spot.observation):
+            continue
         if safe_fingerprint(spot.observation) != spot.seen:
             message = f"the observation handed out for {spot.label} was written over when {other.label} was asked"
             return failed("observation", message, "shared observation buffer")
         if safe_fingerprint(probe.simulator.observe(spot.state)) != spot.seen:
             message = f"{spot.label} is observed otherwise after {other.label} was asked than when it was reached"
             return failed("observation", message, "stale observation")
+    probe.in_time()
     return Check("observation", "pass", f"{len(spots)} states look as they did, whatever was asked in between")
 
 
@@ -132,7 +165,7 @@ def check_over(probe: Probe, spots: Sequence[Spot]) -> Check:
         return skipped("over", "no episode ended during the audit")
     actions = spots[0].actions
     for i, (state, label) in enumerate(probe.over):
-        spot = Spot(state, f"the end after {label}", actions, probe.simulator.identity(state), b"", None, b"")
+        spot = Spot(state, f"the end after {label}", actions, probe.identity_of(state), b"", None, b"")
         for action, found in zip(actions, probe.ask(spot, actions, probe.noise("over", i)), strict=True):
             message = ""
             if found.reward != 0:
@@ -146,16 +179,16 @@ def check_over(probe: Probe, spots: Sequence[Spot]) -> Check:
 
 def check_identity(probe: Probe, spots: Sequence[Spot], pool: Sequence[Spot]) -> Check:
     """Copies must have the identity of their original, and states with one identity must behave alike."""
+    if not probe.names_states:
+        return skipped("identity", "to name a state takes too long to do it everywhere")
     if probe.changing_identity:
-        return _changing(probe.changing_identity)
+        return _changing(probe, probe.changing_identity)
     for spot in spots:
-        again = probe.simulator.identity(spot.state)
-        try:
-            twin = probe.simulator.identity(copy.deepcopy(spot.state))
-        except Exception:  # what cannot be copied is compared with itself alone
-            twin = again
+        again = probe.identity_of(spot.state)
+        copied = faithful_copy(spot.state)  # what cannot be copied is compared with itself alone
+        twin = again if copied is None else probe.identity_of(copied)
         if again != twin or (again != spot.identity and not probe.is_blind):
-            return _changing(spot.label)
+            return _changing(probe, spot.label)
     groups: dict[Hashable, list[Spot]] = defaultdict(list)
     for spot in pool:
         groups[spot.identity].append(spot)
@@ -163,7 +196,7 @@ def check_identity(probe: Probe, spots: Sequence[Spot], pool: Sequence[Spot]) ->
     if all(spot.label.startswith(START) for group in met for spot in group):
         message = f"no two of {len(pool)} states beyond the start were the same: normal where states are continuous"
         return Check("identity", "pass", message)
-    for group in sorted(met, key=len, reverse=True)[:MEETINGS]:
+    for group in probe.timed(sorted(met, key=len, reverse=True)[:MEETINGS]):
         # The last one has had the most time to become different from the first.
         one, other = group[0], group[-1]
         fault = "identity ignores part of the state"
@@ -177,11 +210,14 @@ def check_identity(probe: Probe, spots: Sequence[Spot], pool: Sequence[Spot]) ->
                     label = probe.simulator.action_label(action)
                     message = f"{one.label} and {other.label} have one identity; {label}: {found.text}"
                     return failed("identity", message, fault)
+    probe.in_time()
     return Check(
         "identity", "pass", f"{len(groups)} of {len(pool)} states were different; those that met behaved alike"
     )
 
 
-def _changing(where: str) -> Check:
+def _changing(probe: Probe, where: str) -> Check:
     message = f"{where}: a state has one identity now and another later, or in a copy"
-    return failed("identity", message, "identity of the object")
+    # Branches that share their noise by state would share none; those that share it by time do.
+    found = failed if probe.simulator.sharing == "state" else warned
+    return found("identity", message, "identity of the object")

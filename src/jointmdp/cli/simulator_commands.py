@@ -25,22 +25,33 @@ SIMULATORS = (
 @click.option("--seed", default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--strict", is_flag=True, help="Warnings count as failures.")
+@click.option("--seconds", default=60.0, show_default=True, help="Time that the audit may take.")
 @click.pass_context
-@in_one_line
-def audit(context: click.Context, simulator: str, seed: int, as_json: bool, strict: bool) -> None:
-    """Whether a simulator can be asked for several actions under the same noise; exit status 1 if it cannot.
+def audit(context: click.Context, simulator: str, seed: int, as_json: bool, strict: bool, seconds: float) -> None:
+    """Whether a simulator can be asked for several actions under the same noise.
+
+    The exit status is 0 if it passed, 1 if it failed, and 2 if it could not be audited.
 
     \b
     Examples:
       jointmdp audit gymnasium:FrozenLake-v1
       jointmdp audit gymnasium:LunarLander-v3 --json
       jointmdp audit gymnax:Catch-bsuite --strict
+      jointmdp audit gymnasium:Humanoid-v5 --seconds 20
     """
     from jointmdp.auditor import audit as run
     from jointmdp.envs.registry import open_named
+    from jointmdp.files.strict_json import to_json
 
-    opened, policy = open_named(simulator)
-    report = run(opened, policy=policy, seed=seed)
+    try:
+        opened, policy = open_named(simulator)
+        report = run(opened, policy=policy, seed=seed, seconds=seconds)
+    except Exception as error:  # whatever an environment raises while it is made
+        is_ours = isinstance(error, ModelError | ImportError | OSError)
+        words = " ".join((str(error) if is_ours else f"{type(error).__name__}: {error}").split())
+        found = {"simulator": simulator, "is_ok": None, "error": words}
+        click.echo(to_json(found) if as_json else f"Error: {words}", err=not as_json)
+        context.exit(2)
     click.echo(report.to_json() if as_json else str(report))
     context.exit(report.exit_status(strict))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -250,6 +250,14 @@ class GymnasiumSimulator(Simulator):
         is_over = self._table.is_terminal(number)
         observation = number if self._is_bare else wrapped_observation(self.env, number)
         return self._arrived(Arrival(self._keeper.capture(), observation, 0.0, is_over, info))
+
+    def live_episode(self, noise: Noise) -> Generator[Outcome, tuple[Action, Noise], None]:
+        """An episode of the environment itself, never restored: it is sent ``(action, noise)`` and yields outcomes."""
+        keeper = self._keeper
+        found = keeper.start(noise) if isinstance(keeper, LiveKeeper) else keeper._reset(self.env, noise)
+        while True:
+            action, noise = yield Outcome(found.reward, EnvState(None, found.observation, found.is_over))
+            found = state_keepers.moved_under(self._streams, self.env, self._as_action(action), noise)
 
     def plain_step(self, state: EnvState, action: Action, rng: np.random.Generator) -> Outcome:
         """A step with ordinary generators, as the environment takes it for somebody who steps it by hand."""

@@ -1,0 +1,41 @@
+"""Functions of a decision and a seed, to be audited."""
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jointmdp.envs.registry import as_simulator
+from jointmdp.errors import ModelError
+from jointmdp.simulators.function_simulator import RunSimulator
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Simulator
+
+SEEDS = 8  # tried on a run function, to see whether its outcome changes with the seed
+
+
+class AuditedRun(RunSimulator):
+    """A function of a decision and a seed; its outcomes are left to the checks."""
+
+    least_decisions = 1
+
+    def outcome(self, action: int, seed: int) -> float:
+        return float(self.run(self.decisions[action], seed))
+
+    @property
+    def ignores_seed(self) -> bool:
+        """Whether no decision's outcome changes with the seed."""
+        seeds = [Noise("seed", i).seed for i in range(SEEDS)]
+        return all(len({self.outcome(a, seed) for seed in seeds}) == 1 for a in range(len(self.decisions)))
+
+
+def audited(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
+    """The simulator to audit, from what a user has."""
+    if isinstance(given, Simulator):
+        return given
+    if decisions is not None:
+        return AuditedRun(given, decisions)
+    if isinstance(given, types.FunctionType | types.MethodType):
+        raise ModelError(
+            f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
+        )
+    return as_simulator(given)

@@ -1,0 +1,210 @@
+"""Generators that write down what is drawn from them, and which generators a call makes, from which seeds.
+
+They draw bit for bit what the generators draw that they stand in for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from jointmdp.auditor.observed_outcomes import safe_fingerprint
+
+_SILENT = ("bit_generator", "spawn", "seed", "getstate", "setstate", "get_state", "set_state", "VERSION")
+_UNSEEDED = "no seed"
+STREAM = "the stream "  # what sources of the noise are called
+
+
+class DrawCall(NamedTuple):
+    """One call of a generator."""
+
+    source: str
+    method: str
+    arguments: bytes
+
+
+@dataclass
+class DrawLog:
+    """What was drawn, and which generators were made: how, and from which seed."""
+
+    calls: list[DrawCall] = field(default_factory=list)
+    made: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def drawn(self) -> list[tuple[str, str]]:
+        """The generators made that were also drawn from, or that are seeded for the whole program."""
+        used = {call.source for call in self.calls}
+        return [made for made in self.made if text(made) in used or made[0].endswith((".seed", ".urandom"))]
+
+    def of(self, source: str) -> list[tuple[str, bytes]]:
+        """The calls of one generator, in their order."""
+        return [(call.method, call.arguments) for call in self.calls if call.source == source]
+
+    @property
+    def sources(self) -> set[str]:
+        """The names of the generators that were drawn from."""
+        return {call.source for call in self.calls}
+
+
+def text(made: tuple[str, str]) -> str:
+    """How a generator was made, as its author would write it."""
+    kind, seed = made
+    return f"{kind}({'' if seed == _UNSEEDED else seed})"
+
+
+def is_unseeded(made: tuple[str, str]) -> bool:
+    """Whether a generator was left to seed itself."""
+    return made[1] == _UNSEEDED
+
+
+class _Disguise(type):
+    """Stands in for a class: what is an instance of that one is an instance of this one."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, cls.__mro__[1])
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, cls.__mro__[1])
+
+
+_now: list[DrawLog] = []  # logs that generators made now write into
+
+
+def _recording(base: Any, kind: str) -> Any:
+    """A class like `base` whose instances write their calls down."""
+
+    def begin(self: Any, *args: Any, **settings: Any) -> None:
+        base.__init__(self, *args, **settings)
+        self.log, self.source = None, kind
+        given = [*args, *settings.values()][:1]
+        if _now and not isinstance(given[0] if given else None, np.random.BitGenerator | np.random.Generator):
+            self.log, self.source = _now[-1], text(_note(kind, given))
+
+    def recorded(name: str) -> Callable[..., Any]:
+        plain = getattr(base, name)
+
+        def call(self: Any, *args: Any, **settings: Any) -> Any:
+            log, self.log = getattr(self, "log", None), None  # calls inside of this one are its own business
+            if log is not None:
+                log.calls.append(DrawCall(self.source, name, safe_fingerprint((args, sorted(settings.items())))))
+            try:
+                return plain(self, *args, **settings)
+            finally:
+                self.log = log
+
+        return call
+
+    names = [name for name in dir(base) if not name.startswith("_") and name not in _SILENT]
+    methods = {name: recorded(name) for name in names if callable(getattr(base, name))}
+    return _Disguise(base.__name__, (base,), {"__init__": begin, "__module__": base.__module__, **methods})
+
+
+def _note(kind: str, given: list[Any]) -> tuple[str, str]:
+    """Write down that a generator is made."""
+    seed = given[0] if given else None
+    if isinstance(seed, np.random.SeedSequence):
+        seed = [seed.entropy, *seed.spawn_key] if seed.spawn_key else seed.entropy
+    words = _UNSEEDED if seed is None else str(seed if isinstance(seed, int | str | list) else np.asarray(seed))
+    _now[-1].made.append((kind, words))
+    return kind, words
+
+
+RecordingGenerator = _recording(np.random.Generator, "Generator")
+_RecordingState = _recording(np.random.RandomState, "RandomState")
+_RecordingRandom = _recording(random.Random, "random.Random")
+
+
+def recording(rng: np.random.Generator, source: str, log: DrawLog) -> np.random.Generator:
+    """The generator with the same bits that writes into `log`."""
+    found: Any = RecordingGenerator(rng.bit_generator)
+    found.log, found.source = log, source
+    return found
+
+
+def _default_rng(seed: Any = None) -> np.random.Generator:
+    plain = _PLAIN_RNG(seed)
+    if isinstance(seed, np.random.BitGenerator | np.random.Generator | np.random.RandomState):
+        return plain
+    return recording(plain, text(_note("default_rng", [seed])), _now[-1])
+
+
+_PLAIN_RNG = np.random.default_rng
+
+
+def _seeding(kind: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def seed(*args: Any, **settings: Any) -> Any:
+        _note(kind, [*args, *settings.values()])
+        return plain(*args, **settings)
+
+    return seed
+
+
+def _system_entropy(size: int) -> bytes:
+    _note("os.urandom", [])
+    return _PLAIN_ENTROPY(size)
+
+
+_PLAIN_ENTROPY = os.urandom
+
+_STANDINS: list[tuple[Any, Any]] = [
+    (np.random.default_rng, _default_rng),
+    (np.random.RandomState, _RecordingState),
+    (random.Random, _RecordingRandom),
+    (np.random.seed, _seeding("numpy.random.seed", np.random.seed)),
+    (random.seed, _seeding("random.seed", random.seed)),
+    (os.urandom, _system_entropy),  # random.SystemRandom, secrets and uuid4 draw from it
+]
+_OWN = ("jointmdp", "numpy", "jax", "scipy")
+
+
+def _places() -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Where modules hold what generators are made with: users import it by name, too."""
+    standins = {id(plain): standin for plain, standin in _STANDINS}
+    for name, module in list(sys.modules.items()):
+        if module is None or (name.split(".")[0] in _OWN and name != "numpy.random"):
+            continue
+        held = getattr(module, "__dict__", {})
+        yield from ((held, key, standins[id(value)]) for key, value in list(held.items()) if id(value) in standins)
+
+
+@contextmanager
+def recorded(log: DrawLog, places: list[Any]) -> Iterator[DrawLog]:
+    """Generators that are made inside write into `log`."""
+    with ExitStack() as stack:
+        for held, key, standin in places:
+            stack.enter_context(mock.patch.dict(held, {key: standin}))
+        _now.append(log)
+        stack.callback(_now.pop)
+        yield log
+
+
+def places() -> list[Any]:
+    """All places to patch, found once for many recordings."""
+    return list(_places())
+
+
+def first_difference(one: DrawLog, other: DrawLog) -> str:
+    """Where two steps draw something else from one generator, in words; empty where they draw alike.
+
+    Other parameters of the same distribution are what actions are for, as long as the draws come in one order.
+    """
+    for source in sorted(one.sources & other.sources):
+        x, y = one.of(source), other.of(source)
+        # How much is taken from a stream of the noise is counted in words; two calls may take half a word each.
+        pairs = zip(x, y, strict=False) if source.startswith(STREAM) else itertools.zip_longest(x, y)
+        for i, (a, b) in enumerate(pairs):
+            if a is None or b is None or a[0] != b[0]:
+                names = [f"{call[0]}()" if call else "nothing" for call in (a, b)]
+                return f"draw {i + 1} from {source} is {names[0]} for one and {names[1]} for the other"
+        if x != y and sorted(x) == sorted(y):
+            return f"the draws from {source} are the same in another order"
+    return ""

@@ -289,33 +289,6 @@ def test_branches_that_look_the_same_are_asked_whether_they_are(observe):
     assert (made.leaders == [0, 1]).all()
 
 
-class Frugal(FunctionSimulator):
-    """Uses up the states that nobody needs any more."""
-
-    def advance(self, state, action, noise):
-        (reward,) = [self.query(state, [action], noise)[0].reward]
-        state.state[0] += reward
-        return Outcome(reward, state)
-
-
-def test_states_that_nobody_needs_are_used_up():
-    """The state to begin in is not among them, and the numbers are those of copies."""
-    settings = {"start": [0.0], "actions": 2, "name": "walk"}
-
-    def step(x, a, u):
-        return x[0] / 2 + u + a, [x[0] + (x[0] / 2 + u + a)]
-
-    begin = [0.0]
-    found = [
-        first_actions(kind(step, lambda rng: rng.normal(), **settings), 0, begin, [0, 1], SimulationSettings(horizon=6))
-        for kind in (FunctionSimulator, Frugal)
-    ]
-    for sharing in ("state", "time", "none"):
-        copied, used = (each.sampler(0, 20, sharing).returns for each in found)
-        np.testing.assert_array_equal(copied, used)
-    assert begin == [0.0]
-
-
 # -- the time limit ------------------------------------------------------------------------------------------------
 
 

@@ -159,7 +159,7 @@ class NoiseChecks:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
         n = len(run.returns)
         is_same = are_whole and n > 1 and _close(run.returns, run.returns[:1]) and not np.ptp(run.steps)
-        frozen = str(getattr(self.found.simulator, "frozen_noise", "") or "")
+        frozen = str(getattr(self.found.simulator, "frozen_noise", "")).rstrip(".")
         if frozen and is_same:
             raise ModelError(
                 f"the noise of {self._name} is frozen: {frozen}. All {n:,} replications are one and the same future, "

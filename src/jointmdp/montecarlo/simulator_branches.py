@@ -54,11 +54,7 @@ class QuerySampler:
         return Replications.joined([_Replication(self, i, sharing).made() for i in range(first, first + count)])
 
     def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
-        """One replication under the eyes of `on_event`.
-
-        Backwards, its branches are asked in the opposite order, and every step leaves the snapshot that it begins in
-        as it was.
-        """
+        """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order."""
         return _Replication(self, index, sharing, on_event, is_backwards).made()
 
     @property
@@ -174,11 +170,7 @@ class _Replication:
     def _answers(self, state: Snapshot, members: list[int]) -> dict[int, Outcome]:
         """What the actions of branches in one state give."""
         simulator = self.simulator
-        # After the first step a branch's state is its own, and nobody needs it again.
-        if len(members) == 1 and self.t > 0 and self.order == 1:
-            found = [simulator.advance(state, self.actions[members[0]], self.noise)]
-        else:
-            found = simulator.query(state, [self.actions[j] for j in members], self.noise)
+        found = simulator.query(state, [self.actions[j] for j in members], self.noise)
         outcomes = dict(zip(members, found, strict=True))
         for j, outcome in outcomes.items():
             self._tell("outcome", j, lambda after: (float(after.reward), simulator.is_over(after.state)), outcome)

@@ -66,6 +66,7 @@ class Simulator(ABC):
     """What every reward is claimed to lie in."""
     reseeds: bool = True
     """Whether each step takes its noise from what it is given alone, so that draws of earlier steps shift nothing."""
+
     frozen_noise: str = ""
     """What was seen of randomness that the noise given to a step does not reach, in a sentence; empty if nothing."""
 
@@ -87,10 +88,6 @@ class Simulator(ABC):
         if self.is_over(state):
             return [Outcome(0.0, state) for _ in actions]
         return [self.step(state, self.action_index(action), noise.fresh()) for action in actions]
-
-    def advance(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
-        """What `query` gives for one action, from a snapshot that nobody will use again: it may be used up."""
-        return self.query(state, [action], noise)[0]
 
     def observe(self, state: Snapshot) -> Any:
         """What a policy sees of `state`; the same for states that are the same."""

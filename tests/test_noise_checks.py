@@ -93,8 +93,10 @@ def test_a_policy_with_noise_of_its_own_is_refused(policy, message):
 
 def test_torch_is_a_global_generator_where_it_is_loaded(monkeypatch):
     state = np.zeros(1)
-    generator = types.SimpleNamespace(get_rng_state=lambda: types.SimpleNamespace(numpy=state.copy))
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(random=generator))
+    stand_in = types.SimpleNamespace(
+        get_rng_state=lambda: types.SimpleNamespace(numpy=state.copy), Generator=type("Generator", (), {})
+    )
+    monkeypatch.setitem(sys.modules, "torch", stand_in)
 
     def policy(x):
         state[0] += 1

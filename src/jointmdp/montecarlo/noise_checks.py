@@ -8,7 +8,6 @@ warning. `jointmdp.audit` looks more thoroughly.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any, NamedTuple
 
@@ -66,11 +65,11 @@ class Record:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.moved: dict[str, str] = {}
-        self._globals = _global_states()
+        self._globals = global_states()
 
     def __call__(self, what: str, step: int, branch: int, answer: Any) -> None:
         """Take note of an event."""
-        now = _global_states()
+        now = global_states()
         for name, state in now.items():
             if self._globals.get(name, state) != state:
                 self.moved.setdefault(name, what)
@@ -194,12 +193,6 @@ def _cure(who: str, name: str) -> str:
     if who == "policy":
         return CAUSES["policy"]
     return f"draw from the noise or the seed that is given instead of {name}"
-
-
-def _global_states() -> dict[str, bytes]:
-    torch = sys.modules.get("torch")
-    more = {} if torch is None else {"torch": torch.random.get_rng_state().numpy().tobytes()}
-    return global_states() | more
 
 
 def _are_same(one: Event, other: Event) -> bool:

@@ -46,7 +46,14 @@ from jointmdp.simulators.gymnasium.known_states import (
 )
 from jointmdp.simulators.gymnasium.numbered_actions import known_names
 from jointmdp.simulators.gymnasium.random_streams import PlainNoise, SeedNoise, named
-from jointmdp.simulators.gymnasium.state_keepers import Arrival, CopyKeeper, Keeper, LiveKeeper, ReplayKeeper
+from jointmdp.simulators.gymnasium.state_keepers import (
+    Arrival,
+    CopyKeeper,
+    Keeper,
+    LiveKeeper,
+    ReplayKeeper,
+    moved_under,
+)
 from jointmdp.simulators.gymnasium.wrapper_stack import (
     Scored,
     constants,
@@ -257,7 +264,7 @@ class GymnasiumSimulator(Simulator):
         found = keeper.start(noise) if isinstance(keeper, LiveKeeper) else keeper._reset(self.env, noise)
         while True:
             action, noise = yield Outcome(found.reward, EnvState(None, found.observation, found.is_over))
-            found = state_keepers.moved_under(self._streams, self.env, self._as_action(action), noise)
+            found = moved_under(self._streams, self.env, self._as_action(action), noise)
 
     def plain_step(self, state: EnvState, action: Action, rng: np.random.Generator) -> Outcome:
         """A step with ordinary generators, as the environment takes it for somebody who steps it by hand."""

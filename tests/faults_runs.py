@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 import time
 import zlib
@@ -247,6 +248,31 @@ def other_methods(decision: float, seed: int) -> float:
     return float(first + rng.normal())
 
 
+def longer_draws(decision: float, seed: int) -> float:
+    rng = np.random.default_rng(seed)
+    visitors = rng.poisson(3 * decision)  # takes more numbers from the generator the more it gives
+    return float(visitors + rng.normal())
+
+
+def advanced(decision: float, seed: int) -> float:
+    rng = np.random.default_rng(seed)
+    if decision > 1:
+        rng.bit_generator.advance(1)  # type: ignore[attr-defined]
+    return float(rng.normal() + rng.normal())
+
+
+def philox_of_decision(decision: float, seed: int) -> float:
+    return float(np.random.Generator(np.random.Philox(key=seed + int(decision))).normal())
+
+
+def fixed_bits(decision: float, seed: int) -> float:
+    return decision * float(np.random.Generator(np.random.PCG64(12)).normal())
+
+
+def process_number(decision: float, seed: int) -> float:
+    return decision + float(np.random.default_rng([seed, os.getpid()]).random())
+
+
 def not_a_number(decision: float, seed: int) -> float:
     return float("nan") if decision > 1 else float(np.random.default_rng(seed).random())
 
@@ -296,6 +322,11 @@ FAULTS: list[tuple[str, Any, str, str, str]] = [
     ("run: queue out of step", queue_out_of_step, "noise", "warn", "draws out of step"),
     ("run: swapped draws", swapped_draws, "noise", "warn", "draws out of step"),
     ("run: other methods", other_methods, "noise", "warn", "draws out of step"),
+    ("run: longer draws", longer_draws, "noise", "warn", "draws out of step"),
+    ("run: advanced", advanced, "noise", "warn", "draws out of step"),
+    ("run: Philox of decision", philox_of_decision, "noise", "fail", "noise not shared"),
+    ("run: fixed PCG64", fixed_bits, "noise", "fail", "seed ignored"),
+    ("run: number of the process", process_number, "processes", "fail", "process-dependent"),
     ("run: not a number", not_a_number, "finite", "fail", "number that is not finite"),
     ("run: raises", raises, "answers", "fail", "query not answered"),
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
+import pickle
 import random
 import time
 from typing import Any
@@ -20,7 +22,7 @@ from faults_runs import FAULTS as RUN_FAULTS
 from faults_runs import TWINS as RUN_TWINS
 from scipy import stats
 
-from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks
+from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks, recorded_draws
 from jointmdp.auditor.audit_report import CLAIMS
 from jointmdp.auditor.observed_outcomes import ObservedOutcome, difference, numbers, same_law_level, without_rounding
 from jointmdp.auditor.probe import Probe, WatchedNoise, with_content
@@ -194,6 +196,26 @@ def test_what_does_not_fit_into_the_time_is_not_passed() -> None:
     assert nothing.exit_status() == 2
     with pytest.raises(ModelError, match="seconds"):
         audit(Lever(), seconds=0)
+
+
+def test_recorded_generators_draw_alike_and_are_plain_again_when_copied() -> None:
+    def draws() -> list[Any]:
+        bits = np.random.Generator(np.random.PCG64(3))
+        sources = [np.random.default_rng(3), np.random.RandomState(3), random.Random(3), bits]
+        numbers = [float(rng.random()) for rng in sources]
+        return [numbers, sources]
+
+    log = recorded_draws.DrawLog()
+    with recorded_draws.recorded(log, recorded_draws.places()):
+        numbers, sources = draws()
+        assert isinstance(np.random.mtrand._rand, np.random.RandomState)
+    plain, originals = draws()
+    assert numbers == plain
+    assert [kind for kind, _ in log.made] == ["PCG64", "default_rng", "RandomState", "random.Random"]
+    for rng, original in zip(sources, originals, strict=True):
+        for again in (copy.deepcopy(rng), pickle.loads(pickle.dumps(rng))):
+            assert type(again) is type(original)
+            assert float(again.random()) == float(copy.deepcopy(original).random())
 
 
 def test_the_live_environment_is_left_alone() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from jointmdp.auditor import hidden_sources, recorded_draws
 from jointmdp.auditor.audit_report import Check, failed, skipped, warned
 from jointmdp.auditor.observed_outcomes import ObservedOutcome, difference
-from jointmdp.auditor.probe import Probe, Spot, WatchedNoise
+from jointmdp.auditor.probe import START, Probe, Spot, WatchedNoise
 from jointmdp.auditor.recorded_draws import DrawLog
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Action, Outcome
@@ -47,8 +47,8 @@ def check_noise(probe: Probe, spots: Sequence[Spot], draws: int, is_settled: boo
         message = f"{' and '.join(frozen)} moves on in a step, from the same place to the same place whatever the noise"
         return failed("noise", message, "frozen generator")
     steps = _recorded(probe, spots, draws)
-    for look in (_unshared, _coinciding, _fixed) if is_settled and not probe.pins_globals else ():
-        found = look(probe, steps)
+    if is_settled and not probe.pins_globals:
+        found = _unshared(probe, steps) or _coinciding(probe, steps) or _fixed(probe, *_fresh(probe, steps))
         if found is not None:
             return found
     ways = set().union(*(step.noise.others for step in steps))
@@ -141,11 +141,20 @@ def _coinciding(probe: Probe, steps: Sequence[_Step]) -> Check | None:
     return failed("noise", message, "seeds that coincide")
 
 
-def _fixed(probe: Probe, steps: Sequence[_Step]) -> Check | None:
+def _fresh(probe: Probe, steps: Sequence[_Step]) -> tuple[Sequence[_Step], set[tuple[str, str]]]:
+    """Steps, and the generators that are made before they begin, since a replay begins with the reset."""
+    if getattr(probe.simulator, "state_kind", "") != "replay":
+        return steps, set()
+    with recorded_draws.recorded(DrawLog(), recorded_draws.places()) as log:
+        probe.begin(0)
+    return [step for step in steps if step.spot.label == f"{START} of walk 0"], set(log.made)
+
+
+def _fixed(probe: Probe, steps: Sequence[_Step], before: set[tuple[str, str]]) -> Check | None:
     """A generator that is made in a step from the same seed whatever the noise."""
     for group in _by_question(steps):
         made = [set(_seeded(step)) for step in group]
-        common = set.intersection(*made)
+        common = set.intersection(*made) - before
         if len(group) < 2 or not common:
             continue
         text = recorded_draws.text(min(common))

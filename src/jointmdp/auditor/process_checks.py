@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import json
 import os
 import subprocess
@@ -29,6 +30,7 @@ SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from jointmdp.auditor.process_checks import main; main()"
 )
 PATIENCE = 30.0
+PROCESS = "process-dependent"
 HASHING = {"hash", "id", "set", "frozenset", "getpid", "urandom", "uuid4", "gethostname"}
 _OWN = (*LIBRARIES, "jointmdp", "gymnasium", "unittest", "mock")
 Row = tuple[int, int, ObservedOutcome]
@@ -55,8 +57,7 @@ class OtherProcesses:
 
     def __init__(self, simulator: Any, seed: int, actions: Sequence[Action]) -> None:
         self._simulator, self._seed, self._actions = simulator, seed, actions
-        backwards = range(WALKS)[::-1]
-        self._fork = forked_runs.begun(simulator, lambda: walked(simulator, seed, actions, backwards))
+        self._fork = forked_runs.begun(simulator, lambda: walked(simulator, seed, actions, range(WALKS)[::-1]))
         self._parcel, self._reason = b"", "the simulator cannot be sent to another process"
         try:
             if not hasattr(simulator, "query_batch"):
@@ -76,6 +77,8 @@ class OtherProcesses:
         with _watched_calls(codes):
             own = walked(self._simulator, self._seed, self._actions, range(WALKS))
         text = _first_difference(own, fork_rows)
+        if text and _first_difference(own, self._forked(range(WALKS), seconds)):
+            return failed("processes", f"a copy of this process gives another outcome; {text}", PROCESS)
         if text:
             message = f"what was asked first shows in later answers: in another order, {text}"
             return failed("history", message, "hidden state")
@@ -84,6 +87,11 @@ class OtherProcesses:
                 return skipped("processes", "it cannot be run in a copy of this process")
             return Check("processes", "pass", "a copy of this process gave the same answers in another order")
         return self._fresh(own, seconds)
+
+    def _forked(self, order: Sequence[int], seconds: float) -> list[Row] | None:
+        call = functools.partial(walked, self._simulator, self._seed, self._actions, order)
+        run = forked_runs.begun(self._simulator, call)
+        return None if run is None else run.result(min(PATIENCE, seconds))
 
     def _fresh(self, own: list[Row], seconds: float) -> Check:
         if not self._parcel:

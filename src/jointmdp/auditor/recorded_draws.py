@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
+from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from jointmdp.auditor.observed_outcomes import safe_fingerprint
 
@@ -30,6 +32,8 @@ class DrawCall(NamedTuple):
     source: str
     method: str
     arguments: bytes
+    standing: bytes
+    """Where the generator stood before."""
 
 
 @dataclass
@@ -43,11 +47,11 @@ class DrawLog:
     def drawn(self) -> list[tuple[str, str]]:
         """The generators made that were also drawn from, or that are seeded for the whole program."""
         used = {call.source for call in self.calls}
-        return [made for made in self.made if text(made) in used or made[0].endswith((".seed", ".urandom"))]
+        return [made for made in self.made if text(made) in used or made[0] in _ALWAYS_DRAWN]
 
-    def of(self, source: str) -> list[tuple[str, bytes]]:
+    def of(self, source: str) -> list[DrawCall]:
         """The calls of one generator, in their order."""
-        return [(call.method, call.arguments) for call in self.calls if call.source == source]
+        return [call for call in self.calls if call.source == source]
 
     @property
     def sources(self) -> set[str]:
@@ -83,10 +87,10 @@ def _recording(base: Any, kind: str) -> Any:
     """A class like `base` whose instances write their calls down."""
 
     def begin(self: Any, *args: Any, **settings: Any) -> None:
-        base.__init__(self, *args, **settings)
+        _inside(base.__init__, self, *args, **settings)
         self.log, self.source = None, kind
         given = [*args, *settings.values()][:1]
-        if _now and not isinstance(given[0] if given else None, np.random.BitGenerator | np.random.Generator):
+        if _now and (not given or _is_seed(given[0])):
             self.log, self.source = _now[-1], text(_note(kind, given))
 
     def recorded(name: str) -> Callable[..., Any]:
@@ -95,7 +99,8 @@ def _recording(base: Any, kind: str) -> Any:
         def call(self: Any, *args: Any, **settings: Any) -> Any:
             log, self.log = getattr(self, "log", None), None  # calls inside of this one are its own business
             if log is not None:
-                log.calls.append(DrawCall(self.source, name, safe_fingerprint((args, sorted(settings.items())))))
+                given = safe_fingerprint((args, sorted(settings.items())))
+                log.calls.append(DrawCall(self.source, name, given, pickle.dumps(_state(self))))
             try:
                 return plain(self, *args, **settings)
             finally:
@@ -104,8 +109,48 @@ def _recording(base: Any, kind: str) -> Any:
         return call
 
     names = [name for name in dir(base) if not name.startswith("_") and name not in _SILENT]
-    methods = {name: recorded(name) for name in names if callable(getattr(base, name))}
-    return _Disguise(base.__name__, (base,), {"__init__": begin, "__module__": base.__module__, **methods})
+    is_bits = issubclass(base, np.random.BitGenerator)
+    methods = {} if is_bits else {name: recorded(name) for name in names if callable(getattr(base, name))}
+    own = {"__init__": begin, "__module__": base.__module__, "__reduce__": lambda self: (_plain, (base, _state(self)))}
+    return _Disguise(base.__name__, (base,), {**own, **methods})
+
+
+def _state(rng: Any) -> Any:
+    """Where a generator of any kind stands."""
+    if isinstance(rng, random.Random):
+        return rng.getstate()
+    return rng.get_state() if isinstance(rng, np.random.RandomState) else getattr(rng, "bit_generator", rng).state
+
+
+def _plain(base: Any, state: Any) -> Any:
+    """What a copy becomes: an ordinary generator, which writes nothing down."""
+    if issubclass(base, np.random.Generator):
+        bits = getattr(np.random, state["bit_generator"])(0)
+        bits.state = state
+        return np.random.Generator(bits)
+    found = base(0)
+    if issubclass(base, random.Random):
+        found.setstate(state)
+    elif issubclass(base, np.random.RandomState):
+        found.set_state(state)
+    else:
+        found.state = state
+    return found
+
+
+def _is_seed(value: Any) -> bool:
+    """Whether a generator made from it is a new one; our own noise makes its generators from keys."""
+    is_key = isinstance(value, ISpawnableSeedSequence) and not isinstance(value, np.random.SeedSequence)
+    return not is_key and not isinstance(value, np.random.BitGenerator | np.random.Generator)
+
+
+def _inside(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+    """A call whose own generators and entropy are no news."""
+    _now.append(DrawLog())
+    try:
+        return call(*args, **settings)
+    finally:
+        _now.pop()
 
 
 def _note(kind: str, given: list[Any]) -> tuple[str, str]:
@@ -121,6 +166,8 @@ def _note(kind: str, given: list[Any]) -> tuple[str, str]:
 RecordingGenerator = _recording(np.random.Generator, "Generator")
 _RecordingState = _recording(np.random.RandomState, "RandomState")
 _RecordingRandom = _recording(random.Random, "random.Random")
+_BITS = [np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64]
+_ALWAYS_DRAWN = {"random.seed", "numpy.random.seed", "os.urandom", *(kind.__name__ for kind in _BITS)}
 
 
 def recording(rng: np.random.Generator, source: str, log: DrawLog) -> np.random.Generator:
@@ -131,8 +178,8 @@ def recording(rng: np.random.Generator, source: str, log: DrawLog) -> np.random.
 
 
 def _default_rng(seed: Any = None) -> np.random.Generator:
-    plain = _PLAIN_RNG(seed)
-    if isinstance(seed, np.random.BitGenerator | np.random.Generator | np.random.RandomState):
+    plain = _inside(_PLAIN_RNG, seed)
+    if not _is_seed(seed) or isinstance(seed, np.random.RandomState):
         return plain
     return recording(plain, text(_note("default_rng", [seed])), _now[-1])
 
@@ -161,6 +208,7 @@ _STANDINS: list[tuple[Any, Any]] = [
     (random.Random, _RecordingRandom),
     (np.random.seed, _seeding("numpy.random.seed", np.random.seed)),
     (random.seed, _seeding("random.seed", random.seed)),
+    *((kind, _recording(kind, kind.__name__)) for kind in _BITS),
     (os.urandom, _system_entropy),  # random.SystemRandom, secrets and uuid4 draw from it
 ]
 _OWN = ("jointmdp", "numpy", "jax", "scipy")
@@ -202,9 +250,12 @@ def first_difference(one: DrawLog, other: DrawLog) -> str:
         # How much is taken from a stream of the noise is counted in words; two calls may take half a word each.
         pairs = zip(x, y, strict=False) if source.startswith(STREAM) else itertools.zip_longest(x, y)
         for i, (a, b) in enumerate(pairs):
-            if a is None or b is None or a[0] != b[0]:
-                names = [f"{call[0]}()" if call else "nothing" for call in (a, b)]
+            if a is None or b is None or a.method != b.method:
+                names = [f"{call.method}()" if call else "nothing" for call in (a, b)]
                 return f"draw {i + 1} from {source} is {names[0]} for one and {names[1]} for the other"
-        if x != y and sorted(x) == sorted(y):
+            if a.standing != b.standing:
+                return f"draw {i + 1} from {source} begins elsewhere, since draws before it took more or fewer numbers"
+        given = [[call[1:3] for call in calls] for calls in (x, y)]
+        if given[0] != given[1] and sorted(given[0]) == sorted(given[1]):
             return f"the draws from {source} are the same in another order"
     return ""

@@ -41,8 +41,8 @@ def frozen_noise(name: str, keeper: Keeper, make: Callable[[], Env[Any, Any]], d
     advice = sticky if is_atari else "draw from self.np_random, or name the generator in streams="
     return (
         f"{name} is random in a way that the noise does not reach: two live episodes that began alike parted at step "
-        f"{step} under the same noise, but from a restored state the same future comes every time. Its generator was "
-        f"not found (compiled code, an iterator); {advice}"
+        f"{step} under the same noise, but from a restored state the same future comes every time. A generator of "
+        f"its own is not among the streams (in compiled code, an iterator, or left out of streams=); {advice}"
     )
 
 

@@ -15,14 +15,15 @@ import numpy as np
 from gymnasium import Env
 
 from jointmdp.errors import ModelError
-from jointmdp.simulators.fingerprints import READERS, fingerprint
+from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.gymnasium import wrapper_stack
 from jointmdp.simulators.gymnasium.random_streams import Streams, repeated
 from jointmdp.simulators.gymnasium.wrapper_stack import SETUP, copied_value, levels, set_state_of, state_of
 from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.object_graph import Stand
 
 Kept = Any
-Steps = tuple[tuple[Any, Noise], ...]  # actions and their noise
+TakenSteps = tuple[tuple[Any, Noise], ...]  # actions and their noise
 OLD_API = "; an environment of the older gym package needs a wrapper (pip install shimmy)"
 POOL = 4  # live environments of a `ReplayKeeper`: a pair's two branches, and what is asked in between
 
@@ -178,7 +179,7 @@ class LiveKeeper(Keeper):
         return (name, fingerprint(around)) if around else name
 
 
-class Place:
+class Place(Stand):
     """A state by an environment that stood `steps` before it and is only ever copied, or, without steps, stands there.
 
     `live` stands there too, if it was not moved on since. Most states are left by one step and never asked again; they
@@ -188,18 +189,18 @@ class Place:
     __slots__ = ("base", "keeper", "live", "steps")
 
     def __init__(
-        self, keeper: "CopyKeeper", base: Env[Any, Any], steps: Steps = (), live: Env[Any, Any] | None = None
+        self, keeper: "CopyKeeper", base: Env[Any, Any], steps: TakenSteps = (), live: Env[Any, Any] | None = None
     ) -> None:
         self.keeper, self.base, self.steps, self.live = keeper, base, steps, live
+
+    def stands_for(self) -> Env[Any, Any]:
+        return self.keeper.told(self)
 
     def __deepcopy__(self, memo: Any) -> "Place":
         return self.keeper.capture_from(self.keeper.told(self))
 
     def __reduce__(self) -> Any:
         return Place, (self.keeper, self.keeper.pinned(self))
-
-
-READERS["Place"] = lambda place: place.keeper.told(place)
 
 
 class CopyKeeper(Keeper):
@@ -234,7 +235,7 @@ class CopyKeeper(Keeper):
     def hold(self, kept: Place) -> None:
         self.pinned(kept)
 
-    def told(self, kept: Place) -> Any:
+    def told(self, kept: Place) -> Env[Any, Any]:
         return kept.live or self.pinned(kept)
 
     def pinned(self, kept: Place) -> Env[Any, Any]:
@@ -296,7 +297,7 @@ class History:
     """How a state was reached: the noise of the start, then each action with its noise."""
 
     start: Noise
-    steps: Steps
+    steps: TakenSteps
     names: tuple[bytes, ...]
     """One hash for each beginning of the history."""
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
+from jointmdp.files import sealed_archive
 from jointmdp.report import style
 
 MODEL, POLICY = jm.coupled_reward_chain(3, discount=0.5)
@@ -97,6 +98,24 @@ def test_results_come_back_from_disk(made: dict[str, object], kind: str, tmp_pat
         assert again.to_json() == thing.to_json()  # type: ignore[attr-defined]
     jm.save(again, tmp_path / "twice")
     assert (tmp_path / "twice").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["Comparison", "ReturnSample", "GapSample"])
+def test_forged_results_are_refused(made: dict[str, object], kind: str, tmp_path: Path) -> None:
+    """Every entry of the page replaced by something else, and every array cut, is one error that names the file."""
+    path = tmp_path / "result"
+    jm.save(made[kind], path)  # type: ignore[arg-type]
+    page, arrays = sealed_archive.read(path)
+    page.pop("arrays", None)
+    for name in page.keys() - {"format", "version", "library"}:
+        for wrong in ([[[]]], {"a": 1}):
+            sealed_archive.write(path, {**page, name: wrong}, arrays)
+            with pytest.raises(jm.ModelError, match="cannot load"):
+                jm.load(path)
+    for name, array in arrays.items():
+        sealed_archive.write(path, page, {**arrays, name: np.ascontiguousarray(array[1:])})
+        with pytest.raises(jm.ModelError, match="cannot load"):
+            jm.load(path)
 
 
 def test_infinite_intervals_come_back_too(tmp_path: Path) -> None:

@@ -71,12 +71,29 @@ def restored(page: Mapping[str, Any], arrays: Arrays) -> Sampled:
         "comparison": _comparison,
     }
     kind = page.get("kind")
-    if kind not in readers:
+    if not isinstance(kind, str) or kind not in readers:
         raise ModelError(f"its kind is {kind!r}; known are 'model', 'solution' and {', '.join(map(repr, readers))}")
+    _check_types(page)
     try:
         return readers[kind](page, arrays)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
         raise ModelError(f"it is damaged: its parts do not make a {kind} ({error})") from None
+
+
+def _check_types(page: Mapping[str, Any]) -> None:
+    """Words are words and counts are counts, whoever wrote them."""
+    lists = {"names": str, "values": int | float | str}
+    kinds = {"title": str, "remark": str, "status": str, "replications": int, "looks": int, "beside": int}
+    for name, kind in {**kinds, "is_exact": bool, "minimise": bool, "seed": int | None}.items():
+        if name in page and not isinstance(page[name], kind):
+            raise ModelError(f"it is damaged: its {name} is a {type(page[name]).__name__}")
+    for name, kind in lists.items():
+        held = page.get(name, [])
+        if not isinstance(held, list) or not all(isinstance(each, kind) for each in held):
+            raise ModelError(f"it is damaged: its {name} must be a list of plain values")
+    steps = page.get("steps", 0)
+    if not all(isinstance(each, int) for each in (steps if isinstance(steps, list) else [steps])):
+        raise ModelError("it is damaged: its steps must be whole numbers")
 
 
 def _gap_sample(page: Mapping[str, Any], arrays: Arrays) -> GapSample:

@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MDPAX := $(VENV)/mdpax
+WILD := $(VENV)/wild
 
 # More than four workers gain little: each compiles its own JAX programs, and XLA runs threads of its own. Neighbours
 # among the tests use the same programs: stealing work leaves them together, dealing it out parts them.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check bench lock clean
+.PHONY: help demo test slow check bench wild lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
@@ -33,6 +34,11 @@ check: $(STAMP) ## check formatting, lint and types
 bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks
 
+wild: $(WILD)/.installed ## audit third-party environments; ROWS="minigrid pgx" for some
+	$(WILD)/bin/python -m wild $(ROWS)
+	$(if $(ROWS),,$(WILD)/bin/python -m wild.walk_call_centre)
+	$(if $(ROWS),,$(WILD)/bin/python -m wild.walk_agents)
+
 # Versions already in the lock stay unless pyproject.toml forbids them; `make lock LOCKFLAGS=--upgrade` moves them all.
 # One version of each package serves every Python (fewest), so that results do not depend on the interpreter.
 # Nothing that names an index is written, so that the lock installs from any mirror.
@@ -43,6 +49,10 @@ lock: $(BIN)/uv ## pin all dependencies in requirements.lock
 	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
 		--no-deps --group mdpax --generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
 		--output-file requirements-mdpax.lock
+	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
+		--extra gymnasium --extra gymnax --extra plots --group wild --override wild/overrides.txt \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
+		--output-file requirements-wild.lock pyproject.toml
 
 # Not the stamp: the lock must be renewable after an edit of pyproject.toml without installing the old one again.
 $(BIN)/uv:
@@ -68,4 +78,13 @@ $(MDPAX)/.installed: $(STAMP) requirements-mdpax.lock
 	@rm -rf $(MDPAX)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(MDPAX) \
 		--requirement requirements-mdpax.lock
+	@touch $@
+
+# Third-party packages ask for versions that exclude each other: an environment of their own, without their bounds.
+# Where the lock cannot be installed as a whole, its packages are installed one by one and those that fail are named.
+# torch comes from wherever a build for CPUs is to be had; without it the walk with an agent is skipped by name.
+$(WILD)/.installed: $(STAMP) requirements-wild.lock
+	@echo "Setting up $(WILD) from requirements-wild.lock; from nothing this takes some minutes."
+	@rm -rf $(WILD) && $(BIN)/python -m venv $(WILD)
+	@$(BIN)/python -m wild.install $(WILD)/bin/python requirements-wild.lock
 	@touch $@

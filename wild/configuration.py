@@ -20,9 +20,10 @@ class Configuration:
     """Why the verdict is right, written after reading the environment's source."""
     verdict: Verdict = "passed"
     says: tuple[str, ...] = ()
-    """What a failure or refusal must name: words of its faults, messages or causes."""
+    """What the report or the refusal must name; of a report that passed, warnings."""
     compares: bool = True
-    """Whether `jm.compare` is to answer without a warning about noise; otherwise it refuses or warns."""
+    """Whether `jm.compare` is to answer, at most with the warning that noise never mattered; otherwise it refuses or
+    warns."""
     needs: str = ""
     """What a machine may lack: the row is skipped where it cannot be made."""
     policy: Any = "uniform"

@@ -8,7 +8,7 @@ from wild.configuration import Configuration
 
 
 def made(module: str, id: str, *wrappers: Any, **settings: Any) -> Callable[[], Any]:
-    """``gymnasium.make`` after importing what registers the id; a wrapper is ``module:Class``, or a pair with settings."""
+    """``gymnasium.make`` after importing what registers the id; a wrapper is ``module:Class``, or that and settings."""
 
     def make() -> Any:
         import gymnasium

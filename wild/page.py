@@ -20,7 +20,7 @@ made from the table in wild/ by `python -m wild --page`.
 
 | verdict | means |
 |---|---|
-| passed | `jm.audit` finds no fault; it may warn |
+| passed | `jm.audit` finds no fault; it may warn, and must warn of what stands here |
 | failed | it must fail, and name what stands here |
 | refused | `jm.as_simulator` or `jm.audit` says in one sentence why it cannot |
 

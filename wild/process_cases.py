@@ -158,7 +158,6 @@ CASES = (
         simpy_one_stream,
         "Lengths are drawn when a call is taken, from the generator of the arrivals: another staffing takes calls in "
         "another order, and all later draws shift.",
-        verdict="failed",
         says=("draws out of step",),
         decisions=STAFF,
     ),

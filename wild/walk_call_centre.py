@@ -16,8 +16,8 @@ import jointmdp as jm
 from wild.walk_agents import Clock
 
 STAFFINGS = [5, 6, 7, 8, 9]
-DAY, CALLS_PER_MINUTE, MINUTES_PER_CALL = 480.0, 1.2, 4.0
-WAGE, MINUTE_WAITED = 60.0, 1.0
+DAY, CALLS_PER_MINUTE, MINUTES_PER_CALL = 240.0, 1.2, 4.0
+WAGE, MINUTE_WAITED = 30.0, 1.0
 
 
 def day(staff: int, gaps: Iterator[float], lengths: Iterator[float], draws_early: bool) -> float:
@@ -69,7 +69,7 @@ def main() -> None:
         report = jm.audit(run, decisions=STAFFINGS)
         clock(report.summary)
         print(report)
-        found = jm.compare(run, decisions=STAFFINGS, max_replications=400)
+        found = jm.compare(run, decisions=STAFFINGS, max_replications=200)
         clock(f"compared {run.__name__}")
         print(found)
         returns = np.array([[run(staff, seed) for staff in (6, 7)] for seed in range(100)])

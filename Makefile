@@ -35,9 +35,9 @@ bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks
 
 wild: $(WILD)/.installed ## audit third-party environments; ROWS="minigrid pgx" for some
-	$(WILD)/bin/python -m wild $(ROWS)
-	$(if $(ROWS),,$(WILD)/bin/python -m wild.walk_call_centre)
-	$(if $(ROWS),,$(WILD)/bin/python -m wild.walk_agents)
+	PYTHONPATH=$(CURDIR)/src $(WILD)/bin/python -m wild $(ROWS)
+	$(if $(ROWS),,PYTHONPATH=$(CURDIR)/src $(WILD)/bin/python -m wild.walk_call_centre)
+	$(if $(ROWS),,PYTHONPATH=$(CURDIR)/src $(WILD)/bin/python -m wild.walk_agents)
 
 # Versions already in the lock stay unless pyproject.toml forbids them; `make lock LOCKFLAGS=--upgrade` moves them all.
 # One version of each package serves every Python (fewest), so that results do not depend on the interpreter.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.auditor import law_checks, live_checks, noise_checks, query_checks, repeat_checks, state_checks
+from jointmdp.auditor import draw_checks, law_checks, live_checks, query_checks, repeat_checks, state_checks
 from jointmdp.auditor.audit_report import (
     CLAIMS,
     OUT_OF_TIME,
@@ -245,13 +245,13 @@ class _Audit:
         self._add(skipped("repetition", reason), skipped("order", reason))
 
     def _check_noise(self, is_settled: bool) -> None:
-        self._add(noise_checks.check_noise(self.probe, self.spots, self.plan.draws, is_settled))
+        self._add(draw_checks.check_noise(self.probe, self.spots, self.plan.draws, is_settled))
         if self.checks["noise"].fault or not is_settled:
             return
         if isinstance(self.simulator, AuditedRun) and self.simulator.ignores_seed:
             self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
         found = live_checks.check_frozen(self.probe, self.spots, self.cost)
-        found = found or noise_checks.check_start_seeds(self.probe)
+        found = found or draw_checks.check_start_seeds(self.probe)
         if found is not None:
             self._add(found)
 
@@ -371,7 +371,7 @@ class _Audit:
         first = check.fault.split(", ")[0]
         if not isinstance(self.simulator, AuditedRun) or first not in RUN_CAUSES:
             return check
-        if first == noise_checks.FROZEN:
+        if first == draw_checks.FROZEN:
             return replace(check, fault="seed ignored", cause=RUN_CAUSES[first])
         seen, is_named, _ = check.cause.partition("; add it to")
         return replace(check, cause=f"{seen}; {RUN_CAUSES['seed ignored']}" if is_named else RUN_CAUSES[first])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jointmdp.auditor import forked_runs, hidden_sources
 from jointmdp.auditor.audit_report import Check, failed, skipped
-from jointmdp.auditor.noise_checks import FROZEN, is_varying
+from jointmdp.auditor.draw_checks import FROZEN, is_varying
 from jointmdp.auditor.observed_outcomes import ObservedOutcome, difference, safe_fingerprint
 from jointmdp.auditor.probe import Probe, Spot
 from jointmdp.simulators.fingerprints import fingerprint

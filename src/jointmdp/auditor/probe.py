@@ -28,7 +28,7 @@ from jointmdp.auditor.observed_outcomes import (
 )
 from jointmdp.auditor.recorded_draws import STREAM, DrawLog, recording
 from jointmdp.simulators.global_generators import seed_globals
-from jointmdp.simulators.noise import Noise, StreamName
+from jointmdp.simulators.noise import Noise, StreamName, stream_text
 from jointmdp.simulators.object_graph import CLOSED, LIBRARIES, walk
 from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
@@ -58,8 +58,9 @@ class WatchedNoise(Noise):
         self.log: DrawLog | None = None
 
     def __getitem__(self, name: StreamName) -> np.random.Generator:
-        if name not in self._streams and self.log is not None:
-            self._streams[name] = recording(super().__getitem__(name), f"{STREAM}{name}", self.log)
+        words = stream_text(name)
+        if words not in self._streams and self.log is not None:
+            self._streams[words] = recording(super().__getitem__(name), f"{STREAM}{words}", self.log)
         return super().__getitem__(name)
 
     def fresh(self) -> WatchedNoise:

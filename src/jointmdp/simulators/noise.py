@@ -43,7 +43,7 @@ class Noise:
         return self[MAIN]
 
     def __getitem__(self, name: StreamName) -> np.random.Generator:
-        words = name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))
+        words = stream_text(name)
         found = self._streams.get(words)
         if found is None:
             source = _Key(_digest(self.address + words.encode()))
@@ -118,3 +118,8 @@ def words_taken(rng: np.random.Generator) -> int:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def stream_text(name: StreamName) -> str:
+    """The name of a stream as text; equal names have equal texts."""
+    return name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))

@@ -6,10 +6,10 @@ the noise that a step is given (`random_streams`), and the end of an episode abs
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -34,7 +34,7 @@ from gymnasium.wrappers import TimeLimit
 
 from jointmdp.simulators.gymnasium import handed_over, live_variation, making, state_trials
 from jointmdp.simulators.gymnasium.foreign_errors import attempt, named_errors
-from jointmdp.simulators.gymnasium.handed_over import Unseen, present_observation
+from jointmdp.simulators.gymnasium.handed_over import EnvState, Unseen, present_observation
 from jointmdp.simulators.gymnasium.known_states import (
     PhysicsState,
     TableState,
@@ -68,23 +68,12 @@ from jointmdp.simulators.gymnasium.wrapper_stack import (
 Kind = Literal["table", "mujoco", "copy", "replay", "hooks"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EnvState:
-    """A moment of an environment: what restores it, and what it showed when it was reached."""
-
-    kept: Any = field(repr=False)
-    observation: Any
-    is_over: bool
-    available: tuple[int, ...] | None = field(default=None, repr=False)
-    """The actions that the environment's mask allows; None where it gives no mask."""
-
-
 class GymnasiumSimulator(Simulator):
     """A Gymnasium environment that can be asked what several actions give in one state under the same noise.
 
     Args:
-        env: an environment, wrapped or not, or its id, ``"CartPole-v1"`` or ``"minigrid:MiniGrid-Empty-5x5-v0"``. An
-            environment that can be copied stays yours; any other is taken over: do not step it yourself.
+        env: an environment, or its id, ``"CartPole-v1"`` or ``"minigrid:MiniGrid-Empty-5x5-v0"``. One that can be
+            copied stays yours; any other is taken over: do not step it yourself.
         settings: what `gymnasium.make` is given beside the id.
         get_state, set_state: your own way to read and write the state, ``get_state(env) -> value`` and
             ``set_state(env, value)``. The state of wrappers (a time limit's count) travels by itself.
@@ -381,11 +370,8 @@ class GymnasiumSimulator(Simulator):
         if is_stock_table(self.env):
             return "table", "a toy-text environment's state is its number"
         if is_physics(self.env):
-            models = set()
-            for seed in range(2):
-                scratch.reset(seed=seed)
-                models.add(model_bytes(scratch.unwrapped.model))  # type: ignore[attr-defined]
-            if len(models) == 1:
+            resets = (scratch.reset(seed=seed) for seed in range(2))
+            if len({model_bytes(scratch.unwrapped.model) for _ in resets}) == 1:  # type: ignore[attr-defined]
                 return "mujoco", "the physics of a MuJoCo environment can be copied"
         return "copy", "a deep copy behaves like the original"
 
@@ -407,7 +393,6 @@ class GymnasiumSimulator(Simulator):
 
 def _own(value: Any) -> Any:
     """A user's state as a value of our own; what cannot be copied (a handle of another language) as it is."""
-    try:
+    with contextlib.suppress(TypeError):
         return copied_value(value, {})
-    except TypeError:
-        return value
+    return value

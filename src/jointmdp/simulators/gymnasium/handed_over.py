@@ -1,6 +1,7 @@
-"""What users hand over from a live environment: the environment itself, and things that are taken for a state."""
+"""States as users hold them, and what else they hand over: the live environment, and things taken for a state."""
 
 import textwrap
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,17 @@ from jointmdp.simulators.simulator import Outcome
 
 # What environments call their method that returns the present observation.
 OBSERVING = ("_get_obs", "_get_ob", "_get_observation", "get_observation", "gen_obs")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnvState:
+    """A moment of an environment: what restores it, and what it showed when it was reached."""
+
+    kept: Any = field(repr=False)
+    observation: Any
+    is_over: bool
+    available: tuple[int, ...] | None = field(default=None, repr=False)
+    """The actions that the environment's mask allows; None where it gives no mask."""
 
 
 class Unseen:

@@ -52,9 +52,12 @@ class _Writer:
         self._lowest = DEPTH  # depth of the outermost object that something points back to
 
     def written(self, value: Any) -> bytes:
+        kind = type(value)
+        if kind is str or kind is int or kind is bool or value is None:  # most of what there is
+            return f"{kind.__name__}:{value!r};".encode()
         if isinstance(value, np.integer | np.bool_ | np.float64):
             value = value.item()
-        if value is None or isinstance(value, bool | int | str | bytes):
+        if isinstance(value, bool | int | str | bytes):
             return f"{type(value).__name__}:{value!r};".encode()
         if isinstance(value, float):
             return b"float:" + struct.pack("<d", value + 0.0)  # −0 is 0

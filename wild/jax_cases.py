@@ -43,16 +43,19 @@ def jumanji(id: str, renew: bool = True, **settings: Any) -> Callable[[], Any]:
         env = jumanji.make(id, **settings)
 
         def step(key: Any, state: Any, action: Any) -> Any:
-            if renew:
-                state.key = key
-            after, timestep = env.step(state, action)
-            return timestep.reward, after, timestep.last()
+            after, timestep = env.step(state.replace(key=key) if renew else state, action)
+            return timestep.reward, after.replace(key=state.key) if renew else after, timestep.last()
 
         return jm.JaxSimulator(
             step, lambda key: env.reset(key)[0], actions=int(env.action_spec.num_values), name=f"jumanji {id}"
         )
 
     return make
+
+
+def with_key(timestep: Any, key: Any) -> Any:
+    """A time step whose state holds this key."""
+    return timestep.replace(state=timestep.state.replace(key=key))
 
 
 def navix(id: str, renew: bool = True) -> Callable[[], Any]:
@@ -64,10 +67,8 @@ def navix(id: str, renew: bool = True) -> Callable[[], Any]:
         env = navix.make(id)
 
         def step(key: Any, timestep: Any, action: Any) -> Any:
-            if renew:
-                timestep = timestep.replace(state=timestep.state.replace(key=key))
-            after = env._step(timestep, action)
-            return after.reward, after, after.is_done()
+            after = env._step(with_key(timestep, key) if renew else timestep, action)
+            return after.reward, with_key(after, timestep.state.key) if renew else after, after.is_done()
 
         return jm.JaxSimulator(
             step, env.reset, actions=len(env.action_set), observe=lambda timestep: timestep.observation, name=id
@@ -76,7 +77,7 @@ def navix(id: str, renew: bool = True) -> Callable[[], Any]:
     return make
 
 
-def xminigrid(id: str, renew: bool = True) -> Callable[[], Any]:
+def xminigrid(id: str) -> Callable[[], Any]:
     def make() -> Any:
         import xminigrid
 
@@ -85,8 +86,6 @@ def xminigrid(id: str, renew: bool = True) -> Callable[[], Any]:
         env, params = xminigrid.make(id)
 
         def step(key: Any, timestep: Any, action: Any) -> Any:
-            if renew:
-                timestep = timestep.replace(state=timestep.state.replace(key=key))
             after = env.step(params, timestep, action)
             return after.reward, after, after.last()
 

@@ -119,7 +119,8 @@ def test_forged_results_are_refused(made: dict[str, object], kind: str, tmp_path
 
 
 def test_infinite_intervals_come_back_too(tmp_path: Path) -> None:
-    nothing = jm.compare(lambda decision, seed: 0.0, decisions=[1, 2], max_replications=50)
+    with pytest.warns(jm.NoiseWarning, match="all 50 replications"):
+        nothing = jm.compare(lambda decision, seed: 0.0, decisions=[1, 2], max_replications=50)
     jm.save(nothing, tmp_path / "nothing")
     again = jm.load(tmp_path / "nothing")
     assert isinstance(again, jm.Comparison)

@@ -175,14 +175,14 @@ class LiveDiffers(Lever):
         self.live = Machine()
         self.live.lever, self.live.spring = state[:2]
 
-    def live_episode(self, noise: Noise) -> Any:
+    def live_episode(self, start: Noise, steps: Any) -> list[Outcome]:
         machine = Machine()
-        machine.lever = int(noise.rng.integers(-1, 2))
-        reward = 0.0
-        while True:
-            found = machine.lever, machine.spring, machine.previous
-            action, noise = yield Outcome(reward, found)
+        machine.lever = int(start.rng.integers(-1, 2))
+        found = [Outcome(0.0, (machine.lever, machine.spring, machine.previous))]
+        for action, noise in steps:
             reward = machine.step(action, noise.rng)
+            found.append(Outcome(reward, (machine.lever, machine.spring, machine.previous)))
+        return found
 
 
 class FrozenByWord(Lever):

@@ -250,8 +250,7 @@ class _Audit:
             return
         if isinstance(self.simulator, AuditedRun) and self.simulator.ignores_seed:
             self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
-        found = live_checks.check_frozen(self.probe, self.spots, self.cost)
-        found = found or draw_checks.check_start_seeds(self.probe)
+        found = draw_checks.check_start_seeds(self.probe)
         if found is not None:
             self._add(found)
 

@@ -263,9 +263,11 @@ def _frozen_generators(probe: Probe, spots: Sequence[Spot]) -> list[str]:
         if not before:
             continue
         for k in range(len(spot.actions)):
-            noises = [probe.noise("frozen", spot.label, draw) for draw in range(2)]
-            after = [probe.ask(spot, spot.actions[k : k + 1], noise)[0].state for noise in noises]
-            ends = [hidden_sources.generators(state, "state") for state in after]
+            ends = []
+            for draw in range(2):  # looked at one after the other: a function's variables are there only once
+                noise = probe.noise("frozen", spot.label, draw)
+                after = probe.ask(spot, spot.actions[k : k + 1], noise)[0].state
+                ends.append(hidden_sources.generators(after, "state"))
             moved = [path for path in hidden_sources.changed(before, ends[0]) if ends[1].get(path) == ends[0][path]]
             if moved:
                 return moved

@@ -47,11 +47,6 @@ def _sources(root: Any, name: str, depth: int) -> dict[str, Any]:
     return found
 
 
-def is_carrier(value: Any) -> bool:
-    """Whether a value may hold noise that was drawn before: an iterator or a generator of any kind."""
-    return hasattr(type(value), "__next__") or isinstance(value, GENERATORS) or _is_torch(value)
-
-
 def _is_torch(value: Any) -> bool:
     kind = type(value)
     return kind.__name__ == "Generator" and str(kind.__module__).split(".")[0] == "torch"

@@ -90,10 +90,10 @@ def _arrays(value: Any, depth: int) -> Iterator[NDArray[Any]]:
         yield array
 
 
-def safe_fingerprint(value: Any, ignored: frozenset[str] = frozenset()) -> bytes:
+def safe_fingerprint(value: Any) -> bytes:
     """A fingerprint, or its text where a value has none."""
     try:
-        return fingerprint(value, ignored)
+        return fingerprint(value)
     except (ValueError, TypeError, RuntimeError):
         return repr(value).encode()
 

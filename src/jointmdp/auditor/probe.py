@@ -341,10 +341,6 @@ def with_content(spot: Spot) -> Spot:
 
 def content(state: Snapshot) -> bytes:
     """A digest of all that a snapshot holds, the places of its generators included."""
-    held = sorted(hidden_sources.generators(state, "state").items())
-    # Physics engines write hundreds of megabytes when they are asked what they hold.
-    reached = walk([state], _is_searched, 6, 2_000)
-    heavy = frozenset(
-        str(path[-1].name) for path, _, value in reached if str(type(value).__module__).startswith("mujoco")
-    )
-    return safe_fingerprint((safe_fingerprint(state, heavy), held))
+    found = hidden_sources.generators(state, "state", False).items()
+    held = sorted((path, standing) for path, standing in found if " closes over " not in path)  # not its own
+    return safe_fingerprint((safe_fingerprint(state), held))

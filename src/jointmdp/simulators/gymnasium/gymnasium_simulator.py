@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -46,14 +46,7 @@ from jointmdp.simulators.gymnasium.known_states import (
 )
 from jointmdp.simulators.gymnasium.numbered_actions import known_names
 from jointmdp.simulators.gymnasium.random_streams import PlainNoise, SeedNoise, named
-from jointmdp.simulators.gymnasium.state_keepers import (
-    Arrival,
-    CopyKeeper,
-    Keeper,
-    LiveKeeper,
-    ReplayKeeper,
-    moved_under,
-)
+from jointmdp.simulators.gymnasium.state_keepers import Arrival, CopyKeeper, Keeper, LiveKeeper, ReplayKeeper
 from jointmdp.simulators.gymnasium.wrapper_stack import (
     Scored,
     constants,
@@ -247,13 +240,11 @@ class GymnasiumSimulator(Simulator):
         observation = number if self._is_bare else wrapped_observation(self.env, number)
         return self._arrived(Arrival(self._keeper.capture(), observation, 0.0, is_over, info))
 
-    def live_episode(self, noise: Noise) -> Generator[Outcome, tuple[Action, Noise], None]:
-        """An episode of the environment itself, never restored: it is sent ``(action, noise)`` and yields outcomes."""
-        keeper = self._keeper
-        found = keeper.start(noise) if isinstance(keeper, LiveKeeper) else keeper._reset(self.env, noise)
-        while True:
-            action, noise = yield Outcome(found.reward, EnvState(None, found.observation, found.is_over))
-            found = moved_under(self._streams, self.env, self._as_action(action), noise)
+    def live_episode(self, start: Noise, steps: Sequence[tuple[Action, Noise]]) -> list[Outcome]:
+        """A start and steps of an environment that is never restored, a new one where there is one besides."""
+        own = tuple((self._as_action(action), noise) for action, noise in steps)
+        env = (self._origin if isinstance(self._keeper, LiveKeeper) else None) or self.env
+        return [Outcome(found.reward, self._arrived(found)) for found in self._keeper.live(env, start, own)]
 
     def plain_step(self, state: EnvState, action: Action, rng: np.random.Generator) -> Outcome:
         """A step with ordinary generators, as the environment takes it for somebody who steps it by hand."""

@@ -7,7 +7,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -113,6 +113,12 @@ class Keeper(ABC):
         """The state of another environment with the same levels, which stays as it is."""
         raise ModelError("states are kept as histories since the start, and a live environment does not tell its own")
 
+    def live(self, env: Env[Any, Any], start: Noise, steps: TakenSteps) -> Iterator[Arrival]:
+        """A start and steps of an environment that is never restored."""
+        yield self._reset(env, start)
+        for action, noise in steps:
+            yield moved_under(self.streams, env, action, noise)
+
     def _reset(self, env: Env[Any, Any], noise: Noise) -> Arrival:
         # The seed reaches the generators that `reset` makes; those that it leaves alone are re-seeded.
         self.streams.reseed(env, noise)
@@ -142,10 +148,13 @@ class LiveKeeper(Keeper):
         env.reset(seed=0)  # some have nothing to read before
 
     def start(self, noise: Noise) -> Arrival:
+        return self._reset(self.env, noise)._replace(kept=self.capture())
+
+    def _reset(self, env: Env[Any, Any], noise: Noise) -> Arrival:
         # A start must not depend on earlier episodes, of which some wrappers keep a memory (running means).
         for (level, skipped), state in zip(self._wrappers, self._new, strict=True):
             set_state_of(level, state, skipped, self._levels)
-        return self._reset(self.env, noise)._replace(kept=self.capture())
+        return super()._reset(env, noise)
 
     def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
         self.restore(kept)

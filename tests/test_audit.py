@@ -11,6 +11,8 @@ import time
 import warnings
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from faults import FAULTS, HEALTHY, Counter, Lever, NamedStreams, OutOfStep, OwnGenerator, Quiet
@@ -23,6 +25,7 @@ from faults_runs import FAULTS as RUN_FAULTS
 from faults_runs import TWINS as RUN_TWINS
 from scipy import stats
 
+import jointmdp as jm
 from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks, recorded_draws
 from jointmdp.auditor.audit_report import CLAIMS
 from jointmdp.auditor.observed_outcomes import ObservedOutcome, difference, numbers, same_law_level, without_rounding
@@ -657,3 +660,26 @@ def test_gymnax_environments_pass(name: str) -> None:
     report = audit(gymnax_simulator(name))
     assert not report.failures, str(report)
     assert len([check for check in report.checks if check.status == "pass"]) >= 10
+
+
+def test_a_typed_key_that_a_jax_state_carries_is_no_fault() -> None:
+    """The types that a simulator remembers of its states look like keys, and hold none."""
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        x = state["x"] + action + jax.random.uniform(key)
+        return x, {"x": x, "key": state["key"]}
+
+    def reset(key: Any) -> Any:
+        return {"x": 0.0 * jax.random.uniform(key), "key": jax.random.key(1)}
+
+    simulator = jm.JaxSimulator(step, reset, actions=2)
+    assert audit(simulator, num_states=1, num_samples=12).faults == ()
+
+
+def test_only_legal_actions_of_a_jax_environment_are_asked_for() -> None:
+    def step(key: Any, state: Any, action: Any) -> Any:
+        after = state.at[action].set(1)
+        return jax.random.uniform(key), after, jnp.all(after == 1)
+
+    simulator = jm.JaxSimulator(step, lambda key: jnp.zeros(4, jnp.int32), actions=4, available=lambda s: s == 0)
+    assert audit(simulator, num_states=1, num_samples=12).faults == ()

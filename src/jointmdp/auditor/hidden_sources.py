@@ -54,9 +54,10 @@ def _is_torch(value: Any) -> bool:
 
 def _is_key(path: object_graph.Path, value: Any) -> bool:
     """JAX keys are known by their type, old ones by two words under a name that says it."""
-    dtype = getattr(value, "dtype", None)
-    if dtype is None or isinstance(value, np.generic):
-        return False
+    jax = sys.modules.get("jax")
+    if not isinstance(value, np.ndarray if jax is None else np.ndarray | jax.Array):
+        return False  # also what only has the shape of a key
+    dtype = value.dtype
     is_old = dtype == np.uint32 and getattr(value, "shape", ()) == (2,)
     return str(dtype).startswith("key<") or (is_old and str(path[-1].name).lower() in KEY_NAMES)
 

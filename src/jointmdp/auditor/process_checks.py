@@ -44,7 +44,8 @@ def walked(simulator: Any, seed: int, actions: Sequence[Action], order: Sequence
         for t in range(STEPS):
             if simulator.is_over(state):
                 break
-            action = actions[(t + walk_number) % len(actions)]
+            legal = list(actions if simulator.action_names is None else simulator.available(state))
+            action = legal[(t + walk_number) % len(legal)]
             outcome = simulator.query(state, [action], Noise("audit", seed, "process", walk_number, t))[0]
             seen = probe.look(Outcome(*outcome), "elsewhere")
             found.append((walk_number, t, seen._replace(state=None, identity=b"")))

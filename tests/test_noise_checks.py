@@ -353,3 +353,13 @@ def test_healthy_simulators_raise_no_warning():
         assert not jm.compare(cart, policy, cart.walk(policy, 3), pilot=100, max_replications=100).warnings
         assert not asked(walker(), lambda x, rng: int(rng.integers(2))).warnings
         assert not asked(walker(), "uniform").warnings
+
+
+def test_a_function_that_seeds_a_global_generator_with_its_seed_is_fine() -> None:
+    """Many simulation packages have no other way; warnings are errors here."""
+
+    def run(decision: float, seed: int) -> float:
+        np.random.seed(seed)  # noqa: NPY002
+        return decision + np.random.random()  # noqa: NPY002
+
+    assert jm.compare(run, decisions=[1.0, 2.0]).warnings == ()

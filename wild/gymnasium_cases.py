@@ -247,7 +247,11 @@ ROBOTS = (
         "panda-gym",
         "PandaPush-v3",
         made("panda_gym", "PandaPush-v3"),
-        "As PandaReach-v3, with an object that is placed in the reset.",
+        "The reset moves the bodies back but leaves PyBullet its contacts: after another episode the same seed and "
+        "actions move the object otherwise, which a script without us shows too.",
+        verdict="failed",
+        says=("state not restored",),
+        compares=False,
     ),
     robot("FetchReach-v4", "The goal is drawn in the reset; MuJoCo draws nothing."),
     robot(

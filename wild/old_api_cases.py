@@ -211,7 +211,11 @@ CASES = (
         "memory-gym",
         "SearingSpotlights",
         memory("searing_spotlights", "SearingSpotlightsEnv"),
-        "Spotlights appear and move by the environment's generator, found as a stream; replayed.",
+        "The reset paints the spotlights of the last episode into its first picture, so the same seed does not show "
+        "the same start; later pictures are right.",
+        verdict="failed",
+        says=("not restored",),
+        compares=False,
     ),
     Configuration(
         "bsuite",

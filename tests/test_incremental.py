@@ -540,7 +540,8 @@ def test_visits_list_what_was_never_or_rarely_updated() -> None:
     assert "(s0, a1)" in str(rows["mean"])
     # Of what was never visited nothing is known: all of its range is its error.
     np.testing.assert_allclose(learned.mean_error[:2], 100.0)
-    assert np.all(learned.mean_error[2:] < 95.0)
+    assert np.all(learned.mean_error[2:] < 105.0)  # the range and the spread
+    assert np.all(learned.mean_error[3] < 95.0)
     assert learned.error == pytest.approx(100.0)
 
 

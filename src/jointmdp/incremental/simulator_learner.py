@@ -32,7 +32,7 @@ from jointmdp.incremental.learned import DiscoveredMoments, LearnedStates
 from jointmdp.incremental.list_updates import ListTables
 from jointmdp.incremental.options import LearnOptions, RunSettings, as_options
 from jointmdp.incremental.recursion import Info, State
-from jointmdp.incremental.replicas import Replicas, unseen_change
+from jointmdp.incremental.replicas import Replicas, unseen_chance, unseen_change
 from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask
 from jointmdp.simulators.simulator import Simulator, as_agent
 
@@ -231,7 +231,9 @@ class SimulatorLearner(BaseLearner):
             Replicas(
                 np.asarray(average),
                 np.asarray(bound).mean(axis=0),
-                unseen_change(np.asarray(count).sum(axis=0), size, self.discount),
+                unseen_change(
+                    unseen_chance(np.asarray(count).sum(axis=0)), size, self.discount, np.asarray(bound).mean(axis=0)
+                ),
             )
             for average, bound, count, size in zip(averages, bounds, counts, sizes, strict=True)
         )

@@ -18,7 +18,7 @@ from jointmdp.incremental.base_learner import BaseLearner
 from jointmdp.incremental.learned import Learned, LearnedJoint
 from jointmdp.incremental.options import LearnOptions, as_options
 from jointmdp.incremental.recursion import Info, State
-from jointmdp.incremental.replicas import LearnedMoments, Replicas, unseen_change
+from jointmdp.incremental.replicas import LearnedMoments, Replicas, unseen_chance, unseen_change
 from jointmdp.model.episodes import start_law
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
@@ -85,7 +85,7 @@ class TableLearner(BaseLearner):
         if self._tuples is not None:
             degrees = np.repeat(np.arange(self.options.order + 1), np.diff(self._tuples.starts))
             bounds = np.asarray(state.average_bias_bounds)[degrees]
-            held = Replicas(np.asarray(state.averages), bounds, self._unseen(state, None)[degrees])
+            held = Replicas(np.asarray(state.averages), bounds, self._unseen(state, None, degrees, bounds))
             return LearnedJoint(*summary, model=self.model, _tuples=self._tuples, _values=held)
         visits = None
         if state.visits is not None:
@@ -105,21 +105,31 @@ class TableLearner(BaseLearner):
             by_order = np.asarray(bounds)
             of_mean = np.full(mean.shape[1], by_order[1])
             of_pair = np.broadcast_to(by_order[degrees, None, None], shape)
-        visits = state.visits
-        of_means, of_pairs = (
-            self._unseen(state, None if visits is None else np.asarray(visits[i]).sum(axis=0)) for i in (0, 1)
+        counts = [None if state.visits is None else np.asarray(part).sum(axis=0) for part in state.visits or (0, 0)]
+        pair_counts = None if counts[1] is None else counts[1].reshape(shape[1:])
+        pairs = Replicas(
+            pair.reshape(-1, *shape),
+            of_pair.reshape(shape),
+            self._unseen(state, pair_counts, np.array(degrees)[:, None, None], of_pair.reshape(shape)),
         )
-        of_pairs = of_pairs[degrees].reshape(len(degrees), *((1, 1) if visits is None else shape[1:]))
-        pairs = Replicas(pair.reshape(-1, *shape), of_pair.reshape(shape), of_pairs)
-        return LearnedMoments(order, self.model.sharing, Replicas(mean, of_mean, of_means[1]), pairs)
+        means = Replicas(mean, of_mean, self._unseen(state, counts[0], np.array(1), of_mean))
+        return LearnedMoments(order, self.model.sharing, means, pairs)
 
-    def _unseen(self, state: State, visits: Ints | None) -> Floats:
-        """`unseen_change` of each order, for updates of all replicas together; nothing where nothing is random."""
+    def _unseen(self, state: State, visits: Ints | None, degrees: Ints, bias_bound: Floats) -> Floats:
+        """`unseen_change` of moments of these degrees, for updates of all replicas together."""
         updates = np.asarray(int(state.step) * self.options.replicas) if visits is None else visits
-        orders = np.arange(self.options.order + 1.0).reshape(-1, *(1,) * updates.ndim)
-        most = (self.model.reward_bound / (1 - self.discount)) ** orders * (orders > 0)
-        is_random = any(((table > 0) & (table < 1)).any() for table in (self.model.probabilities, self.policy))
-        return unseen_change(updates, most * is_random, self.discount)
+        powers = degrees.astype(np.float64)
+        most: Floats = (self.model.reward_bound / (1 - self.discount)) ** powers * (powers > 0)
+        return unseen_change(self._rare_mass(unseen_chance(updates)), most, self.discount, bias_bound)
+
+    def _rare_mass(self, chance: Floats) -> Floats:
+        """The probability, in any state, of all that is rarer than this: the tables tell what may be unseen."""
+        each = np.sort((self.model.probabilities[:, :, None] * self.policy[:, None, :]).reshape(len(self.policy), -1))
+        rarest = np.unique(each[each > 0])
+        together = np.cumsum(each, axis=1)
+        found = [np.searchsorted(row, rarest, side="right") for row in each]
+        most = np.max([np.append(0.0, row)[i] for row, i in zip(together, found, strict=True)], axis=0)
+        return np.minimum(np.append(0.0, most)[np.searchsorted(rarest, chance)], chance * each.shape[1])
 
 
 def _digest(model: JointMDP, policy: Floats) -> str:

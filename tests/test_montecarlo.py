@@ -322,7 +322,7 @@ def test_the_mean_of_the_tail_is_covered(name: str, alpha: float, size: int) -> 
     rows, truth = [draw(rng, size) for _ in range(SETS)], mean(alpha)
     found = [confidence_intervals.cvar_interval(row, alpha, -30, 30, 0.05) for row in rows]
     assert sum(truth in interval for interval in found) > LEAST
-    # Not by being wide: at 50 % it misses. P(|Z| < 1.28) = 0.8: at most twice as wide as the central limit theorem says.
+    # Not by being wide: at 50 % it misses. P(|Z| < 1.28) = 0.8: at most twice as wide as the normal law says.
     half = [confidence_intervals.cvar_interval(row, alpha, -30, 30, 0.5) for row in rows]
     assert sum(truth in interval for interval in half) < 0.8 * SETS
     # Nor by looking elsewhere: the estimates themselves are around the truth.

@@ -35,7 +35,7 @@ bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks
 
 wild: $(WILD)/.installed ## audit third-party environments; ROWS="minigrid pgx" for some
-	PYTHONPATH=$(CURDIR)/src $(WILD)/bin/python -m wild $(ROWS)
+	$(WILD)/bin/python -m wild $(ROWS)
 	$(if $(ROWS),,PYTHONPATH=$(CURDIR)/src $(WILD)/bin/python -m wild.walk_call_centre)
 	$(if $(ROWS),,PYTHONPATH=$(CURDIR)/src $(WILD)/bin/python -m wild.walk_agents)
 

@@ -66,7 +66,7 @@ def _one(row: Configuration, limit: float) -> Result:
         return Judgement("skipped", f"{row.package} is not installed"), {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found.json"
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
         settings = {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore", "JAX_PLATFORMS": "cpu", "SDL_VIDEODRIVER": "dummy"}
         command = [sys.executable, "-m", "wild.one_row", row.id, str(file)]
         ended = ""

@@ -19,6 +19,7 @@ a function may be asked about some states only. Call them in float64.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -74,6 +75,7 @@ class PairProblem(NamedTuple):
     discount: Float[Array, ""]  # of a branch: the unknown is multiplied by its square
 
 
+@partial(jax.jit, inline=True)
 def state_mean(tables: Tables, m: Float[Array, "S A"]) -> Float[Array, " S"]:
     """v(s) = Σ_a π(a|s) m(s,a)."""
     return jnp.sum(tables.policy * m, axis=1)
@@ -89,6 +91,7 @@ def expect(tables: Tables, values: Float[Array, "S W A"]) -> Float[Array, "S A"]
     return jnp.einsum("sw,swa->sa", tables.probabilities, values)
 
 
+@partial(jax.jit, inline=True)
 def mean(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S A"]:
     """m(s,a) = Σ_w p(w|s) b(s,w,a)."""
     return expect(tables, outcome(tables, v))

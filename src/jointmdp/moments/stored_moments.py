@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
+from jax import Array
 
 from jointmdp.arrays import UNIT, Floats, float64, on_device
 from jointmdp.bellman import second_moments
@@ -20,7 +21,18 @@ from jointmdp.moments.higher_solver import HigherMoments, JointPowers
 from jointmdp.moments.pair_solver import Solve
 from jointmdp.moments.power_steps import ROOM, power_operations
 
-_same_state = partial(jax.jit, static_argnames="is_shared")(second_moments.same_state)
+
+@partial(jax.jit, static_argnames="is_shared")
+def _same_state(tables: Tables, v: Array, C: Array, B: Array, states: Array, actions: Array, is_shared: bool) -> Array:
+    chosen = tables._replace(
+        probabilities=tables.probabilities[states],
+        rewards=tables.rewards[states][:, :, actions],
+        successors=tables.successors[states][:, :, actions],
+        policy=tables.policy[states][:, actions],
+    )
+    return second_moments.same_state(chosen, v, C, B, is_shared=is_shared)
+
+
 _distinct_states = partial(jax.jit, static_argnames="sharing")(second_moments.distinct_states)
 
 
@@ -43,9 +55,9 @@ class StateMoments:
 
     model: JointMDP
     tables: Tables
-    v: jax.Array  # [S]
-    C: jax.Array  # [S, S]
-    B: jax.Array  # [S]
+    v: Array  # [S]
+    C: Array  # [S, S]
+    B: Array  # [S]
     mean: Floats  # [S, A] of the model's own rewards, where those of `tables` may be shifted
     higher: HigherMoments | None = None
     method: Solve = Solve()  # noqa: RUF009 - frozen; of moments that are solved for when first asked for
@@ -80,17 +92,9 @@ class StateMoments:
         return cls(model, tables, v, C, B, parts["mean"], higher)
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
-        rows, columns = np.asarray(states), np.asarray(actions)
+        chosen, is_shared = (np.asarray(states), np.asarray(actions)), self.model.sharing != "none"
         with float64():
-            t = self.tables
-            chosen = t._replace(
-                probabilities=t.probabilities[rows],
-                rewards=t.rewards[rows][:, :, columns],
-                successors=t.successors[rows][:, :, columns],
-                policy=t.policy[rows][:, columns],
-            )
-            is_shared = self.model.sharing != "none"
-            return np.asarray(_same_state(chosen, self.v, self.C, self.B, is_shared=is_shared))
+            return np.asarray(_same_state(self.tables, self.v, self.C, self.B, *chosen, is_shared=is_shared))
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
         if self.model.sharing == "none":

@@ -44,7 +44,7 @@ def draws(name: str, chance: float, seed: int) -> Floats:
 
 
 @pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("chance", [0.5, 0.1, 0.02])
+@pytest.mark.parametrize("chance", [0.5, pytest.param(0.1, marks=pytest.mark.slow), 0.02])
 def test_coverage(name: str, chance: float) -> None:
     _, first, second = LAWS[name]
     mean, variance = chance * first, chance * second - (chance * first) ** 2

@@ -22,7 +22,7 @@ def brute_force(case: oracle.RandomModel) -> tuple[np.ndarray, np.ndarray]:
     return mean, second
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 12))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_solve_agrees_with_enumeration(seed: int) -> None:
     """Small models of every kind against the enumeration of T₂ on X², 1e-9 relative."""
     for case in cases(seed, 3, shapes=((3, 3, 3),), discounts=(0.1, 0.5, 0.8)):
@@ -76,7 +76,7 @@ def test_iterate_and_solve_agree_within_their_certificates(sharing: str) -> None
 
 
 @pytest.mark.parametrize("is_accelerated", [True, False])
-@pytest.mark.parametrize("sharing", ["state", "time"])
+@pytest.mark.parametrize("sharing", ["state", pytest.param("time", marks=pytest.mark.slow)])
 def test_acceleration_changes_nothing_but_time(sharing: str, is_accelerated: bool) -> None:
     """A slowly mixing ring, where plain sweeps need thousands of steps and acceleration is taken."""
     size, rng = 40, np.random.default_rng(3)

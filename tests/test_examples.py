@@ -79,6 +79,7 @@ def test_example_1_correlation_changes_its_sign() -> None:
     assert rho(0.5) < -0.3 < 0.3 < rho(0.8)
 
 
+@pytest.mark.slow
 def test_example_1_simulated() -> None:
     assert_simulation_agrees(jm.anticorrelated_rewards()[0], [[0.3, 0.7]], "s", "a1", "a2")
 
@@ -200,6 +201,7 @@ def test_machine_without_shocks_is_certain() -> None:
     assert np.nanmax(solution.variance) == pytest.approx(0, **EXACT)
 
 
+@pytest.mark.slow
 def test_machine_simulated() -> None:
     assert_simulation_agrees(*jm.machine_replacement(), "wear 2", "keep", "repair")
 

@@ -9,7 +9,7 @@ import oracle
 import pytest
 from oracle import rational
 from oracle_pairs import PairOracle
-from zoo import SHARINGS, build, cases
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases
 
 import jointmdp as jm
 from jointmdp import evaluation as methods
@@ -72,7 +72,8 @@ def orders_up_to(n: int) -> Iterator[tuple[int, int]]:
     return ((i, j) for i in range(n + 1) for j in range(n + 1 - i))
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
 def test_order_six_agrees_with_rational_arithmetic(seed: int) -> None:
     """Tiny models of every kind, γ from 0.1 to 0.99: gaps, raw and central moments of all pairs up to order 6."""
     for case in cases(200 + seed, 3, shapes=((2, 2, 2),)):
@@ -96,7 +97,7 @@ def coarse(case: oracle.RandomModel) -> oracle.RandomModel:
     return case._replace(probabilities=rows(case.probabilities), policy=rows(case.policy), rewards=rewards)
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_order_four_agrees_with_rational_arithmetic(sharing: str) -> None:
     """Three states, scenarios and actions."""
     rng = np.random.default_rng(9)
@@ -123,7 +124,7 @@ def test_many_models_agree_with_rational_arithmetic(seed: int) -> None:
 
 
 @QUIET
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_bounds_hold_on_awkward_scales_and_stopped_early(sharing: str) -> None:
     """Rewards that are tiny, huge, mixed, or large and nearly equal; and solves stopped after a few sweeps."""
     rng = np.random.default_rng(4)
@@ -262,7 +263,7 @@ def test_both_routes_to_the_variance_agree() -> None:
 # -- a horizon -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 @pytest.mark.parametrize("discount", [0.7, 1.0])
 def test_horizon_equals_the_enumerated_law(sharing: str, discount: float) -> None:
     for seed in range(2):
@@ -285,6 +286,7 @@ def test_horizon_equals_the_enumerated_law(sharing: str, discount: float) -> Non
                     assert solution.moment(i, j)[s, 0, 1] == pytest.approx(float(joint), rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_long_horizon_approaches_the_endless_future() -> None:
     """What lies beyond T moves a gap by at most 2γᵀb, b = R_max/(1−γ), and so E(G−μ)ᵏ by at most k·4γᵀb·(8b)^{k−1}."""
     case = oracle.random_model(np.random.default_rng(3), 3, 3, 3, discount=0.8)
@@ -301,7 +303,8 @@ def test_long_horizon_approaches_the_endless_future() -> None:
 # -- simulation ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sharing", ["state", *(pytest.param(s, marks=pytest.mark.slow) for s in ("time", "none"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
 def test_simulation_agrees_up_to_order_eight(sharing: str) -> None:
     """Sample means of (G−μ)ᵏ within five standard errors, whose exact values come from moments of order 2k.
 

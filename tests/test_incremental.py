@@ -214,6 +214,7 @@ def test_coordinates_named_several_times_are_updated_once_with_the_mean() -> Non
     assert info.updated == len(goals) + 2
 
 
+@pytest.mark.slow
 def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
     """Values, averages, bias bounds and counts after four steps of the benchmark's loop, fed with the same numbers."""
     model, policy = jm.coupled_reward_chain(3, discount=0.99)
@@ -740,9 +741,8 @@ def test_new_numbers_compile_nothing() -> None:
     assert engine.advance._cache_size() == sizes
 
 
-@pytest.mark.parametrize(
-    "choice", ["pairs", *(pytest.param(c, marks=pytest.mark.slow) for c in ("trajectory", "uniform"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", ["pairs", "trajectory", "uniform"])
 def test_walkers_leave_no_bias(choice: str) -> None:
     """The mean of many replicas is as far from the truth as its own noise and bias bound say, at every coordinate.
 

@@ -16,7 +16,7 @@ import pytest
 import scipy.stats
 from oracle import RandomModel, random_model
 from oracle_incremental import RULES, draws, shared_draws
-from zoo import SHARINGS, build
+from zoo import SHARINGS, STATE_AND_SLOW, build
 
 from jointmdp.arrays import float64
 from jointmdp.bellman import sample_backups, second_moments
@@ -275,7 +275,7 @@ def p_value(case: RandomModel, xs: list[tuple[int, int]], rule: str, rewards: np
     return float(scipy.stats.chisquare(np.array(list(counts.values())), expected).pvalue)
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_generators_follow_the_rule_and_no_other(sharing: str) -> None:
     """Draws of lists and of whole fields have the listed law; the laws of wrong rules are rejected."""
     case = tiny(6, sharing)

@@ -50,15 +50,9 @@ def held_pairs(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np
     return learned._moments.pair[0, places[seen]], np.array([(number[x], number[y]) for x, y in pairs])[seen]
 
 
-EVERYDAY = {("pairs", "state")}
-COMBINATIONS = [
-    pytest.param(choice, sharing, marks=() if (choice, sharing) in EVERYDAY else pytest.mark.slow)
-    for choice in CHOICES
-    for sharing in ("state", "time", "none")
-]
-
-
-@pytest.mark.parametrize(("choice", "sharing"), COMBINATIONS)
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("sharing", ["state", "time", "none"])
 def test_a_simulator_is_learned_like_its_table(choice: str, sharing: str) -> None:
     """A random table behind the protocol: means, second moments of all pairs, and gaps within their intervals."""
     case = random_model(np.random.default_rng(12), 3, 3, 2, discount=0.4, sharing=sharing)

@@ -338,9 +338,8 @@ def test_all_forms_of_one_policy_are_one_policy() -> None:
     assert not np.array_equal(constant[0], found[0])
 
 
-@pytest.mark.parametrize(
-    "form", ["keyed", *(pytest.param(form, marks=pytest.mark.slow) for form in ("function", "table", "uniform"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["keyed", "function", "table", "uniform"])
 def test_stochastic_policies_have_their_law(form: str) -> None:
     law = np.full((TOP + 1, MOST + 1), 1 / 3) if form == "uniform" else LAW
     table = jnp.asarray(LAW, dtype=jnp.float32)
@@ -509,7 +508,8 @@ def lake_model(sharing: str) -> jm.JointMDP:
     )
 
 
-@pytest.mark.parametrize("sharing", [pytest.param("state", marks=pytest.mark.slow), "time"])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["state", "time"])
 def test_gymnax_lake_agrees_with_the_exact_joint_model(sharing: str) -> None:
     simulator = gymnax_simulator("FrozenLake-misc", discount=0.9)
     ways = np.array([0, 3, 0, 3, 0, 0, 0, 0, 3, 1, 0, 0, 0, 2, 1, 0])
@@ -522,6 +522,7 @@ def test_gymnax_lake_agrees_with_the_exact_joint_model(sharing: str) -> None:
     assert exact.gap(14, 1, 0).variance > 0.05
 
 
+@pytest.mark.slow
 def test_gymnax_cart_pole() -> None:
     """No luck but the start: the two engines take the same steps, and the time limit ends what does not fall."""
     simulator = gymnax_simulator("CartPole-v1")

@@ -118,10 +118,8 @@ def name_of(case: Case) -> str:
     return f"{case.environment}{rain}-{case.policy}-{case.sharing}"
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=name_of(case), marks=[] if case is LAKE else pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_live_pairs_agree_with_the_exact_table(case: Case) -> None:
     mean, variance = distances(case)
     assert abs(mean) < K

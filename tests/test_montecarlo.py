@@ -16,7 +16,7 @@ import numpy as np
 import oracle
 import pytest
 from scipy.stats import binom, chi2
-from zoo import SHARINGS, build, cases, padded
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases, padded
 
 import jointmdp as jm
 from jointmdp.arrays import Floats
@@ -32,7 +32,7 @@ def random_case(sharing: str) -> oracle.RandomModel:
     return oracle.random_model(np.random.default_rng(1), 3, 3, 3, discount=0.9, sharing=sharing)
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_gap_moments_agree_with_exact_ones(sharing: str) -> None:
     for seed, case in enumerate(cases(11, 6, shapes=((3, 3, 3),), discounts=(0.5, 0.9), sharings=(sharing,))):
         model = build(case)

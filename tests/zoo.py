@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from oracle import RandomModel, random_model
 
 from jointmdp.checks import Sharing
 from jointmdp.model.joint_mdp import JointMDP
 
 SHARINGS: tuple[Sharing, ...] = ("state", "time", "none")
+STATE_AND_SLOW = ("state", *(pytest.param(sharing, marks=pytest.mark.slow) for sharing in ("time", "none")))
 SHAPES = ((2, 2, 2), (3, 3, 3), (6, 4, 4))  # S, W, A
 DISCOUNTS = (0.1, 0.5, 0.9, 0.99)
 

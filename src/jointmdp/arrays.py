@@ -1,15 +1,19 @@
-"""Array types, the precision of exact methods, and the way from the host to the device.
+"""Array types, what our programs need JAX to be set to, and the way from the host to the device.
 
 JAX is imported inside the functions: whoever needs the types alone does not wait for it.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from jointmdp.errors import ModelError
 
 if TYPE_CHECKING:
     from jax import Array
@@ -17,15 +21,135 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+P, R = ParamSpec("P"), TypeVar("R")
 
 UNIT = 2.0**-53  # unit roundoff of float64
+HOST_ONLY = (
+    "is a value inside of jax.jit, vmap or grad, where there is no number yet; jointmdp's calls run on the host: call "
+    "them outside, with numbers, and hand in what they return"
+)
+TRACER_ERRORS = {
+    "TracerArrayConversionError",
+    "TracerBoolConversionError",
+    "TracerIntegerConversionError",
+    "ConcretizationTypeError",
+    "UnexpectedTracerError",
+}
+
+# Settings of JAX by the name of their context managers: what they are set to, and what else is as good.
+ARITHMETIC: dict[str, tuple[Any, ...]] = {
+    "enable_x64": (True,),
+    "numpy_dtype_promotion": ("standard",),
+    "numpy_rank_promotion": ("allow",),
+    "default_matmul_precision": (None,),
+}
+CALLS: dict[str, tuple[Any, ...]] = {
+    "default_prng_impl": ("threefry2x32",),
+    "threefry_partitionable": (True,),
+    "transfer_guard_host_to_device": ("allow", None),
+    "transfer_guard_device_to_host": ("allow", None),
+    "transfer_guard_device_to_device": ("allow", None),
+    "debug_key_reuse": (False,),  # the actions of a query share their key on purpose
+    "no_tracing": (False,),
+    "no_execution": (False,),
+}
+DEBUGGING: dict[str, tuple[Any, ...]] = {  # our programs mark mistakes by NaN, and loop in Python without jit
+    "debug_nans": (False,),
+    "debug_infs": (False,),
+    "check_tracer_leaks": (False,),
+    "disable_jit": (False,),
+}
+OURS = {**ARITHMETIC, **CALLS, **DEBUGGING}
+
+Arithmetic = tuple[tuple[str, Any], ...]
 
 
-def float64() -> AbstractContextManager[Any]:
-    """Inside, JAX computes in float64; the user's own setting is untouched outside."""
+class JaxContext:
+    """JAX set as `wanted` inside; only what differs is entered, since this stands around every query."""
+
+    __slots__ = ("_entered", "_is_host", "_wanted")
+
+    def __init__(self, wanted: Mapping[str, tuple[Any, ...]], *, is_host: bool = True) -> None:
+        self._wanted, self._is_host = wanted, is_host
+
+    def __enter__(self) -> None:
+        import jax
+
+        config = jax.config
+        self._entered = [
+            getattr(jax, name)(values[0])
+            for name, values in self._wanted.items()
+            if getattr(config, f"jax_{name}") not in values
+        ]
+        if self._is_host:  # inside of somebody's jit we compute at once, as NumPy does, and are no part of the program
+            self._entered.append(jax.core.eval_context())
+        for context in self._entered:
+            context.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        for context in reversed(self._entered):
+            context.__exit__(None, None, None)
+        if self._is_host:
+            refuse_traced("something handed in", error)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """A function that always runs inside."""
+
+        @wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            with JaxContext(self._wanted, is_host=self._is_host):
+                return function(*args, **kwargs)
+
+        return called
+
+
+def float64() -> JaxContext:
+    """Inside, JAX computes in float64 and as our programs need it; the user's settings are untouched outside."""
+    return JaxContext(OURS)
+
+
+def users_calls() -> JaxContext:
+    """Around calls on the host that run a user's functions: these compute, and are debugged, as the user has set JAX.
+
+    Random numbers come as they do in the engine, so that samples of a seed do not depend on any setting.
+    """
+    return JaxContext(CALLS)
+
+
+def users_arithmetic() -> Arithmetic:
+    """How the user's functions compute; hashable, so that it can be a static part of a program."""
     import jax
 
-    return jax.enable_x64(True)
+    return tuple((name, getattr(jax.config, f"jax_{name}")) for name in ARITHMETIC)
+
+
+def restored(arithmetic: Arithmetic) -> JaxContext:
+    """Around a user's function inside of our programs: it computes as the user has set JAX."""
+    return JaxContext({name: (value,) for name, value in arithmetic}, is_host=False)
+
+
+def random_key(seed: int) -> Array:
+    """``jax.random.key(seed)`` of one kind in float64, whatever JAX's kind, precision and offset of seeds are."""
+    import jax
+
+    words = np.array([seed >> 32, seed & 0xFFFFFFFF], dtype=np.uint32)
+    return jax.random.wrap_key_data(jax.device_put(words), impl="threefry2x32")
+
+
+def typed_key(key: Array) -> Array:
+    """A user's key, of whichever kind; an old one is of the kind that the user has set."""
+    import jax
+
+    return key if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+
+
+def refuse_traced(name: str, value: Any) -> None:
+    """Raise where a value, or the error that it led to, comes from inside of a JAX transformation."""
+    jax = sys.modules.get("jax")  # not imported to find out
+    if jax is None or value is None:
+        return
+    if isinstance(value, jax.core.Tracer) or type(value).__name__ in TRACER_ERRORS:
+        raise ModelError(f"{name} {HOST_ONLY}") from None
 
 
 def on_device(values: ArrayLike | Array) -> Array:

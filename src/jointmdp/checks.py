@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jointmdp.arrays import Floats, Ints
+from jointmdp.arrays import Floats, Ints, refuse_traced
 from jointmdp.errors import ModelError
 
 Sharing = Literal["state", "time", "none"]
@@ -32,6 +32,7 @@ def as_floats(name: str, values: ArrayLike, shape_words: str, *ndims: int) -> Fl
             raise TypeError(f"it holds {'complex numbers' if np.iscomplexobj(raw) else f'{raw.dtype} entries'}")
         array = np.array(raw, dtype=np.float64, order="C")  # one layout, so that sums round alike wherever it came from
     except (TypeError, ValueError) as error:
+        refuse_traced(name, error)
         raise ModelError(f"{name} must be a numeric array of shape {shape_words}: {error}") from None
     if array.ndim not in ndims:
         raise ModelError(f"{name} must have shape {shape_words}, but it has {array.ndim} axes, shape {array.shape}")
@@ -173,6 +174,7 @@ def as_index(kind: str, value: Any, names: tuple[Any, ...] | None, count: int) -
     """A state or action given by index, by name, or by its name in words."""
     if isinstance(value, list):
         value = _as_tuple(value)
+    refuse_traced(f"the {kind}", value)
     is_number = value is None or isinstance(value, Number | np.generic | np.ndarray)
     if isinstance(value, str | tuple) or (names is not None and not is_number):
         labels = () if names is None else names if value in names else tuple(map(str, names))
@@ -193,6 +195,7 @@ def as_index(kind: str, value: Any, names: tuple[Any, ...] | None, count: int) -
 
 
 def _whole(name: str, value: Any, wanted: str) -> int:
+    refuse_traced(name, value)
     try:
         whole = int(value)
         if isinstance(value, bool | np.bool_) or whole != value:
@@ -214,6 +217,7 @@ def as_count(name: str, value: Any, least: int = 1, most: int | None = None) -> 
 
 def as_number(name: str, value: Any) -> float:
     """A number; NaN and infinities are left to the caller."""
+    refuse_traced(name, value)
     try:
         if isinstance(value, str | bool | np.bool_):
             raise TypeError

@@ -13,6 +13,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
+from jointmdp.arrays import random_key
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.files.atomic_write import FilePath
@@ -112,7 +113,7 @@ class LearnOptions:
         power = (WEIGHT if self.averaging else -1.0) if isinstance(self.averaging, bool) else self.averaging
         burn_in = _whole(BURN_IN * self.order / (1 - discount)) if self.burn_in is None else self.burn_in
         gamma, bound, weight = (jnp.asarray(float(each)) for each in (discount, reward_bound, power))
-        updates, key = jnp.asarray(burn_in, dtype=jnp.int64), jax.random.key(self.seed, impl="threefry2x32")
+        updates, key = jnp.asarray(burn_in, dtype=jnp.int64), random_key(self.seed)
         return RunSettings(self.order, sharing, choice, function, schedule, gamma, bound, weight, updates, key)
 
     def described(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jointmdp.arrays import Floats, Ints, float64, on_device
+from jointmdp.arrays import Floats, Ints, float64, on_device, typed_key
 
 if TYPE_CHECKING:
     from jax import Array
@@ -63,6 +63,7 @@ def drawn_samples(chances: Floats, key: Array, row: Ints | int, num_samples: int
     """Entries of chosen rows of a table of laws ``[S, W]``, one for each sample, drawn with a JAX key."""
     import jax
 
+    key = typed_key(key)
     with float64():
         uniform = jax.random.uniform(key, (num_samples,), dtype=np.float64)
         rows = on_device(np.broadcast_to(np.asarray(row, dtype=np.int32), (num_samples,)))

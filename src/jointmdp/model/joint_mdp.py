@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
-from jointmdp.arrays import Floats
+from jointmdp.arrays import Floats, float64, typed_key
 from jointmdp.checks import Sharing
 from jointmdp.model.episodes import start_law
 from jointmdp.model.inverse_sampling import drawn_samples
@@ -110,7 +110,9 @@ class JointMDP(ModelTables):
 
         count = checks.as_count("num_samples", num_samples)
         law = np.full(self.num_states, 1 / self.num_states) if start is None else start_law(self, start)
-        start_key, scenario_key = split(noise_key)
+        noise_key = typed_key(noise_key)
+        with float64():
+            start_key, scenario_key = split(noise_key)
         state = drawn_samples(law[None, :], start_key, 0, count)
         action = drawn_samples(as_policy(self, policy), policy_key, state, count)
         where = (state, drawn_samples(self.probabilities, scenario_key, state, count), action)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.arrays import Floats, Ints
+from jointmdp.arrays import Floats, Ints, users_calls
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.model.couplings import ActionLaw, Coupling, ScenarioTables, coupled_tables, words
@@ -86,6 +86,7 @@ def from_mdpax(
     )
 
 
+@users_calls()
 def _enumerated(problem: Any, states: Any, actions: Any, events: Any) -> tuple[Floats, Floats, Ints]:
     """Probability, reward and successor of every event of every action in every state, ``[S, A, E]``, checked."""
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
-from jointmdp.arrays import Floats
+from jointmdp.arrays import Floats, refuse_traced
 from jointmdp.errors import ModelError
 from jointmdp.model.tables import ActionLike, ModelTables
 
@@ -31,7 +31,8 @@ def as_policy(model: ModelTables, policy: Any) -> Floats:
         return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(policy)])
     try:
         raw = np.asarray(policy)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
+        refuse_traced("the policy", error)
         raise ModelError(f"the policy must be an [S, A] or [S] array: {error}") from None
     if raw.dtype.kind in "OUS":
         if raw.ndim == 1 and all(isinstance(action, str | int) for action in raw.tolist()):

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp.arrays import float64
+from jointmdp.arrays import float64, random_key
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
@@ -237,8 +237,7 @@ class BlockSampler:
         return found
 
     def _simulated(self, block: int, sharing: Sharing, size: int) -> Replications:
-        # The kind of key is named: samples of a seed do not depend on JAX's default.
-        key = jax.random.fold_in(jax.random.key(self.seed, impl="threefry2x32"), block)
+        key = jax.random.fold_in(random_key(self.seed), block)
         start_key, noise_key, policy_key = jax.random.split(key, 3)
         first = begin(self.dynamics, start_key, size, sharing)
         move = partial(advance, self.dynamics, sharing=sharing, until_merged=self.until_merged)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp.arrays import float64
+from jointmdp.arrays import Arithmetic, float64, random_key, restored, users_arithmetic, users_calls
 from jointmdp.errors import ModelError
 from jointmdp.montecarlo.compiled_branches import States
 from jointmdp.simulators.jax_policies import NO_ACTION, Chooser, as_chooser
@@ -33,7 +33,7 @@ class Program:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["discount", "kinds", "data", "place", "first"],
-    meta_fields=["program", "choosers", "columns", "action_type", "is_wide"],
+    meta_fields=["program", "choosers", "columns", "action_type", "arithmetic"],
 )
 @dataclass(frozen=True)
 class JaxDynamics:
@@ -48,7 +48,7 @@ class JaxDynamics:
     choosers: tuple[Chooser, ...]
     columns: tuple[tuple[int, ...], ...]  # which branches follow each policy
     action_type: tuple[tuple[int, ...], Any]  # shape and type of one action
-    is_wide: bool  # whether the user's JAX computes in float64
+    arithmetic: Arithmetic  # as the user has set JAX
 
     @property
     def simulator(self) -> JaxSimulator:
@@ -59,7 +59,7 @@ class JaxDynamics:
         """All branches of a replication in one state."""
         shape = (count, self.kinds.shape[0])
         start_key, policy_key = jax.random.split(key)
-        with jax.enable_x64(self.is_wide):
+        with restored(self.arithmetic):
             if self.place is None:
                 one = jax.vmap(self.simulator.reset_one)(jax.random.split(start_key, count))
             else:
@@ -84,11 +84,11 @@ class JaxDynamics:
         if self.simulator.action_names is not None:
             is_known = action != NO_ACTION
             action = jnp.maximum(action, 0)
-            with jax.enable_x64(self.is_wide):
+            with restored(self.arithmetic):
                 legal = jax.vmap(jax.vmap(self.simulator.available_one))(state)
             if legal is not None:
                 is_known &= jnp.take_along_axis(legal, action[:, :, None], axis=2)[:, :, 0]
-        with jax.enable_x64(self.is_wide):
+        with restored(self.arithmetic):
             mapped = jax.vmap(jax.vmap(self.simulator.step_one, (keyed, 0, 0)))
             reward, after, ended = mapped(noise, state, action)
         return jnp.where(is_known, reward.astype(jnp.float64), jnp.nan), after, ended | ~is_known
@@ -130,7 +130,7 @@ class JaxDynamics:
 
     def _choice(self, chooser: Chooser, data: Any, state: Any, key: Array, uniform: Array) -> Array:
         # Only what the user wrote runs in the user's precision; draws by inversion are in float64.
-        with jax.enable_x64(self.is_wide):
+        with restored(self.arithmetic):
             seen = self.simulator.observe_one(state)
             said, legal = chooser.ask(seen, key), self.simulator.available_one(state)
         found = jnp.asarray(chooser.decide(data, seen, said, uniform, legal))
@@ -145,9 +145,10 @@ class JaxDynamics:
 def _of_leaders(keys: Array, leader: Array) -> Array:
     """Each branch's leader's key, ``[N, m]``."""
     data = jnp.take_along_axis(jax.random.key_data(keys), leader[:, :, None], axis=1)
-    return jax.random.wrap_key_data(data)
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
+@users_calls()
 def jax_dynamics(
     simulator: JaxSimulator,
     policies: Sequence[Any],
@@ -157,7 +158,7 @@ def jax_dynamics(
     discount: float,
 ) -> JaxDynamics:
     """Branches that follow ``policies[kinds[j]]``; an `UntraceableError` says why JAX cannot follow a policy."""
-    is_wide = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+    arithmetic = users_arithmetic()
     made = [as_chooser(policy, simulator) for policy in policies]
     first = None if actions is None else jnp.asarray(simulator.as_actions(actions))
     like = _action_like(simulator, first)
@@ -175,7 +176,7 @@ def jax_dynamics(
             tuple(chooser for chooser, _ in made),
             tuple(tuple(j for j, kind in enumerate(kinds) if kind == i) for i in range(len(policies))),
             (tuple(like.shape), like.dtype),
-            is_wide,
+            arithmetic,
         )
 
 
@@ -191,7 +192,7 @@ def _action_like(simulator: JaxSimulator, first: Any) -> Any:
         return jnp.int32(0)
     if simulator._random is None:
         raise ModelError(f"the actions of {simulator.name} are not numbered; give random_action, or first actions")
-    return jax.eval_shape(simulator._random, jax.random.key(0))
+    return jax.eval_shape(simulator._random, random_key(0))
 
 
 def _check_policies(simulator: JaxSimulator, policies: Sequence[Any], place: JaxState | None) -> None:

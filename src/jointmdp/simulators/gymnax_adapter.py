@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jointmdp.arrays import random_key, users_calls
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.simulators.jax_simulator import JaxSimulator
@@ -21,6 +22,7 @@ class Seen(NamedTuple):
     observation: Any
 
 
+@users_calls()
 def gymnax_simulator(
     environment: Any,
     params: Any = None,
@@ -65,7 +67,7 @@ def gymnax_simulator(
         return reward, held(after, observation), is_over
 
     def observe(state: Any) -> Any:
-        return state.observation if look is None else look(jax.random.key(0), None, state)
+        return state.observation if look is None else look(random_key(0), None, state)
 
     return JaxSimulator(
         step,
@@ -102,7 +104,7 @@ def _made(environment: Any, options: dict[str, Any]) -> tuple[Any, Any]:
 
 def _look(env: Any, settings: Any) -> Callable[[Any, Any, Any], Any] | None:
     """What shows a state, from a key, an action and the state; None where it depends on more than the state."""
-    key = jax.random.key(0)
+    key = random_key(0)
     state = jax.eval_shape(lambda k: env.reset_env(k, settings)[1], key)
     action = jax.eval_shape(env.action_space(settings).sample, key)
     # gymnax itself, and environments written for older versions of it (craftax).

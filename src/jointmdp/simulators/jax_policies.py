@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jointmdp.arrays import random_key
 from jointmdp.checks import SUM_TOLERANCE
 from jointmdp.errors import ModelError
 from jointmdp.model.inverse_sampling import drawn_traced
@@ -99,7 +100,7 @@ def as_chooser(policy: Any, simulator: JaxSimulator) -> tuple[Chooser, Any]:
 
 
 def _observation(simulator: JaxSimulator) -> Any:
-    key = jax.random.key(0)
+    key = random_key(0)
     return jax.eval_shape(lambda k: simulator.observe_one(simulator.reset_one(k).state), key)
 
 
@@ -111,7 +112,7 @@ def _traced(policy: Callable[..., Any], simulator: JaxSimulator, count: int | No
     asked.check_order()
     seen = _observation(simulator)
     try:
-        found = jax.eval_shape(policy, *(seen, jax.random.key(0))[: len(parts)])
+        found = jax.eval_shape(policy, *(seen, random_key(0))[: len(parts)])
         (leaf,) = jax.tree.leaves(found)
     except Exception as error:
         # Whatever a function does to a tracer that it was not written for; it may work on one observation at a time.

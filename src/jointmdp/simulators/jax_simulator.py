@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from jointmdp import checks
+from jointmdp.arrays import random_key, refuse_traced, users_calls
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.simulators.function_keys import value_key
@@ -56,6 +57,7 @@ class JaxSimulator(Simulator):
     step does not come from its key, a warning says so, and `frozen_noise` keeps it.
     """
 
+    @users_calls()
     def __init__(  # many parameters: a front door, one keyword for each setting
         self,
         step: StepFunction,
@@ -99,7 +101,7 @@ class JaxSimulator(Simulator):
         if self.action_names is not None:
             self.types(jnp.int32(0))
         elif self._random is not None:
-            self.types(jax.eval_shape(self._random, jax.random.key(0)))
+            self.types(jax.eval_shape(self._random, random_key(0)))
 
     def reset_one(self, key: Array) -> JaxState:
         """A starting state, traceable."""
@@ -155,16 +157,20 @@ class JaxSimulator(Simulator):
             )
         return found
 
+    @users_calls()
     def at(self, state: Any) -> JaxState:
         """The snapshot of a state."""
         if isinstance(state, JaxState):
             return state
+        for leaf in jax.tree.leaves(state):
+            refuse_traced(f"a state of {self.name}", leaf)
         given = as_arrays(state, f"this state of {self.name}")
         if self._types is not None:
             check_like(given, self._types, self._observed_types, self.name)
         given = self._typed(given)
         return JaxState(on_host(given), np.asarray(self._ended(False, given)))
 
+    @users_calls()
     def start(self, noise: Noise) -> JaxState:
         """A state to begin in."""
         return on_host(self._reset(noise.key))
@@ -173,6 +179,7 @@ class JaxSimulator(Simulator):
         """A query of one action."""
         return self.query(state, [action], noise)[0]
 
+    @users_calls()
     def query(self, state: Any, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
         """All actions under one key; compiled once for each number of actions."""
         place = self.at(state)
@@ -185,6 +192,7 @@ class JaxSimulator(Simulator):
         split = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in range(len(chosen)))
         return [Outcome(float(reward), each) for reward, each in zip(rewards, split, strict=True)]
 
+    @users_calls()
     def query_batch(self, keys: Array, states: JaxState, actions: Sequence[Action]) -> tuple[Array, JaxState]:
         """N queries at once: `keys` ``[N]``, snapshots stacked to ``[N, …]``, and m actions, the same for all, ``[m]``.
 
@@ -194,6 +202,7 @@ class JaxSimulator(Simulator):
         self.types(chosen[0])
         return self._queries(keys, states, chosen)
 
+    @users_calls()
     def sample(self, state: Any, actions: Sequence[Action], num_samples: int, seed: int = 0) -> Draws:
         """Independent samples of a query, the i-th under the noise of the i-th query of the protocol."""
         count, seed = checks.as_count("num_samples", num_samples), checks.as_count("seed", seed, 0)
@@ -210,6 +219,7 @@ class JaxSimulator(Simulator):
         ]
         return Draws(np.asarray(rewards, dtype=np.float64), rows)
 
+    @users_calls()
     def observe(self, state: Any) -> Any:
         """What a policy sees, as NumPy arrays."""
         return on_host(self._look(self.at(state).state))
@@ -218,10 +228,12 @@ class JaxSimulator(Simulator):
         """Whether the step that led here said so."""
         return bool(self.at(state).is_over)
 
+    @users_calls()
     def identity(self, state: Any) -> Hashable:
         """The bytes of all leaves."""
         return b"".join(map(_leaf_bytes, jax.tree.leaves(self.at(state))))
 
+    @users_calls()
     def available(self, state: Any) -> Sequence[Action]:
         """The actions that can be taken in `state`; all of them where the episode is over."""
         place = self.at(state)
@@ -237,16 +249,18 @@ class JaxSimulator(Simulator):
             for action in chosen:
                 self.action_index(action, place)
 
+    @users_calls()
     def random_action(self, rng: np.random.Generator) -> Action:
         """An action of the uniform policy, where actions are not numbered."""
         if self._random is None:
             raise ModelError(f"the actions of {self.name} are not numbered, so a uniform policy is not defined")
-        return np.asarray(self._random(jax.random.key(int(rng.integers(2**63)))))
+        return np.asarray(self._random(random_key(int(rng.integers(2**63)))))
 
     def policy_draw(self, noise: Noise) -> Array:
         """A key, so that a policy is the same function for one observation and for thousands at once."""
         return noise.key
 
+    @users_calls()
     def as_actions(self, actions: Sequence[Action]) -> Any:
         """Actions stacked along a new first axis, as the environment takes them."""
         if self.action_names is not None:
@@ -256,6 +270,7 @@ class JaxSimulator(Simulator):
         except (TypeError, ValueError) as error:
             raise ModelError(f"actions of {self.name} must be arrays of one shape: {error}") from None
 
+    @users_calls()
     def types(self, action: Any) -> Any:
         """The shapes and types of a state's leaves: those that a step leads from and to."""
         if self._types is None:
@@ -269,7 +284,7 @@ class JaxSimulator(Simulator):
 
     def _looked_at(self, action: Any) -> tuple[Any, str]:
         """The types of states, and which noise is not the key's."""
-        key = jax.random.key(0)
+        key = random_key(0)
         found = jax.eval_shape(lambda k: self.reset_one(k).state, key)
         # A counter that starts as a whole number may go on as a fraction: the second step has the final types.
         first = traced_step(self._moved, key, found, action, self.name)

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
 from numpy.typing import NDArray
 
+from jointmdp.arrays import random_key, users_calls
+
 if TYPE_CHECKING:
     from jax import Array
 
@@ -63,10 +65,8 @@ class Noise:
     @property
     def key(self) -> Array:
         """The same draw as a JAX key."""
-        import jax
-        import jax.numpy as jnp
-
-        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(self.address[:8], dtype=np.uint32)))
+        with users_calls():
+            return random_key(int.from_bytes(self.address[4:8] + self.address[:4], "little"))
 
     def fresh(self) -> Noise:
         """The same draw, from its beginning."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp import checks
-from jointmdp.arrays import Floats
+from jointmdp.arrays import Floats, refuse_traced
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
@@ -231,7 +231,8 @@ def policy_form(policy: Any, simulator: Simulator) -> tuple[PolicyForm, Any]:
         return "function", policy
     try:
         array = np.asarray(policy)
-    except ValueError:
+    except (TypeError, ValueError) as error:
+        refuse_traced("the policy", error)
         return "none", policy
     if array.dtype.kind in "US" and array.ndim == 1:
         array = np.array([simulator.action_index(name) for name in array.tolist()])

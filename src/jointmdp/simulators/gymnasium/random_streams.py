@@ -243,12 +243,12 @@ def _is_source(name: str, value: Any) -> bool:
 
 
 def _is_jax_key(name: str, value: Any) -> bool:
-    """Typed keys are known by their type, old ones by two words under a name that says it."""
+    """Typed keys are known by their type, old ones by two or four words under a name that says it."""
     jax = sys.modules.get("jax")
     if jax is None or not isinstance(value, jax.Array):
         return False
     says_so = re.split(r"[._]", name)[-1] in ("rng", "key", "random")
-    return _is_typed_key(value) or (says_so and value.dtype == np.uint32 and value.shape == (2,))
+    return _is_typed_key(value) or (says_so and value.dtype == np.uint32 and value.shape in ((2,), (4,)))
 
 
 def _is_typed_key(value: Any) -> bool:
@@ -266,7 +266,8 @@ def _fresh(old: Any, noise: Noise, name: str) -> Any:
     if isinstance(old, random.Random):
         return random.Random(int.from_bytes(own.address, "little"))
     if _is_jax_key(name, old):
-        return own.key if _is_typed_key(old) else sys.modules["jax"].random.key_data(own.key)
+        jax, key = sys.modules["jax"], own.key
+        return key if _is_typed_key(old) else jax.device_put(np.resize(jax.random.key_data(key), old.shape))
     if is_generator(old):  # PyTorch's
         new = type(old)(device=old.device)
         _seed(new, own)

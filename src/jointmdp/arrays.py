@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 UNIT = 2.0**-53  # unit roundoff of float64
 HOST_ONLY = (
@@ -36,28 +37,28 @@ TRACER_ERRORS = {
     "UnexpectedTracerError",
 }
 
-# Settings of JAX by the name of their context managers: what they are set to, and what else is as good.
+# Settings of JAX: what they are set to, and what else is as good. Their context managers have the names without jax_.
 ARITHMETIC: dict[str, tuple[Any, ...]] = {
-    "enable_x64": (True,),
-    "numpy_dtype_promotion": ("standard",),
-    "numpy_rank_promotion": ("allow",),
-    "default_matmul_precision": (None,),
+    "jax_enable_x64": (True,),
+    "jax_numpy_dtype_promotion": ("standard",),
+    "jax_numpy_rank_promotion": ("allow",),
+    "jax_default_matmul_precision": (None,),
 }
 CALLS: dict[str, tuple[Any, ...]] = {
-    "default_prng_impl": ("threefry2x32",),
-    "threefry_partitionable": (True,),
-    "transfer_guard_host_to_device": ("allow", None),
-    "transfer_guard_device_to_host": ("allow", None),
-    "transfer_guard_device_to_device": ("allow", None),
-    "debug_key_reuse": (False,),  # the actions of a query share their key on purpose
-    "no_tracing": (False,),
-    "no_execution": (False,),
+    "jax_default_prng_impl": ("threefry2x32",),
+    "jax_threefry_partitionable": (True,),
+    "jax_transfer_guard_host_to_device": ("allow", None),
+    "jax_transfer_guard_device_to_host": ("allow", None),
+    "jax_transfer_guard_device_to_device": ("allow", None),
+    "jax_debug_key_reuse": (False,),  # the actions of a query share their key on purpose
+    "jax_no_tracing": (False,),
+    "jax_no_execution": (False,),
 }
 DEBUGGING: dict[str, tuple[Any, ...]] = {  # our programs mark mistakes by NaN, and loop in Python without jit
-    "debug_nans": (False,),
-    "debug_infs": (False,),
-    "check_tracer_leaks": (False,),
-    "disable_jit": (False,),
+    "jax_debug_nans": (False,),
+    "jax_debug_infs": (False,),
+    "jax_check_tracer_leaks": (False,),
+    "jax_disable_jit": (False,),
 }
 OURS = {**ARITHMETIC, **CALLS, **DEBUGGING}
 
@@ -77,9 +78,9 @@ class JaxContext:
 
         config = jax.config
         self._entered = [
-            getattr(jax, name)(values[0])
+            getattr(jax, name[4:])(values[0])
             for name, values in self._wanted.items()
-            if getattr(config, f"jax_{name}") not in values
+            if getattr(config, name) not in values
         ]
         if self._is_host:  # inside of somebody's jit we compute at once, as NumPy does, and are no part of the program
             self._entered.append(jax.core.eval_context())
@@ -120,7 +121,7 @@ def users_arithmetic() -> Arithmetic:
     """How the user's functions compute; hashable, so that it can be a static part of a program."""
     import jax
 
-    return tuple((name, getattr(jax.config, f"jax_{name}")) for name in ARITHMETIC)
+    return tuple((name, getattr(jax.config, name)) for name in ARITHMETIC)
 
 
 def restored(arithmetic: Arithmetic) -> JaxContext:
@@ -140,7 +141,7 @@ def typed_key(key: Array) -> Array:
     """A user's key, of whichever kind; an old one is of the kind that the user has set."""
     import jax
 
-    return key if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+    return key if jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
 
 
 def refuse_traced(name: str, value: Any) -> None:

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils import EzPickle
 from gymnasium_worlds import Remade, Shop, Uncopied, actions_of, by_hand, by_simulator, cartpole_get, cartpole_set, seen
 
 from jointmdp.envs.tabular_models import inventory
@@ -184,6 +185,53 @@ def test_where_copies_do_not_serve_histories_are_replayed(make: Any, words: str)
     assert words in simulator.state_reason
     actions = actions_of(simulator, 8)
     assert by_simulator(simulator, 1, actions) == by_simulator(GymnasiumSimulator(Shop()), 1, actions)
+
+
+class Loose(Shop, EzPickle):
+    """Every copy has lost its gain, so that copies agree with each other."""
+
+    def __init__(self, gain: float = 2.0) -> None:
+        Shop.__init__(self)
+        EzPickle.__init__(self)
+        self.gain = gain
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"gain": 0.0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def step(self, action: Any) -> Any:
+        seen, reward, *rest = super().step(action)
+        return seen, reward * self.gain, *rest
+
+
+class HiddenLoose(Loose):
+    """The gain stands in a function, which looks the same in every copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.law = _times(self.gain)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state | {"law": _times(0.0)})
+
+    def step(self, action: Any) -> Any:
+        seen, _, *rest = super().step(action)
+        return seen, self.law(float(action)), *rest
+
+
+def _times(gain: float) -> Any:
+    return lambda value: gain * value
+
+
+@pytest.mark.parametrize(("make", "state"), [(Loose, None), (Loose, "replay"), (HiddenLoose, "replay")])
+def test_copies_that_all_lost_the_same_are_not_believed(make: Any, state: Any) -> None:
+    simulator = GymnasiumSimulator(make(), state=state)
+    assert simulator.state_kind == "replay"
+    assert state or "a copy has another Loose.gain than the original" in simulator.state_reason
+    outcomes = simulator.query(simulator.reset(1), [0, 1], Noise("n"))
+    assert [found.reward for found in outcomes] == [0.0, 2.0]
 
 
 # -- replay ------------------------------------------------------------------------------------------------------

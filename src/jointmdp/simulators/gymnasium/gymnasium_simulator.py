@@ -346,7 +346,7 @@ class GymnasiumSimulator(Simulator):
                 return keeper, reason if fault is None else f"{reason}, though {fault}"
         self.env = taken  # copies do not serve
         self.env.unwrapped.render_mode = None
-        return ReplayKeeper(self.env, self._streams, self._factory()), reason
+        return ReplayKeeper(self.env, self._streams, self._factory(scratch)), reason
 
     def _live(self, kind: str, get: Any, put: Any, name: Any = fingerprint) -> LiveKeeper:
         return LiveKeeper(self.env, self._streams, kind, get, put, name)
@@ -368,16 +368,18 @@ class GymnasiumSimulator(Simulator):
 
     def _frozen_noise(self) -> str:
         """See `Simulator.frozen_noise`: tried out on environments that are as they were before the first episode."""
-        make = self._factory() if isinstance(self._keeper, ReplayKeeper) else None
+        make = self._keeper.make if isinstance(self._keeper, ReplayKeeper) else None
         if isinstance(self._keeper, CopyKeeper):
             make = lambda: copied(self.env, constants(self.env))  # noqa: E731
         return live_variation.frozen_noise(self.name, self._keeper, make or (lambda: self.env), self._draw)
 
-    def _factory(self) -> Callable[[], Env[Any, Any]] | None:
+    def _factory(self, scratch: Env[Any, Any]) -> Callable[[], Env[Any, Any]] | None:
         """A maker of further environments like this one, where its class says how and the first one behaves so."""
         origin = self._origin
         if origin is None or not isinstance(self.env.unwrapped, gymnasium.utils.EzPickle):
             return None
+        if scratch is not self.env:  # all copies may go the same wrong way (Meta-World's arm hangs loose)
+            self._first_trial = state_trials.explored(self.env, self._draw)[1]
         trial = attempt(lambda: state_trials.explored(copy.deepcopy(origin), self._draw)[1])
         return (lambda: copy.deepcopy(origin)) if trial == self._first_trial else None
 

@@ -330,7 +330,7 @@ class ReplayKeeper(Keeper):
 
     def __init__(self, env: Env[Any, Any], streams: Streams, make: Callable[[], Env[Any, Any]] | None = None) -> None:
         super().__init__(env, streams)
-        self._make = make
+        self.make = make
         self._pool = [] if make else [_Live(env)]  # the one longest unused comes first
 
     def start(self, noise: Noise) -> Arrival:
@@ -366,14 +366,14 @@ class ReplayKeeper(Keeper):
         return live
 
     def _restart(self, live: _Live, history: History) -> Arrival:
-        if self._make is not None:
-            live.env = self._make()
+        if self.make is not None:
+            live.env = self.make()
         found = self._reset(live.env, history.start.fresh())
         live.depth, live.name = 0, history.names[0]
         return found
 
     def _spare(self) -> _Live:
         """An environment that may be started anew: one more while there is room, else the one longest unused."""
-        has_room = self._make is not None and len(self._pool) < POOL
+        has_room = self.make is not None and len(self._pool) < POOL
         self._pool.append(_Live(self.env) if has_room else self._pool.pop(0))
         return self._pool[-1]

@@ -4,6 +4,7 @@ State may sit in every level (a time limit counts steps, a frame stack keeps fra
 is kept level by level.
 """
 
+import contextlib
 import copy
 import functools
 import types
@@ -19,6 +20,7 @@ from gymnasium.utils.ezpickle import EzPickle
 from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulators import object_graph
+from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.object_graph import CLOSED, FUNCTIONS, LIBRARIES, PLAIN, Path, path_text, walk
 
 Memo = dict[int, Any]
@@ -207,13 +209,16 @@ def wrapped_observation(env: Env[Any, Any], observation: Any) -> Any:
 
 
 def copy_fault(env: Env[Any, Any]) -> str | None:
-    """Why a copy of an environment would do harm to the original, or None."""
+    """Why a copy of an environment would do harm to the original, or is not like it, or None."""
     closing = _closing_part(env)
     if closing is not None:
         return f"{closing} has a __del__, which would run for every copy that is given up"
     tied = _tied_function(env)
     if tied is not None:
         return f"the function {tied} holds on to the environment itself, and its copy would act on the original"
+    lost = _lost_part(env)
+    if lost is not None:
+        return f"a copy has another {lost} than the original"
     return None
 
 
@@ -247,6 +252,22 @@ def _tied_function(env: Env[Any, Any]) -> str | None:
         reached = walk(parts, lambda value: isinstance(value, (*FUNCTIONS, types.MethodType, tuple, dict)), 3)
         if any(id(value) in inside for _, _, value in reached):
             return path_text(path[1:], type(stack[path[0].name]).__name__)
+    return None
+
+
+def _lost_part(env: Env[Any, Any]) -> str | None:
+    """An attribute that a copy has otherwise, where a class says itself how it is copied, or None.
+
+    All copies may be wrong in the same way, so that comparing them with each other shows nothing.
+    """
+    numbers = [i for i, level in enumerate(levels(env)) if not has_plain_state(type(level))]  # type: ignore[arg-type]
+    with contextlib.suppress(Exception):  # whatever copying raises is said where a copy is needed
+        stack, others = levels(env), levels(copied(env, constants(env))) if numbers else []
+        for number in numbers:
+            kept, found = vars(stack[number]), vars(others[number])
+            for name in sorted((kept.keys() | found.keys()) - SETUP):
+                if name not in kept or name not in found or fingerprint(kept[name]) != fingerprint(found[name]):
+                    return f"{type(stack[number]).__name__}.{name}"
     return None
 
 

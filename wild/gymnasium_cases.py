@@ -265,8 +265,8 @@ ROBOTS = (
         "metaworld",
         "MT1 reach-v3",
         metaworld("reach-v3"),
-        "The reset ignores its seed, but draws the task from np_random, which is given the noise; a step draws nothing. "
-        "A deep copy leaves the arm hanging loose, whatever is done with it, so it is replayed in the original.",
+        "The reset ignores its seed, but draws the task from np_random, which is given the noise; a step draws "
+        "nothing. A deep copy leaves the arm hanging loose, so histories are replayed in the original.",
     ),
 )
 

@@ -1,7 +1,8 @@
 """A newcomer's walk: two environments that nobody here wrote, from where one stands to a checked gap.
 
 An agent of Stable-Baselines3 crosses a room of MiniGrid in which balls move; a driver of highway-env comes to an
-intersection. In both we stop at some step and ask which action would be better here, and how sure one can be.
+intersection. In both we stop at some step and ask which action would be better here, and how sure one can be. Both act
+by probabilities: the draws are noise like all other, which the alternatives share.
 """
 
 import sys
@@ -40,26 +41,33 @@ def obstacles() -> None:
     clock("trained")
     env = make()
     observation, _ = env.reset(seed=3)
-    for _ in range(2):
-        observation, *_ = env.step(int(agent.predict(observation, deterministic=True)[0]))
-    checked_gap(env, observation, agent, clock, horizon=20)
+    observation, *_ = env.step(int(agent.predict(observation, deterministic=True)[0]))
+
+    def probabilities(seen: Any) -> Any:
+        """Of the agent's actions; given itself instead, its most probable action is taken."""
+        return agent.policy.get_distribution(agent.policy.obs_to_tensor(seen)[0]).distribution.probs[0].detach().numpy()
+
+    checked_gap(env, observation, probabilities, clock, None, horizon=20, indifference=0.1)
 
 
 def intersection() -> None:
-    """A driver who keeps the speed."""
+    """A driver who keeps the speed, most of the time."""
     import highway_env
 
     gymnasium.register_envs(highway_env)
-    clock = Clock("highway-env, a driver who keeps the speed")
+    clock = Clock("highway-env, a driver who mostly keeps the speed")
     env = gymnasium.make("intersection-v0")
-    observation, _ = env.reset(seed=3)
-    for _ in range(3):
-        observation, *_ = env.step(1)
-    checked_gap(env, observation, lambda seen: 1, clock, horizon=8)
+    observation, _ = env.reset(seed=1)
+    observation, *_ = env.step(1)
+    checked_gap(
+        env, observation, lambda seen: [0.2, 0.6, 0.2], clock, ["slower", "faster"], horizon=8, indifference=0.5
+    )
 
 
-def checked_gap(env: gymnasium.Env[Any, Any], observation: Any, policy: Any, clock: "Clock", horizon: int) -> None:
-    """Audit the environment, then compare all actions in the state that it is in now."""
+def checked_gap(
+    env: gymnasium.Env[Any, Any], observation: Any, policy: Any, clock: "Clock", actions: Any, **settings: Any
+) -> None:
+    """Audit the environment, then compare actions in the state that it is in now."""
     simulator = jm.GymnasiumSimulator(env)  # it works on copies; this one stays where it is
     clock(f"opened: {simulator!r}")
     report = jm.audit(simulator, policy=policy)
@@ -68,7 +76,7 @@ def checked_gap(env: gymnasium.Env[Any, Any], observation: Any, policy: Any, clo
         print(report)
         sys.exit(1)
     state = simulator.capture(env, observation)
-    found = jm.compare(simulator, policy, state, horizon=horizon, discount=0.95, max_replications=100, pilot=50)
+    found = jm.compare(simulator, policy, state, actions, discount=0.95, max_replications=100, pilot=50, **settings)
     clock("compared")
     print(found)
 

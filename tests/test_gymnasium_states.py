@@ -234,6 +234,24 @@ def test_copies_that_all_lost_the_same_are_not_believed(make: Any, state: Any) -
     assert [found.reward for found in outcomes] == [0.0, 2.0]
 
 
+class Watched(Shop):
+    """Its copies have no viewer, as in highway-env."""
+
+    viewer: Any = None
+
+    def __deepcopy__(self, memo: Any) -> Watched:
+        found = type(self)()
+        vars(found).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name != "viewer"})
+        found.viewer = None
+        return found
+
+
+def test_a_viewer_that_copies_leave_out_is_not_missed() -> None:
+    env = Watched()
+    env.viewer = object()
+    assert GymnasiumSimulator(env).state_kind == "copy"
+
+
 # -- replay ------------------------------------------------------------------------------------------------------
 
 

@@ -258,15 +258,16 @@ def _tied_function(env: Env[Any, Any]) -> str | None:
 def _lost_part(env: Env[Any, Any]) -> str | None:
     """An attribute that a copy has otherwise, where a class says itself how it is copied, or None.
 
-    All copies may be wrong in the same way, so that comparing them with each other shows nothing.
+    All copies may be wrong in the same way, so that comparing them with each other shows nothing. What a copy does not
+    have at all was left out on purpose: a viewer, a window.
     """
     numbers = [i for i, level in enumerate(levels(env)) if not has_plain_state(type(level))]  # type: ignore[arg-type]
     with contextlib.suppress(Exception):  # whatever copying raises is said where a copy is needed
         stack, others = levels(env), levels(copied(env, constants(env))) if numbers else []
         for number in numbers:
             kept, found = vars(stack[number]), vars(others[number])
-            for name in sorted((kept.keys() | found.keys()) - SETUP):
-                if name not in kept or name not in found or fingerprint(kept[name]) != fingerprint(found[name]):
+            for name in sorted(kept.keys() - SETUP):
+                if found.get(name) is not None and fingerprint(kept[name]) != fingerprint(found[name]):
                     return f"{type(stack[number]).__name__}.{name}"
     return None
 

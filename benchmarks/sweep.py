@@ -39,7 +39,7 @@ def main() -> None:
 def measure(model: jm.JointMDP, policy: np.ndarray, name: str, with_scipy: bool) -> None:
     with float64():
         branch = solve_single_branch(model, policy)
-        tables = transition_kernels.tables(model, policy, branch.state.shift)
+        tables = transition_kernels.tables(model, policy, branch.state.rewards)
         kernel = transition_kernels.pair_kernel(model, policy)
         v = second_moments.state_mean(tables, jnp.asarray(branch.mean))
         added = second_moments.source(tables, kernel, v, jnp.asarray(branch.variance))

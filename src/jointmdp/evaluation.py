@@ -166,7 +166,7 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
     branch = solve_single_branch(model, policy)
-    tables = transition_kernels.tables(model, policy, branch.state.shift)
+    tables = transition_kernels.tables(model, policy, branch.state.rewards)
     kernel = transition_kernels.pair_kernel(model, policy)
     m, B = on_device(branch.mean), on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
@@ -180,7 +180,7 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
             C, sweeps = solve_pairs(problem, target, max_sweeps, method.is_accelerated, meter)
     certificate = errors.certificate(*(np.asarray(each) for each in row_norms(problem, C)))
     status = Status.CONVERGED
-    paid = float(np.max(np.abs(transition_kernels.shifted_rewards(model, branch.state.shift))))
+    paid = float(np.max(np.abs(branch.state.rewards)))
     scale = max(largest, (LEAST_STD * paid * span) ** 2)
     if certificate.covariance_error > tolerance * scale:
         status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
@@ -190,7 +190,7 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
         sweeps += more
         if not is_reached:
             status = Status.STEP_LIMIT
-    mean = np.asarray(second_moments.mean(tables, v)) + branch.state.offset
+    mean = np.asarray(second_moments.mean(tables, v)) + branch.state.offset[:, None]
     moments = StateMoments(model, tables, v, C, B, mean, higher, method)
     return Solution(model, policy, moments, certificate, status, method="Solve", steps=sweeps)
 

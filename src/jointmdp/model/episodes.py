@@ -31,10 +31,10 @@ def start_law(model: ModelTables, start: ArrayLike | None) -> Floats:
 
 
 def policy_kernel(model: ModelTables, policy: Floats) -> sp.csr_array:
-    """P(s'|s) under the policy, ``[S, S]`` sparse."""
+    """P(s'|s) under the policy, ``[S, S]`` sparse; chances too small for a float stand there as zeros."""
     weights = model.probabilities[:, :, None] * policy[:, None, :]
     rows = np.broadcast_to(np.arange(model.num_states)[:, None, None], weights.shape)
-    taken = weights > 0
+    taken = (model.probabilities > 0)[:, :, None] & (policy > 0)[:, None, :]
     shape = (model.num_states, model.num_states)
     kernel = sp.csr_array((weights[taken], (rows[taken], model.successors[taken])), shape=shape)
     kernel.sum_duplicates()
@@ -72,6 +72,6 @@ def _reached(kernel: sp.csr_array, start: ArrayLike) -> Bools:
     front = np.unique(np.asarray(start, dtype=np.int64))
     while len(front):
         seen[front] = True
-        reached = np.unique(kernel[front].nonzero()[1])
+        reached = np.unique(kernel[front].indices)  # explicit zeros are steps too
         front = reached[~seen[reached]]
     return seen

@@ -26,6 +26,7 @@ between x and y. Supersolutions are found by a linear solve and then *checked*, 
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,16 +34,18 @@ import numpy as np
 import scipy.sparse as sp
 from jax import Array
 
-from jointmdp.arrays import UNIT, Floats
+from jointmdp.arrays import UNIT, Floats, Ints
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Moments, PairProblem, Tables
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.moments.single_branch import SingleBranch, Solver
-from jointmdp.moments.transition_kernels import shifted_rewards
+from jointmdp.moments.long_run import IDLE
+from jointmdp.moments.single_branch import BranchMean, SingleBranch, Solver, discounted_solver
 
-# Room left in a supersolution, relative to its own source and to the largest source: it pays for checking in float64.
+# Room left in a supersolution, relative to its own source and to what checking rounds: the first that passes is taken.
 CHECK_ROOM = 1e-3
-LEAST_SOURCES = (1e-6, 1e-3, 1.0)  # the first that leaves room for the check is taken
+CHECK_ROOMS = (8, 64, 4096)
+# Products below the range of floats vanish; a step is taken to lose this much of what stands there, and of 1.
+UNDERFLOW = 1e-300
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,38 @@ class HorizonErrors:
         return _uniform(self.tables.policy.shape, self.rounding, self.mean, second, self.covariance)
 
 
+class ValueErrors(NamedTuple):
+    """Bounds on the errors of a value function, and on how far those of two states can differ."""
+
+    alone: Floats  # [S] |e(s)|
+    apart: Floats  # [S] |e(s) − e(s₀)|, s₀ the reference of the class of s
+    label: Ints  # [S] the class, or MIXED
+
+    def between(self, s: Ints, t: Ints) -> Floats:
+        """Bounds on |e(s) − e(t)| for arrays of states."""
+        by_class = np.where(self.label[s] == self.label[t], self.apart[s] + self.apart[t], np.inf)
+        return np.where(s == t, 0.0, np.minimum(self.alone[s] + self.alone[t], by_class))
+
+
+def _deviations(state: BranchMean, discount: float, source: Floats, delta: Floats, relative: float) -> Floats:
+    """Bounds η on |e(s) − e(s₀)|, the error of a value against that of its class's reference.
+
+    With |(1−γ) e(s₀)| ≤ κ the difference obeys |f| ≤ ρ + κ + γP|f| and vanishes in s₀, so it is enough that
+    η ≥ ρ + κ + γPη with the column of s₀ left out: how soon s₀ is reached takes the place of 1/(1−γ).
+    """
+    classes = state.classes
+    is_sure = classes.label > IDLE
+    if not is_sure.any():
+        return np.where(classes.label == IDLE, delta, np.inf)
+    keep = sp.diags_array(is_sure.astype(np.float64))
+    kernel = (keep @ state.kernel @ sp.diags_array((is_sure & ~classes.references).astype(np.float64))).tocsr()
+    by_reference = (1 - discount) * delta[classes.reference]
+    added = np.where(is_sure, source + (1 + CHECK_ROOM) * by_reference, 0.0)
+    solve = discounted_solver(kernel, discount, state.is_dense)
+    found = supersolution(kernel, discount, solve, added, relative)
+    return np.where(is_sure, found, np.where(classes.label == IDLE, delta, np.inf))
+
+
 class StateErrors:
     """Bounds for moments that are one backup of ``(m, C, B)``; `branch` holds m and B, relative to its offset."""
 
@@ -198,28 +233,29 @@ class StateErrors:
         def average(rows: Floats) -> Floats:
             return np.sum(policy * rows, axis=1)
 
-        m, B = branch.mean, branch.variance
+        m, D = branch.mean, branch.excess
         v = average(m)
         state = branch.state
-        R = shifted_rewards(model, state.shift)
-        b = R + g * v[n]
+        b = state.rewards + g * v[n]
         self.mean = expect(b)  # [S, A] one backup of m
-        rounding = operations * expect(np.abs(R) + g * np.abs(v[n]))
+        sizes = state.sizes + g * np.abs(v[n])
+        rounding = operations * expect(sizes) + UNDERFLOW * (1 + np.max(sizes))
+        rough = rounding + 4 * UNIT * np.sqrt(expect(sizes**2))  # of b, in the mean square
         r_mean = np.abs(self.mean - m)
         self.rounding_mean = rounding
-        delta = supersolution(state.kernel, g, state.solve, average(r_mean + rounding), self.relative)
-        delta = np.where(state.idle, 0.0, delta)
-        self.value_errors = delta  # [S] of v
+        source = average(r_mean + rounding)
+        delta = supersolution(state.kernel, g, state.solve, np.where(state.idle, 0.0, source), self.relative)
+        self.values = ValueErrors(delta, _deviations(state, g, source, delta, self.relative), state.classes.label)
         self.mean_errors = rounding + g * expect(delta[n])  # [S, A] of the backup
 
         spread = expect((b - self.mean[:, None, :]) ** 2)
-        sigma = (1 + CHECK_ROOM) * np.sqrt(spread) + rounding
+        sigma = (1 + CHECK_ROOM) * np.sqrt(spread) + rough
         # A value that is off by the same at every successor changes no covariance: what counts is the deviation of the
         # error from that at the likeliest scenario's successor. A rounded b is a value that is off, too.
         likeliest = np.argmax(p, axis=1)
         usual = n[np.arange(model.num_states), likeliest][:, None, :]  # [S, 1, A]
-        apart = np.where(n == usual, 0.0, delta[n] + delta[usual]) ** 2
-        off = g * np.sqrt(np.minimum(expect(delta[n] ** 2), expect(apart))) + rounding  # d(x)
+        apart = self.values.between(n, usual) ** 2
+        off = g * np.sqrt(np.minimum(expect(delta[n] ** 2), expect(apart))) + rough  # d(x)
         self.off, self.sigma = off, sigma
         self.local = self.step_shares(self.relative, off.max(), sigma.max())
 
@@ -227,7 +263,7 @@ class StateErrors:
         # same place under the same scenario it does not.
         first = np.argmax(policy, axis=1)[:, None, None]
         there = np.take_along_axis(n, first, axis=2)  # [S, W, 1]
-        parted = expect(np.where(n == there, 0.0, delta[n] + delta[there]))
+        parted = expect(self.values.between(n, there))
         own = r_mean + rounding
         differ = own + np.take_along_axis(own, first[:, :, 0], axis=1) + g * parted
         differ = np.where(np.arange(model.num_actions) == first[:, :, 0], 0.0, differ)
@@ -235,13 +271,16 @@ class StateErrors:
         choice_off = np.sqrt(average(differ**2))
         by_mean_branch = 2 * choice * choice_off + choice_off**2 + (operations * average(np.abs(m))) ** 2
         by_mean_branch = by_mean_branch + average(2 * sigma * off + off**2 + self.relative * sigma**2)
-        after = average((m - v[:, None]) ** 2 + spread + g**2 * expect(B[n]))
+        added = average((m - v[:, None]) ** 2 + spread)
         next_choice = average((self.mean - average(self.mean)[:, None]) ** 2) - average((m - v[:, None]) ** 2)
-        self.r_next_branch = float(np.max(np.abs(after + next_choice - B)))
-        self.branch = np.abs(after - B) + by_mean_branch + self.relative * (choice**2 + state.kernel @ B)  # [S]
+        change = added - branch.drift + g**2 * (state.kernel @ D) - D
+        self.r_next_branch = float(np.max(np.abs(change + next_choice)))
+        size = choice**2 + np.abs(branch.drift) + np.abs(D) + state.kernel @ np.abs(D)
+        self.branch = np.where(state.idle, 0.0, np.abs(change) + by_mean_branch + self.relative * size)  # [S]
         self.step_mean = float(np.max(np.abs(average(self.mean) - v)))
-        variances = spread + g**2 * expect(B[n])
-        self.largest_variance = float(max(np.max(variances, where=model.available, initial=0.0), B.max()))
+        variances = spread + g**2 * expect(branch.variance[n])
+        largest = np.max(variances, where=model.available, initial=0.0)
+        self.largest_variance = float(max(largest, branch.variance.max()))
         self.expect, self.average = expect, average
 
     def step_shares(self, relative: float, off: float, sigma: float) -> Floats:
@@ -254,9 +293,9 @@ class StateErrors:
     @property
     def variance_errors(self) -> Floats:
         """Of the variance of one branch, ``[S]``."""
-        state = self.single.state
-        g, solve = self.model.discount, self.single.solve_squared
-        return np.where(state.idle, 0.0, supersolution(state.kernel, g**2, solve, self.branch, self.relative))
+        kernel, g = self.single.state.kernel, self.model.discount
+        found = supersolution(kernel, g**2, self.single.solve_squared, self.branch, self.relative)
+        return found + 4 * UNIT * self.single.variance
 
     def pair_shares(self, other: "StateErrors", rows: Floats, residual_rows: Floats, relative: float) -> Floats:
         """This branch's shares ``[S]`` of the errors of its covariances with a branch of another policy.
@@ -268,8 +307,8 @@ class StateErrors:
             max(float(one.max()), float(two.max())) for one, two in ((self.off, other.off), (self.sigma, other.sigma))
         )
         local = self.step_shares(relative, *largest) + relative * self.expect(rows[self.model.successors]) / 2
-        source = residual_rows / 2 + self.average(local)
-        return np.where(state.idle, 0.0, supersolution(state.kernel, g**2, self.single.solve_squared, source, relative))
+        source = np.where(state.idle, 0.0, residual_rows / 2 + self.average(local))
+        return supersolution(state.kernel, g**2, self.single.solve_squared, source, relative)
 
     @property
     def floor(self) -> float:
@@ -281,14 +320,15 @@ class StateErrors:
         model, single, g = self.model, self.single, self.model.discount
         sizes = self.expect((rows + single.variance)[model.successors])  # [S, A]
         pair = residual_rows / 2 + self.average(self.local + self.relative * sizes / 2)
-        source = np.maximum(pair, self.branch / 2)
+        # B itself is rounded to a float.
+        own = self.branch / 2 + 4 * UNIT * single.variance
+        source = np.where(single.state.idle, 0.0, np.maximum(pair, own))
         shares = supersolution(single.state.kernel, g**2, single.solve_squared, source, self.relative)
-        shares = np.where(single.state.idle, 0.0, shares)
         covariance = self.local + self.relative * sizes / 2 + g**2 * self.expect(shares[model.successors])
 
         exists = model.available
         top = float(np.max(covariance[exists]))
-        largest = float(np.max(np.abs(self.mean))) + abs(single.state.offset)
+        largest = float(np.max(np.abs(self.mean)) + np.max(np.abs(single.state.offset)))
         mean_errors = self.mean_errors + 4 * UNIT * largest
         mean_error = float(np.max(mean_errors[exists]))
         variance = float(max(np.max(rows), np.max(single.variance)))
@@ -313,17 +353,18 @@ class StateErrors:
 def supersolution(kernel: sp.csr_array, factor: float, solve: Solver, source: Floats, relative: float) -> Floats:
     """Some δ with ``δ ≥ source + factor·Pδ``, as small as can be had; infinite where none is found.
 
-    `solve` proposes it, and the inequality is checked; `relative` is the rounding of one product.
+    `solve` proposes it, and the inequality is checked row by row: all terms of a row are non-negative, so it is rounded
+    by at most `relative` times what stands in it, and that much is added to the source before solving.
     """
     top = float(source.max())
     if top == 0:
         return np.zeros_like(source)
     uniform = np.full_like(source, (1 + CHECK_ROOM) * top / (1 - factor) if factor < 1 else np.inf)
-    for least in LEAST_SOURCES:
-        raised = np.maximum(source, least * top)
-        found = np.minimum((1 + CHECK_ROOM) * solve(raised), uniform)
-        room = found - factor * (kernel @ found) - raised
-        if np.all(room >= 2 * relative * np.max(found)):
+    first = np.maximum(solve(source), 0.0)
+    for room in CHECK_ROOMS:
+        found = np.minimum(solve((1 + CHECK_ROOM) * source + room * relative * first), uniform)
+        later = factor * (kernel @ found)
+        if np.all(found >= 0) and np.all(found - later - source >= 2 * relative * (found + later + source)):
             return found
     return uniform
 

@@ -24,7 +24,6 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import uniform_policy
 from jointmdp.moments.certificates import CHECK_ROOM, mean_operations, pair_operations, supersolution
 from jointmdp.moments.single_branch import BranchMean, discounted_solver, fills_in, solve_mean
-from jointmdp.moments.transition_kernels import shifted_rewards
 
 SHOWN = 6  # states that a repr lists
 BETTER = 1e-12  # relative gain below which the search for U stops; the check that follows has room for it
@@ -161,18 +160,18 @@ class _Assessed:
 
     def __init__(self, choices: _Choices, actions: Ints, state: BranchMean) -> None:
         model, g, v = choices.model, choices.model.discount, state.values
-        R, n = shifted_rewards(model, state.shift), model.successors
+        n = model.successors
 
         def expect(table: Floats) -> Floats:
             return np.einsum("sw,swa->sa", model.probabilities, table)
 
-        q = expect(R + g * v[n])
-        rounding = mean_operations(model.num_scenarios, 1) * UNIT * expect(np.abs(R) + g * np.abs(v[n]))
+        q = expect(state.rewards + g * v[n])
+        rounding = mean_operations(model.num_scenarios, 1) * UNIT * expect(state.sizes + g * np.abs(v[n]))
         rounding = rounding + 4 * UNIT * np.abs(v)[:, None]
         self.advantages = np.where(model.available, q - v[:, None] + rounding, -np.inf)
         own = np.abs(q - v[:, None]) + rounding
         source = np.take_along_axis(own, actions[:, None], axis=1)[:, 0]
-        delta = supersolution(state.kernel, g, state.solve, source, choices.relative)
-        self.errors = np.where(state.idle, 0.0, delta)  # [S] of the values
+        source = np.where(state.idle, 0.0, source)
+        self.errors = supersolution(state.kernel, g, state.solve, source, choices.relative)  # [S] of the values
         unsure = rounding + g * expect(self.errors[n])
         self.lower, self.upper = (np.where(model.available, q + sign * unsure, -np.inf) for sign in (-1, 1))

@@ -33,11 +33,11 @@ class PolicyBranch:
         self.single = solve_single_branch(model, policy)
         self.errors = StateErrors(model, policy, self.single)
         with float64():
-            self.tables = transition_kernels.tables(model, policy, self.single.state.shift)
+            self.tables = transition_kernels.tables(model, policy, self.single.state.rewards)
         self.relative_mean = np.sum(policy * self.single.mean, axis=1)
         self.mean = self.relative_mean + self.single.state.offset + 0.0
-        size = np.abs(self.relative_mean) + abs(self.single.state.offset)
-        self.mean_errors = self.errors.value_errors + 4 * UNIT * size
+        size = np.abs(self.relative_mean) + np.abs(self.single.state.offset)
+        self.mean_errors = self.errors.values.alone + 4 * UNIT * size
         self.variance = self.single.variance
         self.variance_errors = self.errors.variance_errors
 

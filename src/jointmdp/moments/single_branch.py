@@ -12,7 +12,8 @@ import scipy.sparse.linalg
 from jointmdp.arrays import Bools, Floats
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.moments.transition_kernels import shifted_rewards
+from jointmdp.moments.long_run import MIXED, LongRun, find_long_run
+from jointmdp.moments.transition_kernels import paid_rewards
 
 # Sparse elimination works within the bandwidth. Where that is a large part of the matrix, as in random graphs, it fills
 # in and dense elimination is faster.
@@ -26,12 +27,15 @@ class BranchMean(NamedTuple):
     """Mean returns of one branch by state, stored relative to `offset`, and what the solve was made with."""
 
     values: Floats  # [S], v − offset
-    offset: float
-    shift: float  # (1−γ)·offset, what the rewards lose
+    offset: Floats  # [S], one number for each class that is never left; zero where nothing is paid or several may come
+    rewards: Floats  # [S, W, A] that the stored values are returns of: R + γ·offset(S') − offset(s)
+    sizes: Floats  # [S, W, A] how large the numbers are that these were made of
     kernel: sp.csr_array  # [S, S] the policy's P, between states that are not idle
     solve: Solver  # (I − γP)⁻¹
     is_dense: bool
-    idle: Bools  # [S] where nothing is paid any more and values are exactly 0; none unless every return surely ends
+    idle: Bools  # [S] where nothing is paid any more and values are exactly 0
+    classes: LongRun
+    occupancy: Floats  # [S] where branches are in the long run, not normalised
     span: float  # 1/(1−γ); where the discount is 1, the largest expected number of steps before all is paid
 
 
@@ -41,54 +45,83 @@ class SingleBranch(NamedTuple):
     state: BranchMean
     mean: Floats  # [S, A], m − offset
     variance: Floats  # [S], B(s) = Var Z(s, A)
+    excess: Floats  # [S], B − level
+    level: Floats  # [S] as the offset of the mean
+    drift: Floats  # [S], (1−γ²)·level in a class; what the step to a class brings where several may come
     solve_squared: Solver  # (I − γ²P)⁻¹
 
 
 def solve_mean(model: JointMDP, policy: Floats) -> BranchMean:
     """v = r̄ + γPv.
 
-    Covariances see the value function only up to a constant. Working with values relative to their long-run mean
-    keeps digits at γ near 1, where values are large and nearly equal. Where every return surely comes to an end, as it
-    must with the discount 1, states where nothing is paid any more leave the equations, and what remains is regular.
+    Covariances see the value function only up to a constant. Working with values relative to the long-run mean of
+    their class keeps digits at γ near 1, where values are large and nearly equal. States where nothing is paid any more
+    leave the equations, and what remains is regular also where the discount is 1 and every return comes to an end.
     """
     g, size = model.discount, model.num_states
-    kernel, idle = policy_kernel(model, policy), np.zeros(size, dtype=bool)
-    is_ending = paying_state(model, policy) is None
-    if is_ending:
-        idle = idle_states(model, policy)
-        alive = sp.diags_array((~idle).astype(np.float64))
-        kernel = (alive @ kernel @ alive).tocsr()
-        kernel.eliminate_zeros()
+    whole, idle = policy_kernel(model, policy), idle_states(model, policy)
+    alive = sp.diags_array((~idle).astype(np.float64))
+    kernel = (alive @ whole @ alive).tocsr()
+    kernel.eliminate_zeros()
     is_dense = fills_in(kernel)
     solve = discounted_solver(kernel, g, is_dense)
-    v = solve(_policy_mean(model, policy, shifted_rewards(model)))
-    shift = offset = 0.0
-    if not is_ending:
-        # Long-run average: where branches end up, relative values are then near zero and so is their rounding.
+    occupancy = np.zeros(size)
+    if paying_state(model, policy) is not None:
         occupancy = discounted_solver(kernel.T.tocsr(), LONG_RUN, is_dense)(np.full(size, 1 / size))
-        shift = float((1 - g) * (occupancy @ v) / occupancy.sum())
-        offset = shift / (1 - g)
-    reward = _policy_mean(model, policy, shifted_rewards(model, shift))
-    h = v - offset
-    for _ in range(2):
-        h = h + solve(reward + g * (kernel @ h) - h)
+    classes = find_long_run(whole, idle, occupancy)
+    v = solve(_policy_mean(model, policy, paid_rewards(model)))
+    shift, h = np.zeros(size), v
+    for _ in range(3):  # the first values may have few digits, and so may their mean
+        shift = shift + (1 - g) * classes.average(occupancy, h)
+        rewards, sizes, offset = _relative_rewards(model, classes, shift)
+        reward = _policy_mean(model, policy, rewards)
+        h = v - offset
+        for _ in range(2):
+            h = h + solve(reward + g * (kernel @ h) - h)
+        h = np.where(idle, 0.0, h)
+        v = h + offset
+        if not np.any(shift):
+            break
     span = 1 / (1 - g) if g < 1 else float(np.max(solve(np.ones(size))))
-    return BranchMean(np.where(idle, 0.0, h), offset, shift, kernel, solve, is_dense, idle, span)
+    return BranchMean(h, offset, rewards, sizes, kernel, solve, is_dense, idle, classes, occupancy, span)
+
+
+def _relative_rewards(model: JointMDP, classes: LongRun, shift: Floats) -> tuple[Floats, Floats, Floats]:
+    """Rewards of values relative to an offset with ``(1−γ)·offset = shift`` in each class, their sizes, the offset."""
+    g, n, paid = model.discount, model.successors, paid_rewards(model)
+    offset = np.divide(shift, 1 - g, out=np.zeros_like(shift), where=shift != 0)
+    label = classes.label
+    stays = (label[n] == label[:, None, None]) & (label != MIXED)[:, None, None]
+    moved = g * offset[n] - offset[:, None, None]
+    rewards = np.where(stays, paid - shift[:, None, None], paid + moved)
+    sizes = np.abs(rewards) + np.where(stays, 0.0, np.abs(offset[n]) + np.abs(offset[:, None, None]))
+    return (*(np.where(model.is_possible, each, 0.0) for each in (rewards, sizes)), offset)
 
 
 def solve_single_branch(model: JointMDP, policy: Floats) -> SingleBranch:
     """The mean of every coordinate, and B = u + Σ_a π Var_w b + γ²PB."""
     p, g, state = model.probabilities, model.discount, solve_mean(model, policy)
-    b = shifted_rewards(model, state.shift) + g * state.values[model.successors]
+    b = state.rewards + g * state.values[model.successors]
     mean = np.einsum("sw,swa->sa", p, b)
     spread = np.einsum("sw,swa->sa", p, (b - mean[:, None, :]) ** 2)
     centre = np.sum(policy * mean, axis=1, keepdims=True)
     added = np.sum(policy * ((mean - centre) ** 2 + spread), axis=1)
     solve_squared = state.solve if g == 1 else discounted_solver(state.kernel, g**2, state.is_dense)
-    variance = solve_squared(added)
-    variance = variance + solve_squared(added + g**2 * (state.kernel @ variance) - variance)
-    variance = np.where(state.idle, 0.0, np.maximum(variance, 0.0))
-    return SingleBranch(state, mean, variance, solve_squared)
+    B = excess = solve_squared(added)
+    fall = np.zeros_like(added)
+    is_sure = state.classes.label != MIXED
+    for _ in range(3):
+        fall = fall + (1 - g) * (1 + g) * state.classes.average(state.occupancy, excess)
+        level = np.divide(fall, (1 - g) * (1 + g), out=np.zeros_like(fall), where=fall != 0)
+        drift = np.where(is_sure, fall, -(g**2) * (state.kernel @ level))
+        excess = B - level
+        for _ in range(2):
+            excess = excess + solve_squared(added - drift + g**2 * (state.kernel @ excess) - excess)
+        excess = np.where(state.idle, 0.0, np.maximum(excess, -level))
+        B = excess + level
+        if not np.any(fall):
+            break
+    return SingleBranch(state, mean, B, excess, level, drift, solve_squared)
 
 
 def _policy_mean(model: JointMDP, policy: Floats, table: Floats) -> Floats:

@@ -29,16 +29,16 @@ def checked_policy(model: JointMDP, policy: ArrayLike, example: str) -> Floats:
     return as_policy(model, policy)
 
 
-def shifted_rewards(model: JointMDP, shift: float = 0.0) -> Floats:
-    """Rewards less `shift` where they can ever be paid, and zero elsewhere."""
-    return np.where(model.is_possible, model.rewards - shift, 0.0)
+def paid_rewards(model: JointMDP) -> Floats:
+    """Rewards where they can ever be paid, and zero elsewhere."""
+    return np.where(model.is_possible, model.rewards, 0.0)
 
 
-def tables(model: JointMDP, policy: Floats, shift: float = 0.0) -> Tables:
-    """The model's arrays on the device; `shift` is subtracted from every reward."""
+def tables(model: JointMDP, policy: Floats, rewards: Floats | None = None) -> Tables:
+    """The model's arrays on the device; `rewards` stand in place of its own where they are given."""
     return Tables(
         on_device(model.probabilities),
-        on_device(shifted_rewards(model, shift)),
+        on_device(paid_rewards(model) if rewards is None else rewards),
         on_device(model.successors.astype(np.int32)),
         on_device(policy),
         on_device(model.discount),

@@ -57,7 +57,7 @@ class PolicyReturns:
         apart = float(one.variance[s] + two.variance[s])
         error = one.variance_errors[s] + two.variance_errors[s] + 2 * shared.errors[s]
         # Means are subtracted before their offsets are added: digits that both share do not round.
-        offset = one.single.state.offset - two.single.state.offset
+        offset = float(one.single.state.offset[s] - two.single.state.offset[s])
         mean = float(one.relative_mean[s] - two.relative_mean[s]) + offset
         return Gap(
             *labels,

@@ -19,18 +19,20 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.bellman import second_moments
-from jointmdp.bellman.second_moments import Moments, PairKernel, PairProblem, Source, Tables
+from jointmdp.bellman.second_moments import Moments, PairKernel, PairProblem, Tables
 from jointmdp.errors import ModelError, Status
 from jointmdp.model.episodes import paying_state
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
-from jointmdp.moments.certificates import HorizonErrors, StateErrors, assess_pairs, row_norms
+from jointmdp.moments.certificates import HorizonErrors, StateErrors, assess_pairs
+from jointmdp.moments.gap_variances import GapVariances, solve_gap_variances
 from jointmdp.moments.higher_solver import BackwardSweeps, solve_higher
 from jointmdp.moments.iteration import iterate, report_missed
-from jointmdp.moments.pair_solver import FLOOR_SHARE, PAIR_LIMIT, Solve, solve_pairs
+from jointmdp.moments.local_errors import ValueErrors
+from jointmdp.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.moments.policy_pairs import RESIDUAL_SHARE, PolicyBranch
 from jointmdp.moments.single_branch import solve_single_branch
-from jointmdp.moments.stored_moments import PairMoments, StateMoments
+from jointmdp.moments.stored_moments import GapErrors, PairMoments, StateMoments
 from jointmdp.progress import Meter
 from jointmdp.solution.policy_returns import PolicyReturns
 from jointmdp.solution.solution import Solution
@@ -172,13 +174,14 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
     errors = StateErrors(model, policy, branch)
     largest = errors.largest_variance
     span = branch.state.span
-    target = max(RESIDUAL_SHARE * tolerance * largest * (1 + model.discount) / span, FLOOR_SHARE * errors.floor)
-    v, C, sweeps = second_moments.state_mean(tables, m), jnp.zeros((1, 1)), 0  # under "none" C is never read
-    problem = PairProblem(kernel, _source(tables, kernel, m, B), tables.discount)
+    target = RESIDUAL_SHARE * tolerance * largest * (1 + model.discount) / span
+    v, nothing = second_moments.state_mean(tables, m), np.zeros((1, 1))
+    pairs = GapVariances(on_device(nothing), nothing, 0.0, 0)  # under "none" distinct branches are independent
     if model.sharing != "none":
-        with Meter("joint moments") as meter:
-            C, sweeps = solve_pairs(problem, target, max_sweeps, method.is_accelerated, meter)
-    certificate = errors.certificate(*(np.asarray(each) for each in row_norms(problem, C)))
+        problem = PairProblem(kernel, _gap_source(tables, kernel, v), tables.discount)
+        pairs = solve_gap_variances(problem, errors, target, method)
+    sweeps = pairs.sweeps
+    certificate = errors.certificate(pairs.errors, pairs.residual)
     status = Status.CONVERGED
     paid = float(np.max(np.abs(branch.state.rewards)))
     scale = max(largest, (LEAST_STD * paid * span) ** 2)
@@ -186,29 +189,28 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
         status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
     higher = None
     if order > 2:
-        higher, more, is_reached = solve_higher(model, tables, v, (C, B), certificate.mean_errors, order, method)
+        higher, more, is_reached = solve_higher(model, tables, v, pairs.values, certificate.mean_errors, order, method)
         sweeps += more
         if not is_reached:
             status = Status.STEP_LIMIT
     mean = np.asarray(second_moments.mean(tables, v)) + branch.state.offset[:, None]
-    moments = StateMoments(model, tables, v, C, B, mean, higher, method)
+    known = GapErrors(errors.values, pairs.errors)
+    moments = StateMoments(model, tables, v, pairs.values, B, mean, known, higher, method)
     return Solution(model, policy, moments, certificate, status, method="Solve", steps=sweeps)
 
 
-@jax.jit
-def _source(tables: Tables, kernel: PairKernel, m: Array, B: Array) -> Source:
-    return second_moments.source(tables, kernel, second_moments.state_mean(tables, m), B)
+_gap_source = jax.jit(second_moments.gap_source)
 
 
 @jax.jit
-def _backward(tables: Tables, kernel: PairKernel, m: Array, C: Array, B: Array) -> tuple[Array, Array, Array]:
+def _backward(tables: Tables, kernel: PairKernel, m: Array, D: Array, B: Array) -> tuple[Array, Array, Array]:
     v = second_moments.state_mean(tables, m)
     m2 = second_moments.mean(tables, v)
-    problem = PairProblem(kernel, second_moments.source(tables, kernel, v, B), tables.discount)
+    problem = PairProblem(kernel, second_moments.gap_source(tables, kernel, v), tables.discount)
     # One more step in front: the variance over the first action is that of the new means.
     later = second_moments.state_mean(tables, second_moments.variance(tables, v, B))
     B2 = second_moments.action_variance(tables, m2) + later
-    return m2, second_moments.sweep(problem, C), B2
+    return m2, second_moments.sweep(problem, D), B2
 
 
 def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int, order: int) -> Solution:
@@ -217,22 +219,24 @@ def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int, order: int)
     kernel = transition_kernels.pair_kernel(model, policy)
     size = model.num_states
     m, B = jnp.zeros((size, model.num_actions)), jnp.zeros(size)
-    C = jnp.zeros((1, 1) if model.sharing == "none" else (size, size))
+    D = jnp.zeros((1, 1) if model.sharing == "none" else (size, size))
     errors = HorizonErrors(tables)
     above = BackwardSweeps(model, tables, order) if order > 2 else None
     with Meter("backward sweeps") as meter:
         for step in range(horizon):
-            errors.step(m, C, B)
+            errors.step(m, D, B)
             if step + 1 < horizon:
                 before = m
-                m, C, B = _backward(tables, kernel, m, C, B)
+                m, D, B = _backward(tables, kernel, m, D, B)
                 if above is not None:
                     later, now = (np.asarray(second_moments.state_mean(tables, each)) for each in (before, m))
                     above.step(later, now, errors.mean)
             meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
     v = second_moments.state_mean(tables, m)
     mean = np.asarray(second_moments.mean(tables, v)) + 0.0  # no negative zeros
-    moments = StateMoments(model, tables, v, C, B, mean, None if above is None else above.finished(horizon))
+    value_error, variance_error = errors.before
+    known = GapErrors(ValueErrors.uniform(size, value_error), np.full(D.shape, 4 * variance_error))
+    moments = StateMoments(model, tables, v, D, B, mean, known, None if above is None else above.finished(horizon))
     return Solution(
         model, policy, moments, errors.certificate(), Status.COMPLETED, method="horizon", steps=horizon, horizon=horizon
     )

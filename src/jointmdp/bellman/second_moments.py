@@ -7,7 +7,9 @@ reward ``R(s,w,a)`` and successor ``S'(s,w,a)``; ``x = (s,a)`` is a coordinate, 
     C(x,y) = Cov(Z(x), Z(y))     C(s,t) = ΣΣ π(a|s) π(b|t) C((s,a),(t,b))      B(s) = Var Z(s,A), A ~ π(·|s)
 
 Two diagonals live on states and must not be mixed up: ``C(s,s)`` belongs to *two* branches in ``s`` that draw their
-actions independently (and are one branch from then on if the draws coincide), ``B(s)`` to *one* branch.
+actions independently (and are one branch from then on if the draws coincide), ``B(s)`` to *one* branch. What is solved
+for on pairs is the variance of the gap, ``D(s,t) = B(s) + B(t) − 2C(s,t)``: its recursion ends where branches become
+one, so it knows small gaps of large returns, and no constant 1/(1−γ) enters it.
 
 **Who shares the noise** enters through one object, the common noise ``g`` of two branches in *distinct* states: nothing
 (``sharing="state"``: one value of ``g``) or the scenario (``"time"``: ``g = w``). Given ``g``, the branches move
@@ -62,9 +64,8 @@ class PairKernel(NamedTuple):
 class Source(NamedTuple):
     """What one step adds to a moment of two branches, given the moments of lower order."""
 
-    noise: Float[Array, "G S"]  # centred policy mean of b given the common noise
-    same: Float[Array, " S"]  # everything on the diagonal that does not involve C
-    cross: Float[Array, "S S"] | None = None  # in place of the covariance of `noise`, where it is given
+    same: Float[Array, " S"]  # everything on the diagonal that does not involve the unknown
+    cross: Float[Array, "S S"] | None  # everything off it; None where nothing is added
 
 
 class PairProblem(NamedTuple):
@@ -156,14 +157,28 @@ def distinct_states(
     return jnp.sum(p[s] * (noise[s, :, a] * noise[t, :, b] + tables.discount**2 * C[n[s, :, a], n[t, :, b]]))
 
 
-def source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"], B: Float[Array, " S"]) -> Source:
-    """What one step adds. On the diagonal: Var_w Σ_a π b_a + γ² Σ_w p(w|s) Σ_a π(a|s)² B(S'_a)."""
-    x = jnp.einsum("sa,swa->sw", tables.policy, centred_outcome(tables, v))
-    ties = expect(tables, B[tables.successors])
-    same = jnp.sum(tables.probabilities * x**2, axis=1)
-    same = same + tables.discount**2 * jnp.sum(tables.policy**2 * ties, axis=1)
-    groups = kernel.chances.shape[0]
-    return Source(x.T if groups > 1 else jnp.zeros((groups, x.shape[0])), same)
+def gap_source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"]) -> Source:
+    """What one step adds to the variance of the gap of two branches.
+
+    With e = b − v(s), ē_w its policy mean in scenario w and c(s) = Σ_w p(w|s) Var_a e:  c(s) + c(t) + E(ē(s) − ē(t))²
+    for s ≠ t, and 2c(s) on the diagonal. Nothing large is subtracted: where noise is shared little is left.
+    """
+    p, policy = tables.probabilities, tables.policy
+    b = outcome(tables, v)
+    e = b - state_mean(tables, expect(tables, b))[:, None, None]
+    shared = jnp.einsum("sa,swa->sw", policy, e)
+    is_choice = jnp.sum(policy > 0, axis=1) > 1
+    choice = jnp.where(is_choice, jnp.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
+    if kernel.chances.shape[0] <= 1:
+        alone = choice + jnp.sum(p * shared**2, axis=1)
+        return Source(2 * choice, alone[:, None] + alone[None, :])
+
+    def add(total: Array, scenario: tuple[Array, Array]) -> tuple[Array, None]:
+        chance, step = scenario
+        return total + chance * (step[:, None] - step[None, :]) ** 2, None
+
+    cross, _ = jax.lax.scan(add, choice[:, None] + choice[None, :], (kernel.chances, shared.T))
+    return Source(2 * choice, cross)
 
 
 def policies_source(
@@ -173,31 +188,30 @@ def policies_source(
     x, y = (jnp.einsum("sa,swa->sw", t.policy, centred_outcome(t, u)) for t, u in ((one, v), (other, v_other)))
     groups = kernel.chances.shape[0]
     cross = (x * kernel.chances) @ y.T if groups > 1 else None
-    return Source(jnp.zeros((groups, x.shape[0])), jnp.sum(one.probabilities * x * y, axis=1), cross)
+    return Source(jnp.sum(one.probabilities * x * y, axis=1), cross)
 
 
-def sweep(problem: PairProblem, C: Float[Array, "S S"]) -> Float[Array, "S S"]:
-    """One application of the centred recursion on pairs of states.
+def sweep(problem: PairProblem, D: Float[Array, "S S"]) -> Float[Array, "S S"]:
+    """One application of the recursion of a moment of two branches on pairs of states.
 
-    For s ≠ t:  C(s,t) = Cov_g(b̄_g(s), b̄_g(t)) + γ² Σ_g p(g) (P_g C P_gᵀ)(s,t), where b̄_g is the policy's mean of b
-    given the common noise g.  For s = t:  C(s,s) = Var_w b̄ + γ² E_w[Σ_{a≠b} π_a π_b C(S'_a,S'_b) + Σ_a π_a² B(S'_a)].
+    For the variance of their gap, D(s,t) = Var(Z(s,A) − Z(t,B)), with independent actions A and B:
+    D(s,t) = source(s,t) + γ² Σ_g p(g) (P_g D P_gᵀ)(s,t) for s ≠ t, where g is the common noise, and
+    D(s,s) = source(s,s) + γ² E_w Σ_{a≠b} π_a π_b D(S'_a,S'_b): branches that draw the same action are one.
 
-    Branches of two policies π and π' never become one:  C(s,s) = Cov_w(b̄, b̄') + γ² E_w ΣΣ π_a π'_b C(S'_a,S'_b).
+    Branches of two policies π and π' never become one: C(s,s) = Cov_w(b̄, b̄') + γ² E_w ΣΣ π_a π'_b C(S'_a,S'_b).
     """
     kernel, added, discount = problem
     groups = kernel.chances.shape[0]
     if groups == 0:
-        return jnp.zeros_like(C)
+        return jnp.zeros_like(D)
     right = kernel.weights if kernel.other_weights is None else kernel.other_weights
-    cross = discount**2 * between(kernel, kernel.weights, right, C)
+    cross = discount**2 * between(kernel, kernel.weights, right, D)
     if added.cross is not None:
         cross = cross + added.cross
-    elif groups > 1:
-        cross = cross + (added.noise * kernel.chances[:, None]).T @ added.noise
     if kernel.other_choice is not None and groups > 1:
         return cross  # two policies that share every scenario: being in the same state changes nothing
-    here = jnp.arange(C.shape[0])
-    return cross.at[here, here].set(added.same + discount**2 * met(kernel, C))
+    here = jnp.arange(D.shape[0])
+    return cross.at[here, here].set(added.same + discount**2 * met(kernel, D))
 
 
 def between(

@@ -26,26 +26,18 @@ between x and y. Supersolutions are found by a linear solve and then *checked*, 
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from jax import Array
 
-from jointmdp.arrays import UNIT, Floats, Ints
+from jointmdp.arrays import UNIT, Floats
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Moments, PairProblem, Tables
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.moments.long_run import IDLE
-from jointmdp.moments.single_branch import BranchMean, SingleBranch, Solver, discounted_solver
-
-# Room left in a supersolution, relative to its own source and to what checking rounds: the first that passes is taken.
-CHECK_ROOM = 1e-3
-CHECK_ROOMS = (8, 64, 4096)
-# Products below the range of floats vanish; a step is taken to lose this much of what stands there, and of 1.
-UNDERFLOW = 1e-300
+from jointmdp.moments.local_errors import CHECK_ROOM, UNDERFLOW, ValueErrors, deviations, supersolution
+from jointmdp.moments.single_branch import SingleBranch
 
 
 @dataclass(frozen=True)
@@ -143,15 +135,15 @@ def assess_pairs(model: JointMDP, tables: Tables, M: Moments, after: Moments) ->
 
 
 @jax.jit
-def _sizes(tables: Tables, m: Array, C: Array, B: Array) -> dict[str, Array]:
-    """How large a state-level answer ``(m, C, B)`` and its one-step noise are."""
+def _sizes(tables: Tables, m: Array, D: Array, B: Array) -> dict[str, Array]:
+    """How large a state-level answer ``(m, D, B)`` and its one-step noise are; D is a gap's variance, at most 4B."""
     v = second_moments.state_mean(tables, m)
     zero = jnp.zeros_like(B)
     return {
         "outcome": _top(tables.rewards) + tables.discount * _top(v),
         "sigma": jnp.sqrt(jnp.max(second_moments.variance(tables, v, zero))),
         "sigma_branch": jnp.sqrt(jnp.max(second_moments.branch_variance(tables, m, zero))),
-        "variance": jnp.maximum(_top(C), _top(B)),
+        "variance": jnp.maximum(_top(D) / 4, _top(B)),
         "mean": _top(second_moments.mean(tables, v)),
     }
 
@@ -161,19 +153,22 @@ class HorizonErrors:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
-        self.mean = self.covariance = self.rounding = 0.0
+        # Of means, of the variance of one branch and a quarter of that of a gap; and the same one sweep before.
+        self.mean = self.variance = self.rounding = 0.0
+        self.before = (0.0, 0.0)
         self.size: dict[str, float] = {}
 
-    def step(self, m: Array, C: Array, B: Array) -> None:
+    def step(self, m: Array, D: Array, B: Array) -> None:
         """One more sweep, made from this answer with the errors so far."""
-        self.size = n = {key: float(value) for key, value in _sizes(self.tables, m, C, B).items()}
+        self.size = n = {key: float(value) for key, value in _sizes(self.tables, m, D, B).items()}
         _, scenarios, actions = self.tables.rewards.shape
         g = float(self.tables.discount)
         rounding = mean_operations(scenarios, actions) * UNIT * n["outcome"]
         delta, sigma = self.mean + rounding, n["sigma"] + n["sigma_branch"] + rounding
         relative = pair_operations(scenarios, actions) * UNIT
         here = 2 * sigma * rounding + rounding**2 + relative * (sigma**2 + n["variance"])
-        self.covariance = g**2 * self.covariance + 3 * sigma * delta + 2 * delta**2 + here
+        self.before = (self.mean, self.variance)
+        self.variance = g**2 * self.variance + 3 * sigma * delta + 2 * delta**2 + here
         self.mean = g * self.mean + rounding
         self.rounding = max(self.rounding, rounding, here)
 
@@ -181,40 +176,9 @@ class HorizonErrors:
         """The bounds after the last sweep."""
         n = self.size
         rounded = 16 * UNIT * (n["mean"] ** 2 + n["variance"] + n["sigma"] ** 2)
-        second = self.covariance + (2 * n["mean"] + self.mean) * self.mean + rounded
-        return _uniform(self.tables.policy.shape, self.rounding, self.mean, second, self.covariance)
-
-
-class ValueErrors(NamedTuple):
-    """Bounds on the errors of a value function, and on how far those of two states can differ."""
-
-    alone: Floats  # [S] |e(s)|
-    apart: Floats  # [S] |e(s) − e(s₀)|, s₀ the reference of the class of s
-    label: Ints  # [S] the class, or MIXED
-
-    def between(self, s: Ints, t: Ints) -> Floats:
-        """Bounds on |e(s) − e(t)| for arrays of states."""
-        by_class = np.where(self.label[s] == self.label[t], self.apart[s] + self.apart[t], np.inf)
-        return np.where(s == t, 0.0, np.minimum(self.alone[s] + self.alone[t], by_class))
-
-
-def _deviations(state: BranchMean, discount: float, source: Floats, delta: Floats, relative: float) -> Floats:
-    """Bounds η on |e(s) − e(s₀)|, the error of a value against that of its class's reference.
-
-    With |(1−γ) e(s₀)| ≤ κ the difference obeys |f| ≤ ρ + κ + γP|f| and vanishes in s₀, so it is enough that
-    η ≥ ρ + κ + γPη with the column of s₀ left out: how soon s₀ is reached takes the place of 1/(1−γ).
-    """
-    classes = state.classes
-    is_sure = classes.label > IDLE
-    if not is_sure.any():
-        return np.where(classes.label == IDLE, delta, np.inf)
-    keep = sp.diags_array(is_sure.astype(np.float64))
-    kernel = (keep @ state.kernel @ sp.diags_array((is_sure & ~classes.references).astype(np.float64))).tocsr()
-    by_reference = (1 - discount) * delta[classes.reference]
-    added = np.where(is_sure, source + (1 + CHECK_ROOM) * by_reference, 0.0)
-    solve = discounted_solver(kernel, discount, state.is_dense)
-    found = supersolution(kernel, discount, solve, added, relative)
-    return np.where(is_sure, found, np.where(classes.label == IDLE, delta, np.inf))
+        covariance = 3 * self.variance + rounded  # (B + B − D)/2
+        second = covariance + (2 * n["mean"] + self.mean) * self.mean + rounded
+        return _uniform(self.tables.policy.shape, self.rounding, self.mean, second, covariance)
 
 
 class StateErrors:
@@ -245,7 +209,9 @@ class StateErrors:
         self.rounding_mean = rounding
         source = average(r_mean + rounding)
         delta = supersolution(state.kernel, g, state.solve, np.where(state.idle, 0.0, source), self.relative)
-        self.values = ValueErrors(delta, _deviations(state, g, source, delta, self.relative), state.classes.label)
+        self.values = ValueErrors(
+            delta, deviations(state, g, source, delta, self.relative), state.classes.label, state.offset
+        )
         self.mean_errors = rounding + g * expect(delta[n])  # [S, A] of the backup
 
         spread = expect((b - self.mean[:, None, :]) ** 2)
@@ -271,6 +237,8 @@ class StateErrors:
         choice_off = np.sqrt(average(differ**2))
         by_mean_branch = 2 * choice * choice_off + choice_off**2 + (operations * average(np.abs(m))) ** 2
         by_mean_branch = by_mean_branch + average(2 * sigma * off + off**2 + self.relative * sigma**2)
+        variances = spread + g**2 * expect(branch.variance[n])
+        self.variances = variances  # [S, A] one backup of B
         added = average((m - v[:, None]) ** 2 + spread)
         next_choice = average((self.mean - average(self.mean)[:, None]) ** 2) - average((m - v[:, None]) ** 2)
         change = added - branch.drift + g**2 * (state.kernel @ D) - D
@@ -278,7 +246,18 @@ class StateErrors:
         size = choice**2 + np.abs(branch.drift) + np.abs(D) + state.kernel @ np.abs(D)
         self.branch = np.where(state.idle, 0.0, np.abs(change) + by_mean_branch + self.relative * size)  # [S]
         self.step_mean = float(np.max(np.abs(average(self.mean) - v)))
-        variances = spread + g**2 * expect(branch.variance[n])
+
+        # The gap of two branches sees how the error varies over scenarios and actions together, and that of two
+        # branches in one state how it varies over actions within a scenario.
+        every = np.take_along_axis(usual, first, axis=2)  # [S, 1, 1]
+        joint = np.minimum(delta[n] ** 2, self.values.between(n, every) ** 2)
+        root = 4 * UNIT * np.sqrt(average(expect(sizes**2)))
+        gap_off = g * np.sqrt(average(expect(joint))) + average(rounding) + root
+        is_single = (policy > 0).sum(axis=1) == 1
+        choice_off = g * np.sqrt(average(expect(self.values.between(n, there) ** 2))) + average(rounding) + root
+        self.gap_step = (gap_off, np.where(is_single, 0.0, choice_off), state.idle, is_single)
+        self.floor_of_mean = float(np.max(np.sqrt(added) * gap_off))
+        self.variance_steps = 2 * sigma * off + off**2 + 2 * self.relative * variances  # [S, A]
         largest = np.max(variances, where=model.available, initial=0.0)
         self.largest_variance = float(max(largest, branch.variance.max()))
         self.expect, self.average = expect, average
@@ -315,26 +294,27 @@ class StateErrors:
         """What float64 and the mean leave of a pair's residual however long one iterates; for stopping."""
         return float(np.max(self.average(self.local)) + self.relative * np.max(self.single.variance))
 
-    def certificate(self, rows: Floats, residual_rows: Floats) -> Certificate:
-        """The certificate; `rows` and `residual_rows` hold max_t |C(s,t)| and max_t |C'−C|(s,t) for each s."""
+    def certificate(self, pair_errors: Floats, pair_residual: float) -> Certificate:
+        """The certificate, from the errors ``[S, S]`` of the variances of gaps and the residual of their recursion."""
         model, single, g = self.model, self.single, self.model.discount
-        sizes = self.expect((rows + single.variance)[model.successors])  # [S, A]
-        pair = residual_rows / 2 + self.average(self.local + self.relative * sizes / 2)
-        # B itself is rounded to a float.
-        own = self.branch / 2 + 4 * UNIT * single.variance
-        source = np.where(single.state.idle, 0.0, np.maximum(pair, own))
-        shares = supersolution(single.state.kernel, g**2, single.solve_squared, source, self.relative)
-        covariance = self.local + self.relative * sizes / 2 + g**2 * self.expect(shares[model.successors])
+        n, variances = model.successors, self.variances
+        # Of the variance of each coordinate, and of each one's share of the variance of a gap between two; a
+        # covariance is half of what the variances leave of it.
+        alone = self.variance_steps + g**2 * self.expect(self.variance_errors[n])
+        ratio = float(np.max(self.off) / np.max(self.sigma)) if np.max(self.off) > 0 else 1.0
+        by_mean = 2 * self.sigma * self.off + ratio * self.sigma**2 + self.off**2 / ratio + 2 * self.off**2
+        later = np.broadcast_to(np.max(pair_errors, axis=1), model.num_states)
+        between = by_mean + 4 * self.relative * variances + g**2 * self.expect(later[n]) / 2
+        covariance = alone / 2 if model.sharing == "none" else (alone + between) / 2
 
         exists = model.available
         top = float(np.max(covariance[exists]))
         largest = float(np.max(np.abs(self.mean)) + np.max(np.abs(single.state.offset)))
         mean_errors = self.mean_errors + 4 * UNIT * largest
         mean_error = float(np.max(mean_errors[exists]))
-        variance = float(max(np.max(rows), np.max(single.variance)))
-        rounded = 16 * UNIT * (largest**2 + variance)
+        rounded = 16 * UNIT * (largest**2 + self.largest_variance)
         second = 2 * top + (2 * largest + mean_error) * mean_error + rounded
-        residual = self._residual(float(np.max(residual_rows)), largest, rounded, variance)
+        residual = self._residual(self.r_next_branch + pair_residual / 2, largest, rounded, self.largest_variance)
         return Certificate(residual, mean_error, second, 2 * top, mean_errors, covariance)
 
     def _residual(self, r_pair: float, largest: float, rounded: float, variance: float) -> float:
@@ -350,41 +330,11 @@ class StateErrors:
         return max(g * step + 2 * rounding + 8 * UNIT * largest, of_second / weight)
 
 
-def supersolution(kernel: sp.csr_array, factor: float, solve: Solver, source: Floats, relative: float) -> Floats:
-    """Some δ with ``δ ≥ source + factor·Pδ``, as small as can be had; infinite where none is found.
-
-    `solve` proposes it, and the inequality is checked row by row: all terms of a row are non-negative, so it is rounded
-    by at most `relative` times what stands in it, and that much is added to the source before solving.
-    """
-    top = float(source.max())
-    if top == 0:
-        return np.zeros_like(source)
-    uniform = np.full_like(source, (1 + CHECK_ROOM) * top / (1 - factor) if factor < 1 else np.inf)
-    first = np.maximum(solve(source), 0.0)
-    for room in CHECK_ROOMS:
-        found = np.minimum(solve((1 + CHECK_ROOM) * source + room * relative * first), uniform)
-        later = factor * (kernel @ found)
-        if np.all(found >= 0) and np.all(found - later - source >= 2 * relative * (found + later + source)):
-            return found
-    return uniform
-
-
 @jax.jit
 def side_norms(problem: PairProblem, C: Array) -> tuple[Array, Array]:
-    """As `row_norms`, for two policies: ``[2, S]`` each, by the state of the first branch and by that of the second."""
+    """max |C| and max |C' − C|, ``[2, S]`` each, by the state of the first branch and by that of the second."""
 
     def sides(values: Array) -> Array:
         return jnp.stack([jnp.max(jnp.abs(values), axis=axis) for axis in (1, 0)])
 
     return sides(C), sides(second_moments.sweep(problem, C) - C)
-
-
-@jax.jit
-def row_norms(problem: PairProblem, C: Array) -> tuple[Array, Array]:
-    """max_t |C(s,t)| and max_t |C'(s,t) − C(s,t)| for each s, by one sweep; one zero where nothing is shared."""
-
-    def rows(values: Array) -> Array:
-        # Rounding need not respect symmetry; the split between s and t does.
-        return jnp.maximum(jnp.max(jnp.abs(values), axis=0), jnp.max(jnp.abs(values), axis=1))
-
-    return rows(C), rows(second_moments.sweep(problem, C) - C)

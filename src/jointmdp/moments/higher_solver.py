@@ -20,7 +20,8 @@ from jointmdp.bellman.second_moments import PairProblem, Tables
 from jointmdp.errors import ConvergenceWarning, ModelError, Status
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import pair_solver
-from jointmdp.moments.certificates import mean_operations, supersolution
+from jointmdp.moments.certificates import mean_operations
+from jointmdp.moments.local_errors import supersolution
 from jointmdp.moments.pair_solver import Solve
 from jointmdp.moments.power_steps import ROOM, Layout, Step
 from jointmdp.moments.single_branch import Solver, discounted_solver, fills_in
@@ -90,12 +91,11 @@ def _swept(problem: PairProblem, values: Floats) -> Floats:
 
 
 def solve_higher(
-    model: JointMDP, tables: Tables, v: Array, CB: tuple[Array, Array], mean_errors: Floats, order: int, method: Solve
+    model: JointMDP, tables: Tables, v: Array, D: Array, mean_errors: Floats, order: int, method: Solve
 ) -> tuple[HigherMoments, int, bool]:
     """Moments of one branch and of gaps up to `order`; how many sweeps they took, and whether all came as far as asked.
 
-    `CB` holds the covariances of two branches and the variances of one, `mean_errors` [S, A] bounds the errors of one
-    backup of v.
+    `D` holds the variances of gaps, `mean_errors` [S, A] bounds the errors of one backup of v.
     """
     layout = Layout(model, tables, order)
     values = np.asarray(v)
@@ -111,8 +111,7 @@ def solve_higher(
     H[0] = norms[0] = 1.0
     errors[1] = 2 * first_errors
     sweeps, is_reached = 0, True
-    C, B = (np.asarray(each) for each in CB)
-    start = B[:, None] + B[None, :] - 2 * C
+    start = np.asarray(D)
     scale = float(np.max(np.abs(start)))
     with Meter("higher moments") as meter:
         for k in range(2, order + 1):

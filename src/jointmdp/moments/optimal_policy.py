@@ -22,7 +22,8 @@ from jointmdp.errors import ModelError
 from jointmdp.model.episodes import idle_states, reachable
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import uniform_policy
-from jointmdp.moments.certificates import CHECK_ROOM, mean_operations, pair_operations, supersolution
+from jointmdp.moments.certificates import mean_operations, pair_operations
+from jointmdp.moments.local_errors import CHECK_ROOM, supersolution
 from jointmdp.moments.single_branch import BranchMean, discounted_solver, fills_in, solve_mean
 
 SHOWN = 6  # states that a repr lists

@@ -141,7 +141,7 @@ def _start(problem: PairProblem, x: Array) -> KrylovState:
 def _advance(problem: PairProblem, state: KrylovState, target: float, steps: int) -> KrylovState:
     """Up to `steps` more steps, until the recursive residual is below `target` everywhere or not a number."""
     end = state.step + steps
-    nothing = Source(jnp.zeros_like(problem.added.noise), jnp.zeros_like(problem.added.same))
+    nothing = Source(jnp.zeros_like(problem.added.same), None)
     linear = problem._replace(added=nothing)
 
     def apply(x: Array) -> Array:

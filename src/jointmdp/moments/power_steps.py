@@ -79,8 +79,7 @@ class Layout:
 
     def problem(self, same: Floats, cross: Floats, k: int) -> PairProblem:
         """The recursion of a moment of order k: the unknown is multiplied by γᵏ, and this is added."""
-        noise = np.zeros((self.groups, len(same)))
-        added = Source(on_device(noise), on_device(same), on_device(cross))
+        added = Source(on_device(same), on_device(cross))
         return PairProblem(self.kernel, added, jnp.asarray(math.sqrt(self.discount**k)))
 
     def _places(self, model: JointMDP) -> Ints:

@@ -17,7 +17,10 @@ from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Tables
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
+from jointmdp.moments.certificates import Certificate, mean_operations, pair_operations
 from jointmdp.moments.higher_solver import HigherMoments, JointPowers
+from jointmdp.moments.local_errors import UNDERFLOW, ValueErrors
+from jointmdp.moments.long_run import MIXED
 from jointmdp.moments.pair_solver import Solve
 from jointmdp.moments.power_steps import ROOM, power_operations
 
@@ -33,6 +36,7 @@ def _same_state(tables: Tables, v: Array, C: Array, B: Array, states: Array, act
     return second_moments.same_state(chosen, v, C, B, is_shared=is_shared)
 
 
+_covariance = jax.jit(lambda D, B: (B[:, None] + B[None, :] - D) / 2)
 _distinct_states = partial(jax.jit, static_argnames="sharing")(second_moments.distinct_states)
 
 
@@ -48,6 +52,25 @@ class StoredMoments(Protocol):
     def between(self, s: int, a: int, t: int, b: int) -> float:
         """Covariance of two coordinates in distinct states."""
 
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> Difference:
+        """Z(s,a) − Z(s,b), two distinct actions."""
+
+
+class Difference(NamedTuple):
+    """Mean and variance of a gap, and bounds on their errors."""
+
+    mean: float
+    variance: float
+    mean_error: float
+    variance_error: float
+
+
+class GapErrors(NamedTuple):
+    """What the errors of gaps are made of."""
+
+    values: ValueErrors
+    pairs: Floats  # [S, S] of the variance of the gap of two branches; one zero where they are independent
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StateMoments:
@@ -55,10 +78,11 @@ class StateMoments:
 
     model: JointMDP
     tables: Tables
-    v: Array  # [S]
-    C: Array  # [S, S]
-    B: Array  # [S]
-    mean: Floats  # [S, A] of the model's own rewards, where those of `tables` may be shifted
+    v: Array  # [S] relative to the offset of the value errors
+    D: Array  # [S, S] variance of the gap of two branches
+    B: Array  # [S] variance of one
+    mean: Floats  # [S, A] of the model's own rewards, where those of `tables` are relative to the offset
+    errors: GapErrors
     higher: HigherMoments | None = None
     method: Solve = Solve()  # noqa: RUF009 - frozen; of moments that are solved for when first asked for
 
@@ -67,8 +91,10 @@ class StateMoments:
         parts: dict[str, Floats] = {
             "shifted_rewards": np.asarray(self.tables.rewards),  # [S, W, A]
             "state_mean": np.asarray(self.v),
-            "state_covariance": np.asarray(self.C),
+            "gap_variance": np.asarray(self.D),
             "branch_variance": np.asarray(self.B),
+            "gap_errors": self.errors.pairs,
+            "value_errors": np.stack(self.errors.values),  # [4, S]
         }
         if self.higher is not None:
             higher = self.higher
@@ -88,8 +114,58 @@ class StateMoments:
         with float64():
             rewards = on_device(parts["shifted_rewards"])
             tables = transition_kernels.tables(model, policy)._replace(rewards=rewards)
-            v, C, B = (on_device(parts[name]) for name in ("state_mean", "state_covariance", "branch_variance"))
-        return cls(model, tables, v, C, B, parts["mean"], higher)
+            v, D, B = (on_device(parts[name]) for name in ("state_mean", "gap_variance", "branch_variance"))
+        alone, apart, label, offset = parts["value_errors"]
+        errors = GapErrors(ValueErrors(alone, apart, label.astype(np.int64), offset), parts["gap_errors"])
+        return cls(model, tables, v, D, B, parts["mean"], errors, higher)
+
+    @cached_property
+    def C(self) -> Array:
+        """Covariance of two branches, ``[S, S]``."""
+        with float64():
+            return _covariance(self.D, self.B)
+
+    @cached_property
+    def _on_host(self) -> tuple[Floats, Floats, Floats]:
+        return np.asarray(self.tables.rewards), np.asarray(self.v), np.asarray(self.D)
+
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> Difference:
+        """By one backup of D: E_w[(d − E d)² + γ² D(S'_a,S'_b)], where d = R_a − R_b + γ (v(S'_a) − v(S'_b)).
+
+        What both actions share, successors and digits of values, is left out before anything is rounded.
+        """
+        model, values = self.model, self.errors.values
+        g, p, n = model.discount, model.probabilities[s], model.successors[s]
+        rewards, v, D = self._on_host
+        parted = n[:, a] != n[:, b]
+        later = g * np.where(parted, v[n[:, a]] - v[n[:, b]], 0.0)
+        d = np.where(p > 0, rewards[s, :, a] - rewards[s, :, b] + later, 0.0)
+        mean = float(p @ d)
+        sizes = np.where(parted, g * (np.abs(v[n[:, a]]) + np.abs(v[n[:, b]])), 0.0)
+        for to, x in ((n[:, a], a), (n[:, b], b)):
+            # Rewards of steps that change the class hold its offset, which is rounded.
+            changes = (values.label[to] != values.label[s]) | (values.label[s] == MIXED)
+            sizes = (
+                sizes
+                + np.abs(rewards[s, :, x])
+                + np.where(changes, abs(values.offset[s]) + np.abs(values.offset[to]), 0.0)
+            )
+        sizes = np.where(p > 0, sizes, 0.0)
+        apart = g * np.where(p > 0, values.between(n[:, a], n[:, b]), 0.0)
+        rounding = mean_operations(model.num_scenarios, 2) * UNIT * float(p @ sizes) + UNDERFLOW * (
+            1 + float(sizes.max())
+        )
+        mean_error = float(p @ apart) + rounding
+        if model.sharing == "none":
+            variance = float(np.sum(self.blocks([s], [a, b])[0].diagonal()))
+            shares = certificate.covariance_shares[s]
+            return Difference(mean, variance, mean_error, float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance)
+        spread = float(p @ (d - mean) ** 2)
+        variance = spread + g**2 * float(p @ D[n[:, a], n[:, b]])
+        off = math.sqrt(float(p @ apart**2)) + 4 * UNIT * math.sqrt(float(p @ sizes**2)) + rounding
+        error = 2 * math.sqrt(spread) * off + off**2 + g**2 * float(p @ self.errors.pairs[n[:, a], n[:, b]])
+        relative = pair_operations(model.num_scenarios, 2) * UNIT
+        return Difference(mean, variance, mean_error, (1 + ROOM) * error + relative * variance + UNDERFLOW)
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
         chosen, is_shared = (np.asarray(states), np.asarray(actions)), self.model.sharing != "none"
@@ -102,8 +178,10 @@ class StateMoments:
         with float64():
             return float(_distinct_states(self.tables, self.v, self.C, (s, a), (t, b), sharing=self.model.sharing))
 
-    def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats) -> KnownMoments:
-        """Central moments of Z(s,a) − Z(s,b) up to the order held, by one backup; `mean_errors` are those of a and b.
+    def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats, gap_error: float) -> KnownMoments:
+        """Central moments of Z(s,a) − Z(s,b) up to the order held, by one backup.
+
+        `mean_errors` are those of a and of b, `gap_error` is that of the mean of their gap.
 
         E(G−μ)ᵏ = Σ_j C(k,j) γʲ E_w[(ε_a−ε_b)^{k−j} h_j(S'_a,S'_b)],  ε_a = R_a + γ v(S'_a) − m(s,a).
         """
@@ -126,8 +204,8 @@ class StateMoments:
             d = rewards[:, 0] - rewards[:, 1] + (later[:, 0] - later[:, 1])
             errors = (higher.errors[:, to[:, 0]] + higher.errors[:, to[:, 1]]) / 2
             after = KnownMoments(higher.gaps[:, to[:, 0], to[:, 1]], errors)
-            found = _backed_up(p, d, after, float(off.sum()), relative, g, float(mean_errors.sum()))
-        return _about_mean(found, float(mean_errors.sum()))
+            found = _backed_up(p, d, after, float(off.sum()), relative, g, gap_error)
+        return _about_mean(found, float(mean_errors.sum()) if model.sharing == "none" else gap_error)
 
     @cached_property
     def _joint(self) -> JointPowers:
@@ -158,6 +236,14 @@ class PairMoments:
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
         return float(self.second[s, a, t, b] - self.mean[s, a] * self.mean[t, b])
+
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> Difference:
+        c, shares, off = self.blocks([s], [a, b])[0], certificate.covariance_shares[s], certificate.mean_errors[s]
+        variance = max(0.0, float(c[0, 0] + c[1, 1] - 2 * c[0, 1]))
+        # Two variances and twice a covariance, each off by the shares of its two coordinates.
+        error = float(4 * (shares[a] + shares[b]) + 8 * UNIT * (c[0, 0] + c[1, 1]))
+        mean = float(self.mean[s, a] - self.mean[s, b])
+        return Difference(mean, variance, float(off[a] + off[b]) + 2 * UNIT * abs(mean), error)
 
 
 # The bounds are those of `power_steps`, for the outcomes of one state.

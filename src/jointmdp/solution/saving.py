@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from jointmdp.solution.solution import Solution
 
 # The arrays of each kind of file, with their axes: S, W and A are the model's, P is S or 1 where no pairs are held,
-# H is the length of the history, Q counts the four numbers of a certificate, N the orders from 0 and M those from 2.
+# H is the length of the history, Q counts the four numbers of a certificate, and those that bound a value's errors, N
+# the orders from 0 and M those from 2.
 MODEL = {"probabilities": "SW", "rewards": "SWA", "successors": "SWA", "available": "SA"}
 ANSWER = {
     "policy": "SA",
@@ -32,7 +33,14 @@ ANSWER = {
     "history": "H",
 }
 MOMENTS = {
-    "state": {"shifted_rewards": "SWA", "state_mean": "S", "state_covariance": "PP", "branch_variance": "S"},
+    "state": {
+        "shifted_rewards": "SWA",
+        "state_mean": "S",
+        "gap_variance": "PP",
+        "branch_variance": "S",
+        "gap_errors": "PP",
+        "value_errors": "QS",
+    },
     "pair": {"second_moment": "SASA"},
 }
 HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NS"}  # where the order is above 2

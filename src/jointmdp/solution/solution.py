@@ -181,24 +181,21 @@ class Solution(ResultFace):
         more = self.order - 2
         if a == b:
             return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, (0.0,) * more, (0.0,) * more)
-        shares, mean_errors = self.certificate.covariance_shares[s], self.certificate.mean_errors[s]
-        variance = max(0.0, float(c[0, 0] + c[1, 1] - 2 * c[0, 1]))
-        # Two variances and twice a covariance, each off by the shares of its two coordinates.
-        variance_error = float(4 * (shares[a] + shares[b]))
+        found = self.moments.difference(s, a, b, self.certificate)
+        variance, variance_error = found.variance, found.variance_error
         higher: tuple[float, ...] = ()
         higher_errors: tuple[float, ...] = ()
         if isinstance(self.moments, StateMoments) and more > 0:
-            known = self.moments.gap_moments(s, a, b, mean_errors[[a, b]])
+            known = self.moments.gap_moments(s, a, b, self.certificate.mean_errors[s, [a, b]], found.mean_error)
             higher, higher_errors = tuple(known.values[3:].tolist()), tuple(known.errors[3:].tolist())
             if known.errors[2] < variance_error:
-                # The gap's own recursion subtracts nothing large: where shared noise leaves little it knows more.
                 variance, variance_error = float(known.values[2]), float(known.errors[2])
         return Gap(
             *labels,
-            mean=float(self.mean[s, a] - self.mean[s, b]),
+            mean=found.mean + 0.0,
             variance=variance,
             independent_variance=float(c[0, 0] + c[1, 1]),
-            mean_error=float(mean_errors[a] + mean_errors[b]),
+            mean_error=found.mean_error,
             variance_error=variance_error,
             higher=higher,
             higher_errors=higher_errors,

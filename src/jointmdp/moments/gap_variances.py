@@ -1,0 +1,123 @@
+"""The variance of the gap of two branches on pairs of states, and a bound on the error of each pair.
+
+What is computed, D̂, misses the truth by e with ``|e(s,t)| ≤ ρ(s,t) + γ² E|e(S',T')|``, where ρ holds the residual, the
+rounding of one sweep and the errors of the values, and branches that have become one add nothing. Every K with
+``K ≥ ρ + γ²P₂K`` is therefore a bound. One is ``g(s) + g(t)`` with ``g ≥ ρ̃ + γ²Pg`` for single branches, where ρ is at
+most ρ̃(s) + ρ̃(t): cheap, and as large as 1/(1−γ²) steps. The other comes from sweeps over pairs with the source ρ and is
+checked: it is as large as the number of steps until branches meet. The smaller of two such K is such a K again.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jointmdp.arrays import Floats, on_device
+from jointmdp.bellman import second_moments
+from jointmdp.bellman.second_moments import PairProblem, Source
+from jointmdp.moments.certificates import StateErrors
+from jointmdp.moments.local_errors import CHECK_ROOM, UNDERFLOW, supersolution
+from jointmdp.moments.pair_solver import CHUNK, FLOOR_SHARE, Solve, solve_pairs, sweeps
+from jointmdp.progress import Meter
+
+AMPLE = 100  # times ρ that a bound from single branches may be before sweeps over pairs are made for a better one
+LEAST = 1e-3  # of the largest ρ: what a pair's source is raised to, so that few sweeps are enough
+ROOM = 1e-6  # relative room that pays for computing a bound in float64
+
+
+class GapVariances(NamedTuple):
+    """D(s,t) = Var(Z(s,A) − Z(t,B)) with independent actions, and what is known of it."""
+
+    values: Array  # [S, S]
+    errors: Floats  # [S, S]
+    residual: float  # largest |D' − D| of one more sweep
+    sweeps: int
+
+
+def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float, method: Solve) -> GapVariances:
+    """The fixed point to a residual below `target` or to what rounding leaves, with bounds on its errors."""
+    B = errors.single.variance
+    first = B[:, None] + B[None, :]  # as if branches that are apart had nothing in common
+    np.fill_diagonal(first, np.asarray(problem.added.same))
+    D, done = on_device(first), 0
+    with Meter("joint moments") as meter:
+        # Rounding is relative to the answer, which is at most the first guess: a first aim, until it is known.
+        last = np.inf
+        for _ in range(2):
+            aim = max(target, FLOOR_SHARE * (errors.floor_of_mean + errors.relative * float(jnp.max(D))))
+            if done < method.max_sweeps and aim < last / 2:
+                last = aim
+                D, more = solve_pairs(problem, aim, method.max_sweeps - done, method.is_accelerated, meter, D)
+                done += more
+        D = jnp.maximum(D, 0.0)
+        rho, residual = _step_errors(problem, D, *(on_device(each) for each in errors.gap_step), errors.relative)
+        return GapVariances(D, _bounds(problem, rho, errors, done, method, meter), float(residual), done)
+
+
+# many parameters: what one step of a state makes of an error is four vectors, and they belong to no problem
+@jax.jit
+def _step_errors(
+    problem: PairProblem, D: Array, off: Array, choice_off: Array, idle: Array, is_single: Array, relative: float
+) -> tuple[Array, Array]:
+    """ρ ``[S, S]``, exactly zero where no error can arise, and the largest residual."""
+    after = second_moments.sweep(problem, D)
+    assert problem.added.cross is not None
+    both = off[:, None] + off[None, :]
+    by_values = 2 * (1 + CHECK_ROOM) * jnp.sqrt(problem.added.cross) * both + both**2
+    here = jnp.arange(len(off))
+    choice = jnp.sqrt(problem.added.same / 2)
+    by_values = by_values.at[here, here].set(4 * (1 + CHECK_ROOM) * choice * choice_off + 2 * choice_off**2)
+    residual = jnp.abs(after - D)
+    rho = residual + relative * (after + D) + by_values + UNDERFLOW * (1 + jnp.max(D))
+    rho = jnp.where(_is_settled(idle, is_single), 0.0, rho)
+    return jnp.maximum(rho, rho.T), jnp.max(residual)
+
+
+def _is_settled(idle: Array, is_single: Array) -> Array:
+    """Pairs whose gap is exactly zero: nothing is paid any more, or both branches take the one action there is."""
+    return (idle[:, None] & idle[None, :]) | (jnp.eye(len(idle), dtype=bool) & is_single[:, None])
+
+
+def _bounds(problem: PairProblem, rho: Array, errors: StateErrors, done: int, method: Solve, meter: Meter) -> Floats:
+    """K ``[S, S]``."""
+    single, relative = errors.single, errors.relative
+    factor, idle = errors.model.discount**2, single.state.idle
+    host = np.asarray(rho)
+    # A state where nothing is paid has no share: a branch that is still on its way bears all of the pair's.
+    alive = np.max(host[~idle], axis=0, initial=0.0) / 2
+    source = np.where(idle, 0.0, np.maximum(alive, np.max(host[idle], axis=0, initial=0.0)))
+    shares = supersolution(single.state.kernel, factor, single.solve_squared, source, relative)
+    apart, top = shares[:, None] + shares[None, :], float(host.max())
+    if top == 0 or 2 * float(shares.max()) <= AMPLE * top:
+        return apart
+    raised = _raised(rho, *(on_device(each) for each in errors.gap_step[2:]))
+    most = min(method.max_sweeps, done + 4 * CHUNK)
+    K, _ = solve_pairs(_with(problem, raised), LEAST * top / 4, most, method.is_accelerated, meter, raised.cross)
+    K, is_bound = _checked(problem, rho, K, relative)
+    if not bool(is_bound):
+        return apart
+    found, _ = sweeps(_with(problem, _as_source(rho)), jnp.minimum(K, on_device(apart)), CHUNK)
+    return (1 + ROOM) * np.asarray(found)
+
+
+@jax.jit
+def _raised(rho: Array, idle: Array, is_single: Array) -> Source:
+    return _as_source(jnp.where(_is_settled(idle, is_single), 0.0, jnp.maximum(rho, LEAST * jnp.max(rho))))
+
+
+@jax.jit
+def _checked(problem: PairProblem, rho: Array, K: Array, relative: float) -> tuple[Array, Array]:
+    """K with room to spare, and whether it is a bound for certain."""
+    K = 1.5 * jnp.maximum(K, 0.0)
+    later = second_moments.sweep(_with(problem, Source(jnp.zeros(len(K)), None)), K)
+    return K, jnp.all(K - later - rho >= 2 * relative * (K + later + rho))
+
+
+def _as_source(values: Array) -> Source:
+    return Source(jnp.diagonal(values), values)
+
+
+def _with(problem: PairProblem, source: Source) -> PairProblem:
+    return problem._replace(added=source)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.polynomial.polynomial import polyval
 from scipy.optimize import brentq, minimize_scalar
 
+from jointmdp.arrays import UNIT
 from jointmdp.bounds.moment_problem import MomentProblem, Pieces, Representation, gauss, round_down, round_up
 from jointmdp.bounds.moment_sequences import Long, MomentSequence, polished
 from jointmdp.checks import as_amount, as_finite, as_floats, as_fraction, as_number
@@ -116,15 +117,19 @@ class MomentBounds:
         exact = self._sequence.standard(Fraction(at))
         if self._law is not None:
             excesses = [max(self._sequence.original(y) - Fraction(at), Fraction(0)) for y in self._law.nodes]
-            return _point(math.fsum(w * float(e) for w, e in zip(self._law.weights, excesses, strict=True)))
+            found = math.fsum(w * float(e) for w, e in zip(self._law.weights, excesses, strict=True))
+            room = 32 * len(excesses) * UNIT
+            return Interval(found * (1 - room), found * (1 + room))
         if abs(exact) > REMOTE:
             return self._remote_excess(Fraction(at))
-        y, scale = float(exact), float(self._sequence.scale)
-        error = abs(float(exact - Fraction(y)))  # the excess changes by no more than t does
+        y, scale = float(exact), self._sequence.scale
+        error = abs(exact - Fraction(y))  # the excess changes by no more than t does
         call = Pieces(y, (0.0, 0.0), (-y, 1.0))
         lower, upper = self._problem.lower(call), self._problem.upper(call)
-        found = _meet(max(lower - error, 0.0), max(upper + error, 0.0))
-        return Interval(scale * found.lower, scale * found.upper)
+        least = round_down(Fraction(max(lower, 0.0)) - error)
+        found = _meet(max(least, 0.0), math.inf if math.isinf(upper) else round_up(Fraction(max(upper, 0.0)) + error))
+        high = math.inf if math.isinf(found.upper) else round_up(scale * Fraction(found.upper))
+        return Interval(round_down(scale * Fraction(found.lower)), high)
 
     def cvar(self, alpha: float) -> Interval:
         """The smallest and largest possible mean of the lowest `alpha` fraction.
@@ -191,7 +196,7 @@ class MomentBounds:
         scale = self._sequence.scale
         if t > self._sequence.shift:
             rest = self._problem.upper(Pieces(REMOTE, (0.0, 0.0), (-REMOTE, 1.0)))
-            return Interval(0.0, float(scale) * max(rest, 0.0))
+            return Interval(0.0, math.inf if math.isinf(rest) else round_up(scale * Fraction(max(rest, 0.0))))
         rest = self._problem.upper(Pieces(-REMOTE, (-REMOTE, -1.0), (0.0, 0.0)))
         all_of_it, error = self._sequence.mean - t, scale * Fraction(self._mean()[1])
         upper = math.inf if math.isinf(rest) else round_up(all_of_it + error + scale * Fraction(max(rest, 0.0)))

@@ -25,6 +25,7 @@ standard deviation of one step and d bounds that of the error at the successors;
 between x and y. Supersolutions are found by a linear solve and then *checked*, so they do not lean on it.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import jax
@@ -38,6 +39,8 @@ from jointmdp.bellman.second_moments import Moments, PairProblem, Tables
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments.local_errors import CHECK_ROOM, UNDERFLOW, ValueErrors, deviations, supersolution
 from jointmdp.moments.single_branch import SingleBranch
+
+OUTWARD = 1 + 64 * UNIT  # pays for the few operations that make a bound of its parts
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ def _uniform(shape: tuple[int, ...], residual: float, mean: float, second: float
 def norm_weight(reward_bound: float, discount: float) -> float:
     """λ = 2 R_max / (1−γ); any positive weight serves when all rewards are zero."""
     return 2 * reward_bound / (1 - discount) if reward_bound > 0 else 1.0
+
+
+def contraction_gap(discount: float, k: int) -> float:
+    """1 − γᵏ from below: (1−γ)(1 + γ + … + γᵏ⁻¹), which subtracts no power that is rounded."""
+    return (1 - discount) * math.fsum(discount**j for j in range(k)) * (1 - (4 * k + 8) * UNIT)
 
 
 def mean_operations(scenarios: int, actions: int) -> int:
@@ -118,20 +126,21 @@ def assess_pairs(model: JointMDP, tables: Tables, M: Moments, after: Moments) ->
 
     r_mean, r_second = n["r_mean"] + mean_rounding, n["r_second"] + pair_rounding
     residual = max(r_mean, r_second / weight)
-    delta = r_mean / (1 - g)
-    second = (r_second + 2 * g * reward_bound * delta) / (1 - g**2)
+    delta = r_mean / contraction_gap(g, 1)
+    second = (r_second + 2 * g * reward_bound * delta) / contraction_gap(g, 2)
     if model.sharing == "none":
         # Entries of distinct coordinates are products of means; their error does not go through the recursion.
         second = max(second, r_second + (2 * n["mean"] + 2 * mean_rounding + g * delta) * g * delta)
     else:
-        second = min(second, weight * residual / (1 - g))
+        second = min(second, weight * residual / contraction_gap(g, 1))
     rounded = 4 * UNIT * (n["second"] + n["mean"] ** 2)
     plain = second + (2 * n["mean"] + delta) * delta
     sigma = n["sigma"] + mean_rounding
     by_mean = 2 * sigma * g * delta + (g * delta) ** 2
-    centred = (n["r_centred"] + pair_rounding + rounded + by_mean) / (1 - g**2)
-    found = _uniform(model.available.shape, residual, delta, second, min(plain, centred) + rounded)
-    return max(n["r_mean"], n["r_second"] / weight), max(delta, second), found
+    centred = (n["r_centred"] + pair_rounding + rounded + by_mean) / contraction_gap(g, 2)
+    bounds = (residual, delta, second, min(plain, centred) + rounded)
+    found = _uniform(model.available.shape, *(OUTWARD * each for each in bounds))
+    return max(n["r_mean"], n["r_second"] / weight), OUTWARD * max(delta, second), found
 
 
 @jax.jit

@@ -26,7 +26,7 @@ from jointmdp.bellman.tuple_moments import CHUNK, Collection, JointOperator, Tup
 from jointmdp.errors import ModelError, Status
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.moments.certificates import norm_weight
+from jointmdp.moments.certificates import OUTWARD, contraction_gap, norm_weight
 from jointmdp.moments.iteration import iterate, report_missed
 from jointmdp.moments.transition_kernels import checked_policy
 
@@ -168,10 +168,11 @@ class _JointErrors:
         r = np.append(0.0, plain + UNIT * (operations * (terms + sizes))[1:])
         residual = float(np.max(r[1:] / self.weights))
         errors = np.zeros(self.order + 1)
+        room = OUTWARD + 64 * self.order**2 * UNIT  # sums of products of powers round more often than others
         for k in self.orders:
-            errors[k] = (r[k] + self._backup(k, errors, 1)) / (1 - self.discount**k)
+            errors[k] = room * (r[k] + self._backup(k, errors, 1)) / contraction_gap(self.discount, k)
         if not self.is_shared:
-            errors = np.maximum(errors, r + self._product_errors(sizes, errors))
+            errors = np.maximum(errors, room * (r + self._product_errors(sizes, errors)))
         return float(np.max(plain / self.weights)), float(errors[1:].max()), (residual, errors[1:])
 
     def _product_errors(self, sizes: Floats, errors: Floats) -> Floats:

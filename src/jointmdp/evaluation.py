@@ -38,6 +38,7 @@ from jointmdp.solution.policy_returns import PolicyReturns
 from jointmdp.solution.solution import Solution
 
 LEAST_STD = 1e-8  # of the spread of possible returns: smaller deviations may be rounding, and count as this
+LEAST_SCALE = 1e-280  # of a variance, where no reward varies at all
 LARGEST = 1e100  # rewards and starting values whose squares floats can hold with room to spare
 MOMENT_LIMIT = 2**28  # coordinate pairs that `Iterate` agrees to form: 2 GiB a collection
 MAX_ORDER = 30  # beyond it binomial coefficients amplify rounding until no digit is left
@@ -184,12 +185,12 @@ def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Soluti
     certificate = errors.certificate(pairs.errors, pairs.residual)
     status = Status.CONVERGED
     paid = float(np.max(np.abs(branch.state.rewards)))
-    scale = max(largest, (LEAST_STD * paid * span) ** 2)
+    scale = max(largest, (LEAST_STD * paid * span) ** 2, LEAST_SCALE)
     if certificate.covariance_error > tolerance * scale:
         status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
     higher = None
     if order > 2:
-        higher, more, is_reached = solve_higher(model, tables, v, pairs.values, certificate.mean_errors, order, method)
+        higher, more, is_reached = solve_higher(errors, tables, v, pairs.values, order, method)
         sweeps += more
         if not is_reached:
             status = Status.STEP_LIMIT

@@ -66,16 +66,16 @@ def gap_apart_size(
     e: Float[Array, "S W M"],
     off: Float[Array, " S"],
     coefficients: Float[Array, " N"],
-    x: Float[Array, "N S"],
+    X: Float[Array, "M S S"],
     k: int | Int[Array, ""],
 ) -> Float[Array, "S S"]:
-    """Σ_w p(w) ΣΣ π(a|s) π(b|t) Σ_{j≤k} c_j (|e_a−ẽ_b|+η(s)+η(t))^{k−j} x_j(S'_a): `gap_apart` in absolute values."""
+    """Σ_w p(w) ΣΣ π(a|s) π(b|t) Σ_{j≤k} c_j (|e_a−ẽ_b|+η(s)+η(t))^{k−j} X_j(S'_a,T'_b), as `gap_apart` in sizes."""
 
-    def value(difference: Array, to: Array, _: Array) -> Array:
+    def value(difference: Array, to: Array, other: Array) -> Array:
         size = jnp.abs(difference) + off[:, None] + off[None, :]
 
         def term(j: Array, value: Array) -> Array:
-            return value * size + coefficients[j] * x[j][to, None]
+            return value * size + coefficients[j] * X[j][to][:, other]
 
         return jax.lax.fori_loop(0, k + 1, term, jnp.zeros_like(size))
 

@@ -117,9 +117,9 @@ class MomentBounds:
         exact = self._sequence.standard(Fraction(at))
         if self._law is not None:
             excesses = [max(self._sequence.original(y) - Fraction(at), Fraction(0)) for y in self._law.nodes]
-            found = math.fsum(w * float(e) for w, e in zip(self._law.weights, excesses, strict=True))
+            excess = math.fsum(w * float(e) for w, e in zip(self._law.weights, excesses, strict=True))
             room = 32 * len(excesses) * UNIT
-            return Interval(found * (1 - room), found * (1 + room))
+            return Interval(excess * (1 - room), excess * (1 + room))
         if abs(exact) > REMOTE:
             return self._remote_excess(Fraction(at))
         y, scale = float(exact), self._sequence.scale

@@ -20,9 +20,10 @@ from jointmdp.bellman.second_moments import PairProblem, Source
 from jointmdp.moments.certificates import StateErrors
 from jointmdp.moments.local_errors import CHECK_ROOM, UNDERFLOW, supersolution
 from jointmdp.moments.pair_solver import CHUNK, FLOOR_SHARE, Solve, solve_pairs, sweeps
+from jointmdp.moments.single_branch import Solver
 from jointmdp.progress import Meter
 
-AMPLE = 100  # times ρ that a bound from single branches may be before sweeps over pairs are made for a better one
+AMPLE = 100.0  # times ρ that a bound from single branches may be before sweeps over pairs are made for a better one
 LEAST = 1e-3  # of the largest ρ: what a pair's source is raised to, so that few sweeps are enough
 ROOM = 1e-6  # relative room that pays for computing a bound in float64
 
@@ -53,7 +54,9 @@ def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float
                 done += more
         D = jnp.maximum(D, 0.0)
         rho, residual = _step_errors(problem, D, *(on_device(each) for each in errors.gap_step), errors.relative)
-        return GapVariances(D, _bounds(problem, rho, errors, done, method, meter), float(residual), done)
+        solve = errors.single.solve_squared
+        bounds = pair_bounds(problem, rho, errors, solve, errors.relative, done, method, meter)
+        return GapVariances(D, bounds, float(residual), done)
 
 
 # many parameters: what one step of a state makes of an error is four vectors, and they belong to no problem
@@ -80,17 +83,30 @@ def _is_settled(idle: Array, is_single: Array) -> Array:
     return (idle[:, None] & idle[None, :]) | (jnp.eye(len(idle), dtype=bool) & is_single[:, None])
 
 
-def _bounds(problem: PairProblem, rho: Array, errors: StateErrors, done: int, method: Solve, meter: Meter) -> Floats:
-    """K ``[S, S]``."""
-    single, relative = errors.single, errors.relative
-    factor, idle = errors.model.discount**2, single.state.idle
+def pair_bounds(  # many parameters: a recursion, how it was solved, and how its errors are passed on
+    problem: PairProblem,
+    rho: Array,
+    errors: StateErrors,
+    solve: Solver,
+    relative: float,
+    done: int,
+    method: Solve,
+    meter: Meter,
+    ample: float = AMPLE,
+) -> Floats:
+    """Some K ``[S, S]`` with ``K ≥ ρ + fP₂K``, f the squared discount of `problem`; `solve` is (I − fP)⁻¹.
+
+    ρ is symmetric, and exactly zero where no error can arise. `done` sweeps were made for the answer itself.
+    """
+    state = errors.single.state
+    factor, idle = float(problem.discount) ** 2, state.idle
     host = np.asarray(rho)
     # A state where nothing is paid has no share: a branch that is still on its way bears all of the pair's.
     alive = np.max(host[~idle], axis=0, initial=0.0) / 2
     source = np.where(idle, 0.0, np.maximum(alive, np.max(host[idle], axis=0, initial=0.0)))
-    shares = supersolution(single.state.kernel, factor, single.solve_squared, source, relative)
+    shares = supersolution(state.kernel, factor, solve, source, relative)
     apart, top = shares[:, None] + shares[None, :], float(host.max())
-    if top == 0 or 2 * float(shares.max()) <= AMPLE * top:
+    if top == 0 or 2 * float(shares.max()) <= ample * top:
         return apart
     raised = _raised(rho, *(on_device(each) for each in errors.gap_step[2:]))
     most = min(method.max_sweeps, done + 4 * CHUNK)

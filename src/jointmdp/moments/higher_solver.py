@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from jax import Array
 
 from jointmdp.arrays import UNIT, Floats, on_device
@@ -20,15 +21,16 @@ from jointmdp.bellman.second_moments import PairProblem, Tables
 from jointmdp.errors import ConvergenceWarning, ModelError, Status
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import pair_solver
-from jointmdp.moments.certificates import mean_operations
+from jointmdp.moments.certificates import StateErrors, mean_operations
+from jointmdp.moments.gap_variances import pair_bounds
 from jointmdp.moments.local_errors import supersolution
 from jointmdp.moments.pair_solver import Solve
 from jointmdp.moments.power_steps import ROOM, Layout, Step
-from jointmdp.moments.single_branch import Solver, discounted_solver, fills_in
+from jointmdp.moments.single_branch import Solver, discounted_solver
 from jointmdp.progress import Meter
 
+AMPLE = 4.0  # as in `gap_variances`; errors of one order go into all that follow
 HIGHER_RESIDUAL_SHARE = 1e-4  # of the tolerance: sweeps are cheap, so answers are better than what is promised
-TIGHTER = 0.75  # sweeps go on while a chunk of them makes a bound smaller by this factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class HigherMoments:
     order: int
     branch: Floats  # [n+1, S] c_i(s), one branch
     gaps: Floats  # [n+1, P, P] h_k(s,t), two branches; P is 1 where distinct coordinates are independent
-    errors: Floats  # [n+1, S] h_k(s,t) is off by at most the mean of those of s and t; if P = 1, c_k(s) by that of s
+    errors: Floats  # [n+1, S, P] of h_k(s,t); where P is 1, of c_k(s)
     horizon: int | None = None
 
 
@@ -91,25 +93,29 @@ def _swept(problem: PairProblem, values: Floats) -> Floats:
 
 
 def solve_higher(
-    model: JointMDP, tables: Tables, v: Array, D: Array, mean_errors: Floats, order: int, method: Solve
+    errors: StateErrors, tables: Tables, v: Array, D: Array, order: int, method: Solve
 ) -> tuple[HigherMoments, int, bool]:
     """Moments of one branch and of gaps up to `order`; how many sweeps they took, and whether all came as far as asked.
 
-    `D` holds the variances of gaps, `mean_errors` [S, A] bounds the errors of one backup of v.
+    `errors` are those of the values v, and `D` holds the variances of gaps.
     """
-    layout = Layout(model, tables, order)
+    model, state = errors.model, errors.single.state
+    layout = Layout(model, tables, order, state.sizes)
     values = np.asarray(v)
     step = Step(layout, values, values)
-    is_dense = fills_in(layout.matrix)
-    solvers = [discounted_solver(layout.matrix, layout.discount**i, is_dense) for i in range(2, order + 1)]
-    first_errors = _value_errors(model, tables, values, mean_errors)
-    c, branch_errors = _solve_branch(layout, step, solvers, first_errors)
+    factors = [layout.discount**i for i in range(3, order + 1)]
+    solvers = [errors.single.solve_squared, *(discounted_solver(state.kernel, f, state.is_dense) for f in factors)]
+    # v was averaged over actions once more, on the device.
+    means = np.sum(np.asarray(tables.policy) * np.abs(errors.single.mean), axis=1)
+    again = mean_operations(model.num_scenarios, model.num_actions) * UNIT * means
+    c, branch_errors = _solve_branch(layout, step, state.kernel, solvers, errors.values.alone + again)
     if not layout.is_shared:
-        return HigherMoments(order, c, np.zeros((order + 1, 1, 1)), branch_errors), 0, True
-    size = model.num_states
-    H, norms, errors = np.zeros((order + 1, size, size)), *np.zeros((2, order + 1, size))
-    H[0] = norms[0] = 1.0
-    errors[1] = 2 * first_errors
+        return HigherMoments(order, c, np.zeros((order + 1, 1, 1)), branch_errors[:, :, None]), 0, True
+    size, here = model.num_states, np.arange(model.num_states)
+    H, off = np.zeros((2, order + 1, size, size))
+    H[0] = 1.0
+    off[1] = errors.values.between(here[:, None], here[None, :]) + again[:, None] + again[None, :]
+    np.fill_diagonal(off[1], 0.0)
     sweeps, is_reached = 0, True
     start = np.asarray(D)
     scale = float(np.max(np.abs(start)))
@@ -117,24 +123,21 @@ def solve_higher(
         for k in range(2, order + 1):
             problem, near = step.gap(k, H), start if k == 2 else None
             found = _solve_order(layout, problem, k, -1 if k % 2 else 1, method, meter, scale ** (k / 2), near)
-            H[k], norms[k] = found.values, _rows(found.values)
-            errors[k] = _gap_errors(layout, found, step.gap_error(k, errors, norms), k, solvers[k - 2])
+            H[k] = found.values
+            # Rounding need not respect symmetry.
+            local = step.gap_error(k, off, H) + np.maximum(found.residual, found.residual.T)
+            rho, solver = on_device((1 + ROOM) * np.maximum(local, local.T)), solvers[k - 2]
+            off[k] = pair_bounds(problem, rho, errors, solver, layout.relative, found.sweeps, method, meter, AMPLE)
             sweeps += found.sweeps
             is_reached &= found.is_reached
-    return HigherMoments(order, c, H, errors), sweeps, is_reached
+    return HigherMoments(order, c, H, off), sweeps, is_reached
 
 
-def _value_errors(model: JointMDP, tables: Tables, v: Floats, mean_errors: Floats) -> Floats:
-    """Bounds on |v(s) − v*(s)|, through one backup of v."""
-    m = np.asarray(second_moments.mean(tables, on_device(v)))
-    policy = np.asarray(tables.policy)
-    rounding = mean_operations(model.num_scenarios, model.num_actions) * UNIT * np.sum(policy * np.abs(m), axis=1)
-    return np.abs(np.sum(policy * m, axis=1) - v) + np.sum(policy * mean_errors, axis=1) + rounding
-
-
-def _solve_branch(layout: Layout, step: Step, solvers: list[Solver], first_errors: Floats) -> tuple[Floats, Floats]:
+def _solve_branch(
+    layout: Layout, step: Step, P: sp.csr_array, solvers: list[Solver], first_errors: Floats
+) -> tuple[Floats, Floats]:
     """c_i = source + γⁱ P c_i for i = 2, …, n, and bounds on their errors."""
-    order, g, P = layout.order, layout.discount, layout.matrix
+    order, g = layout.order, layout.discount
     c, errors = np.zeros((2, order + 1, len(first_errors)))
     c[0], errors[1] = 1.0, first_errors
     for i in range(2, order + 1):
@@ -147,37 +150,16 @@ def _solve_branch(layout: Layout, step: Step, solvers: list[Solver], first_error
     return c, errors
 
 
-def _gap_errors(layout: Layout, found: PairFixedPoint, local: Floats, k: int, solver: Solver) -> Floats:
-    """Bounds on the errors of gap moments of order k, ``[S]``; `local` [S, S] is what one step adds to them."""
-    # Rounding need not respect symmetry; the split between s and t does.
-    local = local + np.maximum(found.residual, found.residual.T)
-    shares = supersolution(layout.matrix, layout.discount**k, solver, np.max(local, axis=1) / 2, layout.relative)
-    # Branches that meet are one, which the shares of single states do not know and sweeps over pairs do.
-    bound, problem = on_device(shares[:, None] + shares[None, :]), layout.problem(np.diagonal(local), local, k)
-    top = 2 * float(np.max(shares))
-    for _ in range(found.sweeps // (2 * pair_solver.CHUNK)):
-        bound, _ = pair_solver.sweeps(problem, bound, pair_solver.CHUNK)
-        before, top = top, float(np.max(np.asarray(bound)))
-        if top > TIGHTER * before:
-            break
-    return (1 + ROOM) * _rows(np.asarray(bound))
-
-
-def _rows(values: Floats) -> Floats:
-    """max_t |f(s,t)| and max_t |f(t,s)|, whichever is larger, ``[S]``."""
-    size = np.abs(values)
-    return np.maximum(size.max(axis=0), size.max(axis=1))
-
-
 class BackwardSweeps:
     """Backward sweeps of all orders, one step at a time."""
 
     def __init__(self, model: JointMDP, tables: Tables, order: int) -> None:
         self.layout = Layout(model, tables, order)
         size = model.num_states
-        self.c, self.errors = np.zeros((2, order + 1, size))
+        pairs = size if self.layout.is_shared else 1
+        self.c, self.errors = np.zeros((order + 1, size)), np.zeros((order + 1, size, pairs))
         self.c[0] = 1.0
-        self.H = np.zeros((order + 1, size, size) if self.layout.is_shared else (order + 1, 1, 1))
+        self.H = np.zeros((order + 1, pairs, pairs))
         self.H[0] = 1.0
 
     def step(self, v: Floats, now: Floats, value_error: float) -> None:
@@ -186,17 +168,16 @@ class BackwardSweeps:
         step = Step(layout, v, now)
         errors = np.zeros_like(self.errors)
         if layout.is_shared:
-            norms = np.stack([_rows(h) for h in self.H])
             after = [self.H[0], self.H[1]]
             errors[1] = 2 * value_error
             for k in range(2, order + 1):
                 after.append(_swept(step.gap(k, self.H), self.H[k]))
-                errors[k] = (1 + ROOM) * _rows(step.gap_error(k, self.errors, norms))
+                errors[k] = (1 + ROOM) * step.gap_error(k, self.errors, self.H)
             self.H = np.stack(after)
         else:
             errors[1] = value_error
             for k in range(2, order + 1):
-                errors[k] = (1 + ROOM) * step.branch_error(k, self.errors, self.c)
+                errors[k, :, 0] = (1 + ROOM) * step.branch_error(k, self.errors[:, :, 0], self.c)
         self.c, self.errors = step.branch_before(self.c), errors
 
     def finished(self, horizon: int) -> HigherMoments:

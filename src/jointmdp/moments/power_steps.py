@@ -8,8 +8,7 @@ surpluses (see `bellman.higher_moments`). What is computed misses the truth by e
 pair by pair: r_k is the residual, e_1 comes from the means, whose values the potential takes, and ρ_k is the rounding
 of one backup in float64. There d is itself off by at most η, which moves the backup by kη times that of order k−1 in
 absolute values, and sums of n products are off by n·u·Σ|terms|. Every function that satisfies the inequality with "≥"
-bounds the error, and stays a bound when the right side is applied to it. Bounds are kept as one number a state: the
-error of a pair is at most the mean of those of its two states. Moments of one branch obey the same with d its surplus.
+bounds the error, pair by pair. Moments of one branch obey the same with d its surplus.
 """
 
 import math
@@ -50,12 +49,14 @@ def power_operations(scenarios: int, actions: int, order: int) -> int:
 class Layout:
     """A model and a policy, as steps of one branch and of two read them."""
 
-    def __init__(self, model: JointMDP, tables: Tables, order: int) -> None:
+    def __init__(self, model: JointMDP, tables: Tables, order: int, reward_sizes: Floats | None = None) -> None:
+        sizes = np.abs(np.asarray(tables.rewards)) if reward_sizes is None else reward_sizes
         self.order, self.tables, self.discount = order, tables, model.discount
         self.is_shared = model.sharing != "none"
         policy = np.asarray(tables.policy)
         self.actions, choice = transition_kernels.policy_support(policy)
         self.choice: Floats = choice  # [S, M]
+        self.reward_sizes = np.take_along_axis(sizes, self.actions[:, None, :], axis=2)  # [S, W, M]
         self.kernel = transition_kernels.pair_kernel(model, policy)
         self.groups = self.kernel.chances.shape[0]
         self.matrix = policy_kernel(model, policy)
@@ -104,7 +105,7 @@ class Step:
         e = np.where(layout.chance > 0, rewards + later - here, 0.0)
         exponents = np.arange(layout.order + 1)[:, None, None, None]
         self.powers: Floats = e[None] ** exponents  # [n+1, S, W, M]
-        size = np.where(layout.chance > 0, np.abs(rewards) + np.abs(later) + np.abs(here), 0.0)
+        size = np.where(layout.chance > 0, layout.reward_sizes + np.abs(later) + np.abs(here), 0.0)
         self.off: Floats = 4 * UNIT * np.max(size, axis=(1, 2))  # [S] η(s), by which rounding moves e
         self.sizes: Floats = (np.abs(e) + self.off[:, None, None])[None] ** exponents
 
@@ -178,35 +179,38 @@ class Step:
             value = value * d + coefficients[j] * H[j][self.layout.both]
         return self.layout.parted(value * d)
 
-    def gap_size(self, k: int, x: Floats) -> Floats:
-        """Σ_{j≤k} C(k,j) γʲ E[(|d|+η)^{k−j} (x_j(S') + x_j(T'))/2], ``[S, S]``.
+    def gap_size(self, k: int, X: Floats) -> Floats:
+        """Σ_{j≤k} C(k,j) γʲ E[(|d|+η)^{k−j} X_j(S',T')] for symmetric X ≥ 0, ``[S, S]``.
 
         Where e and ẽ are raised to their powers apart, |d| is |e| + |ẽ|, so that rounding is covered too.
         """
         layout, coefficients = self.layout, self._coefficients(k)
         if layout.groups > 1:
-            half = np.asarray(_gap_apart_size(layout.kernel, self.powers[1], self.off, coefficients, x, k)) / 2
+            half = np.asarray(_gap_apart_size(layout.kernel, self.powers[1], self.off, coefficients, X, k)) / 2
         else:
-            alone = np.stack([self._weighted_size(m, np.ones(x.shape[1])) for m in range(k + 1)])
-            left = np.zeros_like(alone)
+            half = np.zeros(X.shape[1:])
             for j in range(k + 1):
-                for m in range(k - j + 1):
-                    left[k - j - m] += coefficients[j] * math.comb(k - j, m) / 2 * self._weighted_size(m, x[j])
-            half = left.T @ alone
+                for low in range((k - j) // 2 + 1):
+                    factor = coefficients[j] * math.comb(k - j, low) * (0.5 if 2 * low == k - j else 1.0)
+                    left, right = self.sizes[low], self.sizes[k - j - low]
+                    if X[j].any():
+                        half += factor * np.asarray(_weighted(layout.kernel, layout.steps, left, right, X[j]))
         both = half + half.T
         d = np.abs(self.powers[1][:, :, :, None] - self.powers[1][:, :, None, :]) + 2 * self.off[:, None, None, None]
         value = np.zeros_like(d)
         for j in range(k + 1):
-            value = value * d + coefficients[j] * x[j][layout.successors][:, :, :, None]
-        here = np.arange(x.shape[1])
+            value = value * d + coefficients[j] * X[j][layout.both]
+        here = np.arange(X.shape[1])
         both[here, here] = layout.parted(value)
         return both
 
-    def gap_error(self, k: int, errors: Floats, norms: Floats) -> Floats:
-        """What errors of H and one backup's rounding make of the error of h_k, ``[S, S]``; norms: max_t |h_j(s,t)|."""
+    def gap_error(self, k: int, errors: Floats, H: Floats) -> Floats:
+        """What errors of H and one backup's rounding make of the error of h_k, ``[S, S]``."""
+        size = np.abs(H[: k + 1])
+        size = np.maximum(size, np.swapaxes(size, 1, 2))
         by_off = k * (self.off[:, None] + self.off[None, :])
-        unsure = errors + self.layout.relative * norms
-        return self.gap_size(k, unsure) + by_off * self.gap_size(k - 1, norms)
+        unsure = errors[: k + 1] + self.layout.relative * size
+        return self.gap_size(k, unsure) + by_off * self.gap_size(k - 1, size)
 
     def joint(self, i: int, j: int, c: Floats, held: Callable[[int, int], Floats]) -> PairProblem:
         """The recursion of c_ij, given one-branch moments ``c`` and the c_kl of lower order."""

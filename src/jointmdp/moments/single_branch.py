@@ -95,7 +95,7 @@ def _relative_rewards(model: JointMDP, classes: LongRun, shift: Floats) -> tuple
     moved = g * offset[n] - offset[:, None, None]
     rewards = np.where(stays, paid - shift[:, None, None], paid + moved)
     sizes = np.abs(rewards) + np.where(stays, 0.0, np.abs(offset[n]) + np.abs(offset[:, None, None]))
-    return (*(np.where(model.is_possible, each, 0.0) for each in (rewards, sizes)), offset)
+    return np.where(model.is_possible, rewards, 0.0), np.where(model.is_possible, sizes, 0.0), offset
 
 
 def solve_single_branch(model: JointMDP, policy: Floats) -> SingleBranch:

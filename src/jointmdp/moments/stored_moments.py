@@ -52,11 +52,11 @@ class StoredMoments(Protocol):
     def between(self, s: int, a: int, t: int, b: int) -> float:
         """Covariance of two coordinates in distinct states."""
 
-    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> Difference:
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         """Z(s,a) − Z(s,b), two distinct actions."""
 
 
-class Difference(NamedTuple):
+class GapEstimate(NamedTuple):
     """Mean and variance of a gap, and bounds on their errors."""
 
     mean: float
@@ -129,7 +129,7 @@ class StateMoments:
     def _on_host(self) -> tuple[Floats, Floats, Floats]:
         return np.asarray(self.tables.rewards), np.asarray(self.v), np.asarray(self.D)
 
-    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> Difference:
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         """By one backup of D: E_w[(d − E d)² + γ² D(S'_a,S'_b)], where d = R_a − R_b + γ (v(S'_a) − v(S'_b)).
 
         What both actions share, successors and digits of values, is left out before anything is rounded.
@@ -159,13 +159,13 @@ class StateMoments:
         if model.sharing == "none":
             variance = float(np.sum(self.blocks([s], [a, b])[0].diagonal()))
             shares = certificate.covariance_shares[s]
-            return Difference(mean, variance, mean_error, float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance)
+            return GapEstimate(mean, variance, mean_error, float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance)
         spread = float(p @ (d - mean) ** 2)
         variance = spread + g**2 * float(p @ D[n[:, a], n[:, b]])
         off = math.sqrt(float(p @ apart**2)) + 4 * UNIT * math.sqrt(float(p @ sizes**2)) + rounding
         error = 2 * math.sqrt(spread) * off + off**2 + g**2 * float(p @ self.errors.pairs[n[:, a], n[:, b]])
         relative = pair_operations(model.num_scenarios, 2) * UNIT
-        return Difference(mean, variance, mean_error, (1 + ROOM) * error + relative * variance + UNDERFLOW)
+        return GapEstimate(mean, variance, mean_error, (1 + ROOM) * error + relative * variance + UNDERFLOW)
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
         chosen, is_shared = (np.asarray(states), np.asarray(actions)), self.model.sharing != "none"
@@ -177,6 +177,14 @@ class StateMoments:
             return 0.0
         with float64():
             return float(_distinct_states(self.tables, self.v, self.C, (s, a), (t, b), sharing=self.model.sharing))
+
+    def _reward_sizes(self, s: int, a: int) -> Floats:
+        """How large the numbers are that the rewards of an action were made of, ``[W]``."""
+        values, to = self.errors.values, self.model.successors[s, :, a]
+        # Those of steps that change the class hold its offset.
+        changes = (values.label[to] != values.label[s]) | (values.label[s] == MIXED)
+        offsets = np.where(changes, abs(values.offset[s]) + np.abs(values.offset[to]), 0.0)
+        return np.abs(self._on_host[0][s, :, a]) + offsets
 
     def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats, gap_error: float) -> KnownMoments:
         """Central moments of Z(s,a) − Z(s,b) up to the order held, by one backup.
@@ -193,17 +201,17 @@ class StateMoments:
         later = g * np.asarray(self.v)[to]
         relative = power_operations(model.num_scenarios, 2, higher.order) * UNIT
         # Reward and value are off by roundings of their own, and so is the mean that is subtracted.
-        off = (relative + 8 * UNIT) * np.max(np.abs(rewards) + np.abs(later), axis=0, where=p[:, None] > 0, initial=0.0)
+        sizes = np.stack([self._reward_sizes(s, a), self._reward_sizes(s, b)], axis=1)
+        off = (relative + 8 * UNIT) * np.max(sizes + np.abs(later), axis=0, where=p[:, None] > 0, initial=0.0)
         if model.sharing == "none":
             known = []
             for i in range(2):
-                after = KnownMoments(higher.branch[:, to[:, i]], higher.errors[:, to[:, i]])
+                after = KnownMoments(higher.branch[:, to[:, i]], higher.errors[:, to[:, i], 0])
                 known.append(_backed_up(p, rewards[:, i] + later[:, i], after, off[i], relative, g, mean_errors[i]))
             found = _difference(*known)
         else:
             d = rewards[:, 0] - rewards[:, 1] + (later[:, 0] - later[:, 1])
-            errors = (higher.errors[:, to[:, 0]] + higher.errors[:, to[:, 1]]) / 2
-            after = KnownMoments(higher.gaps[:, to[:, 0], to[:, 1]], errors)
+            after = KnownMoments(*(each[:, to[:, 0], to[:, 1]] for each in (higher.gaps, higher.errors)))
             found = _backed_up(p, d, after, float(off.sum()), relative, g, gap_error)
         return _about_mean(found, float(mean_errors.sum()) if model.sharing == "none" else gap_error)
 
@@ -237,13 +245,13 @@ class PairMoments:
     def between(self, s: int, a: int, t: int, b: int) -> float:
         return float(self.second[s, a, t, b] - self.mean[s, a] * self.mean[t, b])
 
-    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> Difference:
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         c, shares, off = self.blocks([s], [a, b])[0], certificate.covariance_shares[s], certificate.mean_errors[s]
         variance = max(0.0, float(c[0, 0] + c[1, 1] - 2 * c[0, 1]))
         # Two variances and twice a covariance, each off by the shares of its two coordinates.
         error = float(4 * (shares[a] + shares[b]) + 8 * UNIT * (c[0, 0] + c[1, 1]))
         mean = float(self.mean[s, a] - self.mean[s, b])
-        return Difference(mean, variance, float(off[a] + off[b]) + 2 * UNIT * abs(mean), error)
+        return GapEstimate(mean, variance, float(off[a] + off[b]) + 2 * UNIT * abs(mean), error)
 
 
 # The bounds are those of `power_steps`, for the outcomes of one state.

@@ -43,7 +43,7 @@ MOMENTS = {
     },
     "pair": {"second_moment": "SASA"},
 }
-HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NS"}  # where the order is above 2
+HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NSP"}  # where the order is above 2
 CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
 
 HEAD = {"format": "jointmdp", "version": 1, "library": __version__}

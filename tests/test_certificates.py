@@ -223,3 +223,64 @@ def test_several_classes_near_discount_one() -> None:
         case = padded(oracle.RandomModel(np.ones((3, 1)), rewards, successors, 0.999, policy, "state", None), 3, 3, 3)
         solution = jm.evaluate(build(case), case.policy)
         assert solution.status.is_success
+
+
+NEAR_ONE = (1 - 1e-3, 1 - 1e-6, 1 - 1e-9)
+
+
+def hostile(seed: int, count: int) -> Iterator[oracle.RandomModel]:
+    """Random models near γ = 1: cycles, periodic chains, several classes, states that pay nothing, wide rewards."""
+    rng = np.random.default_rng(seed)
+    s = np.arange(4)[:, None, None]
+    for i in range(count):
+        case = oracle.random_model(
+            rng, 4, 3, 2, discount=NEAR_ONE[i % 3], sharing=SHARINGS[i // 3 % 3], deterministic=bool(rng.integers(2))
+        )
+        N, R = case.successors, case.rewards.copy()
+        kinds = (
+            (s + 1 + 0 * N) % 4,
+            (s + 1 + 2 * (N % 2)) % 4,
+            N % 2 + 2 * (s >= 2),
+            np.where(s >= 2, s, N),
+            np.where(s == 3, 3, N),
+        )
+        N = kinds[i % len(kinds)]
+        R[3] *= rng.integers(2)
+        R = R * 10.0 ** rng.integers(-6, 7, R.shape) if rng.integers(2) else R
+        yield case._replace(successors=N, rewards=R, available=np.ones((4, 2), dtype=bool))
+
+
+@QUIET
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
+def test_never_violated_near_discount_one(seed: int) -> None:
+    """γ up to 1 − 1e-9, every coordinate pair and gap against rational arithmetic; 360 models in the slow tests."""
+    for case in hostile(300 + seed, 30):
+        assert_sound(jm.evaluate(build(case), case.policy), oracle.exact_moments(*case))
+
+
+def test_certified_errors_of_gaps_do_not_know_the_discount() -> None:
+    """Geometric stopping beside a state that pays for ever, and a ring: no cliff, and no 1/(1−γ)."""
+    size = 4
+    here, rng = np.arange(size)[:, None, None], np.random.default_rng(0)
+    ring = (here + np.array([[1, 2], [-1, 0]])) % size
+    coins = rng.normal(size=(size, 2, 2))
+    stop = np.where(here == 3, 3, np.where(here == 0, np.array([[0, 0], [1, 1]]), 1))
+    paid = np.where(here == 0, coins, 1.0 * (here == 3))
+    for successors, rewards in ((ring, coins), (stop, paid)):
+        for discount in NEAR_ONE:
+            model = jm.JointMDP(np.full((size, 2), 0.5), rewards, successors, discount)
+            gap = jm.evaluate(model, jm.uniform_policy(model), order=4).gap(0, 0, 1)
+            assert gap.mean_error < 1e-12 * gap.std
+            assert all(gap.central_moment_error(k) < 1e-9 * gap.std**k for k in (2, 3, 4))
+
+
+def test_chances_below_the_range_of_floats() -> None:
+    """A step of probability 1e-200 · 1e-200 leads to a large reward: no state counts as one where nothing is paid."""
+    rewards, successors = np.zeros((2, 2, 2)), np.zeros((2, 2, 2), dtype=int)
+    successors[0, 1, 1] = successors[1] = 1
+    rewards[1] = 1e99
+    case = oracle.RandomModel(
+        np.array([[1.0, 1e-200]] * 2), rewards, successors, 0.5, np.array([[1.0, 1e-200]] * 2), "state", None
+    )
+    case = case._replace(available=np.ones((2, 2), dtype=bool))
+    assert_sound(jm.evaluate(build(case), case.policy), oracle.exact_moments(*case))

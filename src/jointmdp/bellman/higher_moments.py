@@ -66,7 +66,7 @@ def gap_apart_size(
     e: Float[Array, "S W M"],
     off: Float[Array, " S"],
     coefficients: Float[Array, " N"],
-    X: Float[Array, "M S S"],
+    X: Float[Array, "N S S"],
     k: int | Int[Array, ""],
 ) -> Float[Array, "S S"]:
     """Σ_w p(w) ΣΣ π(a|s) π(b|t) Σ_{j≤k} c_j (|e_a−ẽ_b|+η(s)+η(t))^{k−j} X_j(S'_a,T'_b), as `gap_apart` in sizes."""

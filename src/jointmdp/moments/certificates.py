@@ -15,10 +15,8 @@ probabilities that sum to 1 only up to rounding.
 
 **Answers held on states** have bounds as local as the errors themselves. The error of a mean obeys
 ``|e(s)| ≤ ρ(s) + γ (P|e|)(s)``, where ρ is residual plus rounding. Any δ with ``δ ≥ ρ + γPδ`` therefore bounds it (a
-supersolution; the uniform bound max ρ/(1−γ) is one of them). Two branches each move by the kernel P whatever they
-share, so if ``g ≥ ρ̃ + γ²Pg`` and a pair's own error is at most ρ̃(s) + ρ̃(t), then the covariance of two branches is off
-by at most ``g(s) + g(t)``, and the variance of one by ``2g(s)``. States where nothing is left to chance, such as an
-absorbing goal, then add nothing, however near 1 the discount is.
+supersolution; the uniform bound max ρ/(1−γ) is one of them). Covariances see how errors of values differ between
+states, see `local_errors`, and gaps how errors of pairs die out where branches meet, see `gap_variances`.
 
 A mean that is off by δ changes a one-step covariance by at most γ(σ_x d_y + σ_y d_x) + γ² d_x d_y, where σ is the
 standard deviation of one step and d bounds that of the error at the successors; the means' inequality splits that

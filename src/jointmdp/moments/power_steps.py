@@ -206,10 +206,10 @@ class Step:
 
     def gap_error(self, k: int, errors: Floats, H: Floats) -> Floats:
         """What errors of H and one backup's rounding make of the error of h_k, ``[S, S]``."""
-        size = np.abs(H[: k + 1])
+        size = np.abs(H)
         size = np.maximum(size, np.swapaxes(size, 1, 2))
         by_off = k * (self.off[:, None] + self.off[None, :])
-        unsure = errors[: k + 1] + self.layout.relative * size
+        unsure = errors + self.layout.relative * size
         return self.gap_size(k, unsure) + by_off * self.gap_size(k - 1, size)
 
     def joint(self, i: int, j: int, c: Floats, held: Callable[[int, int], Floats]) -> PairProblem:

@@ -118,7 +118,7 @@ class MomentBounds:
         if self._law is not None:
             excesses = [max(self._sequence.original(y) - Fraction(at), Fraction(0)) for y in self._law.nodes]
             excess = math.fsum(w * float(e) for w, e in zip(self._law.weights, excesses, strict=True))
-            room = 32 * len(excesses) * UNIT
+            room = 2 * (len(excesses) + 3) * UNIT
             return Interval(excess * (1 - room), excess * (1 + room))
         if abs(exact) > REMOTE:
             return self._remote_excess(Fraction(at))

@@ -24,6 +24,7 @@ from jointmdp.moments.single_branch import Solver
 from jointmdp.progress import Meter
 
 AMPLE = 100.0  # times ρ that a bound from single branches may be before sweeps over pairs are made for a better one
+FEW = 128  # states; sweeps over more pairs take time, and ten times as much is ample
 LEAST = 1e-3  # of the largest ρ: what a pair's source is raised to, so that few sweeps are enough
 ROOM = 1e-6  # relative room that pays for computing a bound in float64
 
@@ -55,7 +56,8 @@ def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float
         D = jnp.maximum(D, 0.0)
         rho, residual = _step_errors(problem, D, *(on_device(each) for each in errors.gap_step), errors.relative)
         solve = errors.single.solve_squared
-        bounds = pair_bounds(problem, rho, errors, solve, errors.relative, done, method, meter)
+        ample = AMPLE if len(D) <= FEW else 10 * AMPLE
+        bounds = pair_bounds(problem, rho, errors, solve, errors.relative, done, method, meter, ample)
         return GapVariances(D, bounds, float(residual), done)
 
 
@@ -92,7 +94,7 @@ def pair_bounds(  # many parameters: a recursion, how it was solved, and how its
     done: int,
     method: Solve,
     meter: Meter,
-    ample: float = AMPLE,
+    ample: float,
 ) -> Floats:
     """Some K ``[S, S]`` with ``K ≥ ρ + fP₂K``, f the squared discount of `problem`; `solve` is (I − fP)⁻¹.
 

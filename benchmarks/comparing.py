@@ -14,7 +14,7 @@ import numpy as np
 import jointmdp as jm
 from benchmarks.simulators import balance, order_up, shop_step
 from benchmarks.timing import medians
-from jointmdp.montecarlo.compiled_branches import BLOCK
+from jointmdp.montecarlo.block_sampler import BLOCK
 from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 from jointmdp.simulators.jax_simulator import JaxSimulator
 

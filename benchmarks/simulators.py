@@ -25,7 +25,7 @@ import numpy as np
 import jointmdp as jm
 from benchmarks.timing import medians
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.compiled_branches import BLOCK, BlockSampler
+from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
 from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 from jointmdp.simulators.jax_simulator import JaxSimulator

@@ -25,7 +25,7 @@ import pytest
 import jointmdp as jm
 from jointmdp.executors import Executor, Processes, Serial, WorkerError, as_executor, codec, opened
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.compiled_branches import BLOCK, BlockSampler
+from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
 from jointmdp.montecarlo.replications import Portion, portions_of, sample, samples
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.simulator_branches import QuerySampler

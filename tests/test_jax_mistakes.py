@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.montecarlo import compiled_branches
+from jointmdp.montecarlo import block_sampler, compiled_branches
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.compiled_branches import BlockSampler
+from jointmdp.montecarlo.block_sampler import BlockSampler
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.simulators.function_keys import function_key
 from jointmdp.simulators.gymnax_adapter import gymnax_simulator
@@ -346,7 +346,7 @@ def test_few_of_long_replications_are_quick_and_the_same(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(BlockSampler, "_simulated", counted)
     whole = some(0, 70)
-    monkeypatch.setattr(compiled_branches, "STEP_LIMIT", 10)  # 0.5²⁰ is the first power below 1e-6
+    monkeypatch.setattr(block_sampler, "STEP_LIMIT", 10)  # 0.5²⁰ is the first power below 1e-6
     few, rest = some(0, 5), some(60, 10)
     assert sizes == [2048, 64, 64, 2048]
     # The same keys in another program: sums of 20 rewards, each rounded to single precision.
@@ -354,8 +354,8 @@ def test_few_of_long_replications_are_quick_and_the_same(monkeypatch: pytest.Mon
     assert np.abs(few.returns - whole.returns[:5]).max() <= room
     assert np.abs(rest.returns - whole.returns[60:]).max() <= room
     assert (few.steps == 20).all()
-    monkeypatch.setattr(compiled_branches, "LONG_WAIT", 0.0)
-    monkeypatch.setattr(compiled_branches, "CHUNK", 4)
+    monkeypatch.setattr(block_sampler, "LONG_WAIT", 0.0)
+    monkeypatch.setattr(block_sampler, "CHUNK", 4)
     with pytest.warns(UserWarning, match=r"more seconds: with a discount of 0.5 and no horizon .* 20 steps; a hor"):
         some(0, 5)
 

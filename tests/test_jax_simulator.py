@@ -19,9 +19,9 @@ import pytest
 from zoo import SHARINGS
 
 import jointmdp as jm
-from jointmdp.montecarlo import compiled_branches
+from jointmdp.montecarlo import block_sampler
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions, whole_policies
-from jointmdp.montecarlo.compiled_branches import BLOCK, BlockSampler
+from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
 from jointmdp.montecarlo.jax_branches import jax_dynamics
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.simulator_branches import QuerySampler
@@ -220,7 +220,7 @@ def test_a_start_that_is_over_brings_nothing() -> None:
 
 
 def test_endless_replications_are_refused_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_branches, "STEP_LIMIT", 100)
+    monkeypatch.setattr(block_sampler, "STEP_LIMIT", 100)
     with pytest.raises(jm.ModelError, match="have not ended after 100 steps; give a horizon"):
         rolled(shop(), LAW, 2, (0, 1), horizon=None, discount=1.0)(0, 1, "time")
     cut = rolled(shop(), LAW, 2, (0, 1), horizon=None)(0, 5, "none")

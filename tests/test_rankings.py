@@ -448,7 +448,7 @@ def test_leads_that_the_future_can_turn_are_counted_both_ways() -> None:
     assert open_.counts[1].tolist() == [[0, 0, 0], [2, 2, 2]]
     assert open_.counts[2].tolist() == [[0, 1, 0], [2, 3, 2]]
     assert open_.tie.tolist() == [0, 2]
-    assert open_.shares[:, 0].tolist() == [[0, 0, 0], [0.5, 0.5, 1]]
+    assert open_.shares[:, :, 0].tolist() == [[0, 0, 0], [0.5, 0.5, 1]]
     assert open_.undecided == pytest.approx(2 / 3)
 
 

@@ -16,7 +16,7 @@ import jointmdp as jm
 from jointmdp.envs.registry import as_simulator, open_named
 from jointmdp.montecarlo import simulator_branches
 from jointmdp.montecarlo.alternatives import SimulationSettings, decisions_of, first_actions, whole_policies
-from jointmdp.montecarlo.compiled_branches import BlockSampler
+from jointmdp.montecarlo.block_sampler import BlockSampler
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.simulate import simulate_gap, simulate_gaps, simulate_returns
 from jointmdp.montecarlo.simulator_branches import QuerySampler

@@ -78,7 +78,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
             )
         found = decisions_of(simulator, decisions, seed, sharing)
     else:
-        settings = SimulationSettings(seed, sharing, discount, horizon)
+        settings = SimulationSettings(seed, sharing, discount, horizon, some_whole=True)
         if policies is None:
             found = first_actions(simulator, policy, state, actions, settings)
         elif policy is None and actions is None:

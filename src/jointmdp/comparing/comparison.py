@@ -32,7 +32,7 @@ class Comparison(Compared):
 
     def to_json(self) -> str:
         """One strict JSON object; what is infinite is null."""
-        left = {"returns", "values"}  # raw numbers are in `save`, and values may be anything
+        left = {"returns", "whole", "values"}  # raw numbers are in `save`, and values may be anything
         row = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in left}
         more = {"sentence": self.status.value, "best": self.best_label, "guarantee": self.guarantee}
         tables = {"alternatives": [dataclasses.asdict(each) for each in self.alternatives], "gaps": self.table()}

@@ -7,6 +7,9 @@ Two families of intervals come out, each of which holds as a whole:
 
 `stopping` says why they hold at whatever size the sampling ends.
 
+Gaps are known where branches become one, long before returns are. So the compiled engine simulates few replications to
+their end; what is said of returns by themselves is from those, and a look at them is as rare as one at all.
+
 Gaps under common random numbers are often exactly equal in nearly all replications and large now and then. Where fewer
 than 30 replications differ from the rest, nothing is known of how large a difference can be; the interval then allows
 for unseen ones as large as the whole range of the returns. Where no return has varied at all, they may be as large as
@@ -73,16 +76,21 @@ class Rules(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """All replications so far, and the largest absolute return where it is known."""
+    """All replications so far, those of them whose returns are whole, and the largest return where it is known."""
 
     run: Replications
+    whole: Replications
+    reach: float
     return_bound: float | None
 
-    @property
-    def left_out(self) -> Floats:
+    def mirrored(self) -> "_Sample":
+        """The same with the signs of all returns changed."""
+        return self._replace(run=self.run.mirrored(), whole=self.whole.mirrored())
+
+    def left_out(self, run: Replications) -> Floats:
         """What the end of each replication can add to a return, ``[n]``."""
         largest = float(np.abs(self.run.returns).max()) if self.return_bound is None else self.return_bound
-        return self.run.left_out * largest
+        return run.left_out * largest
 
 
 def decide(
@@ -105,7 +113,7 @@ def decide(
     looks = (Looks if rules.bounds is None else Ladder)(rules.pilot, rules.max_replications)
     pairs = list(itertools.combinations(range(len(labels)), 2))
     error = looks.error((1 - rules.confidence) / len(pairs))
-    run, size, look = None, looks.first, 0
+    run, whole, size, look = None, None, looks.first, 0
     indifference = rules.indifference or 0.0
     is_late = False
     bounds = -rules.bounds if rules.minimise and rules.bounds is not None else rules.bounds
@@ -118,8 +126,12 @@ def decide(
             if len(run.leads) < size:
                 size = rules.size_in_time(len(run.leads), before)
                 run = run.rows(slice(size))
-            _check(_Sample(run, found.return_bound), labels, rules.bounds)
-            sample = _Sample(run.mirrored() if rules.minimise else run, found.return_bound)
+            # A look at a few more returns than last time is not among those whose level is known.
+            if whole is None or len(run.whole.leads) >= LEAST_GROWTH * len(whole.leads):
+                whole = run.whole
+            sample = _Sample(run, whole, found.reach(run), found.return_bound)
+            _check(sample, labels, rules.bounds)
+            sample = sample.mirrored() if rules.minimise else sample
             if rules.indifference is None and indifference == 0:
                 indifference = default_indifference(sample)
             intervals = {pair: gap_interval(sample, pair, error, bounds) for pair in pairs}
@@ -139,15 +151,15 @@ def decide(
         if rules.other_sharing and other in found.can_share and other not in beside:
             beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other)
     second = looks.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
-    tally, gaps = count(sample.run, 2 * sample.left_out), []
+    tally, gaps = count(sample.run, 2 * sample.left_out(sample.run)), []
     for i, j in pairs:
-        unpaired = math.hypot(*(_std(run.returns[:, k]) for k in (i, j)))
+        unpaired = math.hypot(*(_std(whole.returns[:, k]) for k in (i, j)))
         gaps.append(
             PairedGap(
                 **run.gap(i, j, found.return_bound)._asdict(),
                 action=labels[i],
                 other=labels[j],
-                reach=run.reach,
+                reach=sample.reach,
                 seed=seed,
                 confidence=1 - second,
                 within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
@@ -179,7 +191,8 @@ def decide(
         warnings=tuple(warned),
         values=found.values,
         minimise=rules.minimise,
-        returns=run.returns,
+        returns=whole.returns,
+        whole=np.arange(size) if run.is_whole is None else np.flatnonzero(run.is_whole)[: len(whole.leads)],
     )
 
 
@@ -208,7 +221,7 @@ def _grown(
 
 
 def _check(sample: _Sample, labels: Sequence[str], bounds: Interval | None) -> None:
-    returns = sample.run.returns
+    returns = sample.run.returns  # also those that are not whole
     bad = np.argwhere(~np.isfinite(returns))
     if len(bad):
         i, j = bad[0]
@@ -216,7 +229,8 @@ def _check(sample: _Sample, labels: Sequence[str], bounds: Interval | None) -> N
     if bounds is None:
         return
     # A return that was cut lacks its end, which is as large as the bounds allow, times the weight of the cut.
-    room = float(sample.run.left_out.max()) * max(abs(bounds.lower), abs(bounds.upper))
+    returns = sample.whole.returns
+    room = float(sample.whole.left_out.max()) * max(abs(bounds.lower), abs(bounds.upper))
     outside = np.argwhere((returns < bounds.lower - room) | (returns > bounds.upper + room))
     if len(outside):
         i, j = outside[0]
@@ -228,7 +242,7 @@ def _check(sample: _Sample, labels: Sequence[str], bounds: Interval | None) -> N
 
 def default_indifference(sample: _Sample) -> float:
     """5 % of the median standard deviation of the returns; without any spread, of the smallest gap or the return."""
-    returns, leads = sample.run.returns, sample.run.leads
+    returns, leads = sample.whole.returns, sample.run.leads
     spreads = np.array([spread for column in returns.T if (spread := _std(column)) > 0])
     if len(spreads) == 0:
         spreads = np.diff(np.unique(leads.mean(axis=0)))
@@ -242,14 +256,14 @@ def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, bounds: I
     if bounds is not None:
         found = confidence_intervals.mean_within(gaps, Interval(-bounds.width, bounds.width), error)
     else:
-        found = confidence_intervals.careful_mean(gaps, -sample.run.reach, sample.run.reach, error)
+        found = confidence_intervals.careful_mean(gaps, -sample.reach, sample.reach, error)
     return found.widened(float(slack.mean()))
 
 
 def _mean_return(sample: _Sample, i: int, error: float) -> Interval:
-    returns = sample.run.returns
+    returns = sample.whole.returns
     least, most = float(returns.min()), float(returns.max())
-    missing = sample.run.reach - (most - least)  # what the range has in addition where returns have not varied
+    missing = sample.reach - (most - least)  # what the range has in addition where returns have not varied
     return confidence_intervals.careful_mean(returns[:, i], least - missing, most + missing, error)
 
 
@@ -258,7 +272,7 @@ def _least_size(sample: _Sample, pairs: list[tuple[int, int]], rules: Rules) -> 
     run, n = sample.run, len(sample.run.leads)
     best = int(run.leads.mean(axis=0).argmax())
     fewest = min(
-        confidence_intervals.usual_and_differing(run.leads[:, i] - run.leads[:, j], -run.reach, run.reach)[1]
+        confidence_intervals.usual_and_differing(run.leads[:, i] - run.leads[:, j], -sample.reach, sample.reach)[1]
         for i, j in pairs
         if rules.half_width is not None or best in (i, j)
     )
@@ -272,11 +286,11 @@ def _alternative(
     sample: _Sample, tally: Tally, label: str, i: int, error: float, bounds: Interval | None, minimise: bool
 ) -> Alternative:
     """Mean return and probability of being best, where equal firsts share the first place."""
-    values = sample.run.returns[:, i]
+    values = sample.whole.returns[:, i]
     found = (
         _mean_return(sample, i, error) if bounds is None else confidence_intervals.mean_within(values, bounds, error)
     )
-    found = found.widened(float(sample.left_out.max()))
+    found = found.widened(float(sample.left_out(sample.whole).max()))
     return Alternative(
         label,
         float(-values.mean() if minimise else values.mean()),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.arrays import Floats
+from jointmdp.arrays import Floats, Ints
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def varies(values: Floats, slack: Floats) -> bool:
     """Whether some of the values differ from the usual one by more than each may be off: more than rounding."""
-    usual = int(np.argsort(values)[len(values) // 2])
+    middle = len(values) // 2
+    usual = int(np.argpartition(values, middle)[middle])
     return bool(np.any(np.abs(values - values[usual]) > slack + slack[usual]))
 
 
@@ -159,7 +160,9 @@ class Compared(ResultFace):
     minimise: bool = False
     """Whether returns are costs, and the lowest is the best; gaps have the sign of the costs all the same."""
     returns: Floats = field(default_factory=lambda: np.empty((0, 0)))  # [n, m]
-    """Returns of all replications, as they were given."""
+    """Returns, as they were given, of the replications that were simulated to their end."""
+    whole: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Which replications these are. Gaps are known from all: branches that are one differ no more."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -205,7 +208,7 @@ class Compared(ResultFace):
         return [gap.row() for gap in self.gaps]
 
     def to_xarray(self) -> xarray.Dataset:
-        """Returns of all replications as a labelled dataset, and what was found of each alternative."""
+        """Whole returns as a labelled dataset, and what was found of each alternative."""
         each, one = self.alternatives, ("alternative",)
         return as_dataset(
             {
@@ -214,7 +217,7 @@ class Compared(ResultFace):
                 "std": (one, [row.std for row in each]),
                 "best": (one, [row.best for row in each]),
             },
-            {"alternative": list(self.labels)},
+            {"replication": self.whole, "alternative": list(self.labels)},
             {"title": self.title, "status": self.status.value, "best": self.best_label, "seed": self.seed},
         )
 

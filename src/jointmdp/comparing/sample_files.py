@@ -51,6 +51,7 @@ def parts(thing: Sampled) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         page["steps"] = [gap.steps for gap in thing.gaps]
         arrays = {
             "returns": thing.returns,
+            "whole": thing.whole,
             "gaps": np.stack([gap.gaps for gap in thing.gaps]),
             "slack": np.stack([gap.slack for gap in thing.gaps]),
             "pairs": np.stack([_packed(gap, PAIR_NUMBERS) for gap in thing.gaps]),
@@ -127,7 +128,7 @@ def _comparison(page: Mapping[str, Any], arrays: Arrays) -> Comparison:
         ("alternatives", len(names)),
     ):
         _check_shape(arrays[name], (rows, n) if name in ("gaps", "slack") else (rows, arrays[name].shape[1]))
-    _check_shape(returns, (page["replications"], len(names)))
+    _check_shape(returns, (len(arrays["whole"]), len(names)))
     as_sharing(page["sharing"])
     gaps = tuple(
         PairedGap(
@@ -148,6 +149,7 @@ def _comparison(page: Mapping[str, Any], arrays: Arrays) -> Comparison:
         status=Verdict[page["status"]],
         values=tuple(page["values"]),
         returns=returns,
+        whole=arrays["whole"],
         **{name: page[name] for name in WORDS},
         **_unpacked(arrays["numbers"], COMPARISON_NUMBERS),
     )

@@ -6,6 +6,7 @@ engine, one query at a time; a function ``run(decision, seed)`` is simply called
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,23 @@ class Alternatives(NamedTuple):
     simulator: Simulator | None = None
     values: tuple[Any, ...] = ()
     """The alternatives as the user calls them, where that is not by their labels."""
+    discount: float = 1.0
+
+    def reach(self, run: Replications) -> float:
+        """How far apart two returns can be, as far as seen: infinite before any reward."""
+        whole = run.whole
+        if len(whole.leads) == len(run.leads):
+            return run.reach
+        # Other returns stop where branches merge. A gap is made of rewards that differ as long as in the longest pair.
+        rest = run.rows(~run.is_whole)  # type: ignore[operator] # not all are whole
+        steps = int(rest.steps.max())
+        weights = steps if self.discount >= 1 else (1 - self.discount**steps) / (1 - self.discount)
+        most = math.inf if self.spread is None else self.spread * weights
+        if len(whole.leads) == 0:
+            return 0.0 if steps == 0 else run.reach if self.spread is None else most
+        if not run.returns.any():
+            return math.inf
+        return max(whole.reach if whole.returns.any() else 0.0, min(rest.reach, most) if rest.returns.any() else 0.0)
 
 
 class SimulationSettings(NamedTuple):
@@ -61,6 +79,8 @@ class SimulationSettings(NamedTuple):
     horizon: int | None = None
     until_merged: bool = False
     """Stop a replication when all its branches are one: its gaps are final, its returns are not."""
+    some_whole: bool = False
+    """Do so with most replications of the compiled engine."""
 
     def checked(self) -> SimulationSettings:
         """The same, after a look at every number."""
@@ -70,6 +90,7 @@ class SimulationSettings(NamedTuple):
             None if self.discount is None else checks.as_discount(self.discount),
             None if self.horizon is None else checks.as_count("horizon", self.horizon),
             self.until_merged,
+            self.some_whole,
         )
 
 
@@ -169,13 +190,27 @@ def _simulated(
             simulator, of_branches, first, state, how.seed, discount, how.horizon, how.until_merged, labels
         )
     else:
-        from jointmdp.montecarlo.compiled_branches import BlockSampler
+        from jointmdp.montecarlo.block_sampler import BlockSampler
 
-        sampler = BlockSampler(simulator.name, dynamics, how.seed, how.horizon, return_bound, how.until_merged)
+        until_merged = how.until_merged or how.some_whole
+        sampler = BlockSampler(
+            simulator.name, dynamics, how.seed, how.horizon, return_bound, until_merged, how.some_whole
+        )
     sharing = simulator.sharing if how.sharing is None else how.sharing
     spread = None if bounds is None else bounds.width
     return Alternatives(
-        sampler, labels, "", sharing, ("state", "time", "none"), return_bound, spread, (), remark, simulator
+        sampler,
+        labels,
+        "",
+        sharing,
+        ("state", "time", "none"),
+        return_bound,
+        spread,
+        (),
+        remark,
+        simulator,
+        (),
+        discount,
     )
 
 

@@ -1,4 +1,4 @@
-"""The compiled engine of joint simulation: replications of m branches, advanced together in blocks.
+"""The compiled engine of joint simulation: replications of m branches, advanced together step by step.
 
 Branches of one replication start in one state. At every step branches that share their noise (same state, or always
 under ``sharing="time"``) see the same draw; each branch draws its next action by itself; branches whose state and
@@ -9,34 +9,16 @@ What is simulated is a `Dynamics`: a table or a JAX environment. Returns are hel
 the others over it, in float64 whatever the dynamics compute in: a lead is exactly 0 where nothing ever differed.
 """
 
-import math
-import time
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from jointmdp.arrays import float64, random_key
 from jointmdp.checks import Sharing
-from jointmdp.errors import ModelError
-from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
-from jointmdp.progress import Meter
 
-CHUNK = 64  # steps between two looks at whether to go on
-BLOCK = 2048  # replications that are simulated together
-FIRST = 64  # replications of the first block where replications are long: who asks for a few need not wait for all
-KEPT = 4  # blocks remembered: a caller that asks for a few replications at a time asks for the same block again
-STEP_LIMIT = 20_000  # an episode longer than this was probably never meant to end, and a block waits for its longest
-LONG_WAIT = 20.0  # seconds to come, of which nobody thought who gave a discount close to 1
-TAIL_FRACTION = 1e-3  # what is left out of an endless return is at most this fraction of the block's standard error,
-LEAST_TAIL = 1e-10  # and never needs to be smaller than this fraction of the largest return
-BLIND_TAIL = 1e-6  # the fraction where the largest return is not known
+ALONE = 128  # steps that are taken at once where one branch goes on for all: a look costs as much as dozens of them
 
 States = Any  # a pytree of arrays whose leaves begin with [N, m]
 
@@ -61,11 +43,17 @@ class Dynamics(Protocol):
     def step(self, state: States, action: Any, noise: Any) -> tuple[Array, States, Array]:
         """Rewards ``[N, m]``, next states, and which of them are over ``[N, m]``."""
 
-    def choose(self, state: States, key: Array, leader: Array) -> Any:
+    def chances(self, key: Array, shape: tuple[int, int]) -> Any:
+        """What the policies of ``[N, m]`` branches draw from."""
+
+    def choose(self, state: States, chances: Any, leader: Array) -> Any:
         """The policies' actions ``[N, m]``; a branch that is one with another draws what its `leader` draws."""
 
     def mistake(self, state: States, action: Any, column: int) -> str:
         """Why a step of one branch did not pay a finite number, in words."""
+
+    def alone(self) -> "Dynamics":
+        """Those of branch 0 by itself."""
 
 
 class Branches(NamedTuple):
@@ -95,7 +83,7 @@ def begin(dynamics: Dynamics, key: Array, count: int, sharing: Sharing) -> Branc
     return Branches(state, action, is_over, owner, leader, zero[:, 0], zero, zero, jnp.asarray(0), none, none)
 
 
-@partial(jax.jit, static_argnames=("sharing", "until_merged"))
+@partial(jax.jit, static_argnames="sharing")
 def advance(
     dynamics: Dynamics,
     branches: Branches,
@@ -106,6 +94,7 @@ def advance(
     until_merged: bool,
 ) -> Branches:
     """Up to `count` more steps, fewer where nothing more can come."""
+    # One program, whether only gaps matter or not: compiling it takes longer than most simulations.
     end = branches.step + count
 
     def goes_on(b: Branches) -> Array:
@@ -118,10 +107,44 @@ def advance(
     return jax.lax.while_loop(goes_on, step, branches)
 
 
+@jax.jit
+def advance_alone(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, end: float) -> Branches:
+    """`ALONE` more steps of replications whose branches are one or over: branch 0 takes them, the others follow.
+
+    What comes from step `end` on does not count. All noise is drawn before the first step, as one large draw is quicker
+    than many small ones.
+    """
+    one, steps, shape = dynamics.alone(), b.step + jnp.arange(ALONE), (b.leader.shape[0], 1)
+    noise = jax.vmap(lambda t: one.draw(jax.random.fold_in(noise_key, t), shape, None))(steps)
+    chances = jax.vmap(lambda t: one.chances(jax.random.fold_in(policy_key, t), shape))(steps)
+    weights = jnp.where(steps < end, dynamics.discount ** steps.astype(jnp.float64), 0.0)
+    leader = jnp.zeros(shape, dtype=b.leader.dtype)
+
+    def step(now: tuple[States, Any, Array, Array], drawn: tuple[Any, Any, Array]) -> tuple[Any, None]:
+        (state, action, is_over, total), (noise, chance, weight) = now, drawn
+        reward, after, ends = one.step(state, action, noise)
+        total += weight * jnp.where(is_over, 0.0, reward.astype(jnp.float64))[:, 0]
+        state = jax.tree.map(partial(_where, is_over), state, after)
+        return (state, one.choose(state, chance, leader), is_over | ends, total), None
+
+    column = jax.tree.map(lambda leaf: leaf[:, :1], (b.state, b.action, b.is_over))
+    *moved, total = jax.lax.scan(step, (*column, b.total), (noise, chances, weights))[0]
+    like = (b.state, b.action, b.is_over)
+    state, action, is_over = jax.tree.map(lambda leaf, whole: jnp.broadcast_to(leaf, whole.shape), tuple(moved), like)
+    return b._replace(state=state, action=action, is_over=is_over, total=total, step=b.step + ALONE)
+
+
+@partial(jax.jit, static_argnames="count")
+def beginning(b: Branches, count: int) -> Branches:
+    """The first `count` replications."""
+    found: Branches = jax.tree.map(lambda leaf: leaf[:count] if leaf.ndim else leaf, b)
+    return found
+
+
+@jax.jit
 def are_open(b: Branches, until_merged: bool) -> Array:
     """Replications in which something can still come, ``[N]``; where only gaps matter, until all branches are one."""
-    found = ~jnp.all(b.is_over, axis=1)
-    return found & jnp.any(b.leader > 0, axis=1) if until_merged else found
+    return ~jnp.all(b.is_over, axis=1) & (jnp.any(b.leader > 0, axis=1) | jnp.logical_not(until_merged))
 
 
 def _step(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, sharing: Sharing) -> Branches:
@@ -131,7 +154,8 @@ def _step(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, 
     reward = jnp.where(b.is_over, 0.0, reward.astype(jnp.float64))
     state = jax.tree.map(partial(_where, b.is_over), b.state, state)
     is_over = b.is_over | ends
-    action = dynamics.choose(state, jax.random.fold_in(policy_key, b.step), b.leader)
+    chances = dynamics.chances(jax.random.fold_in(policy_key, b.step), shape)
+    action = dynamics.choose(state, chances, b.leader)
     owner, leader, meetings = _ties(state, action, is_over, b, sharing, dynamics.kinds)
     weight = dynamics.discount ** b.step.astype(jnp.float64)
     more = weight * (reward - reward[:, :1])
@@ -183,158 +207,3 @@ def _first(same: Array) -> Array:
     # Not argmax: XLA reduces the pair of value and index more slowly than one number.
     m = same.shape[2]
     return jnp.min(jnp.where(same, jnp.arange(m, dtype=jnp.int32), m), axis=2)
-
-
-Enough = Callable[[Replications], bool]
-
-
-@dataclass(frozen=True, eq=False)
-class BlockSampler:
-    """Replications by number: each depends on the seed and its number alone, not on how many are asked for.
-
-    Blocks have one size, so that a replication is computed by the same program in the same place, to the last bit.
-    """
-
-    name: str
-    dynamics: Dynamics
-    seed: int
-    horizon: int | None
-    return_bound: float | None
-    """Largest absolute return from any state, where it is known and the discount below 1."""
-    until_merged: bool = False
-    is_enough: Enough | None = None
-    """May ask a block to go on although what is left out is small."""
-    _kept: dict[tuple[int, int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
-
-    portion: ClassVar[int] = BLOCK
-    """Replications that are made together; asking for fewer makes the rest as well."""
-
-    def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
-        """Replications `first`, …, ``first + count − 1``."""
-        parts = []
-        for block, rows in rows_of_blocks(first, count):
-            # The first few of long replications are a block of their own, drawn from the same keys.
-            cut = FIRST if block == 0 and self._is_long else 0
-            if rows.start < cut:
-                parts.append(self._block(block, sharing, FIRST).rows(slice(rows.start, min(rows.stop, cut))))
-            if rows.stop > cut:
-                parts.append(self._block(block, sharing, BLOCK).rows(slice(max(rows.start, cut), rows.stop)))
-        return Replications.joined(parts)
-
-    @property
-    def _is_long(self) -> bool:
-        discount = float(self.dynamics.discount)
-        return (self.horizon is not None or discount < 1) and self._last(discount) > STEP_LIMIT
-
-    def _block(self, block: int, sharing: Sharing, size: int) -> Replications:
-        found = self._kept.get((block, size, sharing))
-        if found is None:
-            with float64():
-                found = self._simulated(block, sharing, size)
-            while len(self._kept) >= KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[block, size, sharing] = found
-        return found
-
-    def _simulated(self, block: int, sharing: Sharing, size: int) -> Replications:
-        key = jax.random.fold_in(random_key(self.seed), block)
-        start_key, noise_key, policy_key = jax.random.split(key, 3)
-        first = begin(self.dynamics, start_key, size, sharing)
-        move = partial(advance, self.dynamics, sharing=sharing, until_merged=self.until_merged)
-        branches, discount, done, started = first, float(self.dynamics.discount), 0, 0.0
-        last, is_told = self._last(discount), False
-        with Meter(f"simulating {self.name}") as meter:
-            while True:
-                count = min(CHUNK, last - done)
-                branches = move(branches, noise_key, policy_key, count)
-                done += count
-                is_last = done >= last
-                # A horizon leaves nothing out; an endless future that is cut leaves what comes with the next weight.
-                weight = 0.0 if self.horizon is not None and is_last else discount**done
-                if not _are_finite(branches):
-                    raise ModelError(self._blamed(block, first, lambda b: move(b, noise_key, policy_key, 1)))
-                found = self._replications(branches, weight)
-                if is_last or not found.left_out.any() or self._is_small(found, discount**done):
-                    break
-                meter.update(done / last, f"step {done:,} of at most {last:,}")
-                started = started or time.monotonic()  # after the first steps, which may have been compiled
-                spent = time.monotonic() - started
-                wait = spent * (last - done) / max(done - CHUNK, 1)
-                if discount < 1 and self.horizon is None and spent > LONG_WAIT / 4 and wait > LONG_WAIT and not is_told:
-                    is_told = True
-                    warnings.warn(
-                        f"{size:,} replications of {self.name} take up to {wait:,.0f} more seconds: with a discount of "
-                        f"{discount:g} and no horizon they go on for up to {last:,} steps; a horizon, or the "
-                        "simulator's reward_bounds, ends them sooner",
-                        stacklevel=2,
-                    )
-        if discount >= 1 and found.left_out.any():
-            raise ModelError(
-                f"replications of {self.name} have not ended after {STEP_LIMIT:,} steps; give a horizon, or a discount "
-                "below 1"
-            )
-        return found
-
-    def _blamed(self, block: int, branches: Branches, move: Callable[[Branches], Branches]) -> str:
-        """Which step of which branch is the first that did not pay a finite number, found by taking all steps again."""
-        before = branches
-        while _are_finite(branches):
-            before, branches = branches, move(branches)
-        lead = np.asarray(branches.lead)
-        # Where branch 0 is not finite, no lead over it is either.
-        row, column = (int(place) for place in np.argwhere(~np.isfinite(lead + np.asarray(branches.total)[:, None]))[0])
-        state, action = jax.tree.map(lambda leaf: leaf[row, column], (before.state, before.action))
-        return (
-            f"a return of {self.name} is not a finite number: in step {int(before.step)} of replication "
-            f"{block * BLOCK + row}, alternative {column + 1} of {lead.shape[1]}, "
-            f"{self.dynamics.mistake(state, action, column)}"
-        )
-
-    def _last(self, discount: float) -> int:
-        """Steps after which a block stops at the latest."""
-        if self.horizon is not None:
-            return self.horizon
-        if discount >= 1:
-            return STEP_LIMIT
-        tail = BLIND_TAIL if self.return_bound is None else LEAST_TAIL
-        return max(1, math.ceil(math.log(tail) / math.log(discount))) if discount > 0 else 1
-
-    def _is_small(self, found: Replications, weight: float) -> bool:
-        """Whether what is left out is small beside the noise of the block itself."""
-        if self.return_bound is None or self.horizon is not None:
-            return False
-        # What comes after all branches are one comes to all, and leaves nothing out of their gaps.
-        are_apart = bool((found.leaders.any(axis=1) & (found.left_out > 0)).any())
-        deviations = np.std(found.leads, axis=0) if are_apart else np.empty(0)
-        if not self.until_merged:
-            deviations = np.append(deviations, np.std(found.returns, axis=0))
-        deviations = deviations[deviations > 0]
-        error = float(deviations.min()) / math.sqrt(len(found.leads)) if len(deviations) else 0.0
-        is_small = weight * self.return_bound <= TAIL_FRACTION * error
-        return is_small and (self.is_enough is None or self.is_enough(found))
-
-    def _replications(self, b: Branches, weight: float) -> Replications:
-        parts = (b.total, b.lead, b.size, b.steps, b.meetings, b.leader, are_open(b, self.until_merged))
-        total, lead, size, steps, meetings, leader, is_open = (np.asarray(part) for part in parts)
-        is_numbered = isinstance(b.state, Array) and b.state.ndim == 2 and jnp.issubdtype(b.state.dtype, jnp.integer)
-        return Replications(
-            returns=total[:, None] + lead,
-            leads=lead,
-            rounding=(steps[:, None] + ROUNDING_UNITS) * 2.0**-52 * size,
-            steps=steps.astype(np.int64),
-            meetings=meetings.astype(np.int64),
-            leaders=leader.astype(np.int64),
-            states=np.asarray(b.state).astype(np.int64) if is_numbered else None,
-            left_out=np.where(is_open, weight, 0.0),
-        )
-
-
-def _are_finite(b: Branches) -> bool:
-    return bool(np.isfinite(b.total).all() and np.isfinite(b.lead).all())
-
-
-def rows_of_blocks(first: int, count: int) -> Iterator[tuple[int, slice]]:
-    """The blocks that hold replications ``first, …, first + count − 1``, and which of their rows these are."""
-    for block in range(first // BLOCK, -(-(first + count) // BLOCK)):
-        begin = block * BLOCK
-        yield block, slice(max(first - begin, 0), min(first + count - begin, BLOCK))

@@ -4,7 +4,7 @@ The environment computes in the precision that JAX is set to; returns are added 
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -66,7 +66,8 @@ class JaxDynamics:
                 one = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), self.place)
             both = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (*shape, *leaf.shape[1:])), one)
         if self.first is None:
-            action = self.choose(both.state, policy_key, jnp.broadcast_to(jnp.arange(shape[1]), shape))
+            everyone = jnp.broadcast_to(jnp.arange(shape[1]), shape)
+            action = self.choose(both.state, self.chances(policy_key, shape), everyone)
         else:
             action = jnp.broadcast_to(self.first, (count, *self.first.shape))
         return both.state, action, both.is_over
@@ -93,12 +94,15 @@ class JaxDynamics:
             reward, after, ended = mapped(noise, state, action)
         return jnp.where(is_known, reward.astype(jnp.float64), jnp.nan), after, ended | ~is_known
 
-    def choose(self, state: States, key: Array, leader: Array) -> Any:
-        """Each branch's policy on what it observes; the draws are those of its leader."""
-        uniform = jax.random.uniform(key, leader.shape, dtype=jnp.float64)
-        own = jnp.take_along_axis(uniform, leader, axis=1)
+    def chances(self, key: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
+        """A uniform and a key for each branch."""
         # Another key than the uniforms': a key is consumed once.
-        keys = _of_leaders(jax.random.split(jax.random.fold_in(key, 1), leader.shape), leader)
+        keys = jax.random.split(jax.random.fold_in(key, 1), shape)
+        return jax.random.uniform(key, shape, dtype=jnp.float64), keys
+
+    def choose(self, state: States, chances: tuple[Array, Array], leader: Array) -> Any:
+        """Each branch's policy on what it observes; the draws are those of its leader."""
+        own, keys = jnp.take_along_axis(chances[0], leader, axis=1), _of_leaders(chances[1], leader)
         parts = []
         for chooser, data, columns in zip(self.choosers, self.data, self.columns, strict=True):
             of = np.asarray(columns)
@@ -127,6 +131,12 @@ class JaxDynamics:
                 where = jax.tree_util.keystr(path) or "its only leaf"
                 return f"{begun}the state before the step is not finite at {where}"
         return f"{begun}the reward of {label} is not finite"
+
+    def alone(self) -> "JaxDynamics":
+        """Those of branch 0 by itself."""
+        k = next(k for k, columns in enumerate(self.columns) if 0 in columns)
+        policy = {"data": (self.data[k],), "choosers": (self.choosers[k],), "columns": ((0,),)}
+        return replace(self, kinds=self.kinds[:1], first=None, **policy)  # type: ignore[arg-type]
 
     def _choice(self, chooser: Chooser, data: Any, state: Any, key: Array, uniform: Array) -> Array:
         # Only what the user wrote runs in the user's precision; draws by inversion are in float64.

@@ -155,10 +155,12 @@ class NoiseChecks:
             f"Likely cause: {'; '.join(drawn) or cause}"
         )
 
-    def finish(self, run: Replications, *, are_whole: bool = True) -> list[str]:
+    def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
-        n = len(run.returns)
-        is_same = are_whole and n > 1 and _close(run.returns, run.returns[:1]) and not np.ptp(run.steps)
+        n, whole = len(run.returns), run.whole
+        is_same = len(whole.returns) > 1 and _close(whole.returns, whole.returns[:1]) and not np.ptp(whole.steps)
+        if run.is_whole is not None:
+            is_same = is_same and _close(run.leads, whole.leads[:1])
         frozen = str(getattr(self.found.simulator, "frozen_noise", "")).rstrip(".")
         if frozen and is_same:
             raise ModelError(

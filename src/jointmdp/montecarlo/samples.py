@@ -54,8 +54,9 @@ class Replications(NamedTuple):
     leaders: Ints  # [n, m] the first branch that each one is one with at the end
     left_out: Floats  # [n] discount weight of the first step left out; 0 where nothing more could come
     states: Ints | None = None  # [n, m] final states, where they are numbered
+    is_whole: Bools | None = None  # [n] whose returns are not cut where branches became one; None: all
 
-    def rows(self, rows: slice) -> Replications:
+    def rows(self, rows: slice | Bools) -> Replications:
         """Some of the replications."""
         return Replications(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
@@ -69,6 +70,11 @@ class Replications(NamedTuple):
     def mirrored(self) -> Replications:
         """The same with the signs of all returns changed."""
         return self._replace(returns=-self.returns, leads=-self.leads)
+
+    @property
+    def whole(self) -> Replications:
+        """Those that were simulated to their end."""
+        return self if self.is_whole is None else self.rows(self.is_whole)
 
     @property
     def reach(self) -> float:

@@ -97,12 +97,6 @@ def _sampled(
     with opened(executor) as workers:
         checked = NoiseChecks(found, count, workers)
         run = sample(found.sampler, 0, count, found.sharing, workers, title="simulating pairs")
-    checked.finish(run, are_whole=not how.until_merged)
-    reach = run.reach
-    if how.until_merged:
-        # Returns stop where branches merge. A gap is made of rewards that differ for as long as the longest pair seen.
-        steps, discount = int(run.steps.max()), simulator.discount
-        weights = steps if discount >= 1 else (1 - discount**steps) / (1 - discount)
-        reach = 0.0 if steps == 0 else reach if found.spread is None else found.spread * weights
+    checked.finish(run)
     numbers = range(len(found.actions)) if simulator.action_names is None else found.actions
-    return ReturnSample(found.labels, run, found.return_bound, reach, int(how.seed)), numbers
+    return ReturnSample(found.labels, run, found.return_bound, found.reach(run), int(how.seed)), numbers

@@ -139,6 +139,7 @@ class _Replication:
             meetings=np.array([meetings]),
             leaders=np.array([self.leader]),
             left_out=np.array([weight if is_cut else 0.0]),
+            is_whole=np.array([False]) if sampler.until_merged else None,
         )
 
     def _step(self) -> Floats:

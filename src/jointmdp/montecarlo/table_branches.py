@@ -36,7 +36,10 @@ class TableDynamics(NamedTuple):
         uniform = jax.random.uniform(start_key, (count, 1), dtype=jnp.float64)
         state = jnp.broadcast_to(drawn_rows(self.start_ends, jnp.zeros((count, 1), dtype=jnp.int32), uniform), shape)
         everyone = jnp.broadcast_to(jnp.arange(shape[1]), shape)
-        action = self.choose(state, policy_key, everyone) if self.first is None else jnp.broadcast_to(self.first, shape)
+        if self.first is None:
+            action = self.choose(state, self.chances(policy_key, shape), everyone)
+        else:
+            action = jnp.broadcast_to(self.first, shape)
         return state, action, self.is_terminal[state]
 
     def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Array:
@@ -52,15 +55,22 @@ class TableDynamics(NamedTuple):
         successor = self.successors[state, scenario, action]
         return self.rewards[state, scenario, action], successor, self.is_terminal[successor]
 
-    def choose(self, state: Array, key: Array, leader: Array) -> Array:
+    def chances(self, key: Array, shape: tuple[int, int]) -> Array:
+        """One uniform for each branch."""
+        return jax.random.uniform(key, shape, dtype=jnp.float64)
+
+    def choose(self, state: Array, chances: Array, leader: Array) -> Array:
         """Actions of the branches' policies."""
-        uniform = jax.random.uniform(key, state.shape, dtype=jnp.float64)
         rows = state + self.kinds * self.rewards.shape[0]
-        return drawn_rows(self.action_ends, rows, jnp.take_along_axis(uniform, leader, axis=1))
+        return drawn_rows(self.action_ends, rows, jnp.take_along_axis(chances, leader, axis=1))
 
     def mistake(self, state: Array, action: Array, column: int) -> str:
         """The sum of a table's rewards has grown too large for a number."""
         return "the rewards so far add up to more than a number can hold"
+
+    def alone(self) -> "TableDynamics":
+        """Those of branch 0 by itself."""
+        return self._replace(kinds=self.kinds[:1], first=None)
 
 
 def table_dynamics(

@@ -12,7 +12,7 @@ from jointmdp.law.pair_outcomes import pair_tables
 from jointmdp.model.episodes import policy_kernel, reachable
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.compiled_branches import BlockSampler
+from jointmdp.montecarlo.block_sampler import BlockSampler
 from jointmdp.montecarlo.replications import sample
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.winner_counts import Tally, count

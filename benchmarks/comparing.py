@@ -1,7 +1,8 @@
 """What `compare` costs beside what anyone would write: `simulate_gap` in the compiled engine, a plain script elsewhere.
 
-Both sides make as many replications. `simulate_gap` stops a pair where its branches have become one and knows the gap
-alone; `compare` also reports returns, and simulates them to their end. The plain script copies the environment for
+Both sides make as many replications and stop them where their branches have become one. `compare` also makes a few
+whole returns, and all its intervals; those of `simulate_gap` wait until somebody asks for them. Returns of all
+replications, by `simulate_returns`, stand beside them for scale. The plain script copies the environment for
 every replication and action, reseeds it from the replication's number, and follows the policy to the end.
 """
 
@@ -14,12 +15,11 @@ import numpy as np
 import jointmdp as jm
 from benchmarks.simulators import balance, order_up, shop_step
 from benchmarks.timing import medians
-from jointmdp.montecarlo.block_sampler import BLOCK
 from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 from jointmdp.simulators.jax_simulator import JaxSimulator
 
-COUNT = 2 * BLOCK  # replications of the compiled engine
-REPEATS = 3
+COUNT = 10_000  # replications of the compiled engine: as many as `simulate_gap` makes by itself
+REPEATS = 5
 # Replications by hand, and the environment: one with noise in every step, one whose episodes are long.
 GRIDS = {"MiniGrid-Dynamic-Obstacles-6x6-v0": 200, "MiniGrid-Empty-6x6-v0": 40}
 
@@ -32,7 +32,10 @@ def main() -> None:
     shop = JaxSimulator(shop_step, 4, actions=8, discount=0.95, reward_bounds=(-200.0, 200.0))
     compiled("table: inventory, time", model, policy, "stock 4", (0, 4))
     compiled("table: inventory, state", model.with_sharing("state"), policy, "stock 4", (0, 4))
+    compiled("table: inventory, none", model.with_sharing("none"), policy, "stock 4", (0, 4))
     compiled("table: gridworld", grid, walk, 0, (0, 1))
+    compiled("table: gridworld, time", grid.with_sharing("time"), walk, 0, (0, 1))
+    compiled("table: never one", *apart(), 0, (0, 1))
     compiled("JAX: shop", shop, order_up, None, (0, 4))
     compiled("gymnax: CartPole-v1", gymnax_simulator("CartPole-v1"), balance, None, (0, 1))
     print("\ncompare beside a plain script, all first actions, then uniform moves (aim: at most 1.5 times)")
@@ -42,6 +45,16 @@ def main() -> None:
     print(f"{'environment':<40}{'compare':>10}{'script':>10}{'ratio':>8}")
     for name, count in GRIDS.items():
         by_hand(name, count)
+
+
+def apart() -> tuple[jm.JointMDP, np.ndarray]:
+    """Two rings of ten states, entered by the first action: branches on different rings never become one."""
+    rng, n = np.random.default_rng(0), 20
+    ring = np.arange(n) // 10 * 10
+    successors = (ring[:, None, None] + (np.arange(n)[:, None, None] + np.arange(1, 3)[:, None]) % 10) * np.ones(2, int)
+    successors[0, :, 1] += 10
+    model = jm.JointMDP(np.full((n, 2), 0.5), rng.normal(size=(n, 2, 2)), successors, 0.95, "time")
+    return model, np.full((n, 2), 0.5)
 
 
 def compiled(name: str, source: Any, policy: Any, state: Any, actions: tuple[Any, Any]) -> None:

@@ -525,9 +525,7 @@ def test_an_inventory_against_its_exact_evaluation():
     exact = jm.evaluate(model, policy).gap("stock 4", "order 3", "order 4")
     assert exact.mean in gap.mean_interval
     assert exact.superiority().middle in gap.superiority()
-    assert gap.std_unpaired == pytest.approx(
-        math.sqrt(exact.independent_variance), rel=5 / math.sqrt(found.replications)
-    )
+    assert gap.std_unpaired == pytest.approx(math.sqrt(exact.independent_variance), rel=5 / math.sqrt(len(found.whole)))
     apart = jm.evaluate(model.with_sharing("state"), policy).gap("stock 4", "order 3", "order 4")
     assert gap.std_state == pytest.approx(apart.std, rel=5 / math.sqrt(200))
     values = jm.evaluate(model, policy).mean[model.state_index("stock 4")]

@@ -120,7 +120,7 @@ def _return_sample(page: Mapping[str, Any], arrays: Arrays) -> ReturnSample:
 def _comparison(page: Mapping[str, Any], arrays: Arrays) -> Comparison:
     names, returns = page["names"], arrays["returns"]
     pairs = list(itertools.combinations(names, 2))
-    n = len(returns)
+    n = page["replications"]
     for name, rows in (
         ("gaps", len(pairs)),
         ("slack", len(pairs)),

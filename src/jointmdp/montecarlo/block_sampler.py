@@ -22,7 +22,6 @@ from jointmdp.arrays import float64, random_key
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.montecarlo.compiled_branches import (
-    ALONE,
     Branches,
     Dynamics,
     advance,
@@ -35,6 +34,7 @@ from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.progress import Meter
 
 CHUNK = 64  # steps between two looks at whether to go on
+ALONE = 128  # the same where one branch goes on for all: a look costs as much as dozens of such steps
 BLOCK = 2048  # replications that are simulated together
 FIRST = 64  # replications of the first block where replications are long: who asks for a few need not wait for all
 WHOLE = 128  # replications of a block that go on to their end where gaps matter most, and
@@ -107,30 +107,29 @@ class BlockSampler:
         start_key, noise_key, policy_key = jax.random.split(key, 3)
         keys = (noise_key, policy_key)
 
+        end = math.inf if self.horizon is None else self.horizon
+
         def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> Branches:
             return advance(self.dynamics, b, *keys, count, sharing, until_merged)
 
+        def move_one(b: Branches, count: int) -> Branches:  # few different counts: each is a program
+            return advance_alone(self.dynamics, b, *keys, ALONE if count > 1 else 1, end)
+
         first = begin(self.dynamics, start_key, size, sharing)
-        found, last = self._gone_on(block, first, move, self.until_merged)
+        found, last = self._gone_on(block, first, move, self.until_merged, CHUNK)
         if not self.until_merged:
             return found
         is_whole = (np.arange(size) < WHOLE) & self.some_whole & (block % EVERY == 0)
         if is_whole.any() and found.left_out[is_whole].any():
             # Branches that are apart are so until hardly anything is left of their returns, too.
-            found, _ = self._gone_on(block, last, partial(move, until_merged=False), until_merged=False)
+            found, _ = self._gone_on(block, last, partial(move, until_merged=False), False, CHUNK)
         elif is_whole.any():
-            rest, _ = self._gone_on(
-                block,
-                beginning(last, min(size, WHOLE)),
-                lambda b, _: advance_alone(self.dynamics, b, *keys, math.inf if self.horizon is None else self.horizon),
-                until_merged=False,
-                chunk=ALONE,
-            )
+            rest, _ = self._gone_on(block, beginning(last, min(size, WHOLE)), move_one, False, ALONE)
             found.returns[is_whole], found.left_out[is_whole] = rest.returns, rest.left_out
         return found._replace(is_whole=is_whole)
 
     def _gone_on(
-        self, block: int, first: Branches, move: Move, until_merged: bool, chunk: int = CHUNK
+        self, block: int, first: Branches, move: Move, until_merged: bool, chunk: int
     ) -> tuple[Replications, Branches]:
         """Replications that go on from `first` until nothing more can come, or too little to matter."""
         branches, discount, done, started = first, float(self.dynamics.discount), int(first.step), 0.0

@@ -18,8 +18,6 @@ from jax import Array
 
 from jointmdp.checks import Sharing
 
-ALONE = 128  # steps that are taken at once where one branch goes on for all: a look costs as much as dozens of them
-
 States = Any  # a pytree of arrays whose leaves begin with [N, m]
 
 
@@ -107,14 +105,16 @@ def advance(
     return jax.lax.while_loop(goes_on, step, branches)
 
 
-@jax.jit
-def advance_alone(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, end: float) -> Branches:
-    """`ALONE` more steps of replications whose branches are one or over: branch 0 takes them, the others follow.
+@partial(jax.jit, static_argnames="count")
+def advance_alone(
+    dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, count: int, end: float
+) -> Branches:
+    """More steps of replications whose branches are one or over: branch 0 takes them, the others follow.
 
     What comes from step `end` on does not count. All noise is drawn before the first step, as one large draw is quicker
     than many small ones.
     """
-    one, steps, shape = dynamics.alone(), b.step + jnp.arange(ALONE), (b.leader.shape[0], 1)
+    one, steps, shape = dynamics.alone(), b.step + jnp.arange(count), (b.leader.shape[0], 1)
     noise = jax.vmap(lambda t: one.draw(jax.random.fold_in(noise_key, t), shape, None))(steps)
     chances = jax.vmap(lambda t: one.chances(jax.random.fold_in(policy_key, t), shape))(steps)
     weights = jnp.where(steps < end, dynamics.discount ** steps.astype(jnp.float64), 0.0)
@@ -123,7 +123,7 @@ def advance_alone(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key:
     def step(now: tuple[States, Any, Array, Array], drawn: tuple[Any, Any, Array]) -> tuple[Any, None]:
         (state, action, is_over, total), (noise, chance, weight) = now, drawn
         reward, after, ends = one.step(state, action, noise)
-        total += weight * jnp.where(is_over, 0.0, reward.astype(jnp.float64))[:, 0]
+        total += weight * jnp.where(is_over | (weight == 0), 0.0, reward.astype(jnp.float64))[:, 0]
         state = jax.tree.map(partial(_where, is_over), state, after)
         return (state, one.choose(state, chance, leader), is_over | ends, total), None
 
@@ -131,7 +131,7 @@ def advance_alone(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key:
     *moved, total = jax.lax.scan(step, (*column, b.total), (noise, chances, weights))[0]
     like = (b.state, b.action, b.is_over)
     state, action, is_over = jax.tree.map(lambda leaf, whole: jnp.broadcast_to(leaf, whole.shape), tuple(moved), like)
-    return b._replace(state=state, action=action, is_over=is_over, total=total, step=b.step + ALONE)
+    return b._replace(state=state, action=action, is_over=is_over, total=total, step=b.step + count)
 
 
 @partial(jax.jit, static_argnames="count")

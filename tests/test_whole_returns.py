@@ -87,6 +87,24 @@ def test_whole_returns_have_the_exact_mean_and_deviation(sharing: str) -> None:
         assert each.mean_interval.width < 2 * LIMIT * 2 * std / np.sqrt(3 * WHOLE)
     assert exact.gap(2, 0, 1).mean in found.gap(0, 1).mean_interval
     assert (found.gap(0, 1).truncation_bound == 0) == (sharing == "at once")
+    first, second = found.alternatives
+    assert first.mean - second.mean == pytest.approx(found.gap(0, 1).mean, abs=1e-9)  # what follows is common
+
+
+def test_what_is_rare_in_whole_returns_is_seen_in_all() -> None:
+    """A prize of 500 in 1 of 250 first steps, then noise: no whole return has won it, mean and deviation know it."""
+    rewards = np.array([[[0.0, 0.0], [0.0, 500.0]], [[1.0, 1.0], [-1.0, -1.0]]])
+    model = jm.JointMDP([[0.996, 0.004], [0.5, 0.5]], rewards, np.ones((2, 2, 2), int), 0.9, "state")
+    policy, exact = np.tile([1.0, 0.0], (2, 1)), 500 * 0.004
+    settings = {"pilot": 2000, "max_replications": 2000}
+    runs = [jm.compare(model, policy, 0, [0, 1], seed=seed, **settings) for seed in range(8)]
+    unseen = [found for found in runs if found.returns.max() < 400]
+    assert len(unseen) > 2  # 0.996¹²⁸ is 0.6
+    for found in unseen:
+        prize = found.alternatives[1]
+        assert exact in prize.mean_interval
+        assert prize.mean_interval.width < 40
+        assert 10 < prize.std < 60  # 31.6, from about 8 prizes
 
 
 @pytest.mark.parametrize("horizon", [None, 1, 64, 100, 129])

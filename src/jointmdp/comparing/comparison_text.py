@@ -130,7 +130,10 @@ def cost(found: Compared) -> str:
     text = f"Sampled: {found.replications:,} replications of each in {found.seconds:.1f} s"
     text += f", seed {found.seed}." if found.seed is not None else "."
     if len(found.whole) < found.replications:
-        text += f" {len(found.whole):,} of them went on after their branches had become one: returns are from these."
+        text += (
+            f" {len(found.whole):,} of them went on after their branches had become one, for what returns have in "
+            "common from there on; what is rarer than in one of them may be missing from mean returns."
+        )
     alone = found.replications_unpaired
     if found.sharing == "none" or all(gap.std_unpaired == 0 for gap in found.gaps):
         return text

@@ -8,7 +8,8 @@ Two families of intervals come out, each of which holds as a whole:
 `stopping` says why they hold at whatever size the sampling ends.
 
 Gaps are known where branches become one, long before returns are. So the compiled engine simulates few replications to
-their end; what is said of returns by themselves is from those, and a look at them is as rare as one at all.
+their end. A mean return is what all replications gave until then plus what those few gave later, which is the same for
+all alternatives; a look at the few is as rare as one at all.
 
 Gaps under common random numbers are often exactly equal in nearly all replications and large now and then. Where fewer
 than 30 replications differ from the rest, nothing is known of how large a difference can be; the interval then allows
@@ -87,10 +88,11 @@ class _Sample(NamedTuple):
         """The same with the signs of all returns changed."""
         return self._replace(run=self.run.mirrored(), whole=self.whole.mirrored())
 
-    def left_out(self, run: Replications) -> Floats:
+    @property
+    def left_out(self) -> Floats:
         """What the end of each replication can add to a return, ``[n]``."""
         largest = float(np.abs(self.run.returns).max()) if self.return_bound is None else self.return_bound
-        return run.left_out * largest
+        return self.run.left_out * largest
 
 
 def decide(
@@ -151,9 +153,9 @@ def decide(
         if rules.other_sharing and other in found.can_share and other not in beside:
             beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other)
     second = looks.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
-    tally, gaps = count(sample.run, 2 * sample.left_out(sample.run)), []
+    tally, gaps = count(sample.run, 2 * sample.left_out), []
     for i, j in pairs:
-        unpaired = math.hypot(*(_std(whole.returns[:, k]) for k in (i, j)))
+        unpaired = math.hypot(*(_return_std(sample, k) for k in (i, j)))
         gaps.append(
             PairedGap(
                 **run.gap(i, j, found.return_bound)._asdict(),
@@ -260,11 +262,30 @@ def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, bounds: I
     return found.widened(float(slack.mean()))
 
 
-def _mean_return(sample: _Sample, i: int, error: float) -> Interval:
-    returns = sample.whole.returns
+def _mean_return(sample: _Sample, i: int, error: float) -> tuple[float, Interval]:
+    run, whole = sample.run, sample.whole
+    if run.apart is None or whole.apart is None or run.followed is None:
+        return _mean_part(whole.returns, i, sample.reach, error)
+    if not run.followed.any():
+        return _mean_part(run.apart, i, sample.reach, error)
+    before, early = _mean_part(run.apart, i, sample.reach, error / 2)
+    after, late = _mean_part(whole.returns - whole.apart, i, sample.reach, error / 2)
+    return before + after, Interval(early.lower + late.lower, early.upper + late.upper)
+
+
+def _mean_part(returns: Floats, i: int, reach: float, error: float) -> tuple[float, Interval]:
     least, most = float(returns.min()), float(returns.max())
-    missing = sample.reach - (most - least)  # what the range has in addition where returns have not varied
-    return confidence_intervals.careful_mean(returns[:, i], least - missing, most + missing, error)
+    has_varied = most - least > ROUNDING_UNITS * 2.0**-52 * max(abs(least), abs(most))
+    missing, values = 0.0 if has_varied else reach, returns[:, i]  # what the range has in addition
+    return float(values.mean()), confidence_intervals.careful_mean(values, least - missing, most + missing, error)
+
+
+def _return_std(sample: _Sample, i: int) -> float:
+    """The standard deviation of one return: that of whole ones, with the part that is known of all put in its place."""
+    found = _std(sample.whole.returns[:, i])
+    if sample.run.apart is None or sample.whole.apart is None:
+        return found
+    return math.sqrt(max(0.0, found**2 + _std(sample.run.apart[:, i]) ** 2 - _std(sample.whole.apart[:, i]) ** 2))
 
 
 def _least_size(sample: _Sample, pairs: list[tuple[int, int]], rules: Rules) -> int:
@@ -286,16 +307,17 @@ def _alternative(
     sample: _Sample, tally: Tally, label: str, i: int, error: float, bounds: Interval | None, minimise: bool
 ) -> Alternative:
     """Mean return and probability of being best, where equal firsts share the first place."""
-    values = sample.whole.returns[:, i]
-    found = (
-        _mean_return(sample, i, error) if bounds is None else confidence_intervals.mean_within(values, bounds, error)
-    )
-    found = found.widened(float(sample.left_out(sample.whole).max()))
+    if bounds is None:
+        mean, found = _mean_return(sample, i, error)
+    else:
+        values = sample.whole.returns[:, i]
+        mean, found = float(values.mean()), confidence_intervals.mean_within(values, bounds, error)
+    found = found.widened(float(sample.left_out.max()))
     return Alternative(
         label,
-        float(-values.mean() if minimise else values.mean()),
+        -mean if minimise else mean,
         -found if minimise else found,
-        _std(values),
+        _return_std(sample, i),
         float(tally.likeliest[0, i]),
         best_interval(tally, i, error),
     )

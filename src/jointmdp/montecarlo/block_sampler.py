@@ -126,7 +126,11 @@ class BlockSampler:
         elif is_whole.any():
             rest, _ = self._gone_on(block, beginning(last, min(size, WHOLE)), move_one, False, ALONE)
             found.returns[is_whole], found.left_out[is_whole] = rest.returns, rest.left_out
-        return found._replace(is_whole=is_whole)
+        total, apart = np.asarray(last.total), np.asarray(last.apart)
+        # What follows branches that are still apart is left out.
+        is_done = np.asarray(last.is_over).all(axis=1) | np.asarray(last.leader).any(axis=1) | (int(last.step) >= end)
+        followed = (total != apart) | ~is_done
+        return found._replace(is_whole=is_whole, apart=apart[:, None] + found.leads, followed=followed)
 
     def _gone_on(
         self, block: int, first: Branches, move: Move, until_merged: bool, chunk: int

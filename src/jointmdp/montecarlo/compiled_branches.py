@@ -67,6 +67,7 @@ class Branches(NamedTuple):
     size: Array  # [N, m] sum of the absolute amounts that the lead is made of
     step: Array  # []
     steps: Array  # [N] steps until nothing more could come
+    apart: Array  # [N] return of branch 0 until all branches were one
     meetings: Array  # [N] steps after which branches that are not one stood in the same state; 0 under "none"
 
 
@@ -77,8 +78,8 @@ def begin(dynamics: Dynamics, key: Array, count: int, sharing: Sharing) -> Branc
     leader = _first(_are_one(_are_equal(action), is_over, dynamics.kinds))
     # In one state at the beginning: under "state" all see the noise of branch 0, under "none" each its own.
     owner = {"time": None, "state": jnp.zeros_like(leader), "none": leader}[sharing]
-    none, zero = jnp.zeros(count, dtype=jnp.int32), jnp.zeros(leader.shape)
-    return Branches(state, action, is_over, owner, leader, zero[:, 0], zero, zero, jnp.asarray(0), none, none)
+    none, zero, zeros = jnp.zeros(count, dtype=jnp.int32), jnp.zeros(count), jnp.zeros(leader.shape)
+    return Branches(state, action, is_over, owner, leader, zero, zeros, zeros, jnp.asarray(0), none, zero, none)
 
 
 @partial(jax.jit, static_argnames="sharing")
@@ -100,7 +101,8 @@ def advance(
 
     def step(b: Branches) -> Branches:
         after = _step(dynamics, b, noise_key, policy_key, sharing)
-        return after._replace(steps=b.steps + are_open(b, until_merged))
+        apart = b.apart + jnp.where(are_open(b, True), after.total - b.total, 0.0)
+        return after._replace(steps=b.steps + are_open(b, until_merged), apart=apart)
 
     return jax.lax.while_loop(goes_on, step, branches)
 
@@ -160,7 +162,7 @@ def _step(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, 
     weight = dynamics.discount ** b.step.astype(jnp.float64)
     more = weight * (reward - reward[:, :1])
     total, lead, size = b.total + weight * reward[:, 0], b.lead + more, b.size + jnp.abs(more)
-    return Branches(state, action, is_over, owner, leader, total, lead, size, b.step + 1, b.steps, meetings)
+    return Branches(state, action, is_over, owner, leader, total, lead, size, b.step + 1, b.steps, b.apart, meetings)
 
 
 def _ties(

@@ -55,6 +55,8 @@ class Replications(NamedTuple):
     left_out: Floats  # [n] discount weight of the first step left out; 0 where nothing more could come
     states: Ints | None = None  # [n, m] final states, where they are numbered
     is_whole: Bools | None = None  # [n] whose returns are not cut where branches became one; None: all
+    apart: Floats | None = None  # [n, m] returns until all branches were one, where they were cut there
+    followed: Bools | None = None  # [n] whether anything could follow that
 
     def rows(self, rows: slice | Bools) -> Replications:
         """Some of the replications."""
@@ -69,7 +71,8 @@ class Replications(NamedTuple):
 
     def mirrored(self) -> Replications:
         """The same with the signs of all returns changed."""
-        return self._replace(returns=-self.returns, leads=-self.leads)
+        apart = None if self.apart is None else -self.apart
+        return self._replace(returns=-self.returns, leads=-self.leads, apart=apart)
 
     @property
     def whole(self) -> Replications:

@@ -73,9 +73,9 @@ def check_random_models(seed: int, count: int) -> None:
 
 
 @QUIET
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 def test_never_violated(seed: int) -> None:
-    """100 random models × three stopping points, 40 of them in the everyday tests."""
+    """100 random models × three stopping points, 10 of them in the everyday tests."""
     check_random_models(seed, 10)
 
 

@@ -246,6 +246,7 @@ def test_list_does_not_load_jax() -> None:
     assert "False" in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_reproduce_prints_and_writes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jointmdp.experiments import correlations, tabular_figures
 

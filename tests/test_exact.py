@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import oracle
 import pytest
-from zoo import SHARINGS, build, cases
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases
 
 import jointmdp as jm
 from jointmdp.errors import Status
@@ -63,7 +63,7 @@ def test_larger_models_agree_with_rational_arithmetic(sharing: str) -> None:
             assert abs(float(found - exact.covariance(s, a, t, b))) <= 1e-9 * scale
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_iterate_and_solve_agree_within_their_certificates(sharing: str) -> None:
     for case in cases(5, 6, sharings=(sharing,)):
         model = build(case)
@@ -75,8 +75,9 @@ def test_iterate_and_solve_agree_within_their_certificates(sharing: str) -> None
         assert np.array_equal(np.isnan(solve.covariance), np.isnan(iterate.covariance))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_accelerated", [True, False])
-@pytest.mark.parametrize("sharing", ["state", pytest.param("time", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sharing", ["state", "time"])
 def test_acceleration_changes_nothing_but_time(sharing: str, is_accelerated: bool) -> None:
     """A slowly mixing ring, where plain sweeps need thousands of steps and acceleration is taken."""
     size, rng = 40, np.random.default_rng(3)

@@ -229,6 +229,7 @@ def shocked(size: float) -> oracle.RandomModel:
     return case._replace(rewards=case.rewards + size * shock, policy=np.full((3, 3), 1 / 3))
 
 
+@pytest.mark.slow
 def test_nothing_large_is_subtracted_where_noise_is_shared() -> None:
     """A shock 10⁵ times the gap: covariances lose ten digits of the gap's variance, its own recursion keeps nine."""
     case = shocked(1e5)
@@ -344,7 +345,8 @@ def test_a_gap_turned_around_changes_the_sign_of_odd_moments() -> None:
         assert math.isnan(itself.excess_kurtosis)
 
 
-@pytest.mark.parametrize("sharing", ["state", pytest.param("time", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["state", "time"])
 def test_acceleration_keeps_odd_orders_odd(sharing: str) -> None:
     """A slowly mixing ring, where acceleration is taken and would let the symmetry go."""
     size, rng = 24, np.random.default_rng(3)

@@ -126,6 +126,7 @@ def test_live_pairs_agree_with_the_exact_table(case: Case) -> None:
     assert abs(variance) < K
 
 
+@pytest.mark.slow
 def test_another_sharing_is_told_apart() -> None:
     """The comparison has teeth: pairs with separate luck are far from the variance under shared luck."""
     mean, variance = distances(LAKE, sharing="none")

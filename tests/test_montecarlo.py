@@ -78,7 +78,7 @@ def test_gap_law_agrees_with_the_enumerated_law(sharing: str) -> None:
         assert sum(terms) <= chi2.ppf(1 - 1e-5, max(len(terms) - 1, 1))
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_all_actions_at_once_agree_with_exact_covariances(sharing: str) -> None:
     case = next(cases(17, 1, shapes=((3, 3, 3),), discounts=(0.9,), sharings=(sharing,)))
     case = case._replace(available=np.ones_like(case.available))

@@ -30,7 +30,7 @@ def check_against_rationals(case: oracle.RandomModel, other: np.ndarray, tightne
         assert gap.mean_error + gap.variance_error <= tightness * scale
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
 def test_every_gap_is_within_its_certificate_of_exact_arithmetic(seed: int) -> None:
     """All sharings, both kinds of policies, absorbing states, unavailable actions, γ up to 0.99."""
     rng = np.random.default_rng(seed)

@@ -20,7 +20,7 @@ import oracle
 import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom, multinomial
-from zoo import SHARINGS, build, padded
+from zoo import SHARINGS, STATE_AND_SLOW, build, padded
 
 import jointmdp as jm
 from jointmdp.law.solution_laws import Laws
@@ -167,7 +167,7 @@ def draw_apart(sharing: str) -> tuple[jm.JointMDP, np.ndarray]:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_three_actions_for_one_step(sharing: str, ends: bool) -> None:
     model, policy = one_step(sharing, ends)
     found = best_action(model, policy, 0, num_samples=SAMPLES, confidence=SURE)
@@ -185,7 +185,7 @@ def test_three_actions_for_one_step(sharing: str, ends: bool) -> None:
     is_consistent(found)
 
 
-@pytest.mark.parametrize("sharing", ["state", "none"])
+@pytest.mark.parametrize("sharing", ["state", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_race_of_three(sharing: str) -> None:
     """With runners who arrive independently, the first step in which anyone arrives decides."""
     q = 0.25

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from zoo import SHARINGS, STATE_AND_SLOW
 
 import jointmdp as jm
 from jointmdp.envs.registry import as_simulator, open_named
@@ -26,7 +27,6 @@ from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import as_agent
 from jointmdp.simulators.table_simulator import TableSimulator
 
-SHARINGS = ("state", "time", "none")
 Z = 4.5  # standard errors; two-sided false-alarm rate 7e-6 a comparison where the normal law holds
 
 
@@ -223,7 +223,7 @@ def _check(sample, gap):
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_tables_behind_the_protocol_agree_with_exact_evaluation(sharing, is_batch):
     model, _ = jm.inventory(5, 3, 2.0, discount=0.7, sharing=sharing)
     policy = jm.uniform_policy(model)  # branches part and meet again
@@ -241,7 +241,7 @@ def _stock(x, order, demand):
     return 5.0 * sold - 2.0 * order - 0.5 * (x + order - sold), x + order - sold
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_a_plain_function_agrees_with_its_exact_model(sharing):
     chances = [0.3, 0.3, 0.2, 0.2]
     step = lambda x, a, u: _stock(x, min(a, 4 - x), u)  # noqa: E731
@@ -300,7 +300,7 @@ def _ruin_table(p, sharing):
 
 
 @pytest.mark.parametrize("is_table", [False, True])
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_episodes_end_by_themselves_without_discount(sharing, is_table):
     """Gambler's ruin with p = 0.4: bold play wins from 1 with p², timid play with (r−1)/(r⁴−1), r = q/p."""
     p = 0.4

@@ -142,7 +142,7 @@ def test_laws_and_moments_under_a_setting(name: str, value: Any) -> None:
         solution = jm.evaluate(model("state"), POLICY)
         gap = solution.gap(0, 0, 1)
         joint = jm.joint_moments(model("state"), POLICY, 3)
-        return [gap.superiority(), gap.quantile(0.5), solution.best_action(0).probabilities, joint.moment([(0, 0)] * 3)]
+        return [gap.superiority(), gap.quantile(0.5), solution.best_action(0).table(), joint.moment(*[(0, 0)] * 3)]
 
     usual = found()
     with setting(name, value):

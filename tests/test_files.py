@@ -263,7 +263,7 @@ def test_numpy_opens_the_file_by_itself(saved: Path) -> None:
         page = json.loads(archive[sealed_archive.PAGE])
         assert set(archive.files) == {sealed_archive.PAGE, *page["arrays"]}
     assert page["format"] == "jointmdp"
-    assert page["version"] == 1
+    assert page["version"] == sealed_archive.FORMAT_VERSION
     assert page["library"] == jm.__version__
     with zipfile.ZipFile(saved) as zipped:
         assert zipped.testzip() is None
@@ -410,7 +410,8 @@ def test_ten_thousand_mutated_files_are_refused(tmp_path: Path, make: Callable[[
         {"library": ...},
         {"format": "something else"},
         {"version": True},
-        {"version": "1"},
+        {"version": "2"},
+        {"version": 1},
         {"version": ...},
         {"arrays": ...},
         {"arrays": []},
@@ -577,7 +578,7 @@ def test_errors_name_the_file_and_what_is_wrong(saved: Path, tmp_path: Path) -> 
         data[:100]: "truncated",
         data + b"\n": "truncated, or something was written behind",
         data.replace(b"0.9", b"0.8"): "damaged.*checksum",
-        with_page(data, version=2): "version 2.*newer",
+        with_page(data, version=3): "version 3.*newer",
         with_page(data, sharing="all"): "sharing is 'all'",
         with_page(data, discount=2.0): "discount is 2",
     }

@@ -31,6 +31,7 @@ from jointmdp.files.atomic_write import FilePath, cause, check_regular, path_nam
 PAGE = "jointmdp.json"
 SEAL = b"jointmdp sha256 "
 DIGITS = 64
+FORMAT_VERSION = 2  # which arrays a file holds; files of another version are refused by that name
 START = b"PK\x03\x04"  # a zip's first member; its name begins at byte 30
 DTYPES = ("<f8", "<i8", "|b1")
 CHUNK = 2**22  # bytes moved at a time
@@ -144,10 +145,10 @@ def _parse(archive: zipfile.ZipFile, size: int) -> tuple[dict[str, Any], dict[st
     page = json.loads(archive.read(members[0]).decode(), object_pairs_hook=_no_twins, parse_constant=_no_constants)
     if not isinstance(page, dict) or page.get("format") != "jointmdp":
         raise ModelError(f"it is not a jointmdp file: {PAGE} does not say so")
-    if page.get("version") != 1 or isinstance(page["version"], bool):
+    if page.get("version") != FORMAT_VERSION or isinstance(page["version"], bool):
         raise ModelError(
-            f"its format is version {page.get('version')!r} and this library reads version 1; "
-            "a newer jointmdp may have written it"
+            f"its format is version {page.get('version')!r} and this library reads version {FORMAT_VERSION}; "
+            "an older or newer jointmdp may have written it"
         )
     described = page.pop("arrays")
     if [member.filename for member in members[1:]] != [f"{name}.npy" for name in described]:

@@ -142,14 +142,7 @@ class StateMoments:
         d = np.where(p > 0, rewards[s, :, a] - rewards[s, :, b] + later, 0.0)
         mean = float(p @ d)
         sizes = np.where(parted, g * (np.abs(v[n[:, a]]) + np.abs(v[n[:, b]])), 0.0)
-        for to, x in ((n[:, a], a), (n[:, b], b)):
-            # Rewards of steps that change the class hold its offset, which is rounded.
-            changes = (values.label[to] != values.label[s]) | (values.label[s] == MIXED)
-            sizes = (
-                sizes
-                + np.abs(rewards[s, :, x])
-                + np.where(changes, abs(values.offset[s]) + np.abs(values.offset[to]), 0.0)
-            )
+        sizes = sizes + self._reward_sizes(s, a) + self._reward_sizes(s, b)
         sizes = np.where(p > 0, sizes, 0.0)
         apart = g * np.where(p > 0, values.between(n[:, a], n[:, b]), 0.0)
         rounding = mean_operations(model.num_scenarios, 2) * UNIT * float(p @ sizes) + UNDERFLOW * (

@@ -46,7 +46,7 @@ MOMENTS = {
 HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NSP"}  # where the order is above 2
 CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
 
-HEAD = {"format": "jointmdp", "version": 1, "library": __version__}
+HEAD = {"format": "jointmdp", "version": sealed_archive.FORMAT_VERSION, "library": __version__}
 MODEL_KEYS = {*HEAD, "kind", "discount", "sharing", "state_names", "action_names"}
 ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon"}
 
@@ -83,7 +83,7 @@ def load(path: FilePath) -> JointMDP | Solution | Comparison | ReturnSample | Ga
     """What `save` wrote to `path`.
 
     Raises:
-        ModelError: the file is missing, unreadable, truncated, damaged, not a jointmdp file, of a newer version, or
+        ModelError: the file is missing, unreadable, truncated, damaged, not a jointmdp file, of another version, or
             does not hold a model that makes sense.
     """
     page, arrays = sealed_archive.read(path)

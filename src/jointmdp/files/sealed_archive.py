@@ -26,12 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.errors import ModelError
+from jointmdp.files import __version__
 from jointmdp.files.atomic_write import FilePath, cause, check_regular, path_name, write_file
 
 PAGE = "jointmdp.json"
 SEAL = b"jointmdp sha256 "
 DIGITS = 64
 FORMAT_VERSION = 2  # which arrays a file holds; files of another version are refused by that name
+HEAD = {"format": "jointmdp", "version": FORMAT_VERSION, "library": __version__}  # of every page
 START = b"PK\x03\x04"  # a zip's first member; its name begins at byte 30
 DTYPES = ("<f8", "<i8", "|b1")
 CHUNK = 2**22  # bytes moved at a time

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from jointmdp.arrays import Ints, float64, on_device
 from jointmdp.bellman.sample_backups import MeansAndPairs, powers
 from jointmdp.errors import ModelError
-from jointmdp.files import __version__, sealed_archive
+from jointmdp.files import sealed_archive
 from jointmdp.files.atomic_write import path_name
 from jointmdp.incremental.options import Choice, LearnOptions
 from jointmdp.incremental.recursion import State
@@ -74,8 +74,8 @@ class BaseLearner(ABC):
             name: np.array(array, dtype="<f8" if array.dtype.kind == "f" else "<i8", order="C")
             for name, array in arrays.items()
         }
-        page = {"format": "jointmdp", "version": 1, "library": __version__, "kind": "learning"}
-        sealed_archive.write(self.options.checkpoint, {**page, "run": self._run, "log": log}, plain)
+        page = {**sealed_archive.HEAD, "kind": "learning", "run": self._run, "log": log}
+        sealed_archive.write(self.options.checkpoint, page, plain)
 
     def resume(self) -> tuple[State, LogRows]:
         """The state and log of the checkpoint, or those before the first step."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jointmdp import checks
 from jointmdp.errors import ModelError, Status
-from jointmdp.files import __version__, sealed_archive
+from jointmdp.files import sealed_archive
 from jointmdp.files.atomic_write import FilePath, path_name
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -46,8 +46,7 @@ MOMENTS = {
 HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NSP"}  # where the order is above 2
 CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
 
-HEAD = {"format": "jointmdp", "version": sealed_archive.FORMAT_VERSION, "library": __version__}
-MODEL_KEYS = {*HEAD, "kind", "discount", "sharing", "state_names", "action_names"}
+MODEL_KEYS = {*sealed_archive.HEAD, "kind", "discount", "sharing", "state_names", "action_names"}
 ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon"}
 
 
@@ -67,7 +66,7 @@ def save(thing: JointMDP | Solution | Comparison | ReturnSample | GapSample, pat
 
     if sample_files.is_kept(thing):
         page, arrays = sample_files.parts(thing)
-        sealed_archive.write(path, {**HEAD, **page}, arrays)
+        sealed_archive.write(path, {**sealed_archive.HEAD, **page}, arrays)
         return
     from jointmdp.solution.solution import Solution  # here, because it takes JAX along
 
@@ -109,7 +108,7 @@ def load(path: FilePath) -> JointMDP | Solution | Comparison | ReturnSample | Ga
 
 def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     page = {
-        **HEAD,
+        **sealed_archive.HEAD,
         "kind": kind,
         "discount": model.discount,
         "sharing": model.sharing,

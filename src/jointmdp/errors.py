@@ -35,3 +35,16 @@ class Status(enum.Enum):
     def is_success(self) -> bool:
         """Whether what was asked for was reached."""
         return self in (Status.CONVERGED, Status.COMPLETED)
+
+
+class LawStatus(enum.Enum):
+    """How far a law was refined; the value is the sentence a person reads."""
+
+    REACHED = "as narrow as was asked for"
+    LIMIT = "a finer law would pass a limit: of memory, of time, or of points"
+    STAGNATED = "finer laws hardly narrow the answer any more"
+
+    @property
+    def is_success(self) -> bool:
+        """Whether what was asked for was reached."""
+        return self is LawStatus.REACHED

@@ -1,26 +1,23 @@
-"""The certified law of one gap: distribution bands, sign probabilities, quantiles and tail means, all as intervals.
-
-The last step, from the two actions to the pairs of states behind them, is taken exactly: the law of the gap is the
-mixture over scenarios of ``r + γ G(S'_a, S'_b)``, read off at any threshold without another rounding.
-"""
+"""The certified law of one gap: distribution bands, sign probabilities, quantiles and tail means, all as intervals."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.arrays import UNIT, Floats, Ints
+from jointmdp.arrays import UNIT, Floats
 from jointmdp.checks import as_finite, as_fraction
-from jointmdp.errors import NotKnownError
+from jointmdp.errors import LawStatus, NotKnownError
 from jointmdp.intervals import Interval
-from jointmdp.law.grids import masses
-from jointmdp.law.pair_brackets import Brackets
+from jointmdp.law.convex_bounds import masses
+from jointmdp.law.directed_rounding import sum_down
+from jointmdp.law.node_grids import POSITIVE
 
-BISECTIONS = 40
-READINGS = 200_000  # entries of the brackets that one look at all thresholds may read
-KNOTS = (300, 2000)  # thresholds at which slopes of the stop-loss function are compared
+CUTS = 60  # lines that are tried for a tail mean
+BAND = 2000  # thresholds of the band, about
 
 Line = tuple[float, float, float]  # a threshold, the line's value there, and its slope + 1
 
@@ -32,13 +29,71 @@ class Atoms(NamedTuple):
     probabilities: Floats  # [N]
 
 
-class Mixture(NamedTuple):
-    """The first step of some gaps as a mixture of pairs of states; the last axis is the scenario."""
+class RoundedLaw(NamedTuple):
+    """A law that is never above the variable: ``P(X < points[j+1]) ≤ F[j]``; `POSITIVE` stands for all above 0."""
 
-    weights: Floats
-    shifts: Floats
-    left: Ints  # positions among the states of the laws
-    right: Ints
+    points: Floats
+    F: Floats
+
+    def at_most(self, t: Floats) -> Floats:
+        """Upper bounds of P(X ≤ t)."""
+        return self._read(np.searchsorted(self.points, t, side="right"))
+
+    def below(self, t: Floats) -> Floats:
+        """Upper bounds of P(X < t)."""
+        # A value may lie between 0 and the least number, which is what stands for all above 0.
+        return self._read(np.searchsorted(self.points, np.where(t == POSITIVE, 2 * POSITIVE, t), side="left"))
+
+    def _read(self, count: Floats) -> Floats:
+        return np.where(count > 0, self.F[np.maximum(count - 1, 0)], 0.0)
+
+    def quantile(self, q: float) -> float:
+        """A number that the q-quantile is not below."""
+        return self._amount(int(np.flatnonzero(self.F >= q)[0]))
+
+    def counter_quantile(self, q: float) -> float:
+        """A number that the (1−q)-quantile of −X is not above minus: P(X < it) ≤ 1 − q."""
+        enough = np.flatnonzero(sum_down(np.ones(len(self.F)), -self.F) >= q)
+        return self._amount(int(enough[-1]) + 1 if len(enough) else 0)
+
+    def _amount(self, i: int) -> float:
+        value = float(self.points[i])
+        return 0.0 if value == POSITIVE else value
+
+    def lowest(self, alpha: float) -> float:
+        """A number that the mean of the lowest `alpha` fraction is not below."""
+        return self._mean(np.diff(np.minimum(self._falling, alpha), prepend=0.0), alpha)
+
+    def highest(self, alpha: float) -> float:
+        """A number that the mean of the highest `alpha` fraction is not below."""
+        return self._mean(np.diff(np.maximum(self._falling, 1 - alpha), prepend=1 - alpha), alpha)
+
+    @property
+    def _falling(self) -> Floats:
+        """F, no larger than any F to the right."""
+        return np.minimum.accumulate(self.F[::-1])[::-1]
+
+    def _mean(self, mass: Floats, alpha: float) -> float:
+        values = np.where(self.points == POSITIVE, 0.0, self.points)
+        parts = mass * values
+        cut = np.max(np.abs(values), where=mass > 0, initial=0.0)
+        off = 4 * UNIT * (len(parts) * np.sum(np.abs(parts)) + cut)
+        return _rounded(float(np.sum(parts) - off) / alpha, -1)
+
+
+class RootBounds(NamedTuple):
+    """All that was found of one gap."""
+
+    up: RoundedLaw
+    """Of G."""
+    down: RoundedLaw
+    """Of −G."""
+    points: Floats
+    """At which stop-loss values are bounded."""
+    upper: Floats
+    lower: Floats
+    slope: Floats
+    """Of the line through the lower bound, which lies below all of the stop-loss function; plus 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,20 +103,14 @@ class GapLaw:
     name: str
     mean_interval: Interval
     """E G, from the moments and their certified error."""
-    support: Interval
-    """G lies in it."""
-    never_differs: float
-    """At least this probability: no reward difference ever, so that G = 0."""
-    merge: Interval
-    """The probability that the two branches become one."""
-    spacing: float
-    """Distance of the grid's points; the least of a fitted grid, the largest of a geometric one."""
-    cells: int
-    """Cells of the grid."""
-    _mixture: Mixture
-    _discount: float
-    _brackets: Brackets  # of the pairs of the mixture
-    _is_lattice: bool
+    pairs: int
+    """Pairs of states that the two branches can come to while their future still differs."""
+    points: int
+    """Values that the law of each of them has at most, about."""
+    status: LawStatus
+    """Whether the tolerance that was asked for was reached, and if not, why."""
+    _found: RootBounds
+    _merging: Callable[[], Interval]
     known_variance: Interval | None = None
     """Var G, where the moments were at hand."""
 
@@ -91,36 +140,44 @@ class GapLaw:
         return (
             f"GapLaw({self.name}: better {self.superiority():.4f}, equal {self.tie():.4f}, worse "
             f"{self.inferiority():.4f}; 5 % quantile {self.quantile(0.05)}, mean of the lowest 5 % "
-            f"{self.cvar(0.05)}; {self.cells} cells)"
+            f"{self.cvar(0.05)}; {self.pairs:,} pairs of states, {self.points:,} points: {self.status.value})"
         )
 
     @cached_property
-    def _signs(self) -> tuple[float, float, float]:
-        """Lower bounds on P(G > 0), P(G = 0) and P(G < 0)."""
+    def merge(self) -> Interval:
+        """The probability that the two branches become one."""
+        return self._merging()
+
+    @property
+    def support(self) -> Interval:
+        """G lies in it."""
+        low, high = (0.0 if x == POSITIVE else float(x) for x in (self._found.up.points[0], self._found.down.points[0]))
+        return Interval(low, 0.0 - high)
+
+    @cached_property
+    def _signs(self) -> tuple[float, float, float, float]:
+        """Upper bounds on P(G ≤ 0), P(G < 0), P(G ≥ 0) and P(G > 0)."""
         zero = np.zeros(1)
-        above, below = self._slopes(zero)
-        above, below = np.maximum(1 - self._at_most(zero), above), np.maximum(1 - self._at_least(zero), below)
-        tie = self.never_differs
-        if self._is_lattice:
-            # Every value is a whole number of steps: what is less than half a step from 0 is 0.
-            half = np.array([self.spacing / 2])
-            tie = max(tie, 1 - float(self._at_most(-half)[0]) - float(self._at_least(half)[0]))
-        return float(above[0]), tie, float(below[0])
+        above, below = (float(found[0]) for found in self._slopes(zero))
+        up, down = self._found.up, self._found.down
+        sides = (up.at_most, 1 - above), (up.below, 1 - above), (down.at_most, 1 - below), (down.below, 1 - below)
+        at_most, less, at_least, more = (min(float(bound(zero)[0]), other) for bound, other in sides)
+        return at_most, less, at_least, more
 
     def superiority(self) -> Interval:
         """P(G > 0)."""
-        above, tie, below = self._signs
-        return _probability(above, 1 - tie - below)
+        at_most, _, _, more = self._signs
+        return _probability(_less(1.0, at_most), more)
 
     def tie(self) -> Interval:
         """P(G = 0)."""
-        above, tie, below = self._signs
-        return _probability(tie, 1 - above - below)
+        at_most, less, at_least, more = self._signs
+        return _probability(_less(_less(1.0, less), more), -_less(_less(1.0, at_most), at_least))
 
     def inferiority(self) -> Interval:
         """P(G < 0)."""
-        above, tie, below = self._signs
-        return _probability(below, 1 - above - tie)
+        _, less, at_least, _ = self._signs
+        return _probability(_less(1.0, at_least), less)
 
     def cdf(self, t: float) -> Interval:
         """P(G ≤ t)."""
@@ -129,32 +186,30 @@ class GapLaw:
 
     @cached_property
     def band(self) -> tuple[Floats, Floats, Floats]:
-        """Thresholds with lower and upper bounds of P(G ≤ t) at each, for plots and quantiles."""
-        lower, upper = self._band(self._knots)
+        """Thresholds with lower and upper bounds of P(G ≤ t) at each, for plots."""
+        found = self._found
+        parts = (found.up.points, -found.down.points, found.points)
+        thin = (x[np.linspace(0, len(x) - 1, min(len(x), BAND // 3)).astype(int)] for x in parts)
+        t = np.unique(np.concatenate([*thin, [0.0, *self.support]]) + 0.0)
+        lower, upper = self._band(t)
         lower, upper = np.maximum.accumulate(lower), np.minimum.accumulate(upper[::-1])[::-1]
-        return self._knots, np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+        return t, np.clip(lower, 0, 1), np.clip(upper, 0, 1)
 
     def _band(self, t: Floats) -> tuple[Floats, Floats]:
-        """Lower and upper bounds of P(G ≤ t): by rounding, by the signs, by the support and by slopes."""
-        above, tie, below = self._signs
-        lower = np.maximum(1 - self._at_least(t), np.where(t >= 0, below + tie, 0.0))
-        upper = np.where(t < 0, 1 - above - tie, np.where(t > 0, 1.0, 1 - above))
-        upper = np.minimum(self._at_most(t), upper)
-        lower = np.where(t >= self.support.upper, 1.0, lower)
-        upper = np.where(t < self.support.lower, 0.0, upper)
-        above_t, below_t = self._slopes(t)
-        return np.maximum(lower, below_t), np.minimum(upper, 1 - above_t)
+        """Lower and upper bounds of P(G ≤ t): by rounded laws and by slopes."""
+        above, below = self._slopes(t)
+        lower = sum_down(np.ones(len(t)), -self._found.down.below(-t))
+        return np.maximum(lower, below), np.minimum(self._found.up.at_most(t), 1 - above)
 
     def quantile(self, q: float) -> Interval:
         """The q-quantile, inf{t: P(G ≤ t) ≥ q}."""
         q = as_fraction("q", q)
-        t, lower, upper = self.band
-        above, tie, below = self._signs
-        if below + tie >= q > 1 - above - tie:  # all laws in the band cross q at 0
-            return Interval(0.0, 0.0)
-        low = np.max(t[upper < q], initial=self.support.lower)
-        high = np.min(t[lower >= q], initial=self.support.upper)
-        return Interval(float(low), float(high))
+        found = self._found
+        low, high = found.up.quantile(q), 0.0 - found.down.counter_quantile(q)
+        above, below = self._slopes(found.points)
+        low = float(np.max(found.points[1 - above < q], initial=low))
+        high = float(np.min(found.points[below >= q], initial=high))
+        return Interval(low, math.inf) & Interval(-math.inf, high)
 
     def stop_loss(self, t: float) -> Interval:
         """E(G − t)⁺."""
@@ -164,145 +219,110 @@ class GapLaw:
     def cvar(self, alpha: float) -> Interval:
         """The mean of the lowest `alpha` fraction: max over t of t − E(t−G)⁺/α."""
         alpha = as_fraction("alpha", alpha)
-        low = float(np.max((alpha - 1) * self._knots + self.mean_interval.lower - self._upper(self._knots))) / alpha
-        high = self._highest_tail(alpha)
-        low = max(low, self._rounded_tail(alpha, -1), self.support.lower)
-        high = min(high, self._rounded_tail(alpha, 1), self.mean_interval.upper)
+        found, mean = self._found, self.mean_interval
+        parts = (alpha - 1) * found.points, np.full(len(found.points), mean.lower), -found.upper
+        size = sum(np.abs(part) for part in parts)
+        low = float(np.max(sum(parts) - 4 * UNIT * size)) / alpha
+        low = max(_rounded(low, -1), found.up.lowest(alpha), self.support.lower)
+        high = min(_rounded(self._highest_tail(alpha), 1), -found.down.highest(alpha), mean.upper)
         return Interval(low, math.inf) & Interval(-math.inf, high)
 
     @cached_property
     def estimate(self) -> Atoms:
-        """The categorical law: atoms split between neighbours on the grid (a cell beyond the support), mean kept."""
-        z = self._brackets.points
-        mass = np.stack([masses(z, _convex_minorant(z, row)) for row in self._brackets.upper])
-        chances = self._mixture.weights[:, None] * mass / mass.sum(axis=1, keepdims=True)
-        values, which = np.unique(self._mixture.shifts[:, None] + self._discount * z, return_inverse=True)
-        total: Floats = np.bincount(which.ravel(), chances.ravel()).astype(float)
-        return Atoms(values[total > 0], total[total > 0])
+        """A law between the bounds, with the mean kept: the one whose stop-loss function is the upper bound."""
+        found = self._found
+        mass = masses(found.points, found.upper)
+        return Atoms(found.points[mass > 0], mass[mass > 0] / mass.sum())
 
-    def _at_most(self, t: Floats) -> Floats:
-        """Upper bounds of P(G ≤ t), by the law that is rounded down."""
-        return self._mixed(self._brackets.F, t, self._mixture.shifts)
-
-    def _at_least(self, t: Floats) -> Floats:
-        """Upper bounds of P(G ≥ t), by the law that is rounded up."""
-        return self._mixed(self._brackets.F_back, -t, -self._mixture.shifts)
-
-    def _mixed(self, F: Floats, t: Floats, shifts: Floats) -> Floats:
-        u = (t + self._brackets.gap_error - shifts[:, None]) / self._discount
-        i = np.searchsorted(self._brackets.points, u, side="right") - 1
-        found = np.where(i >= 0, np.take_along_axis(F, np.maximum(i, 0), axis=1), 0.0)
-        return np.minimum(self._mixture.weights @ found + self._brackets.probability_error, 1.0)
+    def _place(self, t: Floats) -> tuple[Floats, Floats, Floats]:
+        """The points beside each threshold, and how many lie below it."""
+        count = np.searchsorted(self._found.points, t, side="left")
+        last = len(self._found.points) - 1
+        return np.clip(count - 1, 0, last), np.clip(count, 0, last), count
 
     def _upper(self, t: Floats) -> Floats:
-        """Upper bounds of E(G − t)⁺."""
-        total = np.zeros_like(t)
-        for weight, shift, row in zip(self._mixture.weights, self._mixture.shifts, self._brackets.upper, strict=True):
-            u = (t - shift) / self._discount
-            value = np.interp(u, self._brackets.points, row) + np.maximum(self._brackets.points[0] - u, 0.0)
-            total += weight * self._discount * value
-        return total + self._brackets.stop_loss_error + 4 * UNIT * np.abs(t)
-
-    def _lower(self, t: Floats) -> Floats:
-        """Lower bounds of E(G − t)⁺."""
-        return np.maximum(np.maximum(self._lines(t)[0], self.mean_interval.lower - t) - 4 * UNIT * np.abs(t), 0.0)
+        """Upper bounds of E(G − t)⁺: chords, and the mean to the left of all points."""
+        y, upper = self._found.points, self._found.upper
+        i, k, count = self._place(t)
+        width = np.where(k > i, y[k] - y[i], 1.0)
+        chord = np.where(k > i, (y[k] - t) / width * upper[i] + (t - y[i]) / width * upper[k], upper[k])
+        value = np.where(count == 0, upper[0] + (y[0] - t), np.where(count == len(y), 0.0, chord))
+        return np.maximum(value, 0.0) + 8 * UNIT * (np.abs(t) + np.abs(value))
 
     def _lines(self, t: Floats) -> tuple[Floats, Floats]:
         """For each threshold the value there, and the slope + 1, of a line that lies below u ↦ E(G − u)⁺ everywhere."""
-        value, slope = np.zeros_like(t), np.zeros_like(t)
-        mix, found, z = self._mixture, self._brackets, self._brackets.points
-        for weight, shift, V, D in zip(mix.weights, mix.shifts, found.V, found.D, strict=True):
-            u = (t - shift) / self._discount
-            i = np.clip(np.searchsorted(z, u, side="right") - 1, 0, len(z) - 2)
-            left = V[i] + (D[i] - 1) * (u - z[i])
-            right = V[i + 1] + (D[i + 1] - 1) * (u - z[i + 1])
-            value += weight * self._discount * np.maximum(left, right)
-            slope += weight * np.where(left >= right, D[i], D[i + 1])
-        return value - self._brackets.stop_loss_error, np.clip(slope, 0.0, 1.0)
+        y, value, slope = self._found.points, self._found.lower, self._found.slope
+        i, k, _ = self._place(t)
+        lines = [value[j] + (slope[j] - 1) * (t - y[j]) for j in (i, k)]
+        room = 4 * UNIT * (np.abs(t) + np.maximum(np.abs(lines[0]), np.abs(lines[1])))
+        return np.maximum(*lines) - room, np.where(lines[0] >= lines[1], slope[i], slope[k])
 
-    def _lines_at(self, t: Floats) -> list[Line]:
-        return list(zip(t.tolist(), *(found.tolist() for found in self._lines(t)), strict=True))
+    def _lower(self, t: Floats) -> Floats:
+        """Lower bounds of E(G − t)⁺."""
+        plain = self.mean_interval.lower - t
+        return np.maximum(np.maximum(self._lines(t)[0], plain - 4 * UNIT * np.abs(t)), 0.0)
+
+    def _slopes(self, t: Floats) -> tuple[Floats, Floats]:
+        """Lower bounds of P(G > t) and P(G < t): −Π' is at least the slope of any chord to the right."""
+        y, upper, lower = self._found.points, self._found.upper, self._lower(t)
+        left, right, _ = self._place(t)
+        above, below = np.zeros(len(t)), np.zeros(len(t))
+        away, last = 0, len(y) - 1
+        while away <= last:
+            k, i = np.minimum(right + away, last), np.maximum(left - away, 0)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                to_right = np.where(y[k] > t, (lower - upper[k]) / (y[k] - t), 0.0)
+                to_left = np.where(y[i] < t, 1 - (upper[i] - lower) / (t - y[i]), 0.0)
+            above, below = np.fmax(above, to_right), np.fmax(below, to_left)
+            away = 2 * away + 1
+        return np.clip(above - 8 * UNIT, 0.0, 1.0), np.clip(below - 8 * UNIT, 0.0, 1.0)
 
     def _highest_tail(self, alpha: float) -> float:
         """An upper bound of max over t of t − E(t−G)⁺/α.
 
         Between two lines below the stop-loss function, one with slope + 1 at most α and one with at least α, the
-        maximum is at most the value where they cross; bisection finds the crossing where it is lowest.
+        maximum is at most the value where they cross. The line that is highest there takes the place of one of them.
         """
-        lines = self._lines_at(self._knots)
-        mean_line, zero_line = (0.0, self.mean_interval.lower, 0.0), (0.0, 0.0, 1.0)  # E(G−u)⁺ ≥ E G − u, and ≥ 0
-        a = next((line for line in lines[::-1] if line[2] <= alpha), mean_line)
-        b = next((line for line in lines if line[2] >= alpha), zero_line)
-        best = _crossing(alpha, a, b)
-        for _ in range(BISECTIONS):
-            [line] = self._lines_at(np.array([(a[0] + b[0]) / 2]))
-            a, b = (line, b) if line[2] <= alpha else (a, line)
-            best = min(best, _crossing(alpha, a, b))
-        return (best + self.mean_interval.upper) / alpha
-
-    @cached_property
-    def _knots(self) -> Floats:
-        """Thresholds to look at: the grid as the scenarios shift it, 0, and the ends of the support."""
-        shifted = np.unique(self._mixture.shifts)[:, None] + self._discount * self._brackets.points
-        inside = np.unique(np.append(shifted, 0.0))
-        inside = inside[(inside > self.support.lower) & (inside < self.support.upper)]
-        most = int(np.clip(READINGS / len(self._mixture.weights), *KNOTS))
-        if len(inside) > most:
-            inside = np.union1d(inside[np.linspace(0, len(inside) - 1, most).astype(int)], [0.0])
-        return np.unique(np.concatenate([[self.support.lower], inside, [self.support.upper]]))
-
-    @cached_property
-    def _upper_hull(self) -> Floats:
-        """Upper bounds of E(G − t)⁺ at the knots, made convex."""
-        return _convex_minorant(self._knots, self._upper(self._knots))
-
-    def _slopes(self, t: Floats) -> tuple[Floats, Floats]:
-        """Lower bounds of P(G > t) and P(G < t): −Π' is at least the slope of any chord to the right; in blocks."""
-        lower, found = self._lower(t), np.zeros((2, len(t)))
-        for begin in range(0, len(t), 256):
-            block = slice(begin, begin + 256)
-            step = self._knots - t[block, None]
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                slope = (lower[block, None] - self._upper_hull) / step
-            found[0, block] = np.max(np.where(step > 0, slope, 0.0), axis=1)
-            found[1, block] = np.max(np.where(step < 0, 1 - slope, 0.0), axis=1)
-        above, below = np.clip(found, 0.0, 1.0)
-        return above, below
-
-    def _rounded_tail(self, alpha: float, sign: int) -> float:
-        """The tail mean of the law that is rounded down (−1) or up (+1): a bound of the gap's own."""
-        F = self._brackets.F if sign < 0 else self._brackets.F_back
-        z = (self._mixture.shifts[:, None] - sign * self._discount * self._brackets.points).ravel()
-        p = (self._mixture.weights[:, None] * np.maximum(np.diff(F, prepend=0.0), 0.0)).ravel()
-        order = np.argsort(z)
-        z, p = z[order], p[order] / p.sum()
-        left = np.clip(alpha - (np.cumsum(p) - p), 0.0, p)
-        wrong = self._brackets.probability_error / alpha * self.support.width
-        return float(np.sum(left * z) / alpha + sign * (self._brackets.gap_error + wrong))
-
-
-def _crossing(alpha: float, a: Line, b: Line) -> float:
-    """The largest ``(α−1)t − max(line a, line b)(t)`` over t; α lies between the two values of slope + 1."""
-    (s, p, x), (t, q, y) = a, b
-    if y <= x:  # both have slope + 1 = α: the difference is constant
-        return min((alpha - 1) * s - p, (alpha - 1) * t - q)
-    # A mixture of the two lines with slope + 1 = α lies below their maximum, and touches it where they cross.
-    share = (y - alpha) / (y - x)
-    return -(share * (p - (x - 1) * s) + (1 - share) * (q - (y - 1) * t))
-
-
-def _convex_minorant(x: Floats, y: Floats) -> Floats:
-    """The greatest convex function below the points, at the same places (Andrew's monotone chain)."""
-    hull: list[int] = []
-    for i in range(len(x)):
-        while len(hull) > 1:
-            j, k = hull[-2], hull[-1]
-            if (y[k] - y[j]) * (x[i] - x[j]) <= (y[i] - y[j]) * (x[k] - x[j]):
+        y, value, slope = self._found.points, self._found.lower, self._found.slope
+        a, b = (0.0, self.mean_interval.lower, 0.0), (0.0, 0.0, 1.0)  # E(G−u)⁺ ≥ E G − u, and ≥ 0
+        best, reach = math.inf, max(map(abs, self.support))
+        for _ in range(CUTS):
+            t, found = _crossing(alpha, a, b, reach)
+            best = min(best, found)
+            i = int(np.argmax(value + (slope - 1) * (t - y)))
+            line = (float(y[i]), float(value[i]), float(slope[i]))
+            if line in (a, b):
                 break
-            hull.pop()
-        hull.append(i)
-    return np.interp(x, x[hull], y[hull])
+            a, b = (line, b) if line[2] <= alpha else (a, line)
+        upper = self.mean_interval.upper
+        return (best + upper + 4 * UNIT * (abs(best) + abs(upper))) / alpha
+
+
+def _crossing(alpha: float, a: Line, b: Line, reach: float) -> tuple[float, float]:
+    """Where two lines cross, and the largest ``(α−1)t − max(line a, line b)(t)``, rounded up.
+
+    α lies between the two values of slope + 1. A mixture of the lines with slope + 1 = α lies below their maximum, and
+    touches it where they cross.
+    """
+    (s, p, x), (t, q, y) = a, b
+    if y <= x:  # both have slope + 1 = α
+        share, at = 1.0, s
+    else:
+        share, at = (y - alpha) / (y - x), (p - (x - 1) * s - q + (y - 1) * t) / (y - x)
+    parts = share * p, share * (1 - x) * s, (1 - share) * q, (1 - share) * (1 - y) * t
+    # A share that is rounded tilts the line by that much, as far as G reaches.
+    tilt = abs(p) + abs(q) + abs(s) + abs(t) + reach
+    return at, -sum(parts) + 16 * UNIT * (sum(map(abs, parts)) + tilt)
+
+
+def _less(a: float, b: float) -> float:
+    """``a − b``, rounded down."""
+    return float(sum_down(np.float64(a), np.float64(-b)))
+
+
+def _rounded(x: float, way: int) -> float:
+    return math.nextafter(math.nextafter(x, way * math.inf), way * math.inf)
 
 
 def _probability(lower: float, upper: float) -> Interval:
-    return Interval(max(lower, 0.0), 1.0) & Interval(0.0, min(upper, 1.0))
+    return Interval(max(lower, 0.0), 1.0) & Interval(0.0, min(upper, 1.0) + 0.0)  # no minus 0

@@ -1,28 +1,36 @@
-"""Laws of the gaps of a solution, computed when first asked for and kept, finer each time more is wanted.
-
-All gaps whose futures live on the same states share one set of brackets, so the second question is cheaper.
-"""
+"""Laws of the gaps of a solution, refined until they are as narrow as asked for, within limits of memory and time."""
 
 import math
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.arrays import Floats, Ints, float64, on_device
-from jointmdp.errors import ModelError
+from jointmdp.arrays import Floats
+from jointmdp.errors import LawStatus, ModelError
 from jointmdp.intervals import Interval
-from jointmdp.law.gap_law import GapLaw, Mixture
-from jointmdp.law.pair_brackets import LEAST_CELLS, PairLaws, least_bytes
-from jointmdp.model.episodes import policy_kernel, reachable
-from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.moments.certificates import Certificate
+from jointmdp.law.gap_law import GapLaw
+from jointmdp.law.merging import merge_probability
+from jointmdp.law.reached_pairs import Branches, Query, reached_pairs
+from jointmdp.law.refined_laws import FACTOR, FEWEST, Level, Refinement
+from jointmdp.progress import Meter
 
-WORTH_SHARING = 1.5  # brackets on up to so many times the states needed are used rather than made anew
-SUM_ROUNDING = 1e-14  # of a sum of probabilities over scenarios, relatively
-TIE_ROUNDING = 1e-11  # of the probabilities that two branches never differ or become one
+MOST_LEVELS = 6
+MERGING = 2**24  # bytes beyond those of the law that the graph of merging may take
+PAYING = 0.8  # the share of its width that an answer must come to over two levels for the next to be tried
+SLOWER = 4.0  # times that a level takes of the one before, about
 
 Width = Callable[[GapLaw], float]  # of the interval that is asked for
+
+
+class Limits(NamedTuple):
+    """What a law may take."""
+
+    memory: int
+    """Bytes."""
+    seconds: float | None = None
 
 
 class Signs(NamedTuple):
@@ -32,6 +40,8 @@ class Signs(NamedTuple):
     """P(Z(s,a) > Z(s,b)), lower and upper."""
     equal: tuple[Floats, Floats]
     """P(Z(s,a) = Z(s,b)), lower and upper."""
+    status: LawStatus = LawStatus.REACHED
+    """Whether all are as narrow as was asked for, and if not, why."""
 
     def __repr__(self) -> str:
         states, actions, _ = self.better[0].shape
@@ -43,152 +53,161 @@ class Signs(NamedTuple):
     @property
     def width(self) -> float:
         """The widest of all intervals."""
-        return float(max(np.nanmax(upper - lower) for lower, upper in self))
+        return float(max(np.nanmax(upper - lower) for lower, upper in (self.better, self.equal)))
 
 
 class Laws:
-    """The laws of all gaps of one model under one policy."""
+    """The laws of all gaps of two branches of a model."""
 
     def __init__(
-        self, model: JointMDP, policy: Floats, mean: Floats, certificate: Certificate, horizon: int | None
+        self, branches: Branches, horizon: int | None, mean: Floats | None = None, mean_errors: Floats | None = None
     ) -> None:
-        self.model = model
-        self.policy = policy
-        self.mean = mean
-        self.certificate = certificate
-        self.horizon = horizon
-        self._kernel = policy_kernel(model, policy)
-        self._known: list[PairLaws] = []
-        self._stalled: set[tuple[int, int, int, str]] = set()
+        """Means of returns and their certified errors, ``[S, A]``, where first actions are compared."""
+        self.branches, self.horizon = branches, horizon
+        none = np.zeros((0, 0))
+        self.mean, self.mean_errors = none if mean is None else mean, none if mean_errors is None else mean_errors
+        self._levels: dict[tuple[Query, ...], list[Level]] = {}
+        self._open: tuple[tuple[Query, ...], Refinement] | None = None
 
-    def fits(self, state: int, action: int, other: int, memory_limit: int) -> bool:
-        """Whether the coarsest grid fits."""
-        return least_bytes(len(self._states(state, action, other))) <= memory_limit
-
-    def gap_law(
-        self, state: int, action: int, other: int, width: Width, tolerance: float, memory_limit: int, question: str = ""
-    ) -> GapLaw:
-        """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as memory and progress allow.
-
-        `question` names what `width` looks at; where refining has stopped helping it, it is not tried again.
-        """
-        laws = self._laws(self._states(state, action, other), memory_limit)
-        name = f"{self.model.action_label(action)} − {self.model.action_label(other)}"
-        read = self._reader(laws, state, action, other, f"{name} in {self.model.state_label(state)}")
-        asked = (state, action, other, question)
-        # What finer grids did not narrow once they will not narrow the next time.
-        is_open = laws.stop_loss is None or asked not in self._stalled
-        if is_open and laws.refine(lambda: width(read()), tolerance, memory_limit, f"law of {name}"):
-            self._stalled.add(asked)
-        return read()
-
-    def signs(self, tolerance: float, memory_limit: int) -> Signs:
-        """Who beats whom, for every state and every two actions."""
-        laws = self._laws(np.arange(self.model.num_states), memory_limit)
-        laws.refine(lambda: self._signs(laws).width, tolerance, memory_limit, "signs of all gaps", is_whole=False)
-        return self._signs(laws)
-
-    def _states(self, state: int, action: int, other: int) -> Ints:
-        """States that the two branches can come to; those of the state's other actions too, if they are few more."""
-        possible = self.model.successors[state][self.model.probabilities[state] > 0]
-        needed = reachable(self._kernel, possible[:, [action, other]].ravel())
-        shared = reachable(self._kernel, possible[:, self.model.available[state]].ravel())
-        return shared if len(shared) <= WORTH_SHARING * len(needed) else needed
-
-    def _laws(self, states: Ints, memory_limit: int) -> PairLaws:
-        small = [k for k in self._known if len(k.tables.states) <= WORTH_SHARING * len(states)]
-        fitting = [k for k in small if np.all(k.tables.place[states] >= 0)]
-        if fitting:
-            return min(fitting, key=lambda k: len(k.tables.states))
-        if (least := least_bytes(len(states))) > memory_limit:
-            raise ModelError(
-                f"the law lives on pairs of the {len(states):,} states that can be reached; even {LEAST_CELLS} grid "
-                f"cells take {least:,} bytes, more than memory_limit allows ({memory_limit:,}); bounds from moments "
-                "need no law"
-            )
-        error = float(np.max(self.certificate.mean_errors[self.model.available]))
-        made = PairLaws(self.model, self.policy, self.mean, error, states, self.horizon)
-        self._known.append(made)
-        return made
-
-    def _mixture(self, laws: PairLaws, state: Ints, action: Ints, other: Ints) -> Mixture:
-        """The first steps of gaps given by arrays of one shape; scenarios come last."""
-        model, tables = self.model, laws.tables
-        w = np.arange(model.num_scenarios)
-        s, a, b = state[..., None], action[..., None], other[..., None]
-        if model.sharing == "none":
-            first, second = (x.ravel() for x in np.meshgrid(w, w, indexing="ij"))
-            weights = model.probabilities[s, first] * model.probabilities[s, second]
-        else:
-            first = second = w
-            weights = model.probabilities[s, w]
-        shifts = tables.shaped[s, first, a] - tables.shaped[s, second, b]
-        places = tables.place
-        left, right = places[model.successors[s, first, a]], places[model.successors[s, second, b]]
-        return Mixture(weights, np.where(np.abs(shifts) <= tables.resolution, 0.0, shifts), left, right)
-
-    def _reader(self, laws: PairLaws, state: int, action: int, other: int, name: str) -> Callable[[], GapLaw]:
-        mix = self._mixture(laws, np.array(state), np.array(action), np.array(other))
-        some = mix.weights > 0
-        mix = Mixture(mix.weights[some], mix.shifts[some], mix.left[some], mix.right[some])
-        g, errors = self.model.discount, self.certificate.mean_errors[state]
+    def mean_of(self, state: int, action: int, other: int) -> Interval:
+        """E G, certified."""
         mean = float(self.mean[state, action] - self.mean[state, other])
-        error = float(errors[action] + errors[other]) + 4e-16 * abs(mean)
-        highest = float(np.max(mix.shifts + g * laws.most[mix.left, mix.right]))
-        lowest = float(np.min(mix.shifts - g * laws.most[mix.right, mix.left]))
-        merge = [float(np.sum(mix.weights * bound[mix.left, mix.right])) for bound in laws.merging]
+        error = float(self.mean_errors[state, action] + self.mean_errors[state, other]) + 4e-16 * abs(mean)
+        return Interval(mean - error, mean + error)
 
-        def read() -> GapLaw:
-            assert laws.grid is not None
-            with float64():
-                brackets = laws.brackets(mix.left, mix.right)
-            return GapLaw(
-                name,
-                mean_interval=Interval(mean - error, mean + error),
-                support=Interval(lowest, highest).widened(laws.gap_error),
-                never_differs=float(_level(mix, laws)),
-                merge=Interval(max(0.0, merge[0] - TIE_ROUNDING), min(1.0, merge[1] + TIE_ROUNDING)),
-                spacing=laws.grid.spacing,
-                cells=laws.cells,
-                _mixture=mix,
-                _discount=g,
-                _brackets=brackets,
-                _is_lattice=laws.is_lattice(mix.shifts),
+    def name_of(self, state: int, action: int, other: int) -> str:
+        """The gap in words."""
+        model = self.branches.model
+        return f"{model.action_label(action)} − {model.action_label(other)} in {model.state_label(state)}"
+
+    def fits(self, query: Query, limits: Limits) -> bool:
+        """Whether the coarsest law fits."""
+        try:
+            refinement = self._opened((query,), limits)
+        except ModelError:
+            return False
+        return refinement.bytes_for(FEWEST) <= limits.memory
+
+    def gap_law(  # many parameters: what is asked, of which gap, and how it is called
+        self, query: Query, width: Width, tolerance: float, limits: Limits, mean: Interval | None = None, name: str | None = None
+    ) -> GapLaw:
+        """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as limits and progress allow."""
+        def wide(level: Level) -> float:
+            return width(self._read(query, level, 0, mean, name))
+
+        level, status = self._refined((query,), wide, tolerance, limits, f"law of {name or self.name_of(*query)}")
+        return replace(self._read(query, level, 0, mean, name), status=status)
+
+    def signs(self, tolerance: float, limits: Limits) -> Signs:
+        """Who beats whom, for every state and every two actions."""
+        available = self.branches.model.available
+        pairs = np.argwhere(available[:, :, None] & available[:, None, :])
+        queries = tuple((s, a, b) for s, a, b in pairs.tolist() if a < b)
+        if not queries:
+            return self._signs((), None)
+        level, status = self._refined(
+            queries, lambda level: self._signs(queries, level).width, tolerance, limits, "signs of all gaps"
+        )
+        return self._signs(queries, level)._replace(status=status)
+
+    def _refined(
+        self, queries: tuple[Query, ...], width: Callable[[Level], float], tolerance: float, limits: Limits, title: str
+    ) -> tuple[Level, LawStatus]:
+        levels = self._levels.setdefault(queries, [])
+        try:
+            return self._walked(queries, levels, width, tolerance, limits, title)
+        finally:
+            if levels and levels[-1].is_cut:  # the next question, with more time, shall find nothing coarse
+                levels.pop()
+                self._open = None
+
+    def _walked(  # many parameters: those of `_refined`, and where levels are kept
+        self,
+        queries: tuple[Query, ...],
+        levels: list[Level],
+        width: Callable[[Level], float],
+        tolerance: float,
+        limits: Limits,
+        title: str,
+    ) -> tuple[Level, LawStatus]:
+        begin, widths = time.monotonic(), [math.inf, math.inf]
+        with Meter(title) as meter:
+            for number in range(MOST_LEVELS):
+                if number == len(levels):
+                    left = None if limits.seconds is None else limits.seconds - (time.monotonic() - begin)
+                    if number and left is not None and SLOWER * levels[-1].seconds > left:
+                        return levels[number - 1], LawStatus.LIMIT
+                    if not self._make(queries, number, limits, begin, meter):
+                        return levels[number - 1], LawStatus.LIMIT
+                elif not self._fits(levels[number].pairs, levels[number].bytes_needed, limits, number):
+                    return levels[number - 1], LawStatus.LIMIT
+                level = levels[number]
+                widths.append(width(level))
+                if widths[-1] <= tolerance:
+                    return level, LawStatus.REACHED
+                if level.is_cut:
+                    return level, LawStatus.LIMIT
+                if widths[-1] > PAYING * widths[-3]:
+                    return level, LawStatus.STAGNATED
+        return level, LawStatus.LIMIT
+
+    def _make(self, queries: tuple[Query, ...], number: int, limits: Limits, begin: float, meter: Meter) -> bool:
+        """Add a level, if it fits."""
+        refinement = self._opened(queries, limits)
+        levels, points = self._levels[queries], FEWEST * FACTOR**number
+        pairs, needed = refinement.graph.num_pairs, refinement.bytes_for(points)
+        if not self._fits(pairs, needed, limits, number):
+            return False
+        end = math.inf if limits.seconds is None else begin + limits.seconds
+        made = 0 if refinement.convex is None else number
+        for k in range(made, number + 1):  # another question may have come in between, and taken the place of this one
+            started = time.monotonic()
+            roots = refinement.refine(
+                FEWEST * FACTOR**k,
+                lambda: time.monotonic() > end,
+                lambda part, k=k: meter.update(FACTOR ** (k - MOST_LEVELS) * part, f"{FEWEST * FACTOR**k:,} points"),
             )
+        now = time.monotonic()
+        levels.append(Level(points, pairs, roots, needed, now - started, now > end))
+        return True
 
-        return read
+    @staticmethod
+    def _fits(pairs: int, needed: int, limits: Limits, number: int) -> bool:
+        if needed > limits.memory and number == 0:
+            raise ModelError(
+                f"the law lives on {pairs:,} pairs of states; even {FEWEST} points to each take {needed:,} bytes, more "
+                f"than memory_limit allows ({limits.memory:,}); bounds from moments need no law"
+            )
+        return needed <= limits.memory
 
-    def _signs(self, laws: PairLaws) -> Signs:
-        """The pathwise bounds of all gaps at 0."""
-        assert laws.grid is not None
-        assert laws.F is not None
-        F_all = laws.F
-        exists = self.model.available[:, :, None] & self.model.available[:, None, :]
-        index = np.indices(exists.shape)
-        mix = self._mixture(laws, *index)
-        z, g, error = laws.grid.points, self.model.discount, laws.gap_error
+    def _opened(self, queries: tuple[Query, ...], limits: Limits) -> Refinement:
+        if self._open is None or self._open[0] != queries:
+            self._open = None
+            graph = reached_pairs(self.branches, list(queries), limits.memory)
+            self._open = queries, Refinement(graph, self.horizon)
+        return self._open[1]
 
-        def at_most(shifts: Floats, left: Ints, right: Ints) -> Floats:
-            i = np.searchsorted(z, (error - shifts) / g, side="right") - 1
-            with float64():
-                F = np.asarray(F_all[on_device(left), on_device(np.maximum(i, 0)), on_device(right)])
-            return np.sum(mix.weights * np.where(i >= 0, F, 0.0), axis=-1) + laws.probability_error
+    def _signs(self, queries: tuple[Query, ...], level: Level | None) -> Signs:
+        available = self.branches.model.available
+        exists = available[:, :, None] & available[:, None, :]
+        of_same = np.eye(available.shape[1], dtype=bool) & exists
+        blank = np.where(exists, 0.0, math.nan)
+        better, equal = (blank.copy(), blank.copy()), (blank + of_same, blank + of_same)
+        for number, (s, a, b) in enumerate(queries):
+            assert level is not None
+            law = self._read((s, a, b), level, number)
+            above, tie, below = law.superiority(), law.tie(), law.inferiority()
+            for i in range(2):
+                better[i][s, a, b], better[i][s, b, a] = above[i], below[i]
+                equal[i][s, a, b] = equal[i][s, b, a] = tie[i]
+        return Signs(better, equal)
 
-        above = np.clip(1 - at_most(mix.shifts, mix.left, mix.right), 0, 1)
-        below = np.clip(1 - at_most(-mix.shifts, mix.right, mix.left), 0, 1)
-        level = _level(mix, laws)
-        is_same = index[1] == index[2]
+    def _read(
+        self, query: Query, level: Level, number: int = 0, mean: Interval | None = None, name: str | None = None
+    ) -> GapLaw:
+        def merging() -> Interval:
+            return merge_probability(self.branches, query, level.bytes_needed + MERGING, self.horizon)
 
-        def only(values: Floats, of_same: float) -> Floats:
-            return np.where(exists, np.where(is_same, of_same, np.clip(values, 0.0, 1.0)), math.nan)
-
-        better = only(above, 0.0), only(1 - below - level, 0.0)
-        return Signs(better, (only(level, 1.0), only(1 - above - below, 1.0)))
-
-
-def _level(mix: Mixture, laws: PairLaws) -> Floats:
-    """Lower bounds on the probability of no difference ever; certain where the graph alone says so."""
-    is_even = mix.weights * (mix.shifts == 0)
-    total = np.sum(is_even * laws.no_difference[mix.left, mix.right], axis=-1)
-    certain = np.sum(is_even * laws.is_identical[mix.left, mix.right], axis=-1)
-    return np.maximum(certain * (1 - SUM_ROUNDING), total - TIE_ROUNDING)
+        name = self.name_of(*query) if name is None else name
+        mean = self.mean_of(*query) if mean is None else mean
+        return GapLaw(name, mean, level.pairs, level.points, LawStatus.REACHED, level.roots[number], merging)

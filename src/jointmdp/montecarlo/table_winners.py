@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jointmdp.arrays import Bools, Floats
+from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
-from jointmdp.law.pair_graph import identical_pairs
-from jointmdp.law.pair_outcomes import pair_tables
-from jointmdp.model.episodes import policy_kernel, reachable
+from jointmdp.law.reached_pairs import Branches, equal_pairs
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.montecarlo.block_sampler import BlockSampler
@@ -17,7 +16,7 @@ from jointmdp.montecarlo.replications import sample
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.winner_counts import Tally, count
 
-PAIR_LIMIT = 2**23  # entries of tables on pairs of states, up to which every pair that can never differ is found
+PAIR_LIMIT = 2**21  # moves of pairs of states, up to which every pair that can never differ is found
 
 
 def simulate_tally(
@@ -65,16 +64,18 @@ class Orders:
         model, leader, state = self.model, run.leaders, run.states
         assert state is not None
         is_open = (leader != leader[:, :1]).any(axis=1) & (run.left_out > 0)
-        states = reachable(policy_kernel(model, self.policy), state[is_open].ravel())
-        groups = model.num_scenarios if model.sharing == "time" else 1
-        if not 0 < groups * len(states) ** 2 <= PAIR_LIMIT:
+        size, m = model.num_states, state.shape[1]
+        codes = np.unique(state[is_open][:, :, None] * size + state[is_open][:, None, :]) if m else np.zeros(0, int)
+        if len(codes) == 0:
             return None
-        # Over one step nothing is shaped: the tables hold the rewards themselves, and no means are needed.
-        tables = pair_tables(model, self.policy, np.zeros(self.policy.shape), states, 1)
-        identical = np.pad(identical_pairs(tables), (0, 1))  # the last entry: states left out, place −1
+        try:
+            is_equal = equal_pairs(Branches(model, self.policy, self.policy, True), *np.divmod(codes, size), PAIR_LIMIT)
+        except ModelError:
+            return None
+        equal = codes[is_equal]
 
         def never_differs(block: slice) -> Bools:
-            at = tables.place[state[block]]
-            return identical[at[:, :, None], at[:, None, :]]
+            at = state[block]
+            return np.isin(at[:, :, None] * size + at[:, None, :], equal)
 
         return never_differs

@@ -25,7 +25,7 @@ from jointmdp import checks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor
 from jointmdp.intervals import Interval
-from jointmdp.law.solution_laws import Laws
+from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike, StateLike
@@ -36,6 +36,7 @@ from jointmdp.montecarlo.winner_counts import best_interval
 from jointmdp.report import aligned
 from jointmdp.solution.gap import MEMORY_LIMIT, TOLERANCE
 
+LIMITS = Limits(MEMORY_LIMIT)
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
 
@@ -155,17 +156,17 @@ def certified_best(
     other: ActionLike,
     *,
     tolerance: float = TOLERANCE,
-    memory_limit: int = MEMORY_LIMIT,
+    limits: Limits = LIMITS,
 ) -> BestAction:
     """Which of two actions has the higher return, from the certified law of their gap ``G``.
 
     The first is best with probability ``P(G>0) + P(G=0)/2``. Intervals are guaranteed; they are at most `tolerance`
     wide where memory and the model allow it.
     """
-    model = laws.model
+    model = laws.branches.model
     s, (a, b) = _chosen(model, state, (action, other))
     tolerance = checks.as_positive("tolerance", tolerance)
-    law = laws.gap_law(s, a, b, lambda law: max(law.superiority().width, law.tie().width), tolerance, memory_limit)
+    law = laws.gap_law((s, a, b), lambda law: max(law.superiority().width, law.tie().width), tolerance, limits)
     signs = _sum_to_one([law.superiority(), law.tie(), law.inferiority()])
     above, level, below = _point(signs)
     share = _split(*signs)
@@ -179,7 +180,7 @@ def certified_best(
         mean=laws.mean[s, [a, b]].tolist(),
         is_certified=True,
         confidence=1.0,
-        method=f"Every interval is guaranteed: certified law of the difference on {law.cells:,} cells",
+        method=f"Every interval is guaranteed: certified law of the difference, on {law.pairs:,} pairs of states",
     )
 
 
@@ -189,7 +190,7 @@ def best_of(
     actions: Sequence[ActionLike] | None = None,
     *,
     tolerance: float = TOLERANCE,
-    memory_limit: int = MEMORY_LIMIT,
+    limits: Limits = LIMITS,
     num_samples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
@@ -199,16 +200,16 @@ def best_of(
     A certified answer counts as sharp when its intervals are no wider than `tolerance`, or than ``1/√N``, about what N
     samples would leave. Means are the solution's. The laws keep what they have computed for the next question.
     """
-    model = laws.model
+    model = laws.branches.model
     s, chosen = _chosen(model, state, actions)
     is_bounded = model.discount < 1 or laws.horizon is not None
-    if len(chosen) == 2 and is_bounded and laws.fits(s, chosen[0], chosen[1], memory_limit):
-        found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, memory_limit=memory_limit)
+    if len(chosen) == 2 and is_bounded and laws.fits((s, chosen[0], chosen[1]), limits):
+        found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits)
         sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
         if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:
             return found
     settings: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "confidence": confidence}
-    found = best_action(model, laws.policy, s, chosen, horizon=laws.horizon, **settings)
+    found = best_action(model, laws.branches.first, s, chosen, horizon=laws.horizon, **settings)
     return replace(found, mean=laws.mean[s, chosen].tolist())
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from jointmdp import bounds, checks
 from jointmdp.arrays import UNIT
-from jointmdp.errors import ModelError, NotKnownError
+from jointmdp.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
-from jointmdp.law.solution_laws import Laws
+from jointmdp.law.reached_pairs import NOTHING, Query
+from jointmdp.law.solution_laws import Laws, Limits
+from jointmdp.montecarlo.samples import GapSample
+from jointmdp.montecarlo.simulate import simulate_gap
 from jointmdp.report.result_face import ResultFace
 from jointmdp.report.result_figures import draw_law
 from jointmdp.solution.replications_needed import ReplicationsNeeded, to_estimate, to_select
@@ -25,6 +29,14 @@ TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviatio
 QUANTILE_TOLERANCE = 0.1  # a quantile is as hard to find as the law is flat there
 MEMORY_LIMIT = 2 * 2**30  # bytes that a law may take by default
 NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the independent one counts as gone
+
+
+class LawInterval(Interval):
+    """An interval that a law gave, or moments where they were enough: certified, with how far the law was refined."""
+
+    status: LawStatus = LawStatus.REACHED
+    simulated: Interval | None = None
+    """A confidence interval (95 %) of the same number, where one was asked for; it certifies nothing."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,7 @@ class Gap(ResultFace):
     """Central moments of order 3, 4, … up to the order evaluated."""
     higher_errors: tuple[float, ...] = field(default=(), repr=False)
     """Guaranteed bounds on their errors."""
-    place: tuple[Laws, tuple[int, int, int]] | None = field(default=None, repr=False, compare=False)
+    place: tuple[Laws, Query] | None = field(default=None, repr=False, compare=False)
     """Where the law is to be had: the laws of the solution, and state, action and other by index."""
 
     def __repr__(self) -> str:
@@ -154,56 +166,92 @@ class Gap(ResultFace):
         """Cantelli's bound on P(G ≤ 0); 1 when the mean is not certainly positive."""
         return bounds.cantelli(self.mean - self.mean_error, self.variance + self.variance_error)
 
-    def superiority(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
-        """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be."""
+    def superiority(
+        self,
+        *,
+        tolerance: float = TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        seconds: float | None = None,
+        simulate: bool = False,
+    ) -> LawInterval:
+        """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be.
+
+        With `simulate`, the answer's `simulated` is a confidence interval of the same probability from a simulation.
+        """
 
         def of_moments(known: bounds.MomentBounds) -> Interval:
             below = known.cdf(0.0)
             return Interval(1 - below.upper, 1 - below.lower)
 
-        return self._known("signs", GapLaw.superiority, of_moments, 0.0, tolerance, memory_limit)
+        asked = _Asked(tolerance, memory_limit, seconds)
+        found = self._known(GapLaw.superiority, of_moments, 0.0, asked)
+        if simulate and self.place is not None:
+            found.simulated = self._simulated(*self.place).superiority()
+        return found
 
-    def tie(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
+    @staticmethod
+    def _simulated(laws: Laws, query: Query) -> GapSample:
+        state, action, other = query
+        if action == NOTHING:
+            raise NotKnownError("gaps of policies are not simulated here; compare(policies=…) does that")
+        return simulate_gap(laws.branches.model, laws.branches.first, state, action, other, horizon=laws.horizon)
+
+    def tie(
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = None
+    ) -> LawInterval:
         """P(G = 0)."""
 
         def of_moments(known: bounds.MomentBounds) -> Interval:
             return Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower))
 
-        return self._known("signs", GapLaw.tie, of_moments, 1.0, tolerance, memory_limit)
+        return self._known(GapLaw.tie, of_moments, 1.0, _Asked(tolerance, memory_limit, seconds))
 
-    def inferiority(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
+    def inferiority(
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = None
+    ) -> LawInterval:
         """P(G < 0)."""
-        return self._known("signs", GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, tolerance, memory_limit)
+        asked = _Asked(tolerance, memory_limit, seconds)
+        return self._known(GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, asked)
 
     def quantile(
-        self, q: float, *, tolerance: float = QUANTILE_TOLERANCE, memory_limit: int = MEMORY_LIMIT
-    ) -> Interval:
+        self,
+        q: float,
+        *,
+        tolerance: float = QUANTILE_TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        seconds: float | None = None,
+    ) -> LawInterval:
         """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
-        q, width = checks.as_fraction("q", q), _as_tolerance(tolerance) * self._scale
-        return self._known(
-            f"quantile {q}", lambda law: law.quantile(q), lambda known: known.quantile(q), 0.0, width, memory_limit
-        )
+        q, asked = checks.as_fraction("q", q), _Asked(tolerance, memory_limit, seconds).times(self._scale)
+        return self._known(lambda law: law.quantile(q), lambda known: known.quantile(q), 0.0, asked)
 
-    def cvar(self, alpha: float, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Interval:
+    def cvar(
+        self,
+        alpha: float,
+        *,
+        tolerance: float = TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        seconds: float | None = None,
+    ) -> LawInterval:
         """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
-        alpha, width = checks.as_fraction("alpha", alpha), _as_tolerance(tolerance) * self._scale
-        return self._known(
-            f"cvar {alpha}", lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, width, memory_limit
-        )
+        alpha, asked = checks.as_fraction("alpha", alpha), _Asked(tolerance, memory_limit, seconds).times(self._scale)
+        return self._known(lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, asked)
 
-    def law(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> GapLaw:
+    def law(
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = None
+    ) -> GapLaw:
         """The certified law of G.
 
-        Its grid is refined until the probabilities of the three signs are known to within `tolerance`, and the means
-        of the lowest and of the highest 5 % to within `tolerance` standard deviations, or until it fills
-        `memory_limit` bytes or refining does not help; the law says what was reached.
+        It is refined until the probabilities of the three signs are known to within `tolerance`, and the means of the
+        lowest and of the highest 5 % to within `tolerance` standard deviations, or until a finer one would take more
+        than `memory_limit` bytes or than what is left of `seconds`, or does not help; its `status` says which.
         """
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
         if self.place is None:
             raise NotKnownError(
-                "the law of this gap is not known: laws are computed for two actions under one policy, where the "
-                "discount is below 1 or a horizon is given; simulate_gap and compare(policies=…) estimate the others"
+                "the law of this gap is not known: laws are computed where the discount is below 1 or a horizon is "
+                "given; simulate_gap and compare estimate the others"
             )
         scale = self._scale
 
@@ -211,9 +259,16 @@ class Gap(ResultFace):
             tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
             return max(law.superiority().width, law.tie().width, tails / scale)
 
-        laws, where = self.place
-        found = laws.gap_law(*where, width, _as_tolerance(tolerance), _as_bytes(memory_limit), "law")
+        found = self._law(width, _Asked(tolerance, memory_limit, seconds))
+        if not found.status.is_success:
+            _warn(f"the law of {self.action} − {self.other}", width(found), tolerance, found.status)
         return replace(found, known_variance=self.variance_interval)
+
+    def _law(self, width: Callable[[GapLaw], float], asked: _Asked) -> GapLaw:
+        assert self.place is not None
+        laws, query = self.place
+        name = f"{self.action} − {self.other} in {self.state}"
+        return laws.gap_law(query, width, asked.tolerance, asked.limits, self.mean_interval, name)
 
     def moment_bounds(
         self, support: tuple[float, float] | None = None, *, order: int | None = None
@@ -232,23 +287,27 @@ class Gap(ResultFace):
 
     def _known(
         self,
-        question: str,
         of_law: Callable[[GapLaw], Interval],
         of_moments: Callable[[bounds.MomentBounds], Interval],
         if_identical: float,
-        tolerance: float,
-        memory_limit: int,
-    ) -> Interval:
-        """What the moments say and, where that is wider than `tolerance`, the law too; nothing if it does not fit."""
-        tolerance, memory_limit = _as_tolerance(tolerance), _as_bytes(memory_limit)
+        asked: _Asked,
+    ) -> LawInterval:
+        """What the moments say and, where that is wider than asked for, the law too; nothing if it does not fit."""
         if self.is_identical:
-            return Interval(if_identical, if_identical)
-        found = of_moments(self.moment_bounds())
-        if found.width <= tolerance or self.place is None or not self.place[0].fits(*self.place[1], memory_limit):
-            return found
-        laws, where = self.place
-        law = laws.gap_law(*where, lambda law: of_law(law).width, tolerance, memory_limit, question)
-        return found & of_law(law) & of_moments(self.moment_bounds(law.support))
+            return LawInterval(if_identical, if_identical)
+        found, status = of_moments(self.moment_bounds()), LawStatus.REACHED
+        if found.width > asked.tolerance:
+            if self.place is None or not self.place[0].fits(self.place[1], asked.limits):
+                status = LawStatus.LIMIT
+            else:
+                law = self._law(lambda law: of_law(law).width, asked)
+                found, status = found & of_law(law) & of_moments(self.moment_bounds(law.support)), law.status
+        answer = LawInterval(*found)
+        if not status.is_success and answer.width > asked.tolerance:
+            answer.status = status
+            if self.place is not None:
+                _warn(f"an interval of {self.action} − {self.other}", answer.width, asked.tolerance, status)
+        return answer
 
     @property
     def _scale(self) -> float:
@@ -269,9 +328,28 @@ class Gap(ResultFace):
         return to_select(mean, self.variance, self.independent_variance, probability)
 
 
-def _as_tolerance(tolerance: float) -> float:
-    return checks.as_positive("tolerance", tolerance)
+@dataclass(frozen=True)
+class _Asked:
+    """How narrow an answer shall be, and what it may take."""
+
+    tolerance: float
+    memory_limit: int
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.as_positive("tolerance", self.tolerance)
+        checks.as_count("memory_limit", self.memory_limit)
+        if self.seconds is not None:
+            checks.as_positive("seconds", self.seconds)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.memory_limit, self.seconds)
+
+    def times(self, scale: float) -> _Asked:
+        return replace(self, tolerance=self.tolerance * scale)
 
 
-def _as_bytes(memory_limit: int) -> int:
-    return checks.as_count("memory_limit", memory_limit)
+def _warn(what: str, width: float, tolerance: float, status: LawStatus) -> None:
+    message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {status.value}"
+    warnings.warn(message, ConvergenceWarning, stacklevel=4)

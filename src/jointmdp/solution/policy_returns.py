@@ -13,6 +13,8 @@ from jointmdp import checks
 from jointmdp.arrays import UNIT, Floats
 from jointmdp.errors import ConvergenceError, ConvergenceWarning, Status
 from jointmdp.files.atomic_write import write_csv
+from jointmdp.law.reached_pairs import NOTHING, Branches
+from jointmdp.law.solution_laws import Laws
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
 from jointmdp.moments.pair_solver import Solve
@@ -33,6 +35,7 @@ class PolicyReturns:
     branches: tuple[PolicyBranch, ...]
     method: Solve
     _shared: dict[tuple[int, int], SharedPart] = field(default_factory=dict)
+    _laws: dict[tuple[int, int], Laws] = field(default_factory=dict)
 
     @property
     def mean(self) -> Floats:
@@ -66,7 +69,14 @@ class PolicyReturns:
             independent_variance=apart,
             mean_error=float(one.mean_errors[s] + two.mean_errors[s]),
             variance_error=float(error + 8 * UNIT * (apart + 2 * abs(covariance))),
+            place=None if self.model.discount == 1 else (self._laws_of(i, j), (s, NOTHING, NOTHING)),
         )
+
+    def _laws_of(self, i: int, j: int) -> Laws:
+        if (i, j) not in self._laws:
+            branches = Branches(self.model, self.branches[i].policy, self.branches[j].policy, can_merge=False)
+            self._laws[i, j] = Laws(branches, None)
+        return self._laws[i, j]
 
     def _between(self, i: int, j: int) -> SharedPart:
         if (i, j) not in self._shared:

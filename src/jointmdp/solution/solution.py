@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,9 +13,10 @@ import numpy as np
 
 from jointmdp import checks
 from jointmdp.arrays import Floats
-from jointmdp.errors import ModelError, NotKnownError, Status
+from jointmdp.errors import ConvergenceWarning, ModelError, NotKnownError, Status
 from jointmdp.files.atomic_write import FilePath, write_csv
-from jointmdp.law.solution_laws import Laws, Signs
+from jointmdp.law.reached_pairs import Branches
+from jointmdp.law.solution_laws import Laws, Limits, Signs
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
@@ -209,16 +211,24 @@ class Solution(ResultFace):
 
     @cached_property
     def _laws(self) -> Laws:
-        return Laws(self.model, self.policy, self.moments.mean, self.certificate, self.horizon)
+        branches = Branches(self.model, self.policy, self.policy, can_merge=True)
+        return Laws(branches, self.horizon, self.moments.mean, self.certificate.mean_errors)
 
-    def signs(self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT) -> Signs:
+    def signs(
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = None
+    ) -> Signs:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
         if self._is_open:
             raise NotKnownError(
                 "signs are certified where the discount is below 1 or a horizon is given; simulate_gap estimates them"
             )
         tolerance = checks.as_positive("tolerance", tolerance)
-        return self._laws.signs(tolerance, checks.as_count("memory_limit", memory_limit))
+        seconds = None if seconds is None else checks.as_positive("seconds", seconds)
+        found = self._laws.signs(tolerance, Limits(checks.as_count("memory_limit", memory_limit), seconds))
+        if not found.status.is_success:
+            message = f"the widest sign is known to {found.width:.3g}, {tolerance:.3g} was asked for: "
+            warnings.warn(message + found.status.value, ConvergenceWarning, stacklevel=2)
+        return found
 
     def best_action(
         self,
@@ -227,6 +237,7 @@ class Solution(ResultFace):
         *,
         tolerance: float = TOLERANCE,
         memory_limit: int = MEMORY_LIMIT,
+        seconds: float | None = None,
         num_samples: int = 10_000,
         seed: int = 0,
         confidence: float = 0.95,
@@ -237,7 +248,7 @@ class Solution(ResultFace):
             state,
             actions,
             tolerance=tolerance,
-            memory_limit=memory_limit,
+            limits=Limits(memory_limit, seconds),
             num_samples=num_samples,
             seed=seed,
             confidence=confidence,

@@ -1,0 +1,379 @@
+"""Bounds of stop-loss functions ``Π(u) = E(G − u)⁺``, for every node of a graph: laws in convex order.
+
+One move takes Π of the child to ``scale · Π((u − shift)/scale)``. From above, Π is known at the points of a node, and the
+chord between two points lies above it: each value is spread over its neighbours, keeping the mean. From below it is
+known by lines ``V_j + (D_j − 1)(u − y_j)``, and a move takes the higher of the two beside u to a line again. Which is
+higher once chosen, all this is linear, so in a cycle the bounds solve a linear system, and what its solution misses by
+is given away on the safe side: a step multiplies an error by at most γ, hence a residual ε costs at most 2ε/(1−γ).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from jointmdp.arrays import UNIT, Floats, Ints
+from jointmdp.law.branch_outcomes import RAREST
+from jointmdp.law.fixed_points import fixed_point
+from jointmdp.law.gap_sides import Moves, Side
+from jointmdp.law.node_grids import POSITIVE, Candidates, Laws, candidates, chosen, count_below, filled, room_for
+from jointmdp.law.pathwise_bounds import IsOver
+
+SPREAD = 5.0  # standard deviations over which the first points of a cycle are placed
+NEAREST = 1e-7  # two points nearer than this part of the core would make slopes of rounding errors
+ROUNDS, SOLVED, SWEEPS, PAYING = 100, 2, 8, 0.95  # of the lines; a round must narrow the bounds to this share to pay
+
+UPPER, V, D = 0, 1, 2  # fields of the laws
+OF_NOTHING = (0.0, 0.0, 1.0)
+
+Lines = tuple[Floats, Floats]  # values at the points, and slopes + 1
+
+
+class NodeMeans(NamedTuple):
+    """The mean of every node within a certified error, and about how far its values lie from it."""
+
+    mean: Floats
+    error: float
+    spread: Floats
+
+
+class StepMaps(NamedTuple):
+    """One move of some nodes: how bounds at their points follow from those at the points of all nodes of a cycle.
+
+    The last seven are entries: each asks two lines of one point (or one line twice) how high they are there.
+    """
+
+    chord: sp.csr_array
+    constant: Floats  # [3, M]
+    slack: Floats  # [M]
+    row: Ints
+    left: Ints
+    right: Ints
+    scaled: Floats  # weight times scale
+    weight: Floats  # of the slope
+    from_left: Floats
+    from_right: Floats
+
+
+def stop_loss_bounds(
+    up: Side, down: Side, most: Ints, node_means: NodeMeans, old: Laws | None, is_over: IsOver
+) -> Laws:
+    """Bounds at about ``most[node]`` points of every node; in cycles the points are placed by an old law, moved."""
+    laws = Laws(up.graph.num_nodes, OF_NOTHING, room_for(most))
+    for nodes, is_cyclic in up.batches(most):
+        if is_cyclic:
+            _again(up, nodes, most, laws, (up.least, -down.least), node_means, old, is_over)
+        else:
+            _once(up, nodes, most, laws, laws)
+    return laws
+
+
+def stop_loss_over(side: Side, most: Ints, horizon: int) -> Laws:
+    """The same over a horizon: one step after the other, from the end."""
+    graph = side.graph
+    number = np.arange(graph.num_nodes)
+    roots, halves = number[: graph.num_roots], number[graph.is_half]
+    pairs = number[graph.num_roots :][~graph.is_half[graph.num_roots :]]
+    laws = Laws(graph.num_nodes, OF_NOTHING, room_for(most))
+    laws.put(pairs, np.ones(len(pairs), dtype=np.int64), np.zeros(len(pairs)), np.array(OF_NOTHING)[:, None])
+    for step in range(horizon):
+        for nodes in side.parts(halves, most):
+            _once(side, nodes, most, laws, laws)
+        after = Laws(graph.num_nodes, OF_NOTHING, room_for(most))
+        for nodes in side.parts(roots if step == horizon - 1 else pairs, most):
+            _once(side, nodes, most, laws, after)
+        laws = after
+    return laws
+
+
+def guides(laws: Laws) -> tuple[Laws, Laws]:
+    """What the bounds say of G and of −G: masses, and upper bounds of the probability of being at most at each point.
+
+    P(G > y) is at least the slope of any chord of Π from y to the right, P(G < y) one less that of one to the left.
+    """
+    which, place = laws.spread(np.arange(len(laws.size)))
+    order = np.argsort(place)
+    which, points, (upper, lower, _) = which[order], laws.points, laws.values
+    above, below = np.zeros(len(points)), np.zeros(len(points))
+    step = 1
+    while step < int(laws.size.max()):
+        i = np.flatnonzero(which[step:] == which[:-step])
+        k = i + step
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            width = points[k] - points[i]
+            right = np.nan_to_num((lower[i] - upper[k]) / width, nan=0.0, posinf=0.0, neginf=0.0)
+            left = np.nan_to_num(1 - (upper[i] - lower[k]) / width, nan=0.0, posinf=0.0, neginf=0.0)
+        above[i], below[k] = np.maximum(above[i], right), np.maximum(below[k], left)
+        step *= 2
+    mass = _masses(which, points, upper)
+    at_most, at_least = (np.clip(1 - found + 8 * UNIT, 0.0, 1.0) for found in (above, below))
+    return laws.with_values(np.stack([mass, at_most]), False), laws.with_values(np.stack([mass, at_least]), True)
+
+
+def masses(points: Floats, upper: Floats) -> Floats:
+    """The law that upper bounds of one node are stop-loss values of."""
+    return _masses(np.zeros(len(points), dtype=np.int64), points, upper)
+
+
+def _masses(which: Ints, points: Floats, upper: Floats) -> Floats:
+    """Of groups of points: second differences of the upper bounds."""
+    is_last = np.append(which[1:] != which[:-1], True)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        slope = np.clip(np.nan_to_num(np.append(np.diff(upper) / np.diff(points), 0.0)), -1.0, 0.0)
+    # The probability of being at most at a point; bounds that cross by rounding must not make it fall.
+    count = np.cumsum(np.append(True, is_last[:-1]))
+    F = np.maximum.accumulate(2 * count + 1 + np.where(is_last, 0.0, slope)) - 2 * count
+    return np.clip(F - np.where(np.append(True, is_last[:-1]), 0.0, np.append(0.0, F[:-1])), 0.0, 1.0)
+
+
+def _once(side: Side, nodes: Ints, most: Ints, laws: Laws, into: Laws) -> None:
+    """Nodes whose children are known."""
+    moves = side.moves(nodes)
+    node, points = _points(moves, laws, None, most[nodes])
+    begin = into.put(nodes, np.bincount(node, minlength=len(nodes)), points, 0.0)
+    maps = _maps(nodes, moves, laws, into, begin)
+    reach = np.ptp(points) if len(nodes) == 1 else (_of_last(node, points) - _of_first(node, points))[node]
+    into.values[:, begin:] = _booked(maps, *maps.constant, reach, side.rounding)
+
+
+def _booked(maps: StepMaps, upper: Floats, lower: Floats, slope: Floats, reach: Floats, rounding: float) -> Floats:
+    """Bounds with all rounding given away; a line that is negative where it is asked about is that of 0."""
+    off = maps.slack + 4 * rounding * (np.abs(upper) + reach)
+    lower = lower - off
+    is_nothing = ~(lower > 0)
+    return np.stack([upper + off, np.where(is_nothing, 0.0, lower), np.where(is_nothing, 1.0, np.clip(slope, 0, 1))])
+
+
+def _of_first(node: Ints, values: Floats) -> Floats:
+    return values[np.append(True, node[1:] != node[:-1])]
+
+
+def _of_last(node: Ints, values: Floats) -> Floats:
+    return values[np.append(node[1:] != node[:-1], True)]
+
+
+def _again(  # many parameters: everything that is known of the nodes
+    side: Side,
+    nodes: Ints,
+    most: Ints,
+    laws: Laws,
+    ends: tuple[Floats, Floats],
+    known: NodeMeans,
+    old: Laws | None,
+    is_over: IsOver,
+) -> None:
+    """Nodes that can come back to themselves."""
+    moves = side.moves(nodes)
+    least, largest = ends[0][nodes], ends[1][nodes]
+    if old is None:
+        found = _around(moves, least, largest, known.mean[nodes], known.spread[nodes], int(most[nodes].max()))
+        is_point = chosen(found, most[nodes], NEAREST) & (found.value != POSITIVE)
+        node, points = found.node[is_point], found.value[is_point]
+    else:
+        node, points = _points(moves, old, (least, largest), most[nodes])
+    begin = laws.put(nodes, np.bincount(node, minlength=len(nodes)), points, 0.0)
+    lowest = (known.mean - known.error)[nodes][node] - points
+    start = np.maximum(lowest, 0.0), (lowest <= 0).astype(float)
+    if old is not None:
+        start = _better(start, _lines_at(old, nodes, node, points))
+    maps = _maps(nodes, moves, laws, laws, begin)
+    laws.values[:, begin:] = _solved(side, maps, (largest - least)[node], start, is_over)
+
+
+def _points(moves: Moves, known: Laws, ends: tuple[Floats, Floats] | None, most: Ints) -> tuple[Ints, Floats]:
+    """Where moves take the points of known laws, thinned out."""
+    which, place = known.spread(moves.child)
+    node = moves.parent[which]
+    value = moves.shift[which] + moves.scale[which] * known.points[place]
+    is_cyclic = ends is not None
+    if ends is None:
+        starts = np.flatnonzero(np.append(True, node[1:] != node[:-1]))
+        ends = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
+        room = 4 * UNIT * (np.abs(ends[0]) + np.abs(ends[1]) + np.maximum.reduceat(np.abs(moves.shift[which]), starts))
+        ends = ends[0] - room, ends[1] + room
+    mass = _masses(which, known.points[place], known.values[UPPER, place])
+    found = _within(node, value, moves.weight[which] * mass, *ends)
+    found = filled(found, most) if is_cyclic else found
+    is_point = chosen(found, most, NEAREST) & (found.value != POSITIVE)
+    return found.node[is_point], found.value[is_point]
+
+
+def _within(node: Ints, value: Floats, mass: Floats, least: Floats, largest: Floats) -> Candidates:
+    """Candidates between the ends, which are points too."""
+    count = len(least)
+    node, value = np.append(node, np.arange(count)), np.append(value, largest)
+    value = np.clip(value, least[node], largest[node])
+    found = candidates(node, value, np.append(mass, np.zeros(count)), least)
+    inside = found.value <= largest[found.node]
+    found = Candidates(*(column[inside] for column in found))
+    return found._replace(is_needed=found.is_needed | (found.value == largest[found.node]))
+
+
+def _around(
+    moves: Moves, least: Floats, largest: Floats, centre: Floats, spread: Floats, most: int
+) -> Candidates:
+    """Points around the mean, what one move alone can pay, and the way to the ends."""
+    around = centre[:, None] + spread[:, None] * np.linspace(-SPREAD, SPREAD, most)
+    reach = np.maximum(np.abs(largest - centre), np.abs(least - centre))
+    unit = np.maximum(SPREAD * spread, 1e-12 * reach)
+    ratio = np.maximum(reach / np.maximum(unit, 1e-300), 1.0)[:, None] ** np.linspace(0, 1, most // 2)
+    far = unit[:, None] * ratio
+    down, above = centre[:, None] - far, centre[:, None] + far
+    value = np.concatenate([around, down, above], axis=1)
+    node = np.repeat(np.arange(len(least)), value.shape[1])
+    mass = np.full(value.size, 1.0 / most)
+    parts = np.append(node, moves.parent), np.append(value, moves.shift), np.append(mass, moves.weight)
+    return _within(*parts, least, largest)
+
+
+def _maps(nodes: Ints, moves: Moves, laws: Laws, into: Laws, begin: int) -> StepMaps:
+    """One move of `nodes`, whose points begin at `begin` of `into`, from the children's laws."""
+    size = into.used - begin
+    asked, row = into.spread(nodes[moves.parent])
+    y, shift, scale = into.points[row], moves.shift[asked], moves.scale[asked]
+    u = (y - shift) / scale
+    which, place = laws.spread(moves.child)
+    count = count_below(which, laws.points[place], asked, u)
+    child, weight = moves.child[asked], moves.weight[asked]
+    row = row - begin
+    # Shifts and thresholds are rounded; Π is nowhere steeper than 1.
+    off = (-moves.counter[asked] - shift) + 4 * UNIT * (np.abs(y) + np.abs(shift))
+    slack = np.bincount(row, weight * off, minlength=size)
+    is_below, is_beyond = count == 0, count == laws.size[child]
+    constant = np.zeros((3, size))
+    constant[D] = np.bincount(row[is_beyond], weight[is_beyond], minlength=size)
+    first = laws.begin[child]
+    short = np.where(is_below, laws.points[first] - u, 0.0) * weight * scale
+    constant[UPPER] = constant[V] = np.bincount(row, short, minlength=size)
+    # Left of all points the value at the first counts, and a slope of −1; between two points both do.
+    asks = ~is_beyond
+    row, u, weight, scaled = row[asks], u[asks], weight[asks], (weight * scale)[asks]
+    left = np.where(is_below, first, first + count - 1)[asks]
+    right = np.where(is_below[asks], left, left + 1)
+    is_below = is_below[asks]
+    width = np.where(is_below, 1.0, laws.points[right] - laws.points[left])
+    from_left, from_right = (np.where(is_below, 0.0, u - laws.points[at]) for at in (left, right))
+    weight = np.where(is_below, 0.0, weight)
+    # Both shares are computed apart: one less a share that is nearly 1 would have no digits.
+    shares = np.where(is_below, 1.0, np.clip(-from_right / width, 0.0, 1.0)), np.clip(from_left / width, 0.0, 1.0)
+    known = left < begin if into is laws else np.ones(len(left), dtype=bool)
+    for share, at in zip(shares, (left, right), strict=True):
+        values = (scaled * share)[known] * laws.values[UPPER, at[known]]
+        constant[UPPER] += np.bincount(row[known], values, minlength=size)
+    of_known = (row[known], left[known], right[known], scaled[known], weight[known], from_left[known], from_right[known])
+    constant[V:] += _moved_lines(of_known, laws.values[V], laws.values[D], size)
+    some = ~known
+    entries = np.concatenate([(scaled * share)[some] for share in shares])
+    at = np.tile(row[some], 2), np.concatenate([left[some], right[some]]) - begin
+    chord = sp.coo_array((entries, at), shape=(size, size)).tocsr()
+    open_ = (row[some], left[some] - begin, right[some] - begin, scaled[some], weight[some])
+    return StepMaps(chord, constant, slack, *open_, from_left[some], from_right[some])
+
+
+Entries = tuple[Ints, Ints, Ints, Floats, Floats, Floats, Floats]
+
+
+def _heights(entries: Entries, lower: Floats, slope: Floats) -> tuple[Floats, Floats]:
+    """How high the two lines are that each entry asks."""
+    _, left, right, _, _, from_left, from_right = entries
+    return lower[left] + (slope[left] - 1) * from_left, lower[right] + (slope[right] - 1) * from_right
+
+
+def _moved_lines(entries: Entries, lower: Floats, slope: Floats, size: int) -> tuple[Floats, Floats]:
+    """What the higher lines become by a move."""
+    row, left, right, scaled, weight, _, _ = entries
+    one, two = _heights(entries, lower, slope)
+    value = np.bincount(row, scaled * np.maximum(one, two), minlength=size)
+    return value, np.bincount(row, weight * slope[np.where(two > one, right, left)], minlength=size)
+
+
+def _solved(side: Side, maps: StepMaps, reach: Floats, start: Lines, is_over: IsOver) -> Floats:
+    """Valid bounds at all points of a cycle, ``[3, M]``."""
+    upper = fixed_point(maps.chord, maps.constant[UPPER])
+    off = maps.slack + 4 * side.rounding * (np.abs(upper) + reach)
+    with np.errstate(invalid="ignore", over="ignore"):
+        over = np.max(maps.chord @ upper + maps.constant[UPPER] - upper + off)
+        upper = np.maximum(upper + side.patience * max(over, 0.0), 0.0)
+    lines, width = _better(start, _solved_lines(side, maps, reach, off, None)), np.inf
+    for turn in range(ROUNDS):
+        if turn < SOLVED:
+            lines = _better(lines, _solved_lines(side, maps, reach, off, lines))
+        for _ in range(SWEEPS):
+            value, slope = _moved_lines(maps[3:], *lines, len(off))
+            lines = _better(lines, (value + maps.constant[V] - off, np.clip(slope + maps.constant[D], 0.0, 1.0)))
+        before, width = width, float(np.mean(upper - lines[0]))
+        if not width <= PAYING * before or is_over():
+            break
+    return np.stack([upper, *lines])
+
+
+def _solved_lines(side: Side, maps: StepMaps, reach: Floats, off: Floats, now: Lines | None) -> Lines:
+    """Lines that a move gives back, lowered by what they miss that by, at the point and by their slope elsewhere.
+
+    Of each two lines the one is taken that is higher `now`, or without that their mixture in the chord's proportion.
+    """
+    size = len(off)
+    if now is None:
+        width = maps.from_left - maps.from_right
+        share = np.where(width > 0, -maps.from_right / np.where(width > 0, width, 1.0), 1.0)
+        share = np.clip(share, 0.0, 1.0)
+    else:
+        one, two = _heights(maps[3:], *now)
+        share = (one >= two).astype(float)
+
+    def matrix(weight: Floats, from_left: Floats | float, from_right: Floats | float) -> sp.csr_array:
+        entries = np.concatenate([weight * share * from_left, weight * (1 - share) * from_right])
+        at = np.tile(maps.row, 2), np.concatenate([maps.left, maps.right])
+        return sp.coo_array((entries, at), shape=(size, size)).tocsr()
+
+    values, slopes = matrix(maps.scaled, 1.0, 1.0), matrix(maps.weight, 1.0, 1.0)
+    slope = np.clip(fixed_point(slopes, maps.constant[D]), 0.0, 1.0)
+    constant = maps.constant[V] + matrix(maps.scaled, maps.from_left, maps.from_right) @ (slope - 1)
+    lower = fixed_point(values, constant)
+    with np.errstate(invalid="ignore", over="ignore"):
+        missed = lower - values @ lower - constant + np.abs(slopes @ slope + maps.constant[D] - slope) * reach + off
+        lower = lower - side.patience * max(float(np.max(missed)), 0.0)
+    return np.where(np.isfinite(lower), lower, -np.inf), slope
+
+
+def _lines_at(old: Laws, nodes: Ints, node: Ints, points: Floats) -> Lines:
+    """The higher of the two old lines beside each new point."""
+    which, place = old.spread(nodes)
+    count = count_below(which, old.points[place], node, points)
+    first, last = old.begin[nodes][node], (old.begin + old.size - 1)[nodes][node]
+    left, right = np.clip(first + count - 1, first, last), np.clip(first + count, first, last)
+    lines = []
+    for i in (left, right):
+        fall = (old.values[D, i] - 1) * (points - old.points[i])
+        room = 4 * UNIT * (np.abs(old.values[V, i]) + np.abs(fall) + np.abs(points))
+        lines.append((old.values[V, i] + fall - room, old.values[D, i]))
+    return _better(lines[0], lines[1])
+
+
+def _better(one: Lines, other: Lines) -> Lines:
+    is_higher = other[0] > one[0]
+    return np.where(is_higher, other[0], one[0]), np.where(is_higher, other[1], one[1])
+
+
+def node_means(side: Side) -> NodeMeans:
+    """Means and standard deviations of all nodes; infinite errors where a cycle is not discounted."""
+    e, size = side.graph.edges, side.graph.num_nodes
+    some = e.child >= 0
+
+    def step(scale: Floats) -> sp.csr_array:
+        return sp.csr_array((e.weight[some] * scale[some], (e.parent[some], e.child[some])), shape=(size, size))
+
+    chain = step(side.scale)
+    mean = fixed_point(chain, np.bincount(e.parent, e.weight * e.shift, minlength=size))
+    after = e.shift + side.scale * np.where(some, mean[e.child], 0.0)
+    missed = np.abs(np.bincount(e.parent, e.weight * after, minlength=size) - mean)
+    sizes = np.bincount(e.parent, e.weight * (np.abs(after) + np.abs(e.shift) - e.counter - e.shift), minlength=size)
+    missed += 4 * side.rounding * (sizes + np.abs(mean))
+    is_rare = e.weight <= 2 * RAREST  # these may be far less likely still
+    missed += np.bincount(e.parent[is_rare], (e.weight * np.abs(after))[is_rare], minlength=size)
+    error = side.patience * float(missed.max())
+    error = math.inf if math.isnan(error) else error
+    squares = np.bincount(e.parent, e.weight * (after - mean[e.parent]) ** 2, minlength=size)
+    variance = fixed_point(step(side.scale**2), squares)
+    return NodeMeans(mean, error, np.sqrt(np.maximum(variance, 0.0)))

@@ -1,0 +1,343 @@
+"""The pairs of states that two branches can come to from the gaps asked about, as a graph.
+
+A node is a gap: of two actions in a state or of two policies (a root), of two branches in states s and t, or of such a
+pair whose second branch has moved already. Its law is a mixture over its edges,
+
+    G = shift + scale · G(child),        scale = γ, or 1 for the first half of a step,
+
+and where two branches have become one, the child is nothing and G is the shift alone. Pairs whose gap is 0 whatever
+happens count as that: nothing they can come to ever differs, by exact comparison of the table's own numbers.
+
+Where branches draw independently, moving one after the other makes a pair cost the sum, not the product, of their
+outcomes. The reward that is paid most often is then subtracted from all, which changes no gap: what it leaves is mostly
+0, and 0 is never rounded.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse import csgraph
+
+from jointmdp.arrays import UNIT, Bools, Floats, Ints
+from jointmdp.errors import ModelError
+from jointmdp.law.branch_outcomes import branch_outcomes, commonest_reward, positive
+from jointmdp.law.directed_rounding import sum_down
+from jointmdp.model.joint_mdp import JointMDP
+
+NOTHING = -1  # the child where two branches are one
+WORTH_HALVING = 5.0  # outcomes of a branch, on average, from which half steps save work
+BLOCK = 2**18  # moves that are listed at once
+EDGE_BYTES = 400  # that an edge takes while the graph is made
+
+Query = tuple[int, int, int]  # state, action, other; a state and twice NOTHING where two policies start there
+
+
+class Branches(NamedTuple):
+    """Two branches of a model, and the policies they follow once they have moved."""
+
+    model: JointMDP
+    first: Floats  # [S, A]
+    second: Floats
+    can_merge: bool
+    """Whether branches that draw the same action in the same state under the same noise are one from then on."""
+
+
+class Edges(NamedTuple):
+    """Moves of gaps, sorted by parent."""
+
+    parent: Ints
+    weight: Floats
+    shift: Floats  # not above the exact one
+    counter: Floats  # not above minus the exact one
+    is_discounted: Bools
+    child: Ints
+
+
+class PairGraph(NamedTuple):
+    """Gaps and how they move on; the first nodes are the roots."""
+
+    edges: Edges
+    num_nodes: int
+    num_pairs: int
+    """Pairs of states among the nodes; those that are 0 whatever happens are left out."""
+    component: Ints  # [K] nodes that can come to each other have one number
+    level: Ints  # [K] children have lower levels, but for those in one cycle with their parents
+    is_cyclic: Bools  # [K] whether a node can come back to itself
+    is_half: Bools  # [K] one branch has moved, the other has not
+    num_roots: int
+    discount: float
+    rounding: float
+    """Of weights, relatively: the sums of rounded products that they are, and rows that sum to 1 by rounding alone."""
+    bytes_made: int
+    """That it took to make the graph."""
+
+
+def reached_pairs(branches: Branches, queries: list[Query], memory: int, is_pruned: bool = True) -> PairGraph:
+    """The graph below the gaps of `queries`, made in at most `memory` bytes; unpruned, equal pairs stay in."""
+    return _Builder(branches, memory // EDGE_BYTES, is_pruned).graph(queries)
+
+
+def equal_pairs(branches: Branches, s: Ints, t: Ints, most_edges: int) -> Bools:
+    """Which pairs of branches that stand in s and t pay the same for ever, whatever happens."""
+    builder = _Builder(branches, most_edges, is_pruned=True)
+    codes, which = np.unique(builder.code(0, s, t), return_inverse=True)
+    known = builder.explore(codes)
+    edges, size = builder.collected(), len(known)
+    parent, child = (np.searchsorted(known, codes) for codes in (edges.parent, np.maximum(edges.child, 0)))
+    child = np.where(edges.child >= 0, child, NOTHING)
+    is_live = _from(_links(child, parent, size), builder.differing(known))
+    return ~is_live[np.searchsorted(known, codes)][which]
+
+
+class _Builder:
+    """Finds the nodes breadth first. Until all are found a node is known by a code; roots have negative ones."""
+
+    def __init__(self, branches: Branches, most_edges: int, is_pruned: bool) -> None:
+        self.model, self.policies = branches.model, (branches.first, branches.second)
+        self.can_merge = branches.can_merge and self.model.sharing != "none"
+        self.most_edges, self.is_pruned = most_edges, is_pruned
+        self.size = self.model.num_states
+        own = branch_outcomes(self.model, branches.first)
+        self.out = own, own if branches.second is branches.first else branch_outcomes(self.model, branches.second)
+        self.common = commonest_reward(own)
+        lengths = [(out.weights > 0).sum(axis=2) for out in self.out]
+        self.halves = len(own.chances) == 1 and float(np.mean(lengths)) > WORTH_HALVING
+        shared = len(own.chances)
+        self.longest = shared * int(lengths[0].max()) * (1 if self.halves else int(lengths[1].max()))
+        self.parts: list[Edges] = []
+        self.count = self.most_terms = 0
+
+    def graph(self, queries: list[Query]) -> PairGraph:
+        first = self._add(self._of_roots(queries))
+        return self._assembled(len(queries), self.explore(np.unique(first.child[first.child >= 0])))
+
+    def explore(self, codes: Ints) -> Ints:
+        """Add the moves of all nodes that can be reached from these; all their codes, sorted."""
+        fresh = known = codes
+        while len(fresh):
+            reached = []
+            for block in np.array_split(fresh, len(fresh) * self.longest // BLOCK + 1):
+                found = self._add(self._moves(block))
+                reached.append(np.unique(found.child[found.child >= 0]))
+            fresh = np.setdiff1d(np.unique(np.concatenate(reached)), known, assume_unique=True)
+            known = np.union1d(known, fresh)
+        return known
+
+    def collected(self) -> Edges:
+        """All moves added so far."""
+        edges = _joined([_no_edges(), *self.parts])
+        self.parts.clear()
+        return edges
+
+    def _add(self, edges: Edges) -> Edges:
+        self.most_terms = max(self.most_terms, int(np.bincount(np.unique(edges.parent, return_inverse=True)[1]).max()))
+        merged = _merged(edges)
+        self.parts.append(merged)
+        self.count += len(merged.parent)
+        if self.count > self.most_edges:
+            raise ModelError(
+                f"the law of this gap lives on more than {self.count:,} moves of pairs of states, which take more than "
+                f"memory_limit allows ({self.most_edges * EDGE_BYTES:,} bytes); bounds from moments need no law"
+            )
+        return merged
+
+    def code(self, is_half: int, s: Ints, t: Ints) -> Ints:
+        """The number of a node until all are known."""
+        return (is_half * self.size + s) * self.size + t
+
+    def _parts_of(self, codes: Ints) -> tuple[Bools, Ints, Ints]:
+        rest, t = np.divmod(codes, self.size)
+        return rest >= self.size, rest % self.size, t
+
+    def _of_roots(self, queries: list[Query]) -> Edges:
+        """First steps: the actions are given, or what the policies draw in the first state."""
+        model, found = self.model, []
+        for number, (s, a, b) in enumerate(queries):
+            if a == NOTHING:
+                moves = self._moves(self.code(0, np.array([s]), np.array([s])))
+                found.append(moves._replace(parent=np.full(len(moves.parent), number - len(queries))))
+                continue
+            w = np.flatnonzero(model.probabilities[s])
+            first, second = (x.ravel() for x in np.meshgrid(w, w)) if model.sharing == "none" else (w, w)
+            weight = model.probabilities[s, w]
+            if model.sharing == "none":
+                weight = model.probabilities[s, first] * model.probabilities[s, second]
+            rewards = model.rewards[s, first, a], model.rewards[s, second, b]
+            to = self.code(0, model.successors[s, first, a], model.successors[s, second, b])
+            found.append(_edges(np.full(len(first), number - len(queries)), weight, *rewards, to))
+        return _joined(found)
+
+    def _moves(self, codes: Ints) -> Edges:
+        is_half, s, t = self._parts_of(codes)
+        is_together = ~is_half & (s == t) & (self.model.sharing != "none")
+        apart = ~is_half & ~is_together
+        found = [self._meetings(codes[is_together], s[is_together])]
+        if self.halves:
+            found.append(self._second_moves(codes[apart], s[apart], t[apart]))
+            found.append(self._first_moves(codes[is_half], s[is_half], t[is_half]))
+        else:
+            found.append(self._both_move(codes[apart], s[apart], t[apart]))
+        return _joined(found)
+
+    def _meetings(self, codes: Ints, s: Ints) -> Edges:
+        """Two branches in one state share their scenario; if they draw the same action they may be one."""
+        model, found = self.model, [_no_edges()]
+        for code, state in zip(codes.tolist(), s.tolist(), strict=True):
+            one, two = self.policies[0][state], self.policies[1][state]
+            a, b = (x.ravel() for x in np.meshgrid(np.flatnonzero(one), np.flatnonzero(two)))
+            is_apart = (a != b) | ~np.array(self.can_merge)
+            a, b = a[is_apart], b[is_apart]
+            w = np.flatnonzero(model.probabilities[state])[:, None]
+            weight = model.probabilities[state, w] * positive(one[a] * two[b])
+            rewards = model.rewards[state, w, a], model.rewards[state, w, b]
+            to = self.code(0, model.successors[state, w, a], model.successors[state, w, b])
+            found.append(_edges(np.full(weight.size, code), weight, *rewards, to))
+            if self.can_merge:
+                tie, zero = np.array([np.sum(one[one > 0] ** 2)]), np.zeros(1)
+                found.append(_edges(np.array([code]), tie, zero, zero, np.array([NOTHING])))
+        return _joined(found)
+
+    def _both_move(self, codes: Ints, s: Ints, t: Ints) -> Edges:
+        """A whole step of pairs in which both draw, given the shared noise."""
+        found, (one, two) = [_no_edges()], self.out
+        for g, chance in enumerate(one.chances):
+            i, o, q = np.nonzero((one.weights[g][s] > 0)[:, :, None] & (two.weights[g][t] > 0)[:, None, :])
+            x, y = (g, s[i], o), (g, t[i], q)
+            weight = chance * positive(one.weights[x] * two.weights[y])
+            to = self.code(0, one.successors[x], two.successors[y])
+            found.append(_edges(codes[i], weight, one.rewards[x], two.rewards[y], to))
+        return _joined(found)
+
+    def _second_moves(self, codes: Ints, s: Ints, t: Ints) -> Edges:
+        """The first half of a step."""
+        w, r, n = (part[0] for part in self.out[1][1:])
+        i, o = np.nonzero(w[t] > 0)
+        y = t[i]
+        common = np.full(len(i), self.common)
+        found = _edges(codes[i], w[y, o], common, r[y, o], self.code(1, s[i], n[y, o]))
+        return found._replace(is_discounted=np.zeros(len(i), dtype=bool))
+
+    def _first_moves(self, codes: Ints, s: Ints, t: Ints) -> Edges:
+        """The second half."""
+        w, r, n = (part[0] for part in self.out[0][1:])
+        i, o = np.nonzero(w[s] > 0)
+        x = s[i]
+        return _edges(codes[i], w[x, o], r[x, o], np.full(len(i), self.common), self.code(0, n[x, o], t[i]))
+
+    def _assembled(self, num_roots: int, codes: Ints) -> PairGraph:
+        """All nodes that matter, numbered: the roots first, the others by code."""
+        edges = self.collected()
+        is_pair = codes < self.size**2
+        parent = np.where(edges.parent < 0, edges.parent + num_roots, np.searchsorted(codes, edges.parent) + num_roots)
+        child = np.where(edges.child < 0, NOTHING, np.searchsorted(codes, edges.child) + num_roots)
+        size = num_roots + len(codes)
+        if self.is_pruned:
+            differs = np.zeros(size, dtype=bool)
+            differs[num_roots:] = self.differing(codes)
+            is_live = _from(_links(child, parent, size), differs)
+            is_live[num_roots:] |= ~is_pair  # half a step may differ although what follows does not
+            child = np.where((child >= 0) & is_live[child], child, NOTHING)
+        links = _links(parent, child, size)
+        is_kept = _from(links, np.arange(size) < num_roots)
+        number = np.cumsum(is_kept) - 1
+        kept = is_kept[parent]
+        edges = Edges(number[parent], *edges[1:5], np.where(child >= 0, number[child], NOTHING))
+        edges = _merged(Edges(*(column[kept] for column in edges)))
+        is_half = np.append(np.zeros(num_roots, dtype=bool), ~is_pair)[is_kept]
+        rows = 4 * (self.model.num_scenarios + self.model.num_actions)
+        terms = 2 * self.most_terms + self.model.num_scenarios * self.model.num_actions + rows + 24
+        return PairGraph(
+            edges,
+            int(is_kept.sum()),
+            int(is_kept.sum()) - num_roots - int(is_half.sum()),
+            *_levels(links[is_kept][:, is_kept]),
+            is_half,
+            num_roots,
+            self.model.discount,
+            2 * UNIT * terms,
+            self.count * EDGE_BYTES,
+        )
+
+    def differing(self, codes: Ints) -> Bools:
+        """Pairs whose next rewards can differ, by the table's own numbers; half steps are left to their pairs."""
+        is_half, s, t = self._parts_of(codes)
+        found = np.zeros(len(codes), dtype=bool)
+        for g in range(len(self.out[0].chances)):
+            ends = []
+            for out in self.out:
+                w, r = out.weights[g], out.rewards[g]
+                ends.append((np.where(w > 0, r, np.inf).min(axis=1), np.where(w > 0, r, -np.inf).max(axis=1)))
+            (least, most), (other_least, other_most) = ends
+            found |= np.maximum(most[s], other_most[t]) > np.minimum(least[s], other_least[t])
+        found &= ~is_half
+        if self.model.sharing == "none":
+            return found
+        # Branches in one state share their scenario too, and differ only by their actions.
+        for i in np.flatnonzero(~is_half & (s == t)):
+            taken = (self.policies[0][s[i]] > 0) | (self.policies[1][s[i]] > 0)
+            rewards = self.model.rewards[s[i]][self.model.probabilities[s[i]] > 0][:, taken]
+            found[i] = bool(np.any(rewards.max(axis=1) > rewards.min(axis=1)))
+        return found
+
+
+def _edges(parent: Ints, weight: Floats, gain: Floats, loss: Floats, child: Ints) -> Edges:
+    """Whole steps that pay ``gain − loss``."""
+    shift, counter = sum_down(gain, -loss), sum_down(loss, -gain)
+    columns = (parent, positive(weight), shift, counter, np.ones(child.shape, bool), child)
+    return Edges(*(np.asarray(column).ravel() for column in columns))
+
+
+def _no_edges() -> Edges:
+    none = np.zeros(0, dtype=np.int64)
+    return _edges(none, none.astype(float), none.astype(float), none.astype(float), none)
+
+
+def _joined(parts: list[Edges]) -> Edges:
+    return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _merged(edges: Edges) -> Edges:
+    """Sorted by parent, equal moves counted once."""
+    order = np.lexsort((edges.counter, edges.shift, edges.child, edges.parent))
+    edges = Edges(*(column[order] for column in edges))
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = (np.diff(edges.parent) != 0) | (np.diff(edges.child) != 0)
+    is_new[1:] |= (edges.shift[1:] != edges.shift[:-1]) | (edges.counter[1:] != edges.counter[:-1])
+    total = np.bincount(np.cumsum(is_new) - 1, edges.weight, minlength=int(is_new.sum()))
+    return Edges(*(column[is_new] for column in edges))._replace(weight=total)
+
+
+def _links(parent: Ints, child: Ints, size: int) -> sp.csr_array:
+    some = (parent >= 0) & (child >= 0)
+    return sp.csr_array((np.ones(some.sum(), dtype=bool), (parent[some], child[some])), shape=(size, size))
+
+
+def _from(links: sp.csr_array, begin: Bools) -> Bools:
+    """Nodes that can be reached from these."""
+    found, fresh = begin.copy(), np.flatnonzero(begin)
+    while len(fresh):
+        after = np.unique(links[fresh].indices)
+        fresh = after[~found[after]]
+        found[fresh] = True
+    return found
+
+
+def _levels(links: sp.csr_array) -> tuple[Ints, Ints, Bools]:
+    """Strong components, heights in their graph, and whether a node lies on a cycle."""
+    count, label = csgraph.connected_components(links, connection="strong")
+    links = links.tocoo()
+    parent, child = label[links.row], label[links.col]
+    loops = np.bincount(label, minlength=count) > 1
+    loops[parent[parent == child]] = True
+    crossing = np.unique(np.stack([child, parent])[:, parent != child], axis=1)
+    starts = np.searchsorted(crossing[0], np.arange(count + 1))
+    waiting = np.bincount(crossing[1], minlength=count)
+    level, ready, height = np.zeros(count, dtype=np.int64), np.flatnonzero(waiting == 0), 0
+    while len(ready):
+        level[ready] = height
+        above = np.concatenate([crossing[1, starts[c] : starts[c + 1]] for c in ready])
+        np.subtract.at(waiting, above, 1)
+        above = np.unique(above)
+        ready, height = above[waiting[above] == 0], height + 1
+    return label.astype(np.int64), level[label], loops[label]

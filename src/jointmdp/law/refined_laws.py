@@ -1,0 +1,87 @@
+"""Laws of some gaps, refined level by level, each made from the one before: 64 points to a node, then three times more.
+
+What a level takes is known before it is begun: the edges are counted, and every one of them moves all points of its
+child. Levels do not depend on what is asked of them, so neither do answers.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from jointmdp.arrays import Ints
+from jointmdp.law.convex_bounds import guides, node_means, stop_loss_bounds, stop_loss_over
+from jointmdp.law.gap_law import RootBounds, RoundedLaw
+from jointmdp.law.gap_sides import Side
+from jointmdp.law.node_grids import Laws, room_for
+from jointmdp.law.pathwise_bounds import IsOver, rounded_law, rounded_law_over
+from jointmdp.law.reached_pairs import PairGraph
+
+FEWEST, FACTOR = 64, 3
+POINT_BYTES = 260  # that a point of a node takes: laws of two levels, and what guides them
+ENTRY_BYTES = 420  # that a point takes which an edge moves
+NODE_BYTES = 600
+BASE_BYTES = 2**20
+
+
+class Level(NamedTuple):
+    """What was found of all roots with so many points to a node."""
+
+    points: int
+    pairs: int
+    roots: list[RootBounds]
+    bytes_needed: int
+    seconds: float
+    is_cut: bool
+    """Whether time ended before it was done; its bounds hold all the same."""
+
+
+class Refinement:
+    """The laws of one graph at the finest level made so far."""
+
+    def __init__(self, graph: PairGraph, horizon: int | None) -> None:
+        self.graph, self.horizon = graph, horizon
+        self.up, self.down = (Side(graph, sign, horizon is None) for sign in (1, -1))
+        self.means = node_means(self.up) if horizon is None else None
+        self.convex: Laws | None = None
+        self.both: list[Laws | None] = [None, None]
+
+    def most(self, points: int) -> Ints:
+        """Points of each node; those that have only few values will have fewer."""
+        return np.full(self.graph.num_nodes, points)
+
+    def bytes_for(self, points: int) -> int:
+        """What a level takes at most."""
+        most = self.most(points)
+        sizes = self.up.sizes(most)
+        largest = max(int(sizes[nodes].sum()) for nodes, _ in self.up.batches(most))
+        fixed = BASE_BYTES + NODE_BYTES * self.graph.num_nodes + 100 * len(self.graph.edges.parent)
+        return max(self.graph.bytes_made, fixed + POINT_BYTES * room_for(most) + ENTRY_BYTES * largest)
+
+    def refine(self, points: int, is_over: IsOver, report: Callable[[float], None]) -> list[RootBounds]:
+        """The next level."""
+        most = self.most(points)
+        if self.horizon is not None:
+            self.convex = stop_loss_over(self.up, most, self.horizon)
+            report(1 / 3)
+            self.both = [rounded_law_over(self.up, most, self.horizon)]
+            report(2 / 3)
+            self.both.append(rounded_law_over(self.down, most, self.horizon))
+        else:
+            assert self.means is not None
+            self.convex = stop_loss_bounds(self.up, self.down, most, self.means, self.convex, is_over)
+            report(1 / 3)
+            for i, (side, guide) in enumerate(zip((self.up, self.down), guides(self.convex), strict=True)):
+                self.both[i] = rounded_law(side, most, guide, self.both[i], is_over)
+                report((i + 2) / 3)
+        return [self._root(number) for number in range(self.graph.num_roots)]
+
+    def _root(self, number: int) -> RootBounds:
+        assert self.convex is not None
+        rounded = []
+        for laws in self.both:
+            assert laws is not None
+            z, (F,) = laws.of(number)
+            rounded.append(RoundedLaw(z, F))
+        y, (upper, lower, slope) = self.convex.of(number)
+        return RootBounds(*rounded, y, upper, lower, slope)

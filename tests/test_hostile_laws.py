@@ -1,0 +1,297 @@
+"""Laws where numbers of very different size meet, γ is near 1, and events are rare: intervals hold, limits too.
+
+The truth is exact: enumeration in rationals where futures end, and where they do not, enumeration of the first steps
+with all that can follow given away.
+"""
+
+import subprocess
+import sys
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import RandomModel
+from oracle_law import Ending, ExactLaw, exact_law
+from test_laws import Stoppable, check
+from zoo import SHARINGS, build, padded
+
+import jointmdp as jm
+from jointmdp.errors import LawStatus
+
+RARE = 1e-6
+
+
+def signs_of(gap: jm.Gap, **limits: Any) -> list[jm.Interval]:
+    """P(G > 0), P(G = 0) and P(G < 0), without a word about what was not reached."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        return [gap.superiority(**limits), gap.tie(**limits), gap.inferiority(**limits)]
+
+
+def gamble(stake: float, base: float, discount: float, *, loss: float = 0.0) -> jm.Solution:
+    """State 0: bet or not. A bet pays base ± stake (or base, with probability 0.1), no bet base; then base for ever.
+
+    With a `loss`, another state that is reached with a probability of 10⁻⁶ pays minus the loss to either.
+    """
+    chances = np.array([[0.45 * (1 - RARE), 0.45 * (1 - RARE), 0.1 * (1 - RARE), RARE]] * 3)
+    rewards = np.full((3, 4, 2), base)
+    rewards[0, :3, 0] = base + stake, base - stake, base
+    rewards[2] = base - loss
+    successors = np.ones((3, 4, 2), int)
+    successors[0, 3], successors[1, 3] = 2, 2 if loss else 1
+    return jm.evaluate(jm.JointMDP(chances, rewards, successors, discount), [0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("stake", "base", "discount", "loss"),
+    [(0.05, 0.0, 0.9999, 1e7), (1e-7, 1.0, 0.999999, 0.0), (1e-10, 1.0, 0.999, 0.0)],
+)
+def test_small_games_are_not_ties(stake: float, base: float, discount: float, loss: float) -> None:
+    """The chance of a tie is 0.1 (and the rare event), whatever is paid beside it."""
+    gap = gamble(stake, base, discount, loss=loss).gap(0, 0, 1)
+    for found, truth in zip(signs_of(gap), (0.45, 0.1, 0.45), strict=True):
+        assert found.width <= 0.01
+        assert found.lower - RARE <= truth <= found.upper + RARE
+    mean, variance = gap.mean_interval, gap.variance_interval
+    law = gap.law()
+    assert max(law.mean_interval.lower, mean.lower) <= min(law.mean_interval.upper, mean.upper)
+    paid = np.array([base + stake, base - stake, base]) - base
+    truth = 0.45 * (1 - RARE) * float(paid @ paid)  # but for the square of the mean, 10⁻¹² of it
+    assert variance.lower * (1 - 1e-9) <= truth <= variance.upper * (1 + 1e-9)
+
+
+def test_a_large_penalty_hides_nothing() -> None:
+    """1e-4 more for one action, and for both 1e9 less with probability 1e-6: it is better, for certain."""
+    rewards = np.array([[[1e-4, 0.0], [1e-4 - 1e9, -1e9]], [[0.0, 0.0]] * 2])
+    model = jm.JointMDP([[1 - RARE, RARE]] * 2, rewards, np.ones((2, 2, 2), int), 0.99)
+    gap = jm.evaluate(model, [0, 0]).gap(0, 0, 1)
+    assert [tuple(found) for found in signs_of(gap)] == [(1, 1), (0, 0), (0, 0)]
+    # The same apart: each branch has its own bad luck, and a common one is then 10⁻¹² likely.
+    for found, truth in zip(signs_of(jm.evaluate(model.with_sharing("none"), [0, 0]).gap(0, 0, 1)), (1, 0, 0), strict=True):
+        assert found.lower - 2 * RARE <= truth <= found.upper + 2 * RARE
+
+
+def test_products_of_rare_events_do_not_vanish() -> None:
+    """Scenario and action of probability 1e-200 each: no certain tie."""
+    chances, policy = [[1.0, 1e-200]] * 4, [[1.0, 0.0], [1.0, 1e-200], [1.0, 0.0], [1.0, 0.0]]
+    rewards, successors = np.zeros((4, 2, 2)), np.full((4, 2, 2), 3)
+    successors[0] = [1, 2]
+    rewards[1, 1, 1] = 1.0
+    for sharing in ("state", "none"):
+        gap = jm.evaluate(jm.JointMDP(chances, rewards, successors, 0.9, sharing), policy).gap(0, 0, 1)
+        better, tie, worse = signs_of(gap)
+        assert better.upper > 0
+        assert better.upper < 1e-100
+        assert tie.upper == 1
+        assert tie.lower >= 1 - 1e-15
+        assert worse == (0, 0)
+
+
+def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
+    rng = np.random.default_rng(4)
+    chances, rewards = rng.dirichlet(np.ones(3), size=4), rng.normal(size=(4, 3, 2))
+    model = jm.JointMDP(chances, rewards, rng.integers(0, 4, (4, 3, 2)), 0.8, "none")
+    policy = rng.dirichlet(np.ones(2), size=4)
+    plain = jm.evaluate(model, policy).gap(0, 0, 1).superiority(tolerance=0.05)
+    solution = jm.evaluate(model, policy)
+    gap = solution.gap(0, 0, 1)
+    gap.cvar(0.05, tolerance=0.05)
+    gap.law(tolerance=0.05)
+    solution.gap(1, 0, 1).tie(tolerance=0.1)
+    again = gap.superiority(tolerance=0.05)
+    assert again == plain
+    assert again.status is plain.status is LawStatus.REACHED
+
+
+def test_limits_are_kept_and_said() -> None:
+    rng = np.random.default_rng(5)
+    chances, rewards = rng.dirichlet(np.ones(4), size=8), rng.normal(size=(8, 4, 2))
+    model = jm.JointMDP(chances, rewards, rng.integers(0, 8, (8, 4, 2)), 0.99, "none")
+    solution = jm.evaluate(model, rng.dirichlet(np.ones(2), size=8))
+    gap = solution.gap(0, 0, 1)
+    with pytest.warns(jm.ConvergenceWarning, match="a finer law would pass a limit"):
+        small = gap.superiority(tolerance=1e-4, memory_limit=2**26)
+    assert small.status is LawStatus.LIMIT
+    with pytest.warns(jm.ConvergenceWarning, match="wide"):
+        brief = gap.superiority(tolerance=1e-4, seconds=1e-3)
+    assert brief.status is LawStatus.LIMIT
+    with pytest.warns(jm.ConvergenceWarning, match="wide"):
+        assert gap.superiority(tolerance=1e-4, memory_limit=2**26) == small  # what was cut short is not kept
+    with pytest.raises(jm.ModelError, match=r"pairs of states; even 64 points to each take [\d,]+ bytes"):
+        gap.law(memory_limit=2**21)
+    with pytest.raises(jm.ModelError, match="moves of pairs of states"):
+        jm.evaluate(model, solution.policy).gap(0, 0, 1).law(memory_limit=2**12)
+    with pytest.warns(jm.ConvergenceWarning, match="wide"):
+        found = gap.superiority(memory_limit=2**26, simulate=True)
+    assert found.simulated is not None
+    assert found.simulated.lower <= found.simulated.upper
+    assert max(found.simulated.lower, found.lower) <= min(found.simulated.upper, found.upper)
+
+
+def test_near_one_windy() -> None:
+    """The sign of who arrives first does not depend on the discount, and the answer takes no longer."""
+    near, far = (
+        signs_of(jm.evaluate(*jm.windy_gridworld(5, discount=g)).gap("(0,0)", "R", "U")) for g in (0.9999, 0.95)
+    )
+    for one, other in zip(near, far, strict=True):
+        assert one.width < 1e-6
+        assert max(one.lower, other.lower) <= min(one.upper, other.upper) + 1e-12
+
+
+MEMORY = """
+import resource, sys, warnings
+import numpy as np, jointmdp as jm
+warnings.simplefilter("ignore")
+limit = int(sys.argv[1])
+rng = np.random.default_rng(0)
+size = 12
+model = jm.JointMDP(rng.dirichlet(np.ones(3), size=size), rng.normal(size=(size, 3, 2)),
+                    rng.integers(0, size, (size, 3, 2)), 0.99999, "none")
+solution = jm.evaluate(model, rng.dirichlet(np.ones(2), size=size))
+gap = solution.gap(0, 0, 1)
+gap.superiority(memory_limit=2**24, tolerance=0.9)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+gap.superiority(memory_limit=limit, tolerance=1e-6)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.parametrize("limit", [2**26, pytest.param(2**29, marks=pytest.mark.slow)])
+def test_memory_limits_are_kept(limit: int) -> None:
+    """Resident memory of a process of its own, beyond what it had before: at most the limit and 10 %."""
+    found = subprocess.run([sys.executable, "-c", MEMORY, str(limit)], capture_output=True, text=True, check=True)
+    assert int(found.stdout) <= 1.1 * limit
+
+
+# -- many hostile models ---------------------------------------------------------------------------------------
+
+
+def hostile_amounts(rng: np.random.Generator) -> np.ndarray:
+    """Amounts to draw rewards from, of one of several kinds."""
+    size = 10.0 ** rng.uniform(-10, 10)
+    kind = rng.integers(5)
+    if kind == 0:
+        return rng.choice([-1, 1], 8) * 10.0 ** rng.uniform(-10, 10, 8)
+    if kind == 1:  # at the edge of rounding
+        return size * np.array([1.0, 1 + 2.0**-52, 1 - 2.0**-53, 1 + 1e-10, 1.0])
+    if kind == 2:  # one large loss
+        return np.array([0.0, 0.0, 0.05, -0.05, 0.0, -(10.0 ** rng.uniform(5, 10))])
+    if kind == 3:  # near 0
+        return np.array([0.0, 0.0, 0.0, 5e-324, 1e-300, -1e-300, size, -size])
+    return size * rng.integers(-2, 3, 6)
+
+
+def hostile_row(rng: np.random.Generator, size: int) -> np.ndarray:
+    """Probabilities, some of them tiny."""
+    row = rng.dirichlet(np.ones(size))
+    row[1:] *= np.where(rng.random(size - 1) < 0.4, 10.0 ** rng.uniform(-300, 0, size - 1), 1.0)
+    row[1:] *= rng.random(size - 1) < 0.8
+    return row / row.sum()
+
+
+def hostile_model(rng: np.random.Generator) -> Ending:
+    """State 0, a layer of two states (or two layers), and two or three that stay for ever."""
+    layers, pays, scenarios, actions = int(rng.integers(1, 3)), int(rng.integers(2, 4)), int(rng.integers(2, 4)), 2
+    size, sharing = 1 + 2 * layers + pays, SHARINGS[rng.integers(3)]
+    stays = range(size - pays, size)
+    p = np.stack([hostile_row(rng, scenarios) for _ in range(size)])
+    p = p[np.zeros(size, int)] if sharing == "time" else p
+    amounts = hostile_amounts(rng)
+    R, N = rng.choice(amounts, size=(size, scenarios, actions)), np.zeros((size, scenarios, actions), int)
+    for s in range(stays.start):
+        first = 1 if s == 0 else 3 if s < 3 else 5
+        N[s] = rng.integers(first, min(first + 3, size) if first < stays.start else size, size=N[s].shape)
+    paid = rng.choice(np.append(amounts, np.zeros(4)), pays)
+    for s, c in zip(stays, paid, strict=True):
+        N[s], R[s] = s, c
+    pi = np.stack([hostile_row(rng, actions) for _ in range(size)])
+    g = rng.choice([0.5, 0.9, 0.999, 1 - 1e-6, 1 - 1e-9])
+    case = RandomModel(p, R, N, float(g), pi, sharing, None)
+    return Ending(case, layers + 1, dict(zip(stays, map(float, paid), strict=True)))
+
+
+def check_hostile(made: Ending) -> None:
+    case = made.case
+    shaped = padded(case, 8, 3, 2)  # one shape is compiled for once
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jm.ConvergenceWarning)  # moments so wide are certified all the same
+        solution = jm.evaluate(build(shaped), shaped.policy)
+    truth = exact_law(case, 0, 0, 1, made.steps, made.pay)
+    gap = Stoppable(solution._laws)
+    for points in (8, 64):
+        check(gap.on(points), truth)
+    known = solution.gap(0, 0, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        answers = [*signs_of(known), known.quantile(0.5), known.cvar(0.1)]
+    exact = [*truth.signs, truth.quantile(0.5), truth.cvar(0.1)]
+    for found, value in zip(answers, exact, strict=True):
+        assert found.lower <= value <= found.upper, (found, float(value))
+    variance = sum((z - truth.mean) ** 2 * p for z, p in zip(truth.values, truth.chances, strict=True))
+    assert known.mean_interval.lower <= truth.mean <= known.mean_interval.upper
+    assert known.variance_interval.lower <= variance <= known.variance_interval.upper
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_some_hostile_models(seed: int) -> None:
+    check_hostile(hostile_model(np.random.default_rng(seed)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_a_thousand_hostile_models(block: int) -> None:
+    for seed in range(50 * block, 50 * (block + 1)):
+        check_hostile(hostile_model(np.random.default_rng(1000 + seed)))
+
+
+# -- futures that never end ------------------------------------------------------------------------------------
+
+
+def first_steps(case: RandomModel, steps: int) -> tuple[ExactLaw, Fraction]:
+    """The law of what the first steps pay, and how much what follows can change it."""
+    paid = case.rewards[np.broadcast_to(case.probabilities[:, :, None] > 0, case.rewards.shape)]
+    g, most = Fraction(case.discount), Fraction(float(paid.max())) - Fraction(float(paid.min()))
+    return exact_law(case, 0, 0, 1, steps), g**steps * most / (1 - g)
+
+
+def check_recurrent(rng: np.random.Generator) -> None:
+    sharing = SHARINGS[rng.integers(3)]
+    p = np.stack([hostile_row(rng, 2) for _ in range(3)])
+    p = p[np.zeros(3, int)] if sharing == "time" else p
+    pi = np.eye(2)[rng.integers(2, size=3)] if rng.random() < 0.5 else np.stack([hostile_row(rng, 2) for _ in range(3)])
+    R, N = rng.choice(hostile_amounts(rng), size=(3, 2, 2)), rng.integers(0, 3, (3, 2, 2))
+    case = RandomModel(p, R, N, float(rng.choice([0.1, 0.25])), pi, sharing, None)
+    truth, off = first_steps(case, 3 if sharing == "none" else 5)
+    gap = Stoppable(jm.evaluate(build(case), case.policy)._laws)
+    for points in (8, 64, 200):
+        law = gap.on(points)
+        for t in [0.0, *(float(truth.values[i]) for i in np.linspace(0, len(truth.values) - 1, 7).astype(int))]:
+            found = law.cdf(t)
+            assert found.lower <= truth.cdf(Fraction(t) + off)
+            assert found.upper >= truth.below(Fraction(t) - off)
+            loss = law.stop_loss(t)
+            assert loss.lower <= truth.stop_loss(t) + off
+            assert loss.upper >= truth.stop_loss(t) - off
+        for q in (0.05, 0.5, 0.9):
+            assert law.quantile(q).lower <= truth.quantile(q) + off
+            assert law.quantile(q).upper >= truth.quantile(q) - off
+            assert law.cvar(q).lower <= truth.cvar(q) + off
+            assert law.cvar(q).upper >= truth.cvar(q) - off
+        assert law.superiority().lower <= (1 - truth.below(-off) if off else 1 - truth.cdf(0))
+        assert law.superiority().upper >= 1 - truth.cdf(off)
+        assert law.support.lower <= truth.values[0] + off
+        assert law.support.upper >= truth.values[-1] - off
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_some_hostile_futures_that_never_end(seed: int) -> None:
+    check_recurrent(np.random.default_rng(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_many_hostile_futures_that_never_end(block: int) -> None:
+    for seed in range(30 * block, 30 * (block + 1)):
+        check_recurrent(np.random.default_rng(1000 + seed))

@@ -1,6 +1,7 @@
 """What a user asks of a gap's law, through the public names: widths, limits, agreement of the ways to ask."""
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -24,7 +25,6 @@ def stall() -> jm.Solution:
     return jm.evaluate(jm.JointMDP(**STALL, sharing="time"), [0, 0], order=4)
 
 
-@pytest.mark.slow
 def test_widths_are_what_was_asked_for(stall: jm.Solution) -> None:
     gap = stall.gap(0, 0, 1)
     assert gap.superiority(tolerance=1e-3).width <= 1e-3
@@ -38,7 +38,6 @@ def test_widths_are_what_was_asked_for(stall: jm.Solution) -> None:
     assert law.estimate.probabilities.sum() == pytest.approx(1)
 
 
-@pytest.mark.slow
 def test_ways_to_ask_agree(stall: jm.Solution) -> None:
     """Gap, law, table of signs and the better of two actions speak of the same number, so their intervals meet."""
     gap = stall.gap(0, 0, 1)
@@ -72,7 +71,9 @@ def test_more_moments_and_the_law_only_narrow(stall: jm.Solution) -> None:
 
 def test_without_memory_the_moments_answer(stall: jm.Solution) -> None:
     gap = jm.evaluate(stall.model, stall.policy).gap(0, 0, 1)
-    found = gap.superiority(memory_limit=1)
+    with pytest.warns(jm.ConvergenceWarning, match="wide"):
+        found = gap.superiority(memory_limit=1)
+    assert found.status is jm.LawStatus.LIMIT
     assert found.lower == pytest.approx(1 - gap.inferiority_bound, abs=1e-9)
     with pytest.raises(jm.ModelError, match="memory_limit"):
         gap.law(memory_limit=1)
@@ -163,21 +164,16 @@ def test_intervals_print_as_asked() -> None:
     assert f"{Interval(0.5, 2.0)}" == "[0.5, 2]"
 
 
-@pytest.mark.slow
-def test_what_finer_grids_did_not_narrow_is_not_tried_again() -> None:
-    """9 now against 10 (or 4) a step later, at γ = 0.9: an atom at 0 that no grid can tell from nearly 0.
+def test_atoms_at_zero_by_cancellation_are_told_as_far_as_they_can_be() -> None:
+    """9 now against 10 (or 4) a step later, at γ = 0.9, which is a little more than that: 9 is nearly 0.9·10.
 
-    The interval keeps the atom's mass of one half, and asking twice costs once.
+    What is less than the rounding of the table's own numbers decides, and asking again gives the same.
     """
     rewards = [[[9, 0], [9, 0]], [[0, 0], [0, 0]], [[10, 10], [4, 4]], [[0, 0], [0, 0]]]
     successors = [[[1, 2], [1, 2]], [[3, 3]] * 2, [[3, 3]] * 2, [[3, 3]] * 2]
     model = jm.JointMDP([[0.5, 0.5]] * 4, rewards, successors, 0.9)
     gap = jm.evaluate(model, [0, 0, 0, 0]).gap(0, 0, 1)
     first = gap.superiority(tolerance=1e-3)
-    assert first.lower <= 0.5 <= first.upper
-    assert first.width > 1e-3
-    assert gap.place is not None
-    laws, _ = gap.place
-    sweeps = [known.sweeps for known in laws._known]
+    truth = 1.0 if Fraction(0.9) * 10 < 9 else 0.5
+    assert first.lower <= truth <= first.upper
     assert gap.superiority(tolerance=1e-3) == first
-    assert [known.sweeps for known in laws._known] == sweeps

@@ -17,14 +17,15 @@ from oracle_law import Ending, ExactLaw, ending_model, exact_law, first_arrivals
 from zoo import SHARINGS, build
 
 import jointmdp as jm
-from jointmdp.intervals import Interval
 from jointmdp.errors import LawStatus
+from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.merging import merge_probability
-from jointmdp.law.reached_pairs import Branches, Query, reached_pairs
+from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
 from jointmdp.law.refined_laws import Refinement
 from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import as_policy
 
 LEVELS = (0.001, 0.05, 0.5, 0.95)
 FALSE_ALARM = 1e-6
@@ -42,18 +43,37 @@ def laws_of(model: JointMDP, policy: Any, horizon: int | None = None) -> Laws:
 class Stoppable:
     """The law of one gap on as many points as one likes, from where it stood before, with little time or enough."""
 
-    def __init__(self, laws: Laws, query: Query = (0, 0, 1)) -> None:
-        self.laws, self.query = laws, query
-        self.refinement = Refinement(reached_pairs(laws.branches, [query], MEMORY), laws.horizon)
+    def __init__(
+        self,
+        model: JointMDP,
+        policy: Any,
+        query: GapQuery = (0, 0, 1),
+        *,
+        horizon: int | None = None,
+        mean: Interval | None = None,
+    ) -> None:
+        law = as_policy(model, policy)
+        self.branches, self.query, self.horizon = GapBranches(model, law, law, can_merge=True), query, horizon
+        self.refinement = Refinement(reached_pairs(self.branches, [query], MEMORY), horizon)
+        self.mean = mean
+        if mean is None:
+            assert self.refinement.means is not None
+            means = self.refinement.means
+            self.mean = Interval(float(means.mean[0]) - means.error, float(means.mean[0]) + means.error)
 
     def on(self, points: int, *, is_cut: bool = False) -> GapLaw:
         """The law on the next points."""
         [root] = self.refinement.refine(points, lambda: is_cut, lambda _: None)
-        pairs, mean = self.refinement.graph.num_pairs, self.laws.mean_of(*self.query)
-        return GapLaw("gap", mean, pairs, points, LawStatus.REACHED, root, self.merging)
+        pairs = self.refinement.graph.num_pairs
+        return GapLaw("gap", self.mean, pairs, points, LawStatus.REACHED, root, self.merging)
 
     def merging(self) -> Interval:
-        return merge_probability(self.laws.branches, self.query, MEMORY, self.laws.horizon)
+        return merge_probability(self.branches, self.query, MEMORY, self.horizon)
+
+
+def near(value: Fraction) -> Interval:
+    """The floats around a number."""
+    return Interval(math.nextafter(float(value), -math.inf), math.nextafter(float(value), math.inf))
 
 
 def check(law: GapLaw, truth: ExactLaw, *, merges: bool = True) -> None:
@@ -62,13 +82,13 @@ def check(law: GapLaw, truth: ExactLaw, *, merges: bool = True) -> None:
     atoms = [float(truth.values[i]) for i in np.linspace(0, len(truth.values) - 1, 9).astype(int)]
     between = [(x + y) / 2 for x, y in itertools.pairwise(atoms)]
     beside = [math.nextafter(t, way) for t in atoms if t != 0 for way in (-math.inf, math.inf)]
-    near = [0.0, 1e-9, -1e-9, 1e-9 * float(size), -1e-9 * float(size)]
+    small = [0.0, 1e-9, -1e-9, 1e-9 * float(size), -1e-9 * float(size)]
     far = [way * float(size) * times for way in (-1, 1) for times in (1 + 1e-9, 2.0, 1e9)]
-    for t in atoms + between + beside + near + far:
+    for t in atoms + between + beside + small + far:
         found = law.cdf(t)
         assert 0 <= found.lower <= found.upper <= 1
         assert found.lower <= truth.cdf(t) <= found.upper, f"P(G ≤ {t!r}) = {float(truth.cdf(t))} not in {found}"
-    for t in atoms + between + beside + near:
+    for t in atoms + between + beside + small:
         found = law.stop_loss(t)
         assert found.lower <= truth.stop_loss(t) <= found.upper, f"E(G − {t!r})⁺ not in {found}"
     for found, chance in zip((law.superiority(), law.tie(), law.inferiority()), truth.signs, strict=True):
@@ -96,9 +116,8 @@ def check(law: GapLaw, truth: ExactLaw, *, merges: bool = True) -> None:
 def check_everywhere(ending: Ending, points: tuple[int, ...] = (8, 24, 64)) -> None:
     """The bounds of an ending model at several levels, cut short and not, and those of the mirrored gap."""
     case = ending.case
-    laws = laws_of(build(case), case.policy)
     truth = exact_law(case, 0, 0, 1, ending.steps, ending.pay)
-    gap, hurried, mirrored = Stoppable(laws), Stoppable(laws), Stoppable(laws, (0, 1, 0))
+    gap, hurried, mirrored = (Stoppable(build(case), case.policy, query) for query in ((0, 0, 1), (0, 0, 1), (0, 1, 0)))
     for count in points:
         check(hurried.on(count, is_cut=True), truth, merges=False)
         law = gap.on(count)
@@ -164,7 +183,7 @@ def test_scales_do_not_matter() -> None:
     for factor in (1.0, 2.0**-20, 2.0**20):
         case = made.case._replace(rewards=made.case.rewards * factor)
         pay = {s: c * factor for s, c in made.pay.items()}
-        law = Stoppable(laws_of(build(case), case.policy)).on(16)
+        law = Stoppable(build(case), case.policy).on(16)
         truth = exact_law(case, 0, 0, 1, made.steps, pay)
         check(law, truth)
         found.append((law.superiority(), law.tie(), law.cdf(0.25 * factor)))
@@ -187,9 +206,9 @@ def horizon_case(seed: int, sharing: str, discount: float, amounts: np.ndarray, 
 
 def check_horizon(case: RandomModel, steps: int, points: tuple[int, ...]) -> None:
     """Every level holds the exact law over a horizon."""
-    gap = Stoppable(laws_of(build(case), case.policy, steps))
     truth = exact_law(case, 0, 0, 1, steps)
-    # Branches that draw the same action after the last step have become one too late.
+    gap = Stoppable(build(case), case.policy, horizon=steps, mean=near(truth.mean))
+    # GapBranches that draw the same action after the last step have become one too late.
     merge = exact_law(case, 0, 0, 1, steps - 1).merge if steps > 1 else 0
     for count in points:
         law = gap.on(count)
@@ -211,7 +230,7 @@ def test_support_over_a_horizon_counts_the_steps_that_are_left() -> None:
     # One branch is paid nothing and the other 1 at each of the T−1 steps after the first.
     rewards, successors = [[[0, 0]], [[0, 0]], [[1, 1]]], [[[1, 2]], [[1, 1]], [[2, 2]]]
     model = JointMDP([[1.0]] * 3, rewards, successors, 1.0)
-    law = Stoppable(laws_of(model, [0, 0, 0], 3)).on(16)
+    law = Stoppable(model, [0, 0, 0], horizon=3, mean=near(Fraction(-2))).on(16)
     assert -2.0 in law.support
     assert law.cdf(-2.001).upper < 1e-9
     assert law.cdf(-1.999).lower > 1 - 1e-9
@@ -222,7 +241,8 @@ def test_a_long_horizon_on_few_points() -> None:
     rng = np.random.default_rng(3)
     case = random_model(rng, 3, 2, 2, discount=1.0, sharing="state")
     case = case._replace(rewards=rng.choice([-1.0, 0.0, 1.0], size=case.rewards.shape))
-    gap = Stoppable(laws_of(build(case), case.policy, 60))
+    mean = jm.evaluate(build(case), case.policy, horizon=60).gap(0, 0, 1).mean_interval
+    gap = Stoppable(build(case), case.policy, horizon=60, mean=mean)
     check_simulated(gap.on(16), build(case), case.policy, horizon=60)
 
 
@@ -267,7 +287,7 @@ def in_step(sharing: str) -> tuple[JointMDP, list[int]]:
 
 def test_large_amounts_that_both_branches_are_paid_cancel() -> None:
     model, policy = in_step("state")
-    law = Stoppable(laws_of(model, policy)).on(400)
+    law = Stoppable(model, policy).on(400)
     t, lower, upper = law.band
     assert np.all(lower <= upper)
     assert all(law.stop_loss(float(u)).width >= 0 for u in t[::20])
@@ -279,13 +299,13 @@ def test_large_amounts_that_both_branches_are_paid_cancel() -> None:
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_simulated_gaps_lie_in_the_band(sharing: str) -> None:
     model, policy = in_step(sharing)
-    check_simulated(Stoppable(laws_of(model, policy)).on(400), model, policy)
+    check_simulated(Stoppable(model, policy).on(400), model, policy)
     case = random_model(np.random.default_rng(1), 5, 3, 3, discount=0.9, sharing=sharing, unavailable=True)
     assert case.available is not None
     case.available[0, :2] = True
     model = build(case)
     laws = laws_of(model, case.policy)
-    gap = Stoppable(laws)
+    gap = Stoppable(model, case.policy)
     for count in (16, 32, 300):
         law = gap.on(count)
         check_simulated(law, model, case.policy)
@@ -315,8 +335,7 @@ def corners() -> dict[str, GapLaw]:
     rewards[11], successors[11] = 1.0, 2
     successors[12], rewards[13], successors[13] = 13, 1.0, 2
     model = JointMDP(np.tile([0.25, 0.75], (size, 1)), rewards, successors, 0.9, "time")
-    laws = laws_of(model, [0] * size)
-    return {name: Stoppable(laws, (s, 0, 1)).on(64) for name, s in start.items()}
+    return {name: Stoppable(model, [0] * size, (s, 0, 1)).on(64) for name, s in start.items()}
 
 
 def test_ties_that_never_merge_are_exact(corners: dict[str, GapLaw]) -> None:
@@ -356,8 +375,8 @@ def test_ties_by_cancellation_are_not_claimed_to_be_something_else() -> None:
         "state",
         None,
     )
-    law = Stoppable(laws_of(build(case), case.policy, 2)).on(16)
     truth = exact_law(case, 0, 0, 1, 2)
+    law = Stoppable(build(case), case.policy, horizon=2, mean=near(truth.mean)).on(16)
     assert truth.signs == (0, 1, 0)
     assert truth.level == Fraction(1, 2)
     check(law, truth, merges=False)
@@ -368,7 +387,7 @@ def test_ties_by_cancellation_are_not_claimed_to_be_something_else() -> None:
 def test_one_state_that_never_parts_the_branches(reward: float) -> None:
     # Rewards differ between scenarios, never between branches: the reach of all gaps is 0.
     model = JointMDP([[0.6, 0.4]], [[[0.0, 0.0], [reward, reward]]], [[[0, 0], [0, 0]]], 0.9)
-    gap = Stoppable(laws_of(model, [0]))
+    gap = Stoppable(model, [0])
     for law in (gap.on(16), gap.on(32)):
         assert law.tie().lower > 1 - 1e-9
         assert law.merge.lower > 1 - 1e-9
@@ -380,7 +399,7 @@ def test_amounts_nobody_is_paid_do_not_blur_those_that_are() -> None:
     # A forbidden move costs 10⁹, and the policy never makes it.
     rewards = [[[0, 0]], [[0.05, -1e9]], [[0.0, -1e9]], [[0, 0]]]
     model = JointMDP([[1.0]] * 4, rewards, [[[1, 2]], [[3, 3]], [[3, 3]], [[3, 3]]], 0.99)
-    law = Stoppable(laws_of(model, [0] * 4)).on(16)
+    law = Stoppable(model, [0] * 4).on(16)
     assert law.superiority() == (1, 1)
     assert law.tie() == (0, 0)
     assert law.quantile(0.5).lower <= 0.99 * 0.05 <= law.quantile(0.5).upper

@@ -23,7 +23,7 @@ from scipy.stats import binom, multinomial
 from zoo import SHARINGS, STATE_AND_SLOW, build, padded
 
 import jointmdp as jm
-from jointmdp.law.solution_laws import Laws
+from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.montecarlo import confidence_intervals, table_winners, winner_counts
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.solution import best_action as rankings
@@ -345,7 +345,7 @@ def test_open_shares_widen_the_interval() -> None:
 
 
 def laws_of(solution: jm.Solution) -> Laws:
-    return Laws(solution.model, solution.policy, solution.moments.mean, solution.certificate, solution.horizon)
+    return solution._laws
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -367,7 +367,7 @@ def test_certified_where_differences_cancel() -> None:
     case = dyadic_case(4, "state", actions=2)
     exact = truth(oracle.finite_horizon_law(*case[:6], (0, 0), (0, 1), 3))
     laws = laws_of(jm.evaluate(build(case), case.policy, horizon=3))
-    found = certified_best(laws, 0, 0, 1, tolerance=0.2, memory_limit=2**20)
+    found = certified_best(laws, 0, 0, 1, tolerance=0.2)
     assert agrees(found, *exact)
     is_consistent(found)
 
@@ -384,7 +384,7 @@ def test_certified_race_and_simulation_agree() -> None:
     assert found.tie_interval.width <= 0.01
     assert found.mean == solution.mean[0, :2].tolist()
     assert "guaranteed" in str(found)
-    simulated = best_of(laws, 0, [0, 1], memory_limit=1, num_samples=SAMPLES, confidence=SURE, seed=3)
+    simulated = best_of(laws, 0, [0, 1], limits=Limits(1), num_samples=SAMPLES, confidence=SURE, seed=3)
     assert not simulated.is_certified
     assert agrees(simulated, [0.5] * 2, [3 / 7] * 2, [1 / 7] * 2, 1 / 7)
     three = best_of(laws, 0, num_samples=SAMPLES)
@@ -409,7 +409,7 @@ def test_a_vague_certificate_gives_way_to_simulation(monkeypatch: pytest.MonkeyP
 class Vague:
     """A law that knows little: P(G>0) ≥ 0.4, P(G=0) ≥ 0.1, P(G<0) ≥ 0.35."""
 
-    cells = 64
+    pairs = 64
 
     def superiority(self) -> jm.Interval:
         return jm.Interval(0.4, 0.55)

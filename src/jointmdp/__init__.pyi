@@ -24,6 +24,7 @@ from .envs.textbook_models import machine_replacement as machine_replacement
 from .envs.textbook_models import shared_successors as shared_successors
 from .errors import ConvergenceError as ConvergenceError
 from .errors import ConvergenceWarning as ConvergenceWarning
+from .errors import LawStatus as LawStatus
 from .errors import ModelError as ModelError
 from .errors import NoiseWarning as NoiseWarning
 from .errors import NotKnownError as NotKnownError

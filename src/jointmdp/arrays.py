@@ -65,6 +65,11 @@ OURS = {**ARITHMETIC, **CALLS, **DEBUGGING}
 Arithmetic = tuple[tuple[str, Any], ...]
 
 
+def summed(places: Ints, values: Floats, size: int) -> Floats:
+    """Sums of the values at each of the places ``0, …, size − 1``."""
+    return np.asarray(np.bincount(places, values, minlength=size), dtype=np.float64)
+
+
 class JaxContext:
     """JAX set as `wanted` inside; only what differs is entered, since this stands around every query."""
 

@@ -1,6 +1,6 @@
 """Bounds of stop-loss functions ``Π(u) = E(G − u)⁺``, for every node of a graph: laws in convex order.
 
-One move takes Π of the child to ``scale · Π((u − shift)/scale)``. From above, Π is known at the points of a node, and the
+One move takes Π of the child to ``scale · Π((u − shift)/scale)``. From above Π is known at the points of a node, the
 chord between two points lies above it: each value is spread over its neighbours, keeping the mean. From below it is
 known by lines ``V_j + (D_j − 1)(u − y_j)``, and a move takes the higher of the two beside u to a line again. Which is
 higher once chosen, all this is linear, so in a cycle the bounds solve a linear system, and what its solution misses by
@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.arrays import UNIT, Floats, Ints
+from jointmdp.arrays import UNIT, Floats, Ints, summed
 from jointmdp.law.branch_outcomes import RAREST
 from jointmdp.law.fixed_points import fixed_point
 from jointmdp.law.gap_sides import Moves, Side
-from jointmdp.law.node_grids import POSITIVE, Candidates, Laws, candidates, chosen, count_below, filled, room_for
+from jointmdp.law.node_grids import POSITIVE, Candidates, NodeLaws, candidates, chosen, count_below, filled, room_for
 from jointmdp.law.pathwise_bounds import IsOver
 
 SPREAD = 5.0  # standard deviations over which the first points of a cycle are placed
@@ -57,10 +57,10 @@ class StepMaps(NamedTuple):
 
 
 def stop_loss_bounds(
-    up: Side, down: Side, most: Ints, node_means: NodeMeans, old: Laws | None, is_over: IsOver
-) -> Laws:
+    up: Side, down: Side, most: Ints, node_means: NodeMeans, old: NodeLaws | None, is_over: IsOver
+) -> NodeLaws:
     """Bounds at about ``most[node]`` points of every node; in cycles the points are placed by an old law, moved."""
-    laws = Laws(up.graph.num_nodes, OF_NOTHING, room_for(most))
+    laws = NodeLaws(up.graph.num_nodes, OF_NOTHING, room_for(most))
     for nodes, is_cyclic in up.batches(most):
         if is_cyclic:
             _again(up, nodes, most, laws, (up.least, -down.least), node_means, old, is_over)
@@ -69,25 +69,25 @@ def stop_loss_bounds(
     return laws
 
 
-def stop_loss_over(side: Side, most: Ints, horizon: int) -> Laws:
+def stop_loss_over(side: Side, most: Ints, horizon: int) -> NodeLaws:
     """The same over a horizon: one step after the other, from the end."""
     graph = side.graph
     number = np.arange(graph.num_nodes)
     roots, halves = number[: graph.num_roots], number[graph.is_half]
     pairs = number[graph.num_roots :][~graph.is_half[graph.num_roots :]]
-    laws = Laws(graph.num_nodes, OF_NOTHING, room_for(most))
+    laws = NodeLaws(graph.num_nodes, OF_NOTHING, room_for(most))
     laws.put(pairs, np.ones(len(pairs), dtype=np.int64), np.zeros(len(pairs)), np.array(OF_NOTHING)[:, None])
     for step in range(horizon):
         for nodes in side.parts(halves, most):
             _once(side, nodes, most, laws, laws)
-        after = Laws(graph.num_nodes, OF_NOTHING, room_for(most))
+        after = NodeLaws(graph.num_nodes, OF_NOTHING, room_for(most))
         for nodes in side.parts(roots if step == horizon - 1 else pairs, most):
             _once(side, nodes, most, laws, after)
         laws = after
     return laws
 
 
-def guides(laws: Laws) -> tuple[Laws, Laws]:
+def guides(laws: NodeLaws) -> tuple[NodeLaws, NodeLaws]:
     """What the bounds say of G and of −G: masses, and upper bounds of the probability of being at most at each point.
 
     P(G > y) is at least the slope of any chord of Π from y to the right, P(G < y) one less that of one to the left.
@@ -127,18 +127,19 @@ def _masses(which: Ints, points: Floats, upper: Floats) -> Floats:
     return np.clip(F - np.where(np.append(True, is_last[:-1]), 0.0, np.append(0.0, F[:-1])), 0.0, 1.0)
 
 
-def _once(side: Side, nodes: Ints, most: Ints, laws: Laws, into: Laws) -> None:
+def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
     """Nodes whose children are known."""
     moves = side.moves(nodes)
     node, points = _points(moves, laws, None, most[nodes])
     begin = into.put(nodes, np.bincount(node, minlength=len(nodes)), points, 0.0)
     maps = _maps(nodes, moves, laws, into, begin)
-    reach = np.ptp(points) if len(nodes) == 1 else (_of_last(node, points) - _of_first(node, points))[node]
-    into.values[:, begin:] = _booked(maps, *maps.constant, reach, side.rounding)
+    reach = (_of_last(node, points) - _of_first(node, points))[node]
+    into.values[:, begin:] = _booked(maps, reach, side.rounding)
 
 
-def _booked(maps: StepMaps, upper: Floats, lower: Floats, slope: Floats, reach: Floats, rounding: float) -> Floats:
+def _booked(maps: StepMaps, reach: Floats, rounding: float) -> Floats:
     """Bounds with all rounding given away; a line that is negative where it is asked about is that of 0."""
+    upper, lower, slope = maps.constant
     off = maps.slack + 4 * rounding * (np.abs(upper) + reach)
     lower = lower - off
     is_nothing = ~(lower > 0)
@@ -157,10 +158,10 @@ def _again(  # many parameters: everything that is known of the nodes
     side: Side,
     nodes: Ints,
     most: Ints,
-    laws: Laws,
+    laws: NodeLaws,
     ends: tuple[Floats, Floats],
     known: NodeMeans,
-    old: Laws | None,
+    old: NodeLaws | None,
     is_over: IsOver,
 ) -> None:
     """Nodes that can come back to themselves."""
@@ -168,8 +169,7 @@ def _again(  # many parameters: everything that is known of the nodes
     least, largest = ends[0][nodes], ends[1][nodes]
     if old is None:
         found = _around(moves, least, largest, known.mean[nodes], known.spread[nodes], int(most[nodes].max()))
-        is_point = chosen(found, most[nodes], NEAREST) & (found.value != POSITIVE)
-        node, points = found.node[is_point], found.value[is_point]
+        node, points = _thinned(found, most[nodes])
     else:
         node, points = _points(moves, old, (least, largest), most[nodes])
     begin = laws.put(nodes, np.bincount(node, minlength=len(nodes)), points, 0.0)
@@ -181,7 +181,7 @@ def _again(  # many parameters: everything that is known of the nodes
     laws.values[:, begin:] = _solved(side, maps, (largest - least)[node], start, is_over)
 
 
-def _points(moves: Moves, known: Laws, ends: tuple[Floats, Floats] | None, most: Ints) -> tuple[Ints, Floats]:
+def _points(moves: Moves, known: NodeLaws, ends: tuple[Floats, Floats] | None, most: Ints) -> tuple[Ints, Floats]:
     """Where moves take the points of known laws, thinned out."""
     which, place = known.spread(moves.child)
     node = moves.parent[which]
@@ -195,7 +195,15 @@ def _points(moves: Moves, known: Laws, ends: tuple[Floats, Floats] | None, most:
     mass = _masses(which, known.points[place], known.values[UPPER, place])
     found = _within(node, value, moves.weight[which] * mass, *ends)
     found = filled(found, most) if is_cyclic else found
-    is_point = chosen(found, most, NEAREST) & (found.value != POSITIVE)
+    return _thinned(found, most)
+
+
+def _thinned(found: Candidates, most: Ints) -> tuple[Ints, Floats]:
+    """Points among the candidates; what stands for all above 0 is none, unless it is an end."""
+    is_inside = np.append(False, found.node[1:] == found.node[:-1]) & np.append(
+        found.node[1:] == found.node[:-1], False
+    )
+    is_point = chosen(found, most, NEAREST) & ~(is_inside & (found.value == POSITIVE))
     return found.node[is_point], found.value[is_point]
 
 
@@ -206,13 +214,11 @@ def _within(node: Ints, value: Floats, mass: Floats, least: Floats, largest: Flo
     value = np.clip(value, least[node], largest[node])
     found = candidates(node, value, np.append(mass, np.zeros(count)), least)
     inside = found.value <= largest[found.node]
-    found = Candidates(*(column[inside] for column in found))
+    found = Candidates._make(column[inside] for column in found)
     return found._replace(is_needed=found.is_needed | (found.value == largest[found.node]))
 
 
-def _around(
-    moves: Moves, least: Floats, largest: Floats, centre: Floats, spread: Floats, most: int
-) -> Candidates:
+def _around(moves: Moves, least: Floats, largest: Floats, centre: Floats, spread: Floats, most: int) -> Candidates:
     """Points around the mean, what one move alone can pay, and the way to the ends."""
     around = centre[:, None] + spread[:, None] * np.linspace(-SPREAD, SPREAD, most)
     reach = np.maximum(np.abs(largest - centre), np.abs(least - centre))
@@ -227,7 +233,7 @@ def _around(
     return _within(*parts, least, largest)
 
 
-def _maps(nodes: Ints, moves: Moves, laws: Laws, into: Laws, begin: int) -> StepMaps:
+def _maps(nodes: Ints, moves: Moves, laws: NodeLaws, into: NodeLaws, begin: int) -> StepMaps:
     """One move of `nodes`, whose points begin at `begin` of `into`, from the children's laws."""
     size = into.used - begin
     asked, row = into.spread(nodes[moves.parent])
@@ -239,13 +245,13 @@ def _maps(nodes: Ints, moves: Moves, laws: Laws, into: Laws, begin: int) -> Step
     row = row - begin
     # Shifts and thresholds are rounded; Π is nowhere steeper than 1.
     off = (-moves.counter[asked] - shift) + 4 * UNIT * (np.abs(y) + np.abs(shift))
-    slack = np.bincount(row, weight * off, minlength=size)
+    slack = summed(row, weight * off, size)
     is_below, is_beyond = count == 0, count == laws.size[child]
     constant = np.zeros((3, size))
-    constant[D] = np.bincount(row[is_beyond], weight[is_beyond], minlength=size)
+    constant[D] = summed(row[is_beyond], weight[is_beyond], size)
     first = laws.begin[child]
     short = np.where(is_below, laws.points[first] - u, 0.0) * weight * scale
-    constant[UPPER] = constant[V] = np.bincount(row, short, minlength=size)
+    constant[UPPER] = constant[V] = summed(row, short, size)
     # Left of all points the value at the first counts, and a slope of −1; between two points both do.
     asks = ~is_beyond
     row, u, weight, scaled = row[asks], u[asks], weight[asks], (weight * scale)[asks]
@@ -260,8 +266,16 @@ def _maps(nodes: Ints, moves: Moves, laws: Laws, into: Laws, begin: int) -> Step
     known = left < begin if into is laws else np.ones(len(left), dtype=bool)
     for share, at in zip(shares, (left, right), strict=True):
         values = (scaled * share)[known] * laws.values[UPPER, at[known]]
-        constant[UPPER] += np.bincount(row[known], values, minlength=size)
-    of_known = (row[known], left[known], right[known], scaled[known], weight[known], from_left[known], from_right[known])
+        constant[UPPER] += summed(row[known], values, size)
+    of_known = (
+        row[known],
+        left[known],
+        right[known],
+        scaled[known],
+        weight[known],
+        from_left[known],
+        from_right[known],
+    )
     constant[V:] += _moved_lines(of_known, laws.values[V], laws.values[D], size)
     some = ~known
     entries = np.concatenate([(scaled * share)[some] for share in shares])
@@ -284,8 +298,8 @@ def _moved_lines(entries: Entries, lower: Floats, slope: Floats, size: int) -> t
     """What the higher lines become by a move."""
     row, left, right, scaled, weight, _, _ = entries
     one, two = _heights(entries, lower, slope)
-    value = np.bincount(row, scaled * np.maximum(one, two), minlength=size)
-    return value, np.bincount(row, weight * slope[np.where(two > one, right, left)], minlength=size)
+    value = summed(row, scaled * np.maximum(one, two), size)
+    return value, summed(row, weight * slope[np.where(two > one, right, left)], size)
 
 
 def _solved(side: Side, maps: StepMaps, reach: Floats, start: Lines, is_over: IsOver) -> Floats:
@@ -300,7 +314,7 @@ def _solved(side: Side, maps: StepMaps, reach: Floats, start: Lines, is_over: Is
         if turn < SOLVED:
             lines = _better(lines, _solved_lines(side, maps, reach, off, lines))
         for _ in range(SWEEPS):
-            value, slope = _moved_lines(maps[3:], *lines, len(off))
+            value, slope = _moved_lines(maps[3:], lines[0], lines[1], len(off))
             lines = _better(lines, (value + maps.constant[V] - off, np.clip(slope + maps.constant[D], 0.0, 1.0)))
         before, width = width, float(np.mean(upper - lines[0]))
         if not width <= PAYING * before or is_over():
@@ -337,7 +351,7 @@ def _solved_lines(side: Side, maps: StepMaps, reach: Floats, off: Floats, now: L
     return np.where(np.isfinite(lower), lower, -np.inf), slope
 
 
-def _lines_at(old: Laws, nodes: Ints, node: Ints, points: Floats) -> Lines:
+def _lines_at(old: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Lines:
     """The higher of the two old lines beside each new point."""
     which, place = old.spread(nodes)
     count = count_below(which, old.points[place], node, points)
@@ -365,15 +379,15 @@ def node_means(side: Side) -> NodeMeans:
         return sp.csr_array((e.weight[some] * scale[some], (e.parent[some], e.child[some])), shape=(size, size))
 
     chain = step(side.scale)
-    mean = fixed_point(chain, np.bincount(e.parent, e.weight * e.shift, minlength=size))
+    mean = fixed_point(chain, summed(e.parent, e.weight * e.shift, size))
     after = e.shift + side.scale * np.where(some, mean[e.child], 0.0)
-    missed = np.abs(np.bincount(e.parent, e.weight * after, minlength=size) - mean)
-    sizes = np.bincount(e.parent, e.weight * (np.abs(after) + np.abs(e.shift) - e.counter - e.shift), minlength=size)
+    missed = np.abs(summed(e.parent, e.weight * after, size) - mean)
+    sizes = summed(e.parent, e.weight * (np.abs(after) + np.abs(e.shift) - e.counter - e.shift), size)
     missed += 4 * side.rounding * (sizes + np.abs(mean))
     is_rare = e.weight <= 2 * RAREST  # these may be far less likely still
-    missed += np.bincount(e.parent[is_rare], (e.weight * np.abs(after))[is_rare], minlength=size)
+    missed += summed(e.parent[is_rare], (e.weight * np.abs(after))[is_rare], size)
     error = side.patience * float(missed.max())
     error = math.inf if math.isnan(error) else error
-    squares = np.bincount(e.parent, e.weight * (after - mean[e.parent]) ** 2, minlength=size)
+    squares = summed(e.parent, e.weight * (after - mean[e.parent]) ** 2, size)
     variance = fixed_point(step(side.scale**2), squares)
     return NodeMeans(mean, error, np.sqrt(np.maximum(variance, 0.0)))

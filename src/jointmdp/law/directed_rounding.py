@@ -31,7 +31,9 @@ def product_down(a: Floats, b: Floats) -> Floats:
     is_safe = (np.abs(found) > SAFE[0]) & (np.abs(a) < SAFE[1]) & (b > 0)
     is_exact = (b == 1) | (a == 0) | (is_safe & (error >= 0))
     # What is not negative stays so, and larger numbers have no smaller products.
-    return np.where(is_exact, found, np.where(a > 0, np.maximum(np.nextafter(found, -np.inf), 0.0), np.nextafter(found, -np.inf)))
+    return np.where(
+        is_exact, found, np.where(a > 0, np.maximum(np.nextafter(found, -np.inf), 0.0), np.nextafter(found, -np.inf))
+    )
 
 
 def _high(x: Floats) -> Floats:

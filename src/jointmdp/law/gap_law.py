@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.arrays import UNIT, Floats
+from jointmdp.arrays import UNIT, Floats, Ints
 from jointmdp.checks import as_finite, as_fraction
 from jointmdp.errors import LawStatus, NotKnownError
 from jointmdp.intervals import Interval
@@ -44,12 +44,12 @@ class RoundedLaw(NamedTuple):
         # A value may lie between 0 and the least number, which is what stands for all above 0.
         return self._read(np.searchsorted(self.points, np.where(t == POSITIVE, 2 * POSITIVE, t), side="left"))
 
-    def _read(self, count: Floats) -> Floats:
+    def _read(self, count: Ints) -> Floats:
         return np.where(count > 0, self.F[np.maximum(count - 1, 0)], 0.0)
 
     def quantile(self, q: float) -> float:
         """A number that the q-quantile is not below."""
-        return self._amount(int(np.flatnonzero(self.F >= q)[0]))
+        return self._amount(int(np.flatnonzero(q <= self.F)[0]))
 
     def counter_quantile(self, q: float) -> float:
         """A number that the (1−q)-quantile of −X is not above minus: P(X < it) ≤ 1 − q."""
@@ -234,7 +234,7 @@ class GapLaw:
         mass = masses(found.points, found.upper)
         return Atoms(found.points[mass > 0], mass[mass > 0] / mass.sum())
 
-    def _place(self, t: Floats) -> tuple[Floats, Floats, Floats]:
+    def _place(self, t: Floats) -> tuple[Ints, Ints, Ints]:
         """The points beside each threshold, and how many lie below it."""
         count = np.searchsorted(self._found.points, t, side="left")
         last = len(self._found.points) - 1
@@ -317,7 +317,7 @@ def _crossing(alpha: float, a: Line, b: Line, reach: float) -> tuple[float, floa
 
 def _less(a: float, b: float) -> float:
     """``a − b``, rounded down."""
-    return float(sum_down(np.float64(a), np.float64(-b)))
+    return float(sum_down(np.array([a]), np.array([-b]))[0])
 
 
 def _rounded(x: float, way: int) -> float:

@@ -3,15 +3,15 @@
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.arrays import Floats
+from jointmdp.arrays import Floats, summed
 from jointmdp.intervals import Interval
 from jointmdp.law.fixed_points import fixed_point
-from jointmdp.law.reached_pairs import Branches, PairGraph, Query, reached_pairs
+from jointmdp.law.reached_pairs import GapBranches, GapQuery, PairGraph, reached_pairs
 
 SWEEPS = 2_000  # from below, where the solution of the equations has no certificate
 
 
-def merge_probability(branches: Branches, query: Query, memory: int, horizon: int | None) -> Interval:
+def merge_probability(branches: GapBranches, query: GapQuery, memory: int, horizon: int | None) -> Interval:
     """Over a horizon: before its last action."""
     if not branches.can_merge or branches.model.sharing == "none":
         return Interval(0.0, 0.0)
@@ -19,7 +19,7 @@ def merge_probability(branches: Branches, query: Query, memory: int, horizon: in
     e, size = graph.edges, graph.num_nodes
     some = e.child >= 0
     chain = sp.csr_array((e.weight[some], (e.parent[some], e.child[some])), shape=(size, size))
-    at_once = np.bincount(e.parent[~some], e.weight[~some], minlength=size)
+    at_once = summed(e.parent[~some], e.weight[~some], size)
     if horizon is not None:
         found = _after(graph, chain, at_once, horizon)
         off = 4 * (horizon + 1) * graph.rounding

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.arrays import Bools, Floats, Ints
+from jointmdp.arrays import Bools, Floats, Ints, summed
 from jointmdp.law.directed_rounding import product_down, sum_down
 
 POSITIVE = np.nextafter(0.0, 1.0)  # any amount above 0, however small
@@ -21,7 +21,7 @@ THINNEST = 1e-12  # relative width of a cell that is not divided
 FARTHEST = 1e12  # in units of that part
 
 
-class Laws:
+class NodeLaws:
     """For every node the points of a law with some numbers at each; node K is nothing, with one point at 0."""
 
     def __init__(self, num_nodes: int, of_nothing: tuple[float, ...], room: int) -> None:
@@ -57,10 +57,10 @@ class Laws:
         part = slice(self.begin[node], self.begin[node] + self.size[node])
         return self.points[part].copy(), self.values[:, part].copy()
 
-    def with_values(self, values: Floats, is_mirrored: bool) -> "Laws":
+    def with_values(self, values: Floats, is_mirrored: bool) -> "NodeLaws":
         """The same points, or those of the negatives, with other values ``[fields, M]``."""
         nodes = np.flatnonzero(self.size[:-1] > 0)
-        found = Laws(len(self.size) - 1, tuple(values[:, 0]), self.used - 1)
+        found = NodeLaws(len(self.size) - 1, tuple(values[:, 0]), self.used - 1)
         which, place = self.spread(nodes)
         if is_mirrored:
             place = (2 * self.begin + self.size - 1)[nodes][which] - place
@@ -108,7 +108,7 @@ def candidates(node: Ints, value: Floats, mass: Floats, least: Floats) -> Candid
     node, value = node[order], value[order]
     is_new = np.ones(len(node), dtype=bool)
     is_new[1:] = (node[1:] != node[:-1]) | (value[1:] != value[:-1])
-    total = np.bincount(np.cumsum(is_new) - 1, mass[order])
+    total = summed(np.cumsum(is_new) - 1, mass[order], int(is_new.sum()))
     node, value = node[is_new], value[is_new]
     is_needed = (value == least[node]) | (value == 0) | (value == POSITIVE)
     return Candidates(node, value, total, is_needed)
@@ -161,7 +161,7 @@ def filled(found: Candidates, most: Ints) -> Candidates:
     reach = value[starts[1:] - 1] - value[starts[:-1]]
     part = np.where(width > THINNEST * size, width / np.maximum(reach[node[1:]], 1e-300), 0.0)
     score = np.cbrt(part**2 * (mass[1:] + mass[:-1]))
-    total = np.bincount(node[1:], score, minlength=len(most))
+    total = summed(node[1:], score, len(most))
     left = np.maximum(most - np.diff(starts), 0)
     count = np.floor((left / np.maximum(total, 1e-300))[node[1:]] * score).astype(np.int64)
     cell = np.repeat(np.arange(len(count)), count)
@@ -170,7 +170,7 @@ def filled(found: Candidates, most: Ints) -> Candidates:
     node, value = np.append(node, node[cell]), np.append(value, more)
     order = np.lexsort((value, node))
     columns = node, value, np.append(mass, np.zeros(len(cell))), np.append(found.is_needed, np.zeros(len(cell), bool))
-    return Candidates(*(column[order] for column in columns))
+    return Candidates._make(column[order] for column in columns)
 
 
 def count_below(group: Ints, value: Floats, asked_group: Ints, asked: Floats) -> Ints:

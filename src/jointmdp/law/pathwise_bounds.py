@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.arrays import Floats, Ints
+from jointmdp.arrays import Floats, Ints, summed
 from jointmdp.law.branch_outcomes import RAREST
 from jointmdp.law.gap_sides import Moves, Side
-from jointmdp.law.node_grids import Candidates, Laws, candidates, chosen, count_below, filled, moved, room_for
+from jointmdp.law.node_grids import Candidates, NodeLaws, candidates, chosen, count_below, filled, moved, room_for
 
 SWEEPS = 20_000
 SETTLED = 1e-9  # probability that a repetition must still move
@@ -27,13 +27,13 @@ LOOK = 16  # repetitions between two looks at the watch
 IsOver = Callable[[], bool]  # whether the time that was given is over
 
 
-def rounded_law(side: Side, most: Ints, guide: Laws, old: Laws | None, is_over: IsOver) -> Laws:
+def rounded_law(side: Side, most: Ints, guide: NodeLaws, old: NodeLaws | None, is_over: IsOver) -> NodeLaws:
     """The law of every node, rounded down to about ``most[node]`` points, no worse than an `old` one.
 
     `guide` has an estimate of every law, with masses for values, and upper bounds of the probability of being at most
     at each point. In cycles the points are placed by it.
     """
-    laws = Laws(side.graph.num_nodes, (1.0,), room_for(most))
+    laws = NodeLaws(side.graph.num_nodes, (1.0,), room_for(most))
     for nodes, is_cyclic in side.batches(most):
         if is_cyclic:
             _again(side, nodes, most, laws, guide, old, is_over)
@@ -42,25 +42,25 @@ def rounded_law(side: Side, most: Ints, guide: Laws, old: Laws | None, is_over: 
     return laws
 
 
-def rounded_law_over(side: Side, most: Ints, horizon: int) -> Laws:
+def rounded_law_over(side: Side, most: Ints, horizon: int) -> NodeLaws:
     """The same over a horizon: one step after the other, from the end."""
     graph = side.graph
     number = np.arange(graph.num_nodes)
     roots, halves = number[: graph.num_roots], number[graph.is_half]
     pairs = number[graph.num_roots :][~graph.is_half[graph.num_roots :]]
-    laws = Laws(graph.num_nodes, (1.0,), room_for(most))
+    laws = NodeLaws(graph.num_nodes, (1.0,), room_for(most))
     laws.put(pairs, np.ones(len(pairs), dtype=np.int64), np.zeros(len(pairs)), 1.0)
     for step in range(horizon):
         for nodes in side.parts(halves, most):
             _once(side, nodes, most, laws, laws)
-        after = Laws(graph.num_nodes, (1.0,), room_for(most))
+        after = NodeLaws(graph.num_nodes, (1.0,), room_for(most))
         for nodes in side.parts(roots if step == horizon - 1 else pairs, most):
             _once(side, nodes, most, laws, after)
         laws = after
     return laws
 
 
-def _once(side: Side, nodes: Ints, most: Ints, laws: Laws, into: Laws) -> None:
+def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
     """Nodes whose children are known."""
     moves = side.moves(nodes)
     found = _candidates(moves, laws, None)
@@ -73,7 +73,9 @@ def _once(side: Side, nodes: Ints, most: Ints, laws: Laws, into: Laws) -> None:
     into.values[0, begin:] = F
 
 
-def _again(side: Side, nodes: Ints, most: Ints, laws: Laws, guide: Laws, old: Laws | None, is_over: IsOver) -> None:
+def _again(
+    side: Side, nodes: Ints, most: Ints, laws: NodeLaws, guide: NodeLaws, old: NodeLaws | None, is_over: IsOver
+) -> None:
     """Nodes that can come back to themselves."""
     moves = side.moves(nodes)
     found = filled(_candidates(moves, guide, side.least[nodes]), most[nodes])
@@ -106,7 +108,7 @@ def _is_last(node: Ints) -> Floats:
     return np.append(node[1:] != node[:-1], True)
 
 
-def _candidates(moves: Moves, laws: Laws, least: Floats | None) -> Candidates:
+def _candidates(moves: Moves, laws: NodeLaws, least: Floats | None) -> Candidates:
     """Where moves take the points of known laws, and with what mass; the least of them are needed if not given.
 
     Without least values the laws are distribution functions, else guides.
@@ -122,7 +124,7 @@ def _candidates(moves: Moves, laws: Laws, least: Floats | None) -> Candidates:
     return candidates(node[some], value[some], (moves.weight[which] * mass)[some], least)
 
 
-def _operator(nodes: Ints, moves: Moves, laws: Laws, into: Laws, begin: int) -> tuple[sp.csr_array, Floats]:
+def _operator(nodes: Ints, moves: Moves, laws: NodeLaws, into: NodeLaws, begin: int) -> tuple[sp.csr_array, Floats]:
     """One move of all `nodes`, whose points begin at `begin` of `into`: ``F ↦ matrix·F + constant``."""
     size = into.used - begin
     asked, row = into.spread(nodes[moves.parent])
@@ -138,7 +140,7 @@ def _operator(nodes: Ints, moves: Moves, laws: Laws, into: Laws, begin: int) -> 
     is_full = count == laws.size[child]
     is_known = is_full | (column < begin) if into is laws else np.ones(len(column), dtype=bool)
     known = np.where(is_full, 1.0, laws.values[0, column]) * weight
-    constant = np.bincount(row[is_known], known[is_known], minlength=size)
+    constant = summed(row[is_known], known[is_known], size)
     entries = (weight[~is_known], (row[~is_known], column[~is_known] - begin))
     return sp.coo_array(entries, shape=(size, size)).tocsr(), constant
 
@@ -147,14 +149,14 @@ def _following(node: Ints, points: Floats) -> Floats:
     return np.where(_is_last(node), np.inf, np.append(points[1:], np.inf))
 
 
-def _from_below(old: Laws, nodes: Ints, node: Ints, points: Floats) -> Floats:
+def _from_below(old: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Floats:
     """What an old law knows at new points."""
     which, place = old.spread(nodes)
     count = count_below(which, old.points[place], node, _following(node, points))
     return np.where(count > 0, old.values[0, np.maximum(old.begin[nodes][node] + count - 1, 0)], 0.0)
 
 
-def _from_above(guide: Laws, nodes: Ints, node: Ints, points: Floats) -> Floats:
+def _from_above(guide: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Floats:
     """What the guide's bounds at its next points say."""
     which, place = guide.spread(nodes)
     count = count_below(which, guide.points[place], node, _following(node, points))

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from jointmdp.arrays import UNIT, Bools, Floats, Ints
+from jointmdp.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.errors import ModelError
 from jointmdp.law.branch_outcomes import branch_outcomes, commonest_reward, positive
 from jointmdp.law.directed_rounding import sum_down
@@ -30,10 +30,10 @@ WORTH_HALVING = 5.0  # outcomes of a branch, on average, from which half steps s
 BLOCK = 2**18  # moves that are listed at once
 EDGE_BYTES = 400  # that an edge takes while the graph is made
 
-Query = tuple[int, int, int]  # state, action, other; a state and twice NOTHING where two policies start there
+GapQuery = tuple[int, int, int]  # state, action, other; a state and twice NOTHING where two policies start there
 
 
-class Branches(NamedTuple):
+class GapBranches(NamedTuple):
     """Two branches of a model, and the policies they follow once they have moved."""
 
     model: JointMDP
@@ -73,12 +73,12 @@ class PairGraph(NamedTuple):
     """That it took to make the graph."""
 
 
-def reached_pairs(branches: Branches, queries: list[Query], memory: int, is_pruned: bool = True) -> PairGraph:
+def reached_pairs(branches: GapBranches, queries: list[GapQuery], memory: int, is_pruned: bool = True) -> PairGraph:
     """The graph below the gaps of `queries`, made in at most `memory` bytes; unpruned, equal pairs stay in."""
     return _Builder(branches, memory // EDGE_BYTES, is_pruned).graph(queries)
 
 
-def equal_pairs(branches: Branches, s: Ints, t: Ints, most_edges: int) -> Bools:
+def equal_pairs(branches: GapBranches, s: Ints, t: Ints, most_edges: int) -> Bools:
     """Which pairs of branches that stand in s and t pay the same for ever, whatever happens."""
     builder = _Builder(branches, most_edges, is_pruned=True)
     codes, which = np.unique(builder.code(0, s, t), return_inverse=True)
@@ -93,7 +93,7 @@ def equal_pairs(branches: Branches, s: Ints, t: Ints, most_edges: int) -> Bools:
 class _Builder:
     """Finds the nodes breadth first. Until all are found a node is known by a code; roots have negative ones."""
 
-    def __init__(self, branches: Branches, most_edges: int, is_pruned: bool) -> None:
+    def __init__(self, branches: GapBranches, most_edges: int, is_pruned: bool) -> None:
         self.model, self.policies = branches.model, (branches.first, branches.second)
         self.can_merge = branches.can_merge and self.model.sharing != "none"
         self.most_edges, self.is_pruned = most_edges, is_pruned
@@ -108,7 +108,7 @@ class _Builder:
         self.parts: list[Edges] = []
         self.count = self.most_terms = 0
 
-    def graph(self, queries: list[Query]) -> PairGraph:
+    def graph(self, queries: list[GapQuery]) -> PairGraph:
         first = self._add(self._of_roots(queries))
         return self._assembled(len(queries), self.explore(np.unique(first.child[first.child >= 0])))
 
@@ -150,7 +150,7 @@ class _Builder:
         rest, t = np.divmod(codes, self.size)
         return rest >= self.size, rest % self.size, t
 
-    def _of_roots(self, queries: list[Query]) -> Edges:
+    def _of_roots(self, queries: list[GapQuery]) -> Edges:
         """First steps: the actions are given, or what the policies draw in the first state."""
         model, found = self.model, []
         for number, (s, a, b) in enumerate(queries):
@@ -243,7 +243,7 @@ class _Builder:
         number = np.cumsum(is_kept) - 1
         kept = is_kept[parent]
         edges = Edges(number[parent], *edges[1:5], np.where(child >= 0, number[child], NOTHING))
-        edges = _merged(Edges(*(column[kept] for column in edges)))
+        edges = _merged(Edges._make(column[kept] for column in edges))
         is_half = np.append(np.zeros(num_roots, dtype=bool), ~is_pair)[is_kept]
         rows = 4 * (self.model.num_scenarios + self.model.num_actions)
         terms = 2 * self.most_terms + self.model.num_scenarios * self.model.num_actions + rows + 24
@@ -273,7 +273,7 @@ class _Builder:
         found &= ~is_half
         if self.model.sharing == "none":
             return found
-        # Branches in one state share their scenario too, and differ only by their actions.
+        # GapBranches in one state share their scenario too, and differ only by their actions.
         for i in np.flatnonzero(~is_half & (s == t)):
             taken = (self.policies[0][s[i]] > 0) | (self.policies[1][s[i]] > 0)
             rewards = self.model.rewards[s[i]][self.model.probabilities[s[i]] > 0][:, taken]
@@ -285,7 +285,7 @@ def _edges(parent: Ints, weight: Floats, gain: Floats, loss: Floats, child: Ints
     """Whole steps that pay ``gain − loss``."""
     shift, counter = sum_down(gain, -loss), sum_down(loss, -gain)
     columns = (parent, positive(weight), shift, counter, np.ones(child.shape, bool), child)
-    return Edges(*(np.asarray(column).ravel() for column in columns))
+    return Edges._make(np.asarray(column).ravel() for column in columns)
 
 
 def _no_edges() -> Edges:
@@ -294,18 +294,18 @@ def _no_edges() -> Edges:
 
 
 def _joined(parts: list[Edges]) -> Edges:
-    return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Edges._make(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
 def _merged(edges: Edges) -> Edges:
     """Sorted by parent, equal moves counted once."""
     order = np.lexsort((edges.counter, edges.shift, edges.child, edges.parent))
-    edges = Edges(*(column[order] for column in edges))
+    edges = Edges._make(column[order] for column in edges)
     is_new = np.ones(len(order), dtype=bool)
     is_new[1:] = (np.diff(edges.parent) != 0) | (np.diff(edges.child) != 0)
     is_new[1:] |= (edges.shift[1:] != edges.shift[:-1]) | (edges.counter[1:] != edges.counter[:-1])
-    total = np.bincount(np.cumsum(is_new) - 1, edges.weight, minlength=int(is_new.sum()))
-    return Edges(*(column[is_new] for column in edges))._replace(weight=total)
+    total = summed(np.cumsum(is_new) - 1, edges.weight, int(is_new.sum()))
+    return Edges._make(column[is_new] for column in edges)._replace(weight=total)
 
 
 def _links(parent: Ints, child: Ints, size: int) -> sp.csr_array:

@@ -13,7 +13,7 @@ from jointmdp.arrays import Ints
 from jointmdp.law.convex_bounds import guides, node_means, stop_loss_bounds, stop_loss_over
 from jointmdp.law.gap_law import RootBounds, RoundedLaw
 from jointmdp.law.gap_sides import Side
-from jointmdp.law.node_grids import Laws, room_for
+from jointmdp.law.node_grids import NodeLaws, room_for
 from jointmdp.law.pathwise_bounds import IsOver, rounded_law, rounded_law_over
 from jointmdp.law.reached_pairs import PairGraph
 
@@ -43,8 +43,8 @@ class Refinement:
         self.graph, self.horizon = graph, horizon
         self.up, self.down = (Side(graph, sign, horizon is None) for sign in (1, -1))
         self.means = node_means(self.up) if horizon is None else None
-        self.convex: Laws | None = None
-        self.both: list[Laws | None] = [None, None]
+        self.convex: NodeLaws | None = None
+        self.both: list[NodeLaws | None] = [None, None]
 
     def most(self, points: int) -> Ints:
         """Points of each node; those that have only few values will have fewer."""
@@ -84,4 +84,5 @@ class Refinement:
             z, (F,) = laws.of(number)
             rounded.append(RoundedLaw(z, F))
         y, (upper, lower, slope) = self.convex.of(number)
-        return RootBounds(*rounded, y, upper, lower, slope)
+        up, down = rounded
+        return RootBounds(up, down, y, upper, lower, slope)

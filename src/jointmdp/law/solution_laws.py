@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from jointmdp.errors import LawStatus, ModelError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.merging import merge_probability
-from jointmdp.law.reached_pairs import Branches, Query, reached_pairs
+from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
 from jointmdp.law.refined_laws import FACTOR, FEWEST, Level, Refinement
 from jointmdp.progress import Meter
 
@@ -23,6 +24,7 @@ PAYING = 0.8  # the share of its width that an answer must come to over two leve
 SLOWER = 4.0  # times that a level takes of the one before, about
 
 Width = Callable[[GapLaw], float]  # of the interval that is asked for
+Queries = tuple[GapQuery, ...]
 
 
 class Limits(NamedTuple):
@@ -56,18 +58,22 @@ class Signs(NamedTuple):
         return float(max(np.nanmax(upper - lower) for lower, upper in (self.better, self.equal)))
 
 
+def _report(meter: Meter, weight: float, points: int, part: float) -> None:
+    meter.update(weight * part, f"{points:,} points")
+
+
 class Laws:
     """The laws of all gaps of two branches of a model."""
 
     def __init__(
-        self, branches: Branches, horizon: int | None, mean: Floats | None = None, mean_errors: Floats | None = None
+        self, branches: GapBranches, horizon: int | None, mean: Floats | None = None, mean_errors: Floats | None = None
     ) -> None:
         """Means of returns and their certified errors, ``[S, A]``, where first actions are compared."""
         self.branches, self.horizon = branches, horizon
         none = np.zeros((0, 0))
         self.mean, self.mean_errors = none if mean is None else mean, none if mean_errors is None else mean_errors
-        self._levels: dict[tuple[Query, ...], list[Level]] = {}
-        self._open: tuple[tuple[Query, ...], Refinement] | None = None
+        self._levels: dict[Queries, list[Level]] = {}
+        self._open: tuple[Queries, Refinement] | None = None
 
     def mean_of(self, state: int, action: int, other: int) -> Interval:
         """E G, certified."""
@@ -80,7 +86,7 @@ class Laws:
         model = self.branches.model
         return f"{model.action_label(action)} − {model.action_label(other)} in {model.state_label(state)}"
 
-    def fits(self, query: Query, limits: Limits) -> bool:
+    def fits(self, query: GapQuery, limits: Limits) -> bool:
         """Whether the coarsest law fits."""
         try:
             refinement = self._opened((query,), limits)
@@ -89,9 +95,16 @@ class Laws:
         return refinement.bytes_for(FEWEST) <= limits.memory
 
     def gap_law(  # many parameters: what is asked, of which gap, and how it is called
-        self, query: Query, width: Width, tolerance: float, limits: Limits, mean: Interval | None = None, name: str | None = None
+        self,
+        query: GapQuery,
+        width: Width,
+        tolerance: float,
+        limits: Limits,
+        mean: Interval | None = None,
+        name: str | None = None,
     ) -> GapLaw:
         """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as limits and progress allow."""
+
         def wide(level: Level) -> float:
             return width(self._read(query, level, 0, mean, name))
 
@@ -111,7 +124,12 @@ class Laws:
         return self._signs(queries, level)._replace(status=status)
 
     def _refined(
-        self, queries: tuple[Query, ...], width: Callable[[Level], float], tolerance: float, limits: Limits, title: str
+        self,
+        queries: Queries,
+        width: Callable[[Level], float],
+        tolerance: float,
+        limits: Limits,
+        title: str,
     ) -> tuple[Level, LawStatus]:
         levels = self._levels.setdefault(queries, [])
         try:
@@ -123,7 +141,7 @@ class Laws:
 
     def _walked(  # many parameters: those of `_refined`, and where levels are kept
         self,
-        queries: tuple[Query, ...],
+        queries: Queries,
         levels: list[Level],
         width: Callable[[Level], float],
         tolerance: float,
@@ -151,7 +169,7 @@ class Laws:
                     return level, LawStatus.STAGNATED
         return level, LawStatus.LIMIT
 
-    def _make(self, queries: tuple[Query, ...], number: int, limits: Limits, begin: float, meter: Meter) -> bool:
+    def _make(self, queries: Queries, number: int, limits: Limits, begin: float, meter: Meter) -> bool:
         """Add a level, if it fits."""
         refinement = self._opened(queries, limits)
         levels, points = self._levels[queries], FEWEST * FACTOR**number
@@ -161,12 +179,9 @@ class Laws:
         end = math.inf if limits.seconds is None else begin + limits.seconds
         made = 0 if refinement.convex is None else number
         for k in range(made, number + 1):  # another question may have come in between, and taken the place of this one
-            started = time.monotonic()
-            roots = refinement.refine(
-                FEWEST * FACTOR**k,
-                lambda: time.monotonic() > end,
-                lambda part, k=k: meter.update(FACTOR ** (k - MOST_LEVELS) * part, f"{FEWEST * FACTOR**k:,} points"),
-            )
+            started, count = time.monotonic(), FEWEST * FACTOR**k
+            done = partial(_report, meter, FACTOR ** (k - number), count)
+            roots = refinement.refine(count, lambda: time.monotonic() > end, done)
         now = time.monotonic()
         levels.append(Level(points, pairs, roots, needed, now - started, now > end))
         return True
@@ -180,14 +195,14 @@ class Laws:
             )
         return needed <= limits.memory
 
-    def _opened(self, queries: tuple[Query, ...], limits: Limits) -> Refinement:
+    def _opened(self, queries: Queries, limits: Limits) -> Refinement:
         if self._open is None or self._open[0] != queries:
             self._open = None
             graph = reached_pairs(self.branches, list(queries), limits.memory)
             self._open = queries, Refinement(graph, self.horizon)
         return self._open[1]
 
-    def _signs(self, queries: tuple[Query, ...], level: Level | None) -> Signs:
+    def _signs(self, queries: Queries, level: Level | None) -> Signs:
         available = self.branches.model.available
         exists = available[:, :, None] & available[:, None, :]
         of_same = np.eye(available.shape[1], dtype=bool) & exists
@@ -203,7 +218,7 @@ class Laws:
         return Signs(better, equal)
 
     def _read(
-        self, query: Query, level: Level, number: int = 0, mean: Interval | None = None, name: str | None = None
+        self, query: GapQuery, level: Level, number: int = 0, mean: Interval | None = None, name: str | None = None
     ) -> GapLaw:
         def merging() -> Interval:
             return merge_probability(self.branches, query, level.bytes_needed + MERGING, self.horizon)

@@ -8,7 +8,7 @@ import numpy as np
 from jointmdp.arrays import Bools, Floats
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
-from jointmdp.law.reached_pairs import Branches, equal_pairs
+from jointmdp.law.reached_pairs import GapBranches, equal_pairs
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.montecarlo.block_sampler import BlockSampler
@@ -69,7 +69,9 @@ class Orders:
         if len(codes) == 0:
             return None
         try:
-            is_equal = equal_pairs(Branches(model, self.policy, self.policy, True), *np.divmod(codes, size), PAIR_LIMIT)
+            is_equal = equal_pairs(
+                GapBranches(model, self.policy, self.policy, True), *np.divmod(codes, size), PAIR_LIMIT
+            )
         except ModelError:
             return None
         equal = codes[is_equal]

@@ -34,9 +34,9 @@ from jointmdp.montecarlo.alternatives import SimulationSettings
 from jointmdp.montecarlo.table_winners import simulate_tally
 from jointmdp.montecarlo.winner_counts import best_interval
 from jointmdp.report import aligned
-from jointmdp.solution.gap import MEMORY_LIMIT, TOLERANCE
+from jointmdp.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE
 
-LIMITS = Limits(MEMORY_LIMIT)
+LIMITS = Limits(MEMORY_LIMIT, SECONDS)
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
 

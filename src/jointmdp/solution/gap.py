@@ -14,7 +14,7 @@ from jointmdp.arrays import UNIT
 from jointmdp.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
-from jointmdp.law.reached_pairs import NOTHING, Query
+from jointmdp.law.reached_pairs import NOTHING, GapQuery
 from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.montecarlo.samples import GapSample
 from jointmdp.montecarlo.simulate import simulate_gap
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviations, that are asked for by default
 QUANTILE_TOLERANCE = 0.1  # a quantile is as hard to find as the law is flat there
 MEMORY_LIMIT = 2 * 2**30  # bytes that a law may take by default
+SECONDS = 60.0  # that refining it may take by default
 NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the independent one counts as gone
 
 
@@ -58,7 +59,7 @@ class Gap(ResultFace):
     """Central moments of order 3, 4, … up to the order evaluated."""
     higher_errors: tuple[float, ...] = field(default=(), repr=False)
     """Guaranteed bounds on their errors."""
-    place: tuple[Laws, Query] | None = field(default=None, repr=False, compare=False)
+    place: tuple[Laws, GapQuery] | None = field(default=None, repr=False, compare=False)
     """Where the law is to be had: the laws of the solution, and state, action and other by index."""
 
     def __repr__(self) -> str:
@@ -171,7 +172,7 @@ class Gap(ResultFace):
         *,
         tolerance: float = TOLERANCE,
         memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = None,
+        seconds: float | None = SECONDS,
         simulate: bool = False,
     ) -> LawInterval:
         """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be.
@@ -190,14 +191,14 @@ class Gap(ResultFace):
         return found
 
     @staticmethod
-    def _simulated(laws: Laws, query: Query) -> GapSample:
+    def _simulated(laws: Laws, query: GapQuery) -> GapSample:
         state, action, other = query
         if action == NOTHING:
             raise NotKnownError("gaps of policies are not simulated here; compare(policies=…) does that")
         return simulate_gap(laws.branches.model, laws.branches.first, state, action, other, horizon=laws.horizon)
 
     def tie(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = None
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
     ) -> LawInterval:
         """P(G = 0)."""
 
@@ -207,7 +208,7 @@ class Gap(ResultFace):
         return self._known(GapLaw.tie, of_moments, 1.0, _Asked(tolerance, memory_limit, seconds))
 
     def inferiority(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = None
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
     ) -> LawInterval:
         """P(G < 0)."""
         asked = _Asked(tolerance, memory_limit, seconds)
@@ -219,7 +220,7 @@ class Gap(ResultFace):
         *,
         tolerance: float = QUANTILE_TOLERANCE,
         memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = None,
+        seconds: float | None = SECONDS,
     ) -> LawInterval:
         """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
         q, asked = checks.as_fraction("q", q), _Asked(tolerance, memory_limit, seconds).times(self._scale)
@@ -231,14 +232,14 @@ class Gap(ResultFace):
         *,
         tolerance: float = TOLERANCE,
         memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = None,
+        seconds: float | None = SECONDS,
     ) -> LawInterval:
         """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
         alpha, asked = checks.as_fraction("alpha", alpha), _Asked(tolerance, memory_limit, seconds).times(self._scale)
         return self._known(lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, asked)
 
     def law(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = None
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
     ) -> GapLaw:
         """The certified law of G.
 
@@ -334,7 +335,7 @@ class _Asked:
 
     tolerance: float
     memory_limit: int
-    seconds: float | None = None
+    seconds: float | None
 
     def __post_init__(self) -> None:
         checks.as_positive("tolerance", self.tolerance)

@@ -13,7 +13,7 @@ from jointmdp import checks
 from jointmdp.arrays import UNIT, Floats
 from jointmdp.errors import ConvergenceError, ConvergenceWarning, Status
 from jointmdp.files.atomic_write import write_csv
-from jointmdp.law.reached_pairs import NOTHING, Branches
+from jointmdp.law.reached_pairs import NOTHING, GapBranches
 from jointmdp.law.solution_laws import Laws
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
@@ -26,7 +26,7 @@ from jointmdp.solution.gap import Gap
 class PolicyReturns:
     """The returns of policies that are followed from the first step on, with certified errors.
 
-    Branches share scenarios as the model's ``sharing`` says and draw their actions independently of each other, also
+    GapBranches share scenarios as the model's ``sharing`` says and draw their actions independently of each other, also
     where two policies are the same; two branches never become one.
     """
 
@@ -74,7 +74,7 @@ class PolicyReturns:
 
     def _laws_of(self, i: int, j: int) -> Laws:
         if (i, j) not in self._laws:
-            branches = Branches(self.model, self.branches[i].policy, self.branches[j].policy, can_merge=False)
+            branches = GapBranches(self.model, self.branches[i].policy, self.branches[j].policy, can_merge=False)
             self._laws[i, j] = Laws(branches, None)
         return self._laws[i, j]
 

@@ -15,7 +15,7 @@ from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.errors import ConvergenceWarning, ModelError, NotKnownError, Status
 from jointmdp.files.atomic_write import FilePath, write_csv
-from jointmdp.law.reached_pairs import Branches
+from jointmdp.law.reached_pairs import GapBranches
 from jointmdp.law.solution_laws import Laws, Limits, Signs
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
@@ -24,7 +24,7 @@ from jointmdp.moments.stored_moments import StateMoments, StoredMoments
 from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
 from jointmdp.report.result_figures import draw_means
 from jointmdp.solution.best_action import BestAction, best_of
-from jointmdp.solution.gap import MEMORY_LIMIT, TOLERANCE, Gap
+from jointmdp.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
 
 if TYPE_CHECKING:
     import xarray
@@ -211,11 +211,11 @@ class Solution(ResultFace):
 
     @cached_property
     def _laws(self) -> Laws:
-        branches = Branches(self.model, self.policy, self.policy, can_merge=True)
+        branches = GapBranches(self.model, self.policy, self.policy, can_merge=True)
         return Laws(branches, self.horizon, self.moments.mean, self.certificate.mean_errors)
 
     def signs(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = None
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
     ) -> Signs:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
         if self._is_open:
@@ -237,7 +237,7 @@ class Solution(ResultFace):
         *,
         tolerance: float = TOLERANCE,
         memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = None,
+        seconds: float | None = SECONDS,
         num_samples: int = 10_000,
         seed: int = 0,
         confidence: float = 0.95,

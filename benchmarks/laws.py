@@ -1,6 +1,10 @@
 """Certified laws: seconds to a width, beside the simulation that would reach the same width with 99 % confidence."""
 
+import subprocess
+import sys
 import time
+import warnings
+from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
@@ -74,8 +78,130 @@ def scattered(seed: int, sharing: str) -> None:
     )
 
 
+def lead_time_shop() -> tuple[jm.JointMDP, np.ndarray]:
+    """Up to 13 in stock, up to 4 on their way, 0 to 10 asked for a day; order up to 8."""
+    stock, way, demand, orders = np.ogrid[:14, :5, :11, :5]
+    have = np.minimum(stock + way, 13)
+    sold = np.minimum(have, demand)
+    left = have - sold
+    rewards = np.broadcast_to(5.0 * sold - left - 2.0 * orders - 4.0 * (demand - sold), (14, 5, 11, 5))
+    successors = np.broadcast_to(left * 5 + orders, (14, 5, 11, 5))
+    chances = np.array([2, 5, 10, 15, 18, 18, 14, 9, 5, 3, 1]) / 100
+    model = jm.JointMDP(
+        np.tile(chances, (70, 1)), rewards.reshape(70, 11, 5), successors.reshape(70, 11, 5), 0.95, "time"
+    )
+    return model, np.clip(8 - (stock + way).ravel(), 0, 4)
+
+
+def die(sharing: str) -> tuple[jm.JointMDP, list[int]]:
+    """Knuth's and Yao's die from coins: 15 states; the two actions read the coin in opposite ways."""
+    tosses = [[1, 2], [3, 4], [5, 6], [1, 7], [8, 9], [10, 11], [12, 2]]
+    successors = np.tile(np.arange(15)[:, None, None], (1, 2, 2))
+    for s, pair in enumerate(tosses):
+        successors[s, :, 0], successors[s, :, 1] = pair, pair[::-1]
+    rewards = np.zeros((15, 2, 2))
+    rewards[7:13], successors[7:13] = np.arange(1, 7)[:, None, None], 13
+    return jm.JointMDP(np.full((15, 2), 0.5), rewards, successors, 0.99, sharing), [0] * 15
+
+
+def first_calls() -> None:
+    """Seconds of first calls, each on a solution of its own."""
+    shop = jm.evaluate(*lead_time_shop())
+    coins = {sharing: jm.evaluate(*die(sharing)) for sharing in ("state", "time", "none")}
+    windy, orders = jm.evaluate(*jm.windy_gridworld(5, discount=0.95)), jm.evaluate(*jm.inventory())
+    calls: list[tuple[str, float | None, Callable[[], object]]] = [
+        ("lead-time shop, superiority to 0.01", 3, lambda: shop.gap(30, 3, 1).superiority()),
+        ("lead-time shop, signs of all 70 states", 60, shop.signs),
+        *((f"die, {name}", 3, lambda coin=coin: coin.gap(0, 0, 1).superiority()) for name, coin in coins.items()),
+        ("law of the page on laws, windy 5×5", None, windy.gap("(0,0)", "R", "U").law),
+        ("laws of the demo, stock 4 against 7 orders", None, lambda: [orders.gap(4, 4, b).law() for b in (0, 1, 2, 3)]),
+    ]
+    for name, aim, call in calls:
+        start = time.perf_counter()
+        call()
+        print(f"{name}: {time.perf_counter() - start:.2f} s" + (f" (aim {aim})" if aim else ""), flush=True)
+
+
+def layered(width: int, layers: int = 10) -> jm.JointMDP:
+    """`layers` layers of `width` states, one after the other: width² · layers pairs under independent noise."""
+    rng = np.random.default_rng(width)
+    size = 1 + layers * width
+    first = 1 + np.minimum(np.arange(size + width - 1) // width, layers - 1)[width - 1 :] * width
+    successors = first[:, None, None] + rng.integers(0, width, (size, 2, 2))
+    return jm.JointMDP(np.full((size, 2), 0.5), rng.normal(size=(size, 2, 2)), successors, 0.9, "state")
+
+
+def by_pairs() -> None:
+    """Cost against reached pairs, and beside simulation to the same width, in one run."""
+    rows = []
+    for width in (3, 10, 32, 100):
+        model = layered(width)
+        solution = jm.evaluate(model, [0] * model.num_states)
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", jm.ConvergenceWarning)
+            law = solution.gap(0, 0, 1).law(tolerance=0.05, seconds=120)
+        seconds = time.perf_counter() - start
+        jm.simulate_gap(model, solution.policy, 0, 0, 1, num_samples=TRIAL)
+        begin = time.perf_counter()
+        jm.simulate_gap(model, solution.policy, 0, 0, 1, num_samples=TRIAL)
+        each = (time.perf_counter() - begin) / TRIAL
+        found = law.superiority()
+        ratio = samples_for(max(found.width, 1e-9), found.middle) * each / seconds
+        rows.append((law.pairs, seconds))
+        print(
+            f"{law.pairs:,} pairs: {seconds:.2f} s, P(better) {found.width:.1e} wide; simulating to that width takes "
+            f"{ratio:.2g} times as long",
+            flush=True,
+        )
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    ax = figure.add_subplot()
+    ax.loglog(*zip(*rows, strict=True), marker="o")
+    ax.set(xlabel="reached pairs of states", ylabel="seconds of gap.law(tolerance=0.05)")
+    figure.savefig("law-cost.svg")
+    print("drawn in law-cost.svg")
+
+
+def memory() -> None:
+    """Peak resident memory beyond what the process had, over the limit, each in a process of its own."""
+    for limit in (2**25, 2**27, 2**29):
+        run = [sys.executable, "-c", PEAK, str(limit)]
+        found = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+        share = int(found[0]) / limit
+        print(f"memory_limit {limit / 2**20:,.0f} MiB: peak {share:.2f} of it (aim at most 1.1), {found[2]} points")
+
+
+PEAK = """
+import pathlib, re, sys, warnings
+import numpy as np, jointmdp as jm
+warnings.simplefilter("ignore")
+
+
+def resident(name):
+    text = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(name + r":\\s+(\\d+)", text)[1]) * 1024
+
+
+rng = np.random.default_rng(0)
+model = jm.JointMDP(rng.dirichlet(np.ones(3), size=8), rng.normal(size=(8, 3, 2)),
+                    rng.integers(0, 8, (8, 3, 2)), 0.9, "none")
+gap = jm.evaluate(model, rng.dirichlet(np.ones(2), size=8)).gap(0, 0, 1)
+pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+before = resident("VmRSS")
+found = gap.superiority(memory_limit=int(sys.argv[1]), tolerance=1e-9, seconds=None)
+print(resident("VmHWM") - before, found.status.name, gap.place[0]._levels[(0, 0, 1),][-1].points)
+"""
+
+
 def main() -> None:
-    print("\nCertified laws of gaps, compilation included")
+    print("\nCertified laws of gaps")
+    first_calls()
+    by_pairs()
+    memory()
     for discount in (0.95, 0.99):
         grid(discount)
     for i, sharing in enumerate(("state", "time", "none")):

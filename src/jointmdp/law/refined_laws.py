@@ -19,7 +19,7 @@ from jointmdp.law.reached_pairs import PairGraph
 
 FEWEST, FACTOR = 64, 3
 POINT_BYTES = 260  # that a point of a node takes: laws of two levels, and what guides them
-ENTRY_BYTES = 420  # that a point takes which an edge moves
+ENTRY_BYTES = 300  # that a point takes which an edge moves
 NODE_BYTES = 600
 BASE_BYTES = 2**20
 

@@ -252,7 +252,7 @@ class Gap(ResultFace):
         if self.place is None:
             raise NotKnownError(
                 "the law of this gap is not known: laws are computed where the discount is below 1 or a horizon is "
-                "given; simulate_gap and compare estimate the others"
+                "given; simulate_gap and compare(policies=…) estimate the others"
             )
         scale = self._scale
 

@@ -9,6 +9,7 @@ ITERATIONS = 400
 RELATIVE = 1e-13
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a guess that overflows ends the search
 def fixed_point(matrix: sp.csr_array, constant: Floats) -> Floats:
     """x = matrix·x + constant, about, by BiCGSTAB from the start x = constant.
 

@@ -114,7 +114,7 @@ def first_calls() -> None:
         ("lead-time shop, signs of all 70 states", 60, shop.signs),
         *((f"die, {name}", 3, lambda coin=coin: coin.gap(0, 0, 1).superiority()) for name, coin in coins.items()),
         ("law of the page on laws, windy 5×5", None, windy.gap("(0,0)", "R", "U").law),
-        ("laws of the demo, stock 4 against 7 orders", None, lambda: [orders.gap(4, 4, b).law() for b in (0, 1, 2, 3)]),
+        ("laws of the demo, order 4 against four others", None, lambda: [orders.gap(4, 4, b).law() for b in (0, 1, 2, 3)]),
     ]
     for name, aim, call in calls:
         start = time.perf_counter()

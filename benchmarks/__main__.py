@@ -20,7 +20,7 @@ ALL = {
 
 def main() -> None:
     names = sys.argv[1:] or list(ALL)
-    if "--figure" in names:  # of the one benchmark that draws
+    if "--figure" in names:  # of the benchmarks that draw one, a path follows
         names = names[: names.index("--figure")]
     unknown = [name for name in names if name not in ALL]
     if unknown:

@@ -68,7 +68,7 @@ def test_a_large_penalty_hides_nothing() -> None:
     rewards = np.array([[[1e-4, 0.0], [1e-4 - 1e9, -1e9]], [[0.0, 0.0]] * 2])
     model = jm.JointMDP([[1 - RARE, RARE]] * 2, rewards, np.ones((2, 2, 2), int), 0.99)
     gap = jm.evaluate(model, [0, 0]).gap(0, 0, 1)
-    assert [tuple(found) for found in signs_of(gap)] == [(1, 1), (0, 0), (0, 0)]
+    assert [tuple(found) for found in signs_of(gap, tolerance=1e-15)] == [(1, 1), (0, 0), (0, 0)]
     # The same apart: each branch has its own bad luck, and a common one is then 10⁻¹² likely.
     for found, truth in zip(
         signs_of(jm.evaluate(model.with_sharing("none"), [0, 0]).gap(0, 0, 1)), (1, 0, 0), strict=True

@@ -19,6 +19,7 @@ from zoo import SHARINGS, build
 import jointmdp as jm
 from jointmdp.errors import LawStatus
 from jointmdp.intervals import Interval
+from jointmdp.law import shared_points
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.merging import merge_probability
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
@@ -404,6 +405,41 @@ def test_amounts_nobody_is_paid_do_not_blur_those_that_are() -> None:
     assert law.tie() == (0, 0)
     assert law.quantile(0.5).lower <= 0.99 * 0.05 <= law.quantile(0.5).upper
     assert law.cvar(0.5).lower <= 0.99 * 0.05 <= law.cvar(0.5).upper
+
+
+# -- one list of points for all pairs ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def always_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cycle is solved on shared points, however small it is."""
+    for name, value in (("MANY_EDGES", 0), ("MANY_MOVED", -1), ("BUSY", 0.0), ("WASTE", math.inf)):
+        monkeypatch.setattr(shared_points, name, value)
+
+
+@pytest.mark.usefixtures("always_shared")
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("amounts", [LATTICE, continuous(3) * 1e6], ids=["lattice", "continuous"])
+def test_bounds_on_shared_points_hold(sharing: str, amounts: np.ndarray) -> None:
+    size = float(np.abs(amounts).max())
+    check_everywhere(ending(106, sharing, 0.9, amounts, pays=(-size, size, 0.0), deterministic=False))
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_shared_points_and_own_points_agree(sharing: str, request: pytest.FixtureRequest) -> None:
+    """Two ways to bounds of one law: they meet, and a model with many outcomes (half steps) is no exception."""
+    case = random_model(np.random.default_rng(4), 5, 3, 3, discount=0.8, sharing=sharing)
+    own = Stoppable(build(case), case.policy)
+    laws = [own.on(24), own.on(96)]
+    request.getfixturevalue("always_shared")
+    shared = Stoppable(build(case), case.policy)
+    laws += [shared.on(24), shared.on(96)]
+    assert laws[3].superiority().width < 0.1
+    for t in (*np.linspace(*laws[0].support, 9), 0.0):
+        for read in (GapLaw.cdf, GapLaw.stop_loss):
+            found = [read(law, float(t)) for law in laws]
+            assert max(x.lower for x in found) <= min(x.upper for x in found)
+    check_simulated(laws[3], build(case), case.policy)
 
 
 # -- the windy gridworld ---------------------------------------------------------------------------------------

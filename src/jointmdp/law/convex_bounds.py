@@ -7,18 +7,19 @@ higher once chosen, all this is linear, so in a cycle the bounds solve a linear 
 is given away on the safe side: a step multiplies an error by at most γ, hence a residual ε costs at most 2ε/(1−γ).
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.arrays import UNIT, Floats, Ints, summed
-from jointmdp.law.branch_outcomes import RAREST
 from jointmdp.law.fixed_points import fixed_point
 from jointmdp.law.gap_sides import Moves, Side
+from jointmdp.law.guides import masses_of
 from jointmdp.law.node_grids import POSITIVE, Candidates, NodeLaws, candidates, chosen, count_below, filled, room_for
+from jointmdp.law.node_means import NodeMeans
 from jointmdp.law.pathwise_bounds import IsOver
+from jointmdp.law.shared_points import SharedPoints, common_points, is_shared
 
 SPREAD = 5.0  # standard deviations over which the first points of a cycle are placed
 NEAREST = 1e-7  # two points nearer than this part of the core would make slopes of rounding errors
@@ -28,14 +29,6 @@ UPPER, V, D = 0, 1, 2  # fields of the laws
 OF_NOTHING = (0.0, 0.0, 1.0)
 
 Lines = tuple[Floats, Floats]  # values at the points, and slopes + 1
-
-
-class NodeMeans(NamedTuple):
-    """The mean of every node within a certified error, and about how far its values lie from it."""
-
-    mean: Floats
-    error: float
-    spread: Floats
 
 
 class StepMaps(NamedTuple):
@@ -62,7 +55,9 @@ def stop_loss_bounds(
     """Bounds at about ``most[node]`` points of every node; in cycles the points are placed by an old law, moved."""
     laws = NodeLaws(up.graph.num_nodes, OF_NOTHING, room_for(most))
     for nodes, is_cyclic in up.batches(most):
-        if is_cyclic:
+        if is_cyclic and is_shared(up, nodes, most):
+            _on_shared(up, nodes, most, laws, (up.least, -down.least), node_means, old)
+        elif is_cyclic:
             _again(up, nodes, most, laws, (up.least, -down.least), node_means, old, is_over)
         else:
             _once(up, nodes, most, laws, laws)
@@ -85,46 +80,6 @@ def stop_loss_over(side: Side, most: Ints, horizon: int) -> NodeLaws:
             _once(side, nodes, most, laws, after)
         laws = after
     return laws
-
-
-def guides(laws: NodeLaws) -> tuple[NodeLaws, NodeLaws]:
-    """What the bounds say of G and of −G: masses, and upper bounds of the probability of being at most at each point.
-
-    P(G > y) is at least the slope of any chord of Π from y to the right, P(G < y) one less that of one to the left.
-    """
-    which, place = laws.spread(np.arange(len(laws.size)))
-    order = np.argsort(place)
-    which, points, (upper, lower, _) = which[order], laws.points, laws.values
-    above, below = np.zeros(len(points)), np.zeros(len(points))
-    step = 1
-    while step < int(laws.size.max()):
-        i = np.flatnonzero(which[step:] == which[:-step])
-        k = i + step
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            width = points[k] - points[i]
-            right = np.nan_to_num((lower[i] - upper[k]) / width, nan=0.0, posinf=0.0, neginf=0.0)
-            left = np.nan_to_num(1 - (upper[i] - lower[k]) / width, nan=0.0, posinf=0.0, neginf=0.0)
-        above[i], below[k] = np.maximum(above[i], right), np.maximum(below[k], left)
-        step *= 2
-    mass = _masses(which, points, upper)
-    at_most, at_least = (np.clip(1 - found + 8 * UNIT, 0.0, 1.0) for found in (above, below))
-    return laws.with_values(np.stack([mass, at_most]), False), laws.with_values(np.stack([mass, at_least]), True)
-
-
-def masses(points: Floats, upper: Floats) -> Floats:
-    """The law that upper bounds of one node are stop-loss values of."""
-    return _masses(np.zeros(len(points), dtype=np.int64), points, upper)
-
-
-def _masses(which: Ints, points: Floats, upper: Floats) -> Floats:
-    """Of groups of points: second differences of the upper bounds."""
-    is_last = np.append(which[1:] != which[:-1], True)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        slope = np.clip(np.nan_to_num(np.append(np.diff(upper) / np.diff(points), 0.0)), -1.0, 0.0)
-    # The probability of being at most at a point; bounds that cross by rounding must not make it fall.
-    count = np.cumsum(np.append(True, is_last[:-1]))
-    F = np.maximum.accumulate(2 * count + 1 + np.where(is_last, 0.0, slope)) - 2 * count
-    return np.clip(F - np.where(np.append(True, is_last[:-1]), 0.0, np.append(0.0, F[:-1])), 0.0, 1.0)
 
 
 def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
@@ -181,6 +136,54 @@ def _again(  # many parameters: everything that is known of the nodes
     laws.values[:, begin:] = _solved(side, maps, (largest - least)[node], start, is_over)
 
 
+def _on_shared(  # many parameters: those of `_again`
+    side: Side,
+    nodes: Ints,
+    most: Ints,
+    laws: NodeLaws,
+    ends: tuple[Floats, Floats],
+    known: NodeMeans,
+    old: NodeLaws | None,
+) -> None:
+    """Nodes of which nearly every two states meet, on points that all share."""
+    guess = _normal(known, nodes) if old is None else _of_laws(old, nodes)
+    points = common_points(side, nodes, *guess, ends, int(most[nodes].max()))
+    shared, count = SharedPoints(side, nodes, points), len(points)
+
+    def before(some: Ints) -> Floats:
+        """What is known already, ``[3, nodes, N]``."""
+        node, z = np.repeat(np.arange(len(some)), count), np.tile(points, len(some))
+        if old is None:
+            lowest = (known.mean - known.error)[some][node] - z
+            upper, lines = ends[1][some][node] - z, (np.maximum(lowest, 0.0), (lowest <= 0).astype(float))
+        else:
+            upper, lines = _chords_at(old, some, node, z), _lines_at(old, some, node, z)
+        return np.stack([np.maximum(upper, 0.0), *lines]).reshape(3, len(some), count)
+
+    found = shared.solved(before(shared.pairs))
+    is_half = side.graph.is_half[nodes]
+    place = np.searchsorted(shared.pairs, nodes[~is_half])
+    for some, values in ((nodes[~is_half], found[:, place]), (nodes[is_half], shared.halves(found, nodes[is_half]))):
+        was = before(some)
+        upper = np.where(points >= ends[1][some][:, None], 0.0, np.minimum(values[UPPER], was[UPPER]))
+        lines = _better((values[V], values[D]), (was[V], was[D]))
+        values = np.stack([upper, *lines]).reshape(3, -1)
+        laws.put(some, np.full(len(some), count), np.tile(points, len(some)), values)
+
+
+def _of_laws(old: NodeLaws, nodes: Ints) -> tuple[Floats, Floats]:
+    """Values and masses of known laws."""
+    which, place = old.spread(nodes)
+    return old.points[place], masses_of(which, old.points[place], old.values[UPPER, place])
+
+
+def _normal(known: NodeMeans, nodes: Ints) -> tuple[Floats, Floats]:
+    """The same where only means and standard deviations are known."""
+    at = np.linspace(-SPREAD, SPREAD, 41)
+    value = known.mean[nodes][:, None] + known.spread[nodes][:, None] * at
+    return value.ravel(), np.tile(np.exp(-(at**2) / 2), len(nodes))
+
+
 def _points(moves: Moves, known: NodeLaws, ends: tuple[Floats, Floats] | None, most: Ints) -> tuple[Ints, Floats]:
     """Where moves take the points of known laws, thinned out."""
     which, place = known.spread(moves.child)
@@ -192,7 +195,7 @@ def _points(moves: Moves, known: NodeLaws, ends: tuple[Floats, Floats] | None, m
         ends = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
         room = 4 * UNIT * (np.abs(ends[0]) + np.abs(ends[1]) + np.maximum.reduceat(np.abs(moves.shift[which]), starts))
         ends = ends[0] - room, ends[1] + room
-    mass = _masses(which, known.points[place], known.values[UPPER, place])
+    mass = masses_of(which, known.points[place], known.values[UPPER, place])
     found = _within(node, value, moves.weight[which] * mass, *ends)
     found = filled(found, most) if is_cyclic else found
     return _thinned(found, most)
@@ -351,6 +354,20 @@ def _solved_lines(side: Side, maps: StepMaps, reach: Floats, off: Floats, now: L
     return np.where(np.isfinite(lower), lower, -np.inf), slope
 
 
+def _chords_at(old: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Floats:
+    """What old upper bounds say at new points: chords, and the slope −1 to the left of all."""
+    which, place = old.spread(nodes)
+    count = count_below(which, old.points[place], node, points)
+    first, size = old.begin[nodes][node], old.size[nodes][node]
+    left, right = first + np.maximum(count - 1, 0), first + np.minimum(count, size - 1)
+    y, upper = old.points, old.values[UPPER]
+    width = np.where(right > left, y[right] - y[left], 1.0)
+    share = np.where(right > left, np.clip((points - y[left]) / width, 0.0, 1.0), 0.0)
+    chord = (1 - share) * upper[left] + share * upper[right]
+    value = np.where(count == 0, upper[first] + (y[first] - points), np.where(count == size, 0.0, chord))
+    return value + 8 * UNIT * (np.abs(value) + np.abs(points) + np.abs(upper[left]))
+
+
 def _lines_at(old: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Lines:
     """The higher of the two old lines beside each new point."""
     which, place = old.spread(nodes)
@@ -368,26 +385,3 @@ def _lines_at(old: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Lines:
 def _better(one: Lines, other: Lines) -> Lines:
     is_higher = other[0] > one[0]
     return np.where(is_higher, other[0], one[0]), np.where(is_higher, other[1], one[1])
-
-
-def node_means(side: Side) -> NodeMeans:
-    """Means and standard deviations of all nodes; infinite errors where a cycle is not discounted."""
-    e, size = side.graph.edges, side.graph.num_nodes
-    some = e.child >= 0
-
-    def step(scale: Floats) -> sp.csr_array:
-        return sp.csr_array((e.weight[some] * scale[some], (e.parent[some], e.child[some])), shape=(size, size))
-
-    chain = step(side.scale)
-    mean = fixed_point(chain, summed(e.parent, e.weight * e.shift, size))
-    after = e.shift + side.scale * np.where(some, mean[e.child], 0.0)
-    missed = np.abs(summed(e.parent, e.weight * after, size) - mean)
-    sizes = summed(e.parent, e.weight * (np.abs(after) + np.abs(e.shift) - e.counter - e.shift), size)
-    missed += 4 * side.rounding * (sizes + np.abs(mean))
-    is_rare = e.weight <= 2 * RAREST  # these may be far less likely still
-    missed += summed(e.parent[is_rare], (e.weight * np.abs(after))[is_rare], size)
-    error = side.patience * float(missed.max())
-    error = math.inf if math.isnan(error) else error
-    squares = summed(e.parent, e.weight * (after - mean[e.parent]) ** 2, size)
-    variance = fixed_point(step(side.scale**2), squares)
-    return NodeMeans(mean, error, np.sqrt(np.maximum(variance, 0.0)))

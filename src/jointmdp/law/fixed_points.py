@@ -1,7 +1,8 @@
 """What repeating a linear step comes to, about: a guess, for which the caller has a certificate."""
 
+from typing import Protocol
+
 import numpy as np
-import scipy.sparse as sp
 
 from jointmdp.arrays import Floats
 
@@ -9,24 +10,31 @@ ITERATIONS = 400
 RELATIVE = 1e-13
 
 
+class LinearStep(Protocol):
+    """A matrix, or what acts like one."""
+
+    def __matmul__(self, x: Floats) -> Floats: ...
+
+
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a guess that overflows ends the search
-def fixed_point(matrix: sp.csr_array, constant: Floats) -> Floats:
-    """x = matrix·x + constant, about, by BiCGSTAB from the start x = constant.
+def fixed_point(
+    matrix: LinearStep, constant: Floats, relative: float = RELATIVE, start: Floats | None = None
+) -> Floats:
+    """x = matrix·x + constant, about, by BiCGSTAB from a `start` or from x = constant.
 
     Not SciPy's: its dot products run in threads, which on a busy machine take a thousand times as long as here.
     """
     # Half steps alternate between two kinds of nodes, and two moves at once are a plain step.
-    aim = constant
+    x = constant.copy() if start is None else start
     constant = constant + matrix @ constant
 
     def apply(x: Floats) -> Floats:
         return x - matrix @ (matrix @ x)
 
-    x = aim.copy()
     r = constant - apply(x)
     shadow, p, v = r.copy(), np.zeros_like(r), np.zeros_like(r)
     rho = alpha = omega = 1.0
-    target = RELATIVE * float(np.abs(constant).max(initial=0.0))
+    target = relative * float(np.abs(constant).max(initial=0.0))
     best, least = x, float(np.abs(r).max(initial=0.0))
     for _ in range(ITERATIONS):
         if least <= target:

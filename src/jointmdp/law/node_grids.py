@@ -104,7 +104,7 @@ def candidates(node: Ints, value: Floats, mass: Floats, least: Floats) -> Candid
     node = np.concatenate([node, *(own[keep] for keep in kept)])
     value = np.concatenate([value, *(row[keep] for row, keep in zip(needed, kept, strict=True))])
     mass = np.concatenate([mass, np.zeros(int(kept.sum()))])
-    order = np.lexsort((value, node))
+    order = _order(node, value)
     node, value = node[order], value[order]
     is_new = np.ones(len(node), dtype=bool)
     is_new[1:] = (node[1:] != node[:-1]) | (value[1:] != value[:-1])
@@ -112,6 +112,14 @@ def candidates(node: Ints, value: Floats, mass: Floats, least: Floats) -> Candid
     node, value = node[is_new], value[is_new]
     is_needed = (value == least[node]) | (value == 0) | (value == POSITIVE)
     return Candidates(node, value, total, is_needed)
+
+
+def _order(node: Ints, value: Floats) -> Ints:
+    """By node, then by value. Few nodes are sorted by counting, which with a plain sort of values beats `lexsort`."""
+    if len(node) == 0 or node.max() >= 2**16:
+        return np.lexsort((value, node))
+    order = np.argsort(value)
+    return order[np.argsort(node[order].astype(np.uint16), kind="stable")]
 
 
 def chosen(found: Candidates, most: Ints, nearest: float = 0.0) -> Bools:
@@ -168,18 +176,24 @@ def filled(found: Candidates, most: Ints) -> Candidates:
     place = np.arange(len(cell)) - np.repeat(np.cumsum(count) - count, count) + 1
     more = value[cell] + width[cell] * (place / (count[cell] + 1))
     node, value = np.append(node, node[cell]), np.append(value, more)
-    order = np.lexsort((value, node))
+    order = _order(node, value)
     columns = node, value, np.append(mass, np.zeros(len(cell))), np.append(found.is_needed, np.zeros(len(cell), bool))
     return Candidates._make(column[order] for column in columns)
 
 
 def count_below(group: Ints, value: Floats, asked_group: Ints, asked: Floats) -> Ints:
-    """For each number that is asked about: how many values of its group are below it. Both are sorted by group."""
-    first = np.searchsorted(group, asked_group)
-    both = np.concatenate([asked, value])
-    is_value = np.arange(len(both)) >= len(asked)
-    order = np.lexsort((is_value, both, np.concatenate([asked_group, group])))
-    before = np.cumsum(is_value[order])
-    found = np.empty(len(both), dtype=np.int64)
-    found[order] = before
-    return found[: len(asked)] - first
+    """For each number that is asked about: how many values of its group are below it. Values are sorted in each group.
+
+    All are searched at once, by halving: several times faster than sorting both together.
+    """
+    starts = np.searchsorted(group, np.arange(int(asked_group.max(initial=-1)) + 2))
+    first, size = starts[asked_group], np.diff(starts)[asked_group]
+    found = np.zeros(len(asked), dtype=np.int64)
+    step = 1 << int(size.max(initial=0)).bit_length() >> 1
+    while step:
+        probe = found + step
+        is_inside = probe <= size
+        is_below = value[np.where(is_inside, first + probe - 1, 0)] < asked
+        found = np.where(is_inside & is_below, probe, found)
+        step >>= 1
+    return found

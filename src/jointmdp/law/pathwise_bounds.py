@@ -19,6 +19,7 @@ from jointmdp.arrays import Floats, Ints, summed
 from jointmdp.law.branch_outcomes import RAREST
 from jointmdp.law.gap_sides import Moves, Side
 from jointmdp.law.node_grids import Candidates, NodeLaws, candidates, chosen, count_below, filled, moved, room_for
+from jointmdp.law.shared_points import is_shared
 
 SWEEPS = 20_000
 SETTLED = 1e-9  # probability that a repetition must still move
@@ -35,7 +36,9 @@ def rounded_law(side: Side, most: Ints, guide: NodeLaws, old: NodeLaws | None, i
     """
     laws = NodeLaws(side.graph.num_nodes, (1.0,), room_for(most))
     for nodes, is_cyclic in side.batches(most):
-        if is_cyclic:
+        if is_cyclic and is_shared(side, nodes, most):
+            _read_off(nodes, laws, guide, old)
+        elif is_cyclic:
             _again(side, nodes, most, laws, guide, old, is_over)
         else:
             _once(side, nodes, most, laws, laws)
@@ -96,6 +99,17 @@ def _again(
         if change <= SETTLED or (sweep % LOOK == LOOK - 1 and is_over()):
             break
     laws.values[0, begin:] = F
+
+
+def _read_off(nodes: Ints, laws: NodeLaws, guide: NodeLaws, old: NodeLaws | None) -> None:
+    """Nodes whose guide has so many points that its slopes say more than rounding at every move would."""
+    node, place = guide.spread(nodes)
+    points = guide.points[place]
+    F = _from_above(guide, nodes, node, points)
+    if old is not None:
+        F = np.minimum(F, _from_below(old, nodes, node, points))
+    F = _not_lost(np.where(_is_last(node), 1.0, F))
+    laws.put(nodes, guide.size[nodes], points, F)
 
 
 def _not_lost(F: Floats) -> Floats:

@@ -21,7 +21,7 @@ from scipy.sparse import csgraph
 
 from jointmdp.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.errors import ModelError
-from jointmdp.law.branch_outcomes import branch_outcomes, commonest_reward, positive
+from jointmdp.law.branch_outcomes import Outcomes, branch_outcomes, commonest_reward, positive
 from jointmdp.law.directed_rounding import sum_down
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -65,6 +65,11 @@ class PairGraph(NamedTuple):
     level: Ints  # [K] children have lower levels, but for those in one cycle with their parents
     is_cyclic: Bools  # [K] whether a node can come back to itself
     is_half: Bools  # [K] one branch has moved, the other has not
+    first: Ints  # [K] states of the two branches; NOTHING for roots
+    second: Ints
+    is_together: Bools  # [K] in one state, where they share their scenario
+    outcomes: tuple[Outcomes, Outcomes]  # of the two branches, where they are not together
+    common: float  # the reward that is subtracted from all where they move one after the other
     num_roots: int
     discount: float
     rounding: float
@@ -245,6 +250,8 @@ class _Builder:
         edges = Edges(number[parent], *edges[1:5], np.where(child >= 0, number[child], NOTHING))
         edges = _merged(Edges._make(column[kept] for column in edges))
         is_half = np.append(np.zeros(num_roots, dtype=bool), ~is_pair)[is_kept]
+        _, first, second = (np.append(np.full(num_roots, NOTHING), part)[is_kept] for part in self._parts_of(codes))
+        is_together = (first == second) & (first != NOTHING) & ~is_half & (self.model.sharing != "none")
         rows = 4 * (self.model.num_scenarios + self.model.num_actions)
         terms = 2 * self.most_terms + self.model.num_scenarios * self.model.num_actions + rows + 24
         return PairGraph(
@@ -253,6 +260,11 @@ class _Builder:
             int(is_kept.sum()) - num_roots - int(is_half.sum()),
             *_levels(links[is_kept][:, is_kept]),
             is_half,
+            first,
+            second,
+            is_together,
+            self.out,
+            self.common,
             num_roots,
             self.model.discount,
             2 * UNIT * terms,

@@ -10,12 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Ints
-from jointmdp.law.convex_bounds import guides, node_means, stop_loss_bounds, stop_loss_over
+from jointmdp.law.convex_bounds import stop_loss_bounds, stop_loss_over
 from jointmdp.law.gap_law import RootBounds, RoundedLaw
 from jointmdp.law.gap_sides import Side
+from jointmdp.law.guides import guides
 from jointmdp.law.node_grids import NodeLaws, room_for
+from jointmdp.law.node_means import node_means
 from jointmdp.law.pathwise_bounds import IsOver, rounded_law, rounded_law_over
 from jointmdp.law.reached_pairs import PairGraph
+from jointmdp.law.shared_points import bytes_for_shared, is_shared
 
 FEWEST, FACTOR = 64, 3
 POINT_BYTES = 260  # that a point of a node takes: laws of two levels, and what guides them
@@ -54,9 +57,14 @@ class Refinement:
         """What a level takes at most."""
         most = self.most(points)
         sizes = self.up.sizes(most)
-        largest = max(int(sizes[nodes].sum()) for nodes, _ in self.up.batches(most))
+        largest = 0
+        for nodes, is_cyclic in self.up.batches(most):
+            if is_cyclic and self.horizon is None and is_shared(self.up, nodes, most):
+                largest = max(largest, bytes_for_shared(self.graph, nodes, points))
+            else:
+                largest = max(largest, ENTRY_BYTES * int(sizes[nodes].sum()))
         fixed = BASE_BYTES + NODE_BYTES * self.graph.num_nodes + 100 * len(self.graph.edges.parent)
-        return max(self.graph.bytes_made, fixed + POINT_BYTES * room_for(most) + ENTRY_BYTES * largest)
+        return max(self.graph.bytes_made, fixed + POINT_BYTES * room_for(most) + largest)
 
     def refine(self, points: int, is_over: IsOver, report: Callable[[float], None]) -> list[RootBounds]:
         """The next level."""

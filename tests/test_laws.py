@@ -476,3 +476,42 @@ def test_tail_means_of_patternless_models_are_sharp(sharing: str) -> None:
     assert law.superiority().width < 0.01
     assert law.cvar(0.05).width < 1e-3 * std
     check_simulated(law, model, case.policy)
+
+
+# -- without a discount ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_gamblers_ruin_without_a_discount(sharing: str) -> None:
+    """Begin with 4 or with 2, then stake 1 until 0 or 8, where 1 is paid: closed forms of the ruin problem."""
+    top, start, win = 8, 3, 0.45
+    successors, rewards = np.zeros((top + 2, 2, 2), int), np.zeros((top + 2, 2, 2))
+    successors[1:top, 0], successors[1:top, 1] = (np.arange(1, top)[:, None] + step for step in (1, -1))
+    successors[top + 1], rewards[top] = [start + 1, start - 1], 1.0
+    model = jm.JointMDP([[win, 1 - win]] * (top + 2), rewards, successors, 1.0, sharing)
+    gap = jm.evaluate(model, [0] * (top + 2)).gap(top + 1, 0, 1)
+    ratio = (1 - win) / win
+
+    def wins(s: int) -> float:
+        return float((1 - ratio**s) / (1 - ratio**top))
+
+    up, down = wins(start + 1), wins(start - 1)
+    # They start 2 apart and cannot pass each other unseen: who shares luck in one state or in time stays ahead.
+    truth = (up * (1 - down), down * (1 - up)) if sharing == "none" else (up - down, 0.0)
+    law = gap.law(tolerance=1e-6)
+    for found, exact in zip((law.superiority(), law.inferiority()), truth, strict=True):
+        assert found.lower - 1e-12 <= exact <= found.upper + 1e-12
+        assert found.width <= 1e-6
+    assert law.support == ((-1, 1) if sharing == "none" else (0, 1))
+
+
+def test_without_a_discount_and_a_bound_nothing_is_claimed() -> None:
+    """Every step costs 1 until the end: no amount bounds the gap, and an interval that wide says why."""
+    model = jm.JointMDP([[0.5, 0.5]] * 2, [[[-1.0, -2.0]] * 2, [[0.0, 0.0]] * 2], [[[0, 1], [1, 0]], [[1, 1]] * 2], 1.0)
+    gap = jm.evaluate(model, [0, 0]).gap(0, 0, 1)
+    with pytest.raises(jm.NotKnownError, match="no amount bounds the gap"):
+        gap.law()
+    with pytest.warns(jm.ConvergenceWarning, match=r"wide, 0\.01 was asked for.*no amount bounds the gap"):
+        found = gap.superiority()
+    assert found.width > 0.01
+    assert found.status is LawStatus.LIMIT

@@ -7,6 +7,7 @@ higher once chosen, all this is linear, so in a cycle the bounds solve a linear 
 is given away on the safe side: a step multiplies an error by at most γ, hence a residual ε costs at most 2ε/(1−γ).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -132,6 +133,10 @@ def _again(  # many parameters: everything that is known of the nodes
     start = np.maximum(lowest, 0.0), (lowest <= 0).astype(float)
     if old is not None:
         start = _better(start, _lines_at(old, nodes, node, points))
+    if not math.isfinite(side.patience):  # undiscounted: no residual says how far off a solution is
+        upper = np.maximum(largest[node] - points, 0.0)
+        laws.values[:, begin:] = np.stack([np.nextafter(upper, np.inf), *start])
+        return
     maps = _maps(nodes, moves, laws, laws, begin)
     laws.values[:, begin:] = _solved(side, maps, (largest - least)[node], start, is_over)
 

@@ -78,7 +78,7 @@ class RoundedLaw(NamedTuple):
         parts = mass * values
         cut = np.max(np.abs(values), where=mass > 0, initial=0.0)
         off = 4 * UNIT * (len(parts) * np.sum(np.abs(parts)) + cut)
-        return _rounded(float(np.sum(parts) - off) / alpha, -1)
+        return _rounded(float(np.sum(parts) - off) / alpha, -1) if off > 0 else 0.0  # all values are 0, exactly
 
 
 class RootBounds(NamedTuple):

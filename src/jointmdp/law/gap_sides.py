@@ -10,6 +10,7 @@ from jointmdp.law.node_grids import moved
 from jointmdp.law.reached_pairs import PairGraph
 
 POLICIES = 100  # that are tried for the least values in a cycle
+ROUNDS = 10_000  # of an undiscounted cycle until it counts as one that costs for ever
 STILL = 1e-9  # relative change of the guessed least values at which they are good enough
 BATCH = 2**19  # points of children that are moved at once, where nodes may be taken apart
 
@@ -65,7 +66,7 @@ class Side:
         return Moves(parent, self.child[edges], weight, self.shift[edges], self.counter[edges], self.scale[edges])
 
     def _least(self) -> Floats:
-        """A value that each gap is never below; minus infinity where a cycle is not discounted. Nothing is 0."""
+        """A value that each gap is never below; minus infinity where a cycle can cost for ever. Nothing is 0."""
         least = np.zeros(self.graph.num_nodes + 1)
         for nodes, is_cyclic in self.batches(np.ones(self.graph.num_nodes, dtype=np.int64)):
             if not is_cyclic:
@@ -73,8 +74,28 @@ class Side:
             elif self.graph.discount < 1:
                 self._bound_cycles(nodes, least)
             else:
-                least[nodes] = -math.inf
+                self._bound_paths(nodes, least)
         return least
+
+    def _bound_paths(self, nodes: Ints, least: Floats) -> None:
+        """The least sum of an undiscounted path that leaves the cycles, if every round of them pays nothing or more.
+
+        What is never above any move away from it is never above a path that ends, and all do: Bellman's and Ford's
+        search. A round that costs, if only by rounding, lowers the values for ever.
+        """
+        moves = self.moves(nodes)
+        starts = np.searchsorted(moves.parent, np.arange(len(nodes)))
+        least[nodes] = math.inf
+        for _ in range(min(len(nodes), ROUNDS) + 1):
+            before = least[moves.child]
+            after = np.where(np.isinf(before), before, moved(before, moves.shift, moves.scale))
+            lowest = np.minimum.reduceat(after, starts)
+            if np.array_equal(lowest, least[nodes]):
+                break
+            least[nodes] = lowest
+        else:
+            least[nodes] = -math.inf
+        least[nodes] = np.where(np.isfinite(least[nodes]), least[nodes], -math.inf)
 
     def _bound_cycles(self, nodes: Ints, least: Floats) -> None:
         """A guess of the least values by policy iteration, lowered until one move, rounded down, confirms it."""

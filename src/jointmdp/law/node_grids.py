@@ -144,8 +144,8 @@ def chosen(found: Candidates, most: Ints, nearest: float = 0.0) -> Bools:
     near = far[starts[:-1]][node]
     across = (far - near) / np.maximum(far[last][node] - near, 1e-300)
     step = np.floor((BY_MASS * share + (1 - BY_MASS) * across) * most[node])
-    is_first = np.zeros(len(node), dtype=bool)
-    is_first[starts[:-1]] = True
+    is_end = np.zeros(len(node), dtype=bool)
+    is_end[starts[:-1]] = is_end[last] = True
     crosses = np.concatenate([[True], step[1:] > step[:-1]])
     is_small = (np.diff(starts) <= most)[node]
     if nearest:
@@ -153,7 +153,7 @@ def chosen(found: Candidates, most: Ints, nearest: float = 0.0) -> Bools:
             cell = np.floor(np.clip((value - middle) / (half * nearest), -(2.0**62), 2.0**62))
         is_apart = np.append(True, (cell[1:] != cell[:-1]) | (node[1:] != node[:-1]))
         is_small, crosses = is_small & is_apart, crosses & is_apart
-    return is_first | is_needed | is_small | crosses
+    return is_end | is_needed | is_small | crosses
 
 
 def filled(found: Candidates, most: Ints) -> Candidates:

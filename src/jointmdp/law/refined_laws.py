@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Ints
+from jointmdp.errors import NotKnownError
 from jointmdp.law.convex_bounds import stop_loss_bounds, stop_loss_over
 from jointmdp.law.gap_law import RootBounds, RoundedLaw
 from jointmdp.law.gap_sides import Side
@@ -45,6 +46,12 @@ class Refinement:
     def __init__(self, graph: PairGraph, horizon: int | None) -> None:
         self.graph, self.horizon = graph, horizon
         self.up, self.down = (Side(graph, sign, horizon is None) for sign in (1, -1))
+        if horizon is None and not all(np.all(np.isfinite(side.least)) for side in (self.up, self.down)):
+            raise NotKnownError(
+                "the law of this gap is not known: without a discount, a branch can be paid again and again, and no "
+                "amount bounds the gap; give a discount below 1 or a horizon, or estimate: simulate_gap and "
+                "compare(policies=…)"
+            )
         self.means = node_means(self.up) if horizon is None else None
         self.convex: NodeLaws | None = None
         self.both: list[NodeLaws | None] = [None, None]

@@ -86,13 +86,14 @@ class Laws:
         model = self.branches.model
         return f"{model.action_label(action)} − {model.action_label(other)} in {model.state_label(state)}"
 
-    def fits(self, query: GapQuery, limits: Limits) -> bool:
-        """Whether the coarsest law fits."""
+    def why_not(self, query: GapQuery, limits: Limits) -> str | None:
+        """Why there is no law of this gap, or not within the limits."""
         try:
             refinement = self._opened((query,), limits)
-        except ModelError:
-            return False
-        return refinement.bytes_for(FEWEST) <= limits.memory
+            self._fits(refinement.graph.num_pairs, refinement.bytes_for(FEWEST), limits, 0)
+        except ModelError as error:
+            return str(error)
+        return None
 
     def gap_law(  # many parameters: what is asked, of which gap, and how it is called
         self,

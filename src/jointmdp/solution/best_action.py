@@ -202,8 +202,7 @@ def best_of(
     """
     model = laws.branches.model
     s, chosen = _chosen(model, state, actions)
-    is_bounded = model.discount < 1 or laws.horizon is not None
-    if len(chosen) == 2 and is_bounded and laws.fits((s, chosen[0], chosen[1]), limits):
+    if len(chosen) == 2 and laws.why_not((s, chosen[0], chosen[1]), limits) is None:
         found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits)
         sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
         if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:

@@ -249,11 +249,6 @@ class Gap(ResultFace):
         """
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
-        if self.place is None:
-            raise NotKnownError(
-                "the law of this gap is not known: laws are computed where the discount is below 1 or a horizon is "
-                "given; simulate_gap and compare(policies=…) estimate the others"
-            )
         scale = self._scale
 
         def width(law: GapLaw) -> float:
@@ -262,7 +257,7 @@ class Gap(ResultFace):
 
         found = self._law(width, _Asked(tolerance, memory_limit, seconds))
         if not found.status.is_success:
-            _warn(f"the law of {self.action} − {self.other}", width(found), tolerance, found.status)
+            _warn(f"the law of {self.action} − {self.other}", width(found), tolerance, found.status.value)
         return replace(found, known_variance=self.variance_interval)
 
     def _law(self, width: Callable[[GapLaw], float], asked: _Asked) -> GapLaw:
@@ -296,9 +291,10 @@ class Gap(ResultFace):
         """What the moments say and, where that is wider than asked for, the law too; nothing if it does not fit."""
         if self.is_identical:
             return LawInterval(if_identical, if_identical)
-        found, status = of_moments(self.moment_bounds()), LawStatus.REACHED
-        if found.width > asked.tolerance:
-            if self.place is None or not self.place[0].fits(self.place[1], asked.limits):
+        found, status, why = of_moments(self.moment_bounds()), LawStatus.REACHED, None
+        if found.width > asked.tolerance and self.place is not None:
+            why = self.place[0].why_not(self.place[1], asked.limits)
+            if why is not None:
                 status = LawStatus.LIMIT
             else:
                 law = self._law(lambda law: of_law(law).width, asked)
@@ -306,8 +302,7 @@ class Gap(ResultFace):
         answer = LawInterval(*found)
         if not status.is_success and answer.width > asked.tolerance:
             answer.status = status
-            if self.place is not None:
-                _warn(f"an interval of {self.action} − {self.other}", answer.width, asked.tolerance, status)
+            _warn(f"an interval of {self.action} − {self.other}", answer.width, asked.tolerance, why or status.value)
         return answer
 
     @property
@@ -351,6 +346,6 @@ class _Asked:
         return replace(self, tolerance=self.tolerance * scale)
 
 
-def _warn(what: str, width: float, tolerance: float, status: LawStatus) -> None:
-    message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {status.value}"
+def _warn(what: str, width: float, tolerance: float, why: str) -> None:
+    message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {why}"
     warnings.warn(message, ConvergenceWarning, stacklevel=4)

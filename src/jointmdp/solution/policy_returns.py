@@ -69,7 +69,7 @@ class PolicyReturns:
             independent_variance=apart,
             mean_error=float(one.mean_errors[s] + two.mean_errors[s]),
             variance_error=float(error + 8 * UNIT * (apart + 2 * abs(covariance))),
-            place=None if self.model.discount == 1 else (self._laws_of(i, j), (s, NOTHING, NOTHING)),
+            place=(self._laws_of(i, j), (s, NOTHING, NOTHING)),
         )
 
     def _laws_of(self, i: int, j: int) -> Laws:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jointmdp import checks
 from jointmdp.arrays import Floats
-from jointmdp.errors import ConvergenceWarning, ModelError, NotKnownError, Status
+from jointmdp.errors import ConvergenceWarning, ModelError, Status
 from jointmdp.files.atomic_write import FilePath, write_csv
 from jointmdp.law.reached_pairs import GapBranches
 from jointmdp.law.solution_laws import Laws, Limits, Signs
@@ -201,13 +201,8 @@ class Solution(ResultFace):
             variance_error=variance_error,
             higher=higher,
             higher_errors=higher_errors,
-            place=None if self._is_open else (self._laws, (s, a, b)),
+            place=(self._laws, (s, a, b)),
         )
-
-    @property
-    def _is_open(self) -> bool:
-        """Whether returns have no bound: undiscounted, and as long as the episode."""
-        return self.model.discount == 1 and self.horizon is None
 
     @cached_property
     def _laws(self) -> Laws:
@@ -218,10 +213,6 @@ class Solution(ResultFace):
         self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
     ) -> Signs:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
-        if self._is_open:
-            raise NotKnownError(
-                "signs are certified where the discount is below 1 or a horizon is given; simulate_gap estimates them"
-            )
         tolerance = checks.as_positive("tolerance", tolerance)
         seconds = None if seconds is None else checks.as_positive("seconds", seconds)
         found = self._laws.signs(tolerance, Limits(checks.as_count("memory_limit", memory_limit), seconds))

@@ -207,7 +207,7 @@ def solutions(seed: int, count: int, **kinds: Any) -> Iterator[jm.Solution]:
 
 @pytest.mark.parametrize(
     ("seed", "count", "kinds"),
-    [(12, 3, {"shapes": ((3, 3, 3),)}), pytest.param(13, 18, {}, marks=pytest.mark.slow)],
+    [(12, 3, {"shapes": ((3, 3, 3),)}), pytest.param(13, 9, {}, marks=pytest.mark.slow)],
 )
 def test_solutions_come_back_bit_for_bit(tmp_path: Path, seed: int, count: int, kinds: dict[str, Any]) -> None:
     path = tmp_path / "solution"
@@ -323,9 +323,10 @@ def test_a_forged_digest_hides_nothing(saved: Path) -> None:
 
 @pytest.mark.slow
 def test_a_forged_digest_hides_no_bit(tmp_path: Path) -> None:
+    """Three bits of every byte, others of the next."""
     path = tmp_path / "s"
     save(small_solution(), path)
-    check_forged_flips(path, lambda size: ((i, bit) for i in range(size) for bit in range(8)))
+    check_forged_flips(path, lambda size: ((i, (i + bit) % 8) for i in range(size) for bit in (0, 3, 5)))
 
 
 # -- mutated files ---------------------------------------------------------------------------------------------

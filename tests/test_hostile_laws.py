@@ -228,7 +228,8 @@ def hostile_model(rng: np.random.Generator) -> Ending:
     return Ending(case, layers + 1, dict(zip(stays, map(float, paid), strict=True)))
 
 
-def check_hostile(made: Ending) -> None:
+def check_hostile(made: Ending, *, asks: bool = True) -> None:
+    """Laws and moments hold the truth, and where one `asks` so do the answers made of both, which take longest."""
     case = made.case
     shaped = padded(case, 8, 3, 2)  # one shape is compiled for once
     with warnings.catch_warnings():
@@ -237,14 +238,17 @@ def check_hostile(made: Ending) -> None:
     truth = exact_law(case, 0, 0, 1, made.steps, made.pay)
     gap = Stoppable(build(case), case.policy)
     for points in (8, 64):
-        check(gap.on(points), truth)
-        check(replace(gap.on(points), mean_interval=solution.gap(0, 0, 1).mean_interval), truth)
+        law = gap.on(points)
+        check(law, truth)
+        found = replace(law, mean_interval=solution.gap(0, 0, 1).mean_interval)
+        for alpha in (0.05, 0.5):
+            assert found.cvar(alpha).lower <= truth.cvar(alpha) <= found.cvar(alpha).upper
     known = solution.gap(0, 0, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jm.ConvergenceWarning)
-        answers = [*signs_of(known), known.quantile(0.5), known.cvar(0.1)]
+        answers = [*signs_of(known), known.quantile(0.5), known.cvar(0.1)] if asks else []
     exact = [*truth.signs, truth.quantile(0.5), truth.cvar(0.1)]
-    for found, value in zip(answers, exact, strict=True):
+    for found, value in zip(answers, exact if asks else [], strict=True):
         assert found.lower <= value <= found.upper, (found, float(value))
     variance = sum((z - truth.mean) ** 2 * p for z, p in zip(truth.values, truth.chances, strict=True))
     assert known.mean_interval.lower <= truth.mean <= known.mean_interval.upper
@@ -260,7 +264,7 @@ def test_some_hostile_models(seed: int) -> None:
 @pytest.mark.parametrize("block", range(20))
 def test_a_thousand_hostile_models(block: int) -> None:
     for seed in range(50 * block, 50 * (block + 1)):
-        check_hostile(hostile_model(np.random.default_rng(1000 + seed)))
+        check_hostile(hostile_model(np.random.default_rng(1000 + seed)), asks=seed % 3 == 0)
 
 
 # -- futures that never end ------------------------------------------------------------------------------------
@@ -308,7 +312,7 @@ def test_some_hostile_futures_that_never_end(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(6))
 def test_many_hostile_futures_that_never_end(block: int) -> None:
     for seed in range(30 * block, 30 * (block + 1)):
         check_recurrent(np.random.default_rng(1000 + seed))

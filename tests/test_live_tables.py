@@ -121,7 +121,7 @@ def name_of(case: Case) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_live_pairs_agree_with_the_exact_table(case: Case) -> None:
-    mean, variance = distances(case)
+    mean, variance = distances(case._replace(pairs=case.pairs // 2))
     assert abs(mean) < K
     assert abs(variance) < K
 

@@ -63,13 +63,14 @@ class MomentBounds:
         self._law = self._determined_law()
 
     def _solvable(self) -> MomentProblem:
-        """The moments as far as their standard form is within the range of floats."""
-        for order in range(len(self.moments), 0, -1):
-            try:
-                sequence = MomentSequence(self.moments[:order], self.errors[:order], self.support, self.centre)
-                return MomentProblem(sequence)
-            except OverflowError:
-                continue
+        """The moments as far as their standard form is within the range of floats; a support too wide for it is none."""
+        for support in dict.fromkeys((self.support, (-math.inf, math.inf))):
+            for order in range(len(self.moments), 0, -1):
+                try:
+                    sequence = MomentSequence(self.moments[:order], self.errors[:order], support, self.centre)
+                    return MomentProblem(sequence)
+                except OverflowError:
+                    continue
         raise ModelError("the mean is out of the range of floats")
 
     def __repr__(self) -> str:

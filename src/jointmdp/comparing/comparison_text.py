@@ -99,12 +99,17 @@ def _rarely(found: Compared) -> list[str]:
     least, rival = min(((found.advantage(other), other) for other in found.others), key=lambda pair: pair[0].differing)
     if found.is_exact or least.differing >= FEW:
         return []
+    rare = (
+        f"An event rarer than 1 in {_third(found.replications):,} may well be missing from them (the rule of three, "
+        "95 %), and decide."
+    )
+    if 2 * least.differing > found.replications:
+        return [_paragraph(f"Mind what is rare: these are {found.replications:,} replications only. {rare}")]
     seen = f"only {least.differing} of" if least.differing else "none of"
     return [
         _paragraph(
             f"Mind what is rare: in {seen} {found.replications:,} replications did the gap to {rival} differ "
-            f"from its usual {_number(float(np.median(least.gaps)), 0.0)}. An event rarer than 1 in "
-            f"{_third(found.replications):,} may well be missing from them (the rule of three, 95 %), and decide."
+            f"from its usual {_number(float(np.median(least.gaps)), 0.0)}. {rare}"
         )
     ]
 

@@ -18,6 +18,7 @@ JAX_SETTINGS = (
     "jax_default_prng_impl",
     "jax_threefry_partitionable",
     "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
     "jax_default_matmul_precision",
     "jax_platforms",
 )

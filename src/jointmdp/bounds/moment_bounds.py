@@ -63,7 +63,7 @@ class MomentBounds:
         self._law = self._determined_law()
 
     def _solvable(self) -> MomentProblem:
-        """The moments as far as their standard form is within the range of floats; a support too wide for it is none."""
+        """The moments as far as floats can hold their standard form; a support too wide for that is none."""
         for support in dict.fromkeys((self.support, (-math.inf, math.inf))):
             for order in range(len(self.moments), 0, -1):
                 try:

@@ -168,7 +168,8 @@ print(resident("VmHWM") - before)
 @pytest.mark.parametrize(
     ("limit", "discount", "sharing"),
     [
-        (2**26, 0.99999, "none"),
+        (2**24, 0.99999, "none"),
+        pytest.param(2**26, 0.99999, "none", marks=pytest.mark.slow),
         pytest.param(2**26, 0.9, "state", marks=pytest.mark.slow),
         pytest.param(2**29, 0.9, "none", marks=pytest.mark.slow),
     ],

@@ -260,22 +260,22 @@ class JaxSimulator(Simulator):
         """A key, so that a policy is the same function for one observation and for thousands at once."""
         return noise.key
 
-    @users_calls()
     def as_actions(self, actions: Sequence[Action]) -> Any:
         """Actions stacked along a new first axis, as the environment takes them."""
         if self.action_names is not None:
             return np.array([self.action_index(action) for action in actions], dtype=np.int32)
         try:
-            return jnp.asarray(np.stack([np.asarray(action) for action in actions]))
+            with users_calls():
+                return jnp.asarray(np.stack([np.asarray(action) for action in actions]))
         except (TypeError, ValueError) as error:
             raise ModelError(f"actions of {self.name} must be arrays of one shape: {error}") from None
 
-    @users_calls()
     def types(self, action: Any) -> Any:
         """The shapes and types of a state's leaves: those that a step leads from and to."""
         if self._types is None:
             try:
-                self._types, self.frozen_noise = self._looked_at(action)
+                with users_calls():
+                    self._types, self.frozen_noise = self._looked_at(action)
             except ModelError as error:
                 raise ModelError(str(error)) from None  # without what JAX notes on errors that pass through it
             if self.frozen_noise:

@@ -14,12 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.arrays import UNIT, Floats, Ints, summed
-from jointmdp.law.fixed_points import fixed_point
+from jointmdp.law.fixed_points import IsOver, fixed_point
 from jointmdp.law.gap_sides import Moves, Side
 from jointmdp.law.guides import masses_of
 from jointmdp.law.node_grids import POSITIVE, Candidates, NodeLaws, candidates, chosen, count_below, filled, room_for
 from jointmdp.law.node_means import NodeMeans
-from jointmdp.law.pathwise_bounds import IsOver
 from jointmdp.law.shared_points import SharedPoints, common_points, is_shared
 
 SPREAD = 5.0  # standard deviations over which the first points of a cycle are placed
@@ -57,7 +56,7 @@ def stop_loss_bounds(
     laws = NodeLaws(up.graph.num_nodes, OF_NOTHING, room_for(most))
     for nodes, is_cyclic in up.batches(most):
         if is_cyclic and is_shared(up, nodes, most):
-            _on_shared(up, nodes, most, laws, (up.least, -down.least), node_means, old)
+            _on_shared(up, nodes, most, laws, (up.least, -down.least), node_means, old, is_over)
         elif is_cyclic:
             _again(up, nodes, most, laws, (up.least, -down.least), node_means, old, is_over)
         else:
@@ -149,6 +148,7 @@ def _on_shared(  # many parameters: those of `_again`
     ends: tuple[Floats, Floats],
     known: NodeMeans,
     old: NodeLaws | None,
+    is_over: IsOver,
 ) -> None:
     """Nodes of which nearly every two states meet, on points that all share."""
     guess = _normal(known, nodes) if old is None else _of_laws(old, nodes)
@@ -165,7 +165,7 @@ def _on_shared(  # many parameters: those of `_again`
             upper, lines = _chords_at(old, some, node, z), _lines_at(old, some, node, z)
         return np.stack([np.maximum(upper, 0.0), *lines]).reshape(3, len(some), count)
 
-    found = shared.solved(before(shared.pairs))
+    found = shared.solved(before(shared.pairs), is_over)
     is_half = side.graph.is_half[nodes]
     place = np.searchsorted(shared.pairs, nodes[~is_half])
     for some, values in ((nodes[~is_half], found[:, place]), (nodes[is_half], shared.halves(found, nodes[is_half]))):

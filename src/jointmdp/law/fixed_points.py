@@ -1,5 +1,6 @@
 """What repeating a linear step comes to, about: a guess, for which the caller has a certificate."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +11,9 @@ ITERATIONS = 400
 RELATIVE = 1e-13
 
 
+IsOver = Callable[[], bool]  # whether the time that was given is over
+
+
 class LinearStep(Protocol):
     """A matrix, or what acts like one."""
 
@@ -18,9 +22,13 @@ class LinearStep(Protocol):
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a guess that overflows ends the search
 def fixed_point(
-    matrix: LinearStep, constant: Floats, relative: float = RELATIVE, start: Floats | None = None
+    matrix: LinearStep,
+    constant: Floats,
+    relative: float = RELATIVE,
+    start: Floats | None = None,
+    is_over: IsOver | None = None,
 ) -> Floats:
-    """x = matrix·x + constant, about, by BiCGSTAB from a `start` or from x = constant.
+    """x = matrix·x + constant, about, by BiCGSTAB from a `start` or from x = constant, for as long as time allows.
 
     Not SciPy's: its dot products run in threads, which on a busy machine take a thousand times as long as here.
     """
@@ -37,7 +45,7 @@ def fixed_point(
     target = relative * float(np.abs(constant).max(initial=0.0))
     best, least = x, float(np.abs(r).max(initial=0.0))
     for _ in range(ITERATIONS):
-        if least <= target:
+        if least <= target or (is_over is not None and is_over()):
             break
         rho, before = _dot(shadow, r), rho
         if rho == 0 or omega == 0:

@@ -10,13 +10,12 @@ is repeated, from what the stop-loss functions know: every repetition leaves a v
 the same with all signs changed.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.arrays import Floats, Ints, summed
 from jointmdp.law.branch_outcomes import RAREST
+from jointmdp.law.fixed_points import IsOver
 from jointmdp.law.gap_sides import Moves, Side
 from jointmdp.law.node_grids import Candidates, NodeLaws, candidates, chosen, count_below, filled, moved, room_for
 from jointmdp.law.shared_points import is_shared
@@ -24,8 +23,6 @@ from jointmdp.law.shared_points import is_shared
 SWEEPS = 20_000
 SETTLED = 1e-9  # probability that a repetition must still move
 LOOK = 16  # repetitions between two looks at the watch
-
-IsOver = Callable[[], bool]  # whether the time that was given is over
 
 
 def rounded_law(side: Side, most: Ints, guide: NodeLaws, old: NodeLaws | None, is_over: IsOver) -> NodeLaws:

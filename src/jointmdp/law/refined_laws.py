@@ -12,12 +12,13 @@ import numpy as np
 from jointmdp.arrays import Ints
 from jointmdp.errors import NotKnownError
 from jointmdp.law.convex_bounds import stop_loss_bounds, stop_loss_over
+from jointmdp.law.fixed_points import IsOver
 from jointmdp.law.gap_law import RootBounds, RoundedLaw
 from jointmdp.law.gap_sides import Side
 from jointmdp.law.guides import guides
 from jointmdp.law.node_grids import NodeLaws, room_for
 from jointmdp.law.node_means import node_means
-from jointmdp.law.pathwise_bounds import IsOver, rounded_law, rounded_law_over
+from jointmdp.law.pathwise_bounds import rounded_law, rounded_law_over
 from jointmdp.law.reached_pairs import PairGraph
 from jointmdp.law.shared_points import bytes_for_shared, is_shared
 

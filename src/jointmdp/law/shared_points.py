@@ -19,13 +19,13 @@ import scipy.sparse as sp
 
 from jointmdp.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.law.branch_outcomes import Outcomes
-from jointmdp.law.fixed_points import fixed_point
+from jointmdp.law.fixed_points import IsOver, fixed_point
 from jointmdp.law.gap_sides import Side
 from jointmdp.law.reached_pairs import NOTHING, PairGraph
 
 MANY_EDGES, MANY_MOVED = 256, 2**17  # edges of a cycle, and points they move, from which sharing them pays
 BUSY = 0.25  # chance of a move that pays: where moves hardly ever do, points of their own keep laws exact
-WASTE = 4.0  # times that the pairs of all states, reached or not, may outnumber the moves that are left out
+WASTE = 4.0  # moves of all pairs of the states, reached or not, may outnumber those of the cycle so many times
 NEAR = 1e-9  # of the constant, what a solution may miss; it is given away
 BINS, CORE, LEAST_DENSITY = 400, 1e-3, 1e-4  # how mass is measured before points are placed
 VECTOR_BYTES = 30 * 8  # of all arrays that have one number for a point of a pair
@@ -86,7 +86,7 @@ def common_points(  # many parameters: whose points, and what is known of them
     total = np.append(0.0, np.cumsum(width * np.cbrt(density)))
     points = np.interp(np.linspace(0, 1, count), total / total[-1], edges)
     points = points if np.all(np.isfinite(points)) else np.linspace(low, high, count)
-    room = 1e-9 * (high - low)  # no less than all rounding
+    room = 1e-9 * (high - low)  # 0 lies between the two, so this is far more than they can be rounded by
     return np.unique(np.concatenate([points[1:-1], [0.0, low - room, high + room]]))
 
 
@@ -114,7 +114,7 @@ class SharedPoints:
         # One more place stands for states of which no pair is left: their gaps are 0.
         first, s = np.unique(graph.first[self.pairs], return_inverse=True)
         second, t = np.unique(graph.second[self.pairs], return_inverse=True)
-        self.s, self.t = s, t
+        self.s, self.t, self.states = s, t, (first, second)
         self.shape = len(first) + 1, len(points), len(second) + 1
         own, other = graph.outcomes
         g = graph.discount
@@ -180,7 +180,7 @@ class SharedPoints:
             _pin(out, 0.0 if more is None else 1.0)
         return out * self.is_open[:, None, :]
 
-    def _fixed(self, scale: float, constant: Floats, start: Floats) -> Floats:
+    def _fixed(self, scale: float, constant: Floats, start: Floats, is_over: IsOver) -> Floats:
         """What repeating a step comes to, where only the open pairs are unknown."""
         shape, step = self.shape, self._step
 
@@ -188,14 +188,14 @@ class SharedPoints:
             def __matmul__(self, x: Floats) -> Floats:
                 return step(x.reshape(shape), scale).ravel()
 
-        return fixed_point(Step(), constant.ravel(), NEAR, start.ravel()).reshape(shape)
+        return fixed_point(Step(), constant.ravel(), NEAR, start.ravel(), is_over).reshape(shape)
 
     def _of_nothing(self, values: Floats) -> Floats:
         """An array of all pairs that has these values where the gap is 0, and 0 elsewhere."""
         return np.where(self.is_open[:, None, :], 0.0, values[None, :, None])
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows bounds nothing
-    def solved(self, start: Floats) -> Floats:
+    def solved(self, start: Floats, is_over: IsOver) -> Floats:
         """Valid bounds of all pairs, ``[3, pairs, N]``: above, and lines from below; `start` has guesses of them."""
         z, g = self.z, self.side.graph.discount
         begin = np.zeros((3, *self.shape))
@@ -204,20 +204,24 @@ class SharedPoints:
         gains = [x[:, None] for x in self.first.below], [x[:, None] for x in self.second.below], self.met.below[0]
         chances = [x[:, None] for x in self.first.beyond], [x[:, None] for x in self.second.beyond], self.met.beyond[0]
         constant = self._step(self._of_nothing(short), g, gains)
-        upper = self._fixed(g, constant, begin[0])
-        off = 16 * UNIT * self.size + 4 * self.rounding * (np.abs(upper) + self.reach)
+        upper = self._fixed(g, constant, begin[0], is_over)
+        off = self._off(upper)
         patience = self.side.patience
         over = float(np.max(self._step(upper, g) + constant - upper + off, where=self.is_open[:, None, :], initial=0.0))
         upper = upper + patience * over
         of_slopes = self._step(self._of_nothing((z >= 0).astype(float)), 1.0, chances)
-        slope = np.clip(self._fixed(1.0, of_slopes, begin[2]), 0.0, 1.0)
+        slope = np.clip(self._fixed(1.0, of_slopes, begin[2], is_over), 0.0, 1.0)
         tilt = np.abs(self._step(slope, 1.0) + of_slopes - slope) * self.reach
         of_lines = self._step(self._of_nothing(short), g, self._bent(slope, gains, chances[0], g))
-        lower = self._fixed(g, of_lines, begin[1])
+        lower = self._fixed(g, of_lines, begin[1], is_over)
         missed = lower - self._step(lower, g) - of_lines + tilt + off
         lower = lower - patience * float(np.max(missed, where=self.is_open[:, None, :], initial=0.0))
         found = _bounds(upper, lower, slope)
         return np.stack([values[self.s, :, self.t] for values in found])
+
+    def _off(self, upper: Floats) -> Floats:
+        """What a step may be off by: thresholds are rounded three times in each half, Π is nowhere steeper than 1."""
+        return 16 * UNIT * self.size + 4 * self.rounding * (np.abs(upper) + self.reach)
 
     def _bent(
         self, slope: Floats, gains: tuple[list[Floats], list[Floats], Floats], beyond: list[Floats], discount: float
@@ -249,10 +253,10 @@ class SharedPoints:
         upper = g * (moves.chord[0] @ parts[0] + moves.below[0][:, None])
         lower = g * (moves.chord[0] @ parts[1] + moves.below[0][:, None] - moves.bend[0] @ parts[2])
         slope = moves.chord[0] @ parts[2] + moves.beyond[0][:, None]
-        off = 16 * UNIT * self.size + 4 * self.rounding * (np.abs(upper) + self.reach)
-        first, second = (np.unique(states[self.pairs]) for states in (graph.first, graph.second))
-        s = np.searchsorted(first, graph.first[nodes])
-        t = np.searchsorted(second, graph.second[nodes])
+        off = self._off(upper)
+        s, t = (
+            np.searchsorted(*each) for each in zip(self.states, (graph.first[nodes], graph.second[nodes]), strict=True)
+        )
         slope = np.clip(slope, 0.0, 1.0).reshape(self.shape)
         _pin(slope, 1.0)
         rows = _bounds((upper + off).reshape(self.shape), (lower - off).reshape(self.shape), slope)

@@ -2,7 +2,19 @@
 
 import sys
 
-from benchmarks import certified, comparing, coverage, incremental, laws, moments, rare_gaps, simulators, solve, sweep
+from benchmarks import (
+    certified,
+    comparing,
+    coverage,
+    incremental,
+    law_limits,
+    laws,
+    moments,
+    rare_gaps,
+    simulators,
+    solve,
+    sweep,
+)
 
 ALL = {
     "sweep": sweep.main,
@@ -10,6 +22,7 @@ ALL = {
     "moments": moments.main,
     "certified": certified.main,
     "laws": laws.main,
+    "limits": law_limits.main,
     "simulators": simulators.main,
     "comparing": comparing.main,
     "coverage": coverage.main,

@@ -1,6 +1,5 @@
 """Certified laws: seconds to a width, beside the simulation that would reach the same width with 99 % confidence."""
 
-import subprocess
 import sys
 import time
 import warnings
@@ -46,15 +45,19 @@ def grid(discount: float) -> None:
     )
 
 
-def scattered(seed: int, sharing: str) -> None:
-    """One gap of a model whose rewards have no lattice."""
+def patternless(seed: int, S: int, sharing: str) -> tuple[jm.JointMDP, np.ndarray]:
+    """A model whose rewards have no lattice, three scenarios and three actions, and a policy that draws."""
     rng = np.random.default_rng(seed)
-    S, W, A = 25, 3, 3
-    chances = rng.dirichlet(np.ones(W), size=S)
+    chances = rng.dirichlet(np.ones(3), size=S)
     if sharing == "time":
         chances = np.broadcast_to(chances[0], chances.shape)
-    model = jm.JointMDP(chances, rng.normal(size=(S, W, A)), rng.integers(0, S, (S, W, A)), 0.9, sharing)
-    policy = rng.dirichlet(np.ones(A), size=S)
+    model = jm.JointMDP(chances, rng.normal(size=(S, 3, 3)), rng.integers(0, S, (S, 3, 3)), 0.9, sharing)
+    return model, rng.dirichlet(np.ones(3), size=S)
+
+
+def scattered(seed: int, sharing: str) -> None:
+    """One gap of a model whose rewards have no lattice."""
+    model, policy = patternless(seed, 25, sharing)
     gap = jm.evaluate(model, policy).gap(0, 0, 1)
     start = time.perf_counter()
     better = gap.superiority(tolerance=0.01)
@@ -178,42 +181,10 @@ def draw(rows: list[tuple[int, float, float]], path: str) -> None:
     figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
-def memory() -> None:
-    """Peak resident memory beyond what the process had, over the limit, each in a process of its own."""
-    for limit in (2**25, 2**27, 2**29):
-        run = [sys.executable, "-c", PEAK, str(limit)]
-        found = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
-        share = int(found[0]) / limit
-        print(f"memory_limit {limit / 2**20:,.0f} MiB: peak {share:.2f} of it (aim at most 1.1), {found[2]} points")
-
-
-PEAK = """
-import pathlib, re, sys, warnings
-import numpy as np, jointmdp as jm
-warnings.simplefilter("ignore")
-
-
-def resident(name):
-    text = pathlib.Path("/proc/self/status").read_text()
-    return int(re.search(name + r":\\s+(\\d+)", text)[1]) * 1024
-
-
-rng = np.random.default_rng(0)
-model = jm.JointMDP(rng.dirichlet(np.ones(3), size=8), rng.normal(size=(8, 3, 2)),
-                    rng.integers(0, 8, (8, 3, 2)), 0.9, "none")
-gap = jm.evaluate(model, rng.dirichlet(np.ones(2), size=8)).gap(0, 0, 1)
-pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-before = resident("VmRSS")
-found = gap.superiority(memory_limit=int(sys.argv[1]), tolerance=1e-9, seconds=None)
-print(resident("VmHWM") - before, found.status.name, gap.place[0]._levels[(0, 0, 1),][-1].points)
-"""
-
-
 def main() -> None:
     print("\nCertified laws of gaps")
     first_calls()
     by_pairs()
-    memory()
     for discount in (0.95, 0.99):
         grid(discount)
     for i, sharing in enumerate(("state", "time", "none")):

@@ -6,6 +6,7 @@ with all that can follow given away.
 
 import subprocess
 import sys
+import time
 import warnings
 from dataclasses import replace
 from fractions import Fraction
@@ -131,6 +132,51 @@ def test_limits_are_kept_and_said() -> None:
     assert found.simulated is not None
     assert found.simulated.lower <= found.simulated.upper
     assert max(found.simulated.lower, found.lower) <= min(found.simulated.upper, found.upper)
+
+
+@pytest.mark.parametrize("horizon", [None, 6])
+def test_where_time_is_over_at_once_moments_answer(horizon: int | None) -> None:
+    rng = np.random.default_rng(5)
+    rewards, successors = rng.normal(size=(6, 3, 2)), rng.integers(0, 6, (6, 3, 2))
+    model = jm.JointMDP(rng.dirichlet(np.ones(3), size=6), rewards, successors, 0.9, "none")
+    solution = jm.evaluate(model, np.full((6, 2), 0.5), horizon=horizon)
+    gap = solution.gap(0, 0, 1)
+    with pytest.warns(jm.ConvergenceWarning, match="the time that was given"):
+        brief = gap.superiority(seconds=1e-9)
+    below = gap.moment_bounds().cdf(0.0)
+    assert (brief.lower, brief.upper, brief.status) == (1 - below.upper, 1 - below.lower, LawStatus.LIMIT)
+    for ask in (gap.law, solution.signs):
+        with pytest.raises(jm.ModelError, match="the time that was given; bounds from moments need no law"):
+            ask(seconds=1e-9)
+    found = gap.superiority(tolerance=0.05)  # more time finds nothing coarse in its way
+    assert found.status is LawStatus.REACHED
+    assert brief.lower <= found.lower <= found.upper <= brief.upper
+    again = gap.law(tolerance=0.99, seconds=1e-9)  # and less time what is there
+    assert again.superiority().width <= 0.99
+    assert solution.best_action(0, seconds=1e-9).confidence in (0.95, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["layers", "cycle", "horizon"])
+def test_time_limits_are_kept(kind: str) -> None:
+    """Where a quarter of the time is given that a law takes, no more than half of it is taken."""
+    rng = np.random.default_rng(0)
+    size, width = (101, 10) if kind == "layers" else (30, 30)
+    first = 1 + np.minimum(np.arange(size) // width, size // width - 1) * width if kind == "layers" else np.zeros(size)
+    successors = first.astype(int)[:, None, None] + rng.integers(0, width, (size, 3, 2))
+    successors = np.minimum(successors, size - 1)
+    model = jm.JointMDP(np.full((size, 3), 1 / 3), rng.normal(size=(size, 3, 2)), successors, 0.9, "none")
+    solution = jm.evaluate(model, np.full((size, 2), 0.5), horizon=6 if kind == "horizon" else None)
+
+    def seconds(limit: float | None) -> float:
+        begin = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", jm.ConvergenceWarning)
+            replace(solution).gap(0, 0, 1).superiority(tolerance=1e-9, memory_limit=2**29, seconds=limit)
+        return time.perf_counter() - begin
+
+    whole = seconds(None)
+    assert seconds(whole / 4) <= whole / 2
 
 
 def test_near_one_windy() -> None:

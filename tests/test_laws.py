@@ -7,6 +7,7 @@ gridworld) and, for futures that never end, from simulation inside bands of stat
 import itertools
 import math
 import time
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -25,6 +26,7 @@ from jointmdp.law.merging import merge_probability
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
 from jointmdp.law.refined_laws import Refinement
 from jointmdp.law.solution_laws import Laws, Limits
+from jointmdp.law.time_limit import OutOfTimeError, time_limit
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 
@@ -55,16 +57,17 @@ class Stoppable:
     ) -> None:
         law = as_policy(model, policy)
         self.branches, self.query, self.horizon = GapBranches(model, law, law, can_merge=True), query, horizon
-        self.refinement = Refinement(reached_pairs(self.branches, [query], MEMORY), horizon)
+        self.refinement = Refinement(reached_pairs(self.branches, [query], MEMORY, time_limit(None)), horizon)
         self.mean = mean
         if mean is None:
             assert self.refinement.means is not None
             means = self.refinement.means
             self.mean = Interval(float(means.mean[0]) - means.error, float(means.mean[0]) + means.error)
 
-    def on(self, points: int, *, is_cut: bool = False) -> GapLaw:
-        """The law on the next points."""
-        [root] = self.refinement.refine(points, lambda: is_cut, lambda _: None)
+    def on(self, points: int, looks: int | None = None) -> GapLaw:
+        """The law on the next points; time is over when the clock is looked at for this time."""
+        clock = itertools.count(1)
+        [root] = self.refinement.refine(points, lambda: looks is not None and next(clock) >= looks, lambda _: None)
         pairs = self.refinement.graph.num_pairs
         return GapLaw("gap", self.mean, pairs, points, LawStatus.REACHED, root, self.merging)
 
@@ -119,11 +122,38 @@ def check_everywhere(ending: Ending, points: tuple[int, ...] = (8, 24, 64)) -> N
     case = ending.case
     truth = exact_law(case, 0, 0, 1, ending.steps, ending.pay)
     gap, hurried, mirrored = (Stoppable(build(case), case.policy, query) for query in ((0, 0, 1), (0, 0, 1), (0, 1, 0)))
-    for count in points:
-        check(hurried.on(count, is_cut=True), truth, merges=False)
+    for looks, count in enumerate(points, 4):
+        with suppress(OutOfTimeError):
+            check(hurried.on(count, looks), truth, merges=False)
         law = gap.on(count)
         check(law, truth)
         check_mirrored(law, mirrored.on(count))
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("horizon", [None, 6])
+def test_time_may_end_anywhere(sharing: str, horizon: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever time ends there is no law, or one that holds what the whole law knows."""
+    monkeypatch.setattr(shared_points, "MANY_MOVED", 2**13)  # the second level shares its points
+    rng = np.random.default_rng(1)
+    chances = np.broadcast_to(rng.dirichlet(np.ones(2)), (8, 2)) if sharing == "time" else rng.dirichlet(np.ones(2), 8)
+    model = jm.JointMDP(chances, rng.normal(size=(8, 2, 2)), rng.integers(0, 8, (8, 2, 2)), 0.6, sharing)
+    policy = rng.dirichlet(np.ones(2), size=8)
+    mean = jm.evaluate(model, policy, horizon=horizon).gap(0, 0, 1).mean_interval
+    whole = Stoppable(model, policy, horizon=horizon, mean=mean)
+    truth = [whole.on(points) for points in (32, 96)][-1]
+    cut = 0
+    for looks in (2, 3, 4, 7, 20):
+        hurried = Stoppable(model, policy, horizon=horizon, mean=mean)
+        for points in (32, 96):
+            with suppress(OutOfTimeError):
+                law = hurried.on(points, looks)
+                cut += 1
+                for t in truth.band[0][::20]:
+                    for one, other in ((law.cdf(t), truth.cdf(t)), (law.stop_loss(t), truth.stop_loss(t))):
+                        assert max(one.lower, other.lower) <= min(one.upper, other.upper)
+                assert law.support.lower <= truth.support.upper
+    assert cut > 0
 
 
 def check_mirrored(law: GapLaw, back: GapLaw) -> None:

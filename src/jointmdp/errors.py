@@ -8,7 +8,7 @@ class ModelError(ValueError):
 
 
 class NotKnownError(ModelError):
-    """Asked of a kind of result that does not know it; the message names a kind that does."""
+    """Asked of a kind of result that does not know it, or not within its limits; the message names one that does."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -14,12 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.arrays import UNIT, Floats, Ints, summed
-from jointmdp.law.fixed_points import IsOver, fixed_point
+from jointmdp.law.fixed_points import fixed_point
 from jointmdp.law.gap_sides import Moves, Side
 from jointmdp.law.guides import masses_of
+from jointmdp.law.horizon_steps import laws_over
 from jointmdp.law.node_grids import POSITIVE, Candidates, NodeLaws, candidates, chosen, count_below, filled, room_for
 from jointmdp.law.node_means import NodeMeans
 from jointmdp.law.shared_points import SharedPoints, common_points, is_shared
+from jointmdp.law.time_limit import IsOver, within_time
 
 SPREAD = 5.0  # standard deviations over which the first points of a cycle are placed
 NEAREST = 1e-7  # two points nearer than this part of the core would make slopes of rounding errors
@@ -29,6 +31,29 @@ UPPER, V, D = 0, 1, 2  # fields of the laws
 OF_NOTHING = (0.0, 0.0, 1.0)
 
 Lines = tuple[Floats, Floats]  # values at the points, and slopes + 1
+
+
+class Known(NamedTuple):
+    """What is known of all nodes before their bounds are."""
+
+    least: Floats
+    largest: Floats
+    means: NodeMeans
+    old: NodeLaws | None
+    """Of a coarser level."""
+
+    def lines_at(self, nodes: Ints, node: Ints, points: Floats) -> Lines:
+        """From below: by the mean, and by the old laws."""
+        mean = self.means.mean[nodes][node]
+        lowest = mean - self.means.error - points - 4 * UNIT * (np.abs(mean) + self.means.error + np.abs(points))
+        lines = np.maximum(lowest, 0.0), (lowest <= 0).astype(float)
+        return lines if self.old is None else _better(lines, _lines_at(self.old, nodes, node, points))
+
+    def chords_at(self, nodes: Ints, node: Ints, points: Floats) -> Floats:
+        """From above: by the old laws, or by the largest values."""
+        if self.old is not None:
+            return np.maximum(_chords_at(self.old, nodes, node, points), 0.0)
+        return np.nextafter(np.maximum(self.largest[nodes][node] - points, 0.0), np.inf)
 
 
 class StepMaps(NamedTuple):
@@ -53,33 +78,23 @@ def stop_loss_bounds(
     up: Side, down: Side, most: Ints, node_means: NodeMeans, old: NodeLaws | None, is_over: IsOver
 ) -> NodeLaws:
     """Bounds at about ``most[node]`` points of every node; in cycles the points are placed by an old law, moved."""
-    laws = NodeLaws(up.graph.num_nodes, OF_NOTHING, room_for(most))
-    for nodes, is_cyclic in up.batches(most):
+    laws, known = (
+        NodeLaws(up.graph.num_nodes, OF_NOTHING, room_for(most)),
+        Known(up.least, -down.least, node_means, old),
+    )
+    for nodes, is_cyclic in within_time(*up.work(most), is_over):
         if is_cyclic and is_shared(up, nodes, most):
-            _on_shared(up, nodes, most, laws, (up.least, -down.least), node_means, old, is_over)
+            _on_shared(up, nodes, most, laws, known, is_over)
         elif is_cyclic:
-            _again(up, nodes, most, laws, (up.least, -down.least), node_means, old, is_over)
+            _again(up, nodes, most, laws, known, is_over)
         else:
             _once(up, nodes, most, laws, laws)
     return laws
 
 
-def stop_loss_over(side: Side, most: Ints, horizon: int) -> NodeLaws:
-    """The same over a horizon: one step after the other, from the end."""
-    graph = side.graph
-    number = np.arange(graph.num_nodes)
-    roots, halves = number[: graph.num_roots], number[graph.is_half]
-    pairs = number[graph.num_roots :][~graph.is_half[graph.num_roots :]]
-    laws = NodeLaws(graph.num_nodes, OF_NOTHING, room_for(most))
-    laws.put(pairs, np.ones(len(pairs), dtype=np.int64), np.zeros(len(pairs)), np.array(OF_NOTHING)[:, None])
-    for step in range(horizon):
-        for nodes in side.parts(halves, most):
-            _once(side, nodes, most, laws, laws)
-        after = NodeLaws(graph.num_nodes, OF_NOTHING, room_for(most))
-        for nodes in side.parts(roots if step == horizon - 1 else pairs, most):
-            _once(side, nodes, most, laws, after)
-        laws = after
-    return laws
+def stop_loss_over(side: Side, most: Ints, horizon: int, is_over: IsOver) -> NodeLaws:
+    """The same over a horizon."""
+    return laws_over(side, most, horizon, OF_NOTHING, _once, is_over)
 
 
 def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
@@ -109,68 +124,45 @@ def _of_last(node: Ints, values: Floats) -> Floats:
     return values[np.append(node[1:] != node[:-1], True)]
 
 
-def _again(  # many parameters: everything that is known of the nodes
-    side: Side,
-    nodes: Ints,
-    most: Ints,
-    laws: NodeLaws,
-    ends: tuple[Floats, Floats],
-    known: NodeMeans,
-    old: NodeLaws | None,
-    is_over: IsOver,
-) -> None:
+def _again(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, known: Known, is_over: IsOver) -> None:
     """Nodes that can come back to themselves."""
     moves = side.moves(nodes)
-    least, largest = ends[0][nodes], ends[1][nodes]
-    if old is None:
-        found = _around(moves, least, largest, known.mean[nodes], known.spread[nodes], int(most[nodes].max()))
-        node, points = _thinned(found, most[nodes])
+    least, largest = known.least[nodes], known.largest[nodes]
+    if known.old is None:
+        means = known.means.mean[nodes], known.means.spread[nodes]
+        node, points = _thinned(_around(moves, least, largest, *means, int(most[nodes].max())), most[nodes])
     else:
-        node, points = _points(moves, old, (least, largest), most[nodes])
+        node, points = _points(moves, known.old, (least, largest), most[nodes])
     begin = laws.put(nodes, np.bincount(node, minlength=len(nodes)), points, 0.0)
-    lowest = (known.mean - known.error)[nodes][node] - points
-    start = np.maximum(lowest, 0.0), (lowest <= 0).astype(float)
-    if old is not None:
-        start = _better(start, _lines_at(old, nodes, node, points))
+    upper, start = known.chords_at(nodes, node, points), known.lines_at(nodes, node, points)
     if not math.isfinite(side.patience):  # undiscounted: no residual says how far off a solution is
-        upper = np.maximum(largest[node] - points, 0.0)
-        laws.values[:, begin:] = np.stack([np.nextafter(upper, np.inf), *start])
+        laws.values[:, begin:] = np.stack([np.where(points >= largest[node], 0.0, upper), *start])
         return
     maps = _maps(nodes, moves, laws, laws, begin)
-    laws.values[:, begin:] = _solved(side, maps, (largest - least)[node], start, is_over)
+    found = _solved(side, maps, (largest - least)[node], start, is_over)
+    if is_over():  # then the solution may be worse than what was known
+        found[UPPER] = np.minimum(found[UPPER], upper)
+    laws.values[:, begin:] = found
 
 
-def _on_shared(  # many parameters: those of `_again`
-    side: Side,
-    nodes: Ints,
-    most: Ints,
-    laws: NodeLaws,
-    ends: tuple[Floats, Floats],
-    known: NodeMeans,
-    old: NodeLaws | None,
-    is_over: IsOver,
-) -> None:
+def _on_shared(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, known: Known, is_over: IsOver) -> None:
     """Nodes of which nearly every two states meet, on points that all share."""
-    guess = _normal(known, nodes) if old is None else _of_laws(old, nodes)
-    points = common_points(side, nodes, *guess, ends, int(most[nodes].max()))
+    guess = _normal(known.means, nodes) if known.old is None else _of_laws(known.old, nodes)
+    points = common_points(side, nodes, *guess, (known.least, known.largest), int(most[nodes].max()))
     shared, count = SharedPoints(side, nodes, points), len(points)
 
     def before(some: Ints) -> Floats:
         """What is known already, ``[3, nodes, N]``."""
         node, z = np.repeat(np.arange(len(some)), count), np.tile(points, len(some))
-        if old is None:
-            lowest = (known.mean - known.error)[some][node] - z
-            upper, lines = ends[1][some][node] - z, (np.maximum(lowest, 0.0), (lowest <= 0).astype(float))
-        else:
-            upper, lines = _chords_at(old, some, node, z), _lines_at(old, some, node, z)
-        return np.stack([np.maximum(upper, 0.0), *lines]).reshape(3, len(some), count)
+        values = np.stack([known.chords_at(some, node, z), *known.lines_at(some, node, z)])
+        return values.reshape(3, len(some), count)
 
     found = shared.solved(before(shared.pairs), is_over)
     is_half = side.graph.is_half[nodes]
     place = np.searchsorted(shared.pairs, nodes[~is_half])
     for some, values in ((nodes[~is_half], found[:, place]), (nodes[is_half], shared.halves(found, nodes[is_half]))):
         was = before(some)
-        upper = np.where(points >= ends[1][some][:, None], 0.0, np.minimum(values[UPPER], was[UPPER]))
+        upper = np.where(points >= known.largest[some][:, None], 0.0, np.minimum(values[UPPER], was[UPPER]))
         lines = _better((values[V], values[D]), (was[V], was[D]))
         values = np.stack([upper, *lines]).reshape(3, -1)
         laws.put(some, np.full(len(some), count), np.tile(points, len(some)), values)
@@ -312,15 +304,15 @@ def _moved_lines(entries: Entries, lower: Floats, slope: Floats, size: int) -> t
 
 def _solved(side: Side, maps: StepMaps, reach: Floats, start: Lines, is_over: IsOver) -> Floats:
     """Valid bounds at all points of a cycle, ``[3, M]``."""
-    upper = fixed_point(maps.chord, maps.constant[UPPER])
+    upper = fixed_point(maps.chord, maps.constant[UPPER], is_over=is_over)
     off = maps.slack + 4 * side.rounding * (np.abs(upper) + reach)
     with np.errstate(invalid="ignore", over="ignore"):
         over = np.max(maps.chord @ upper + maps.constant[UPPER] - upper + off)
         upper = np.maximum(upper + side.patience * max(over, 0.0), 0.0)
-    lines, width = _better(start, _solved_lines(side, maps, reach, off, None)), np.inf
+    lines, width = _better(start, _solved_lines(side, maps, reach, off, None, is_over)), np.inf
     for turn in range(ROUNDS):
         if turn < SOLVED:
-            lines = _better(lines, _solved_lines(side, maps, reach, off, lines))
+            lines = _better(lines, _solved_lines(side, maps, reach, off, lines, is_over))
         for _ in range(SWEEPS):
             value, slope = _moved_lines(maps[3:], lines[0], lines[1], len(off))
             lines = _better(lines, (value + maps.constant[V] - off, np.clip(slope + maps.constant[D], 0.0, 1.0)))
@@ -330,7 +322,7 @@ def _solved(side: Side, maps: StepMaps, reach: Floats, start: Lines, is_over: Is
     return np.stack([upper, *lines])
 
 
-def _solved_lines(side: Side, maps: StepMaps, reach: Floats, off: Floats, now: Lines | None) -> Lines:
+def _solved_lines(side: Side, maps: StepMaps, reach: Floats, off: Floats, now: Lines | None, is_over: IsOver) -> Lines:
     """Lines that a move gives back, lowered by what they miss that by, at the point and by their slope elsewhere.
 
     Of each two lines the one is taken that is higher `now`, or without that their mixture in the chord's proportion.
@@ -350,9 +342,9 @@ def _solved_lines(side: Side, maps: StepMaps, reach: Floats, off: Floats, now: L
         return sp.coo_array((entries, at), shape=(size, size)).tocsr()
 
     values, slopes = matrix(maps.scaled, 1.0, 1.0), matrix(maps.weight, 1.0, 1.0)
-    slope = np.clip(fixed_point(slopes, maps.constant[D]), 0.0, 1.0)
+    slope = np.clip(fixed_point(slopes, maps.constant[D], is_over=is_over), 0.0, 1.0)
     constant = maps.constant[V] + matrix(maps.scaled, maps.from_left, maps.from_right) @ (slope - 1)
-    lower = fixed_point(values, constant)
+    lower = fixed_point(values, constant, is_over=is_over)
     with np.errstate(invalid="ignore", over="ignore"):
         missed = lower - values @ lower - constant + np.abs(slopes @ slope + maps.constant[D] - slope) * reach + off
         lower = lower - side.patience * max(float(np.max(missed)), 0.0)

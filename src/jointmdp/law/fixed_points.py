@@ -1,17 +1,14 @@
 """What repeating a linear step comes to, about: a guess, for which the caller has a certificate."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from jointmdp.arrays import Floats
+from jointmdp.law.time_limit import IsOver
 
 ITERATIONS = 400
 RELATIVE = 1e-13
-
-
-IsOver = Callable[[], bool]  # whether the time that was given is over
 
 
 class LinearStep(Protocol):

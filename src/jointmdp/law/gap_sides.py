@@ -48,6 +48,13 @@ class Side:
         """Nodes to be solved together, children first, and whether they can come back to themselves."""
         return split(self.graph, self.order, self.sizes(most))
 
+    def work(self, most: Ints) -> tuple[list[tuple[tuple[Ints, bool], int]], int]:
+        """The same with their sizes, and the sum of these."""
+        sizes = self.sizes(most)
+        return [((nodes, is_cyclic), int(sizes[nodes].sum())) for nodes, is_cyclic in self.batches(most)], int(
+            sizes.sum()
+        )
+
     def parts(self, nodes: Ints, most: Ints) -> list[Ints]:
         """Some nodes, in parts of limited size."""
         total = np.cumsum(self.sizes(most)[nodes])

@@ -15,13 +15,15 @@ import scipy.sparse as sp
 
 from jointmdp.arrays import Floats, Ints, summed
 from jointmdp.law.branch_outcomes import RAREST
-from jointmdp.law.fixed_points import IsOver
 from jointmdp.law.gap_sides import Moves, Side
+from jointmdp.law.horizon_steps import laws_over
 from jointmdp.law.node_grids import Candidates, NodeLaws, candidates, chosen, count_below, filled, moved, room_for
 from jointmdp.law.shared_points import is_shared
+from jointmdp.law.time_limit import IsOver, within_time
 
 SWEEPS = 20_000
 SETTLED = 1e-9  # probability that a repetition must still move
+OF_NOTHING = (1.0,)
 LOOK = 16  # repetitions between two looks at the watch
 
 
@@ -31,8 +33,8 @@ def rounded_law(side: Side, most: Ints, guide: NodeLaws, old: NodeLaws | None, i
     `guide` has an estimate of every law, with masses for values, and upper bounds of the probability of being at most
     at each point. In cycles the points are placed by it.
     """
-    laws = NodeLaws(side.graph.num_nodes, (1.0,), room_for(most))
-    for nodes, is_cyclic in side.batches(most):
+    laws = NodeLaws(side.graph.num_nodes, OF_NOTHING, room_for(most))
+    for nodes, is_cyclic in within_time(*side.work(most), is_over):
         if is_cyclic and is_shared(side, nodes, most):
             _read_off(nodes, laws, guide, old)
         elif is_cyclic:
@@ -42,22 +44,9 @@ def rounded_law(side: Side, most: Ints, guide: NodeLaws, old: NodeLaws | None, i
     return laws
 
 
-def rounded_law_over(side: Side, most: Ints, horizon: int) -> NodeLaws:
-    """The same over a horizon: one step after the other, from the end."""
-    graph = side.graph
-    number = np.arange(graph.num_nodes)
-    roots, halves = number[: graph.num_roots], number[graph.is_half]
-    pairs = number[graph.num_roots :][~graph.is_half[graph.num_roots :]]
-    laws = NodeLaws(graph.num_nodes, (1.0,), room_for(most))
-    laws.put(pairs, np.ones(len(pairs), dtype=np.int64), np.zeros(len(pairs)), 1.0)
-    for step in range(horizon):
-        for nodes in side.parts(halves, most):
-            _once(side, nodes, most, laws, laws)
-        after = NodeLaws(graph.num_nodes, (1.0,), room_for(most))
-        for nodes in side.parts(roots if step == horizon - 1 else pairs, most):
-            _once(side, nodes, most, laws, after)
-        laws = after
-    return laws
+def rounded_law_over(side: Side, most: Ints, horizon: int, is_over: IsOver) -> NodeLaws:
+    """The same over a horizon."""
+    return laws_over(side, most, horizon, OF_NOTHING, _once, is_over)
 
 
 def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:

@@ -20,9 +20,10 @@ import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from jointmdp.arrays import UNIT, Bools, Floats, Ints, summed
-from jointmdp.errors import ModelError
+from jointmdp.errors import NotKnownError
 from jointmdp.law.branch_outcomes import Outcomes, branch_outcomes, commonest_reward, positive
 from jointmdp.law.directed_rounding import sum_down
+from jointmdp.law.time_limit import IsOver, OutOfTimeError, time_limit
 from jointmdp.model.joint_mdp import JointMDP
 
 NOTHING = -1  # the child where two branches are one
@@ -78,14 +79,16 @@ class PairGraph(NamedTuple):
     """That it took to make the graph."""
 
 
-def reached_pairs(branches: GapBranches, queries: list[GapQuery], memory: int, is_pruned: bool = True) -> PairGraph:
+def reached_pairs(
+    branches: GapBranches, queries: list[GapQuery], memory: int, is_over: IsOver, is_pruned: bool = True
+) -> PairGraph:
     """The graph below the gaps of `queries`, made in at most `memory` bytes; unpruned, equal pairs stay in."""
-    return _Builder(branches, memory // EDGE_BYTES, is_pruned).graph(queries)
+    return _Builder(branches, memory // EDGE_BYTES, is_pruned, is_over).graph(queries)
 
 
 def equal_pairs(branches: GapBranches, s: Ints, t: Ints, most_edges: int) -> Bools:
     """Which pairs of branches that stand in s and t pay the same for ever, whatever happens."""
-    builder = _Builder(branches, most_edges, is_pruned=True)
+    builder = _Builder(branches, most_edges, is_pruned=True, is_over=time_limit(None))
     codes, which = np.unique(builder.code(0, s, t), return_inverse=True)
     known = builder.explore(codes)
     edges, size = builder.collected(), len(known)
@@ -98,8 +101,8 @@ def equal_pairs(branches: GapBranches, s: Ints, t: Ints, most_edges: int) -> Boo
 class _Builder:
     """Finds the nodes breadth first. Until all are found a node is known by a code; roots have negative ones."""
 
-    def __init__(self, branches: GapBranches, most_edges: int, is_pruned: bool) -> None:
-        self.model, self.policies = branches.model, (branches.first, branches.second)
+    def __init__(self, branches: GapBranches, most_edges: int, is_pruned: bool, is_over: IsOver) -> None:
+        self.is_over, self.model, self.policies = is_over, branches.model, (branches.first, branches.second)
         self.can_merge = branches.can_merge and self.model.sharing != "none"
         self.most_edges, self.is_pruned = most_edges, is_pruned
         self.size = self.model.num_states
@@ -115,7 +118,9 @@ class _Builder:
 
     def graph(self, queries: list[GapQuery]) -> PairGraph:
         first = self._add(self._of_roots(queries))
-        return self._assembled(len(queries), self.explore(np.unique(first.child[first.child >= 0])))
+        found = self._assembled(len(queries), self.explore(np.unique(first.child[first.child >= 0])))
+        self._check_time()
+        return found
 
     def explore(self, codes: Ints) -> Ints:
         """Add the moves of all nodes that can be reached from these; all their codes, sorted."""
@@ -141,11 +146,19 @@ class _Builder:
         self.parts.append(merged)
         self.count += len(merged.parent)
         if self.count > self.most_edges:
-            raise ModelError(
+            raise NotKnownError(
                 f"the law of this gap lives on more than {self.count:,} moves of pairs of states, which take more than "
                 f"memory_limit allows ({self.most_edges * EDGE_BYTES:,} bytes); bounds from moments need no law"
             )
+        self._check_time()
         return merged
+
+    def _check_time(self) -> None:
+        if self.is_over():
+            raise OutOfTimeError(
+                f"the law of this gap lives on {self.count:,} moves of pairs of states or more, and listing them took "
+                "all the time that was given; bounds from moments need no law"
+            )
 
     def code(self, is_half: int, s: Ints, t: Ints) -> Ints:
         """The number of a node until all are known."""
@@ -232,6 +245,7 @@ class _Builder:
 
     def _assembled(self, num_roots: int, codes: Ints) -> PairGraph:
         """All nodes that matter, numbered: the roots first, the others by code."""
+        self._check_time()
         edges = self.collected()
         is_pair = codes < self.size**2
         parent = np.where(edges.parent < 0, edges.parent + num_roots, np.searchsorted(codes, edges.parent) + num_roots)

@@ -5,6 +5,7 @@ child. Levels do not depend on what is asked of them, so neither do answers.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from jointmdp.arrays import Ints
 from jointmdp.errors import NotKnownError
 from jointmdp.law.convex_bounds import stop_loss_bounds, stop_loss_over
-from jointmdp.law.fixed_points import IsOver
 from jointmdp.law.gap_law import RootBounds, RoundedLaw
 from jointmdp.law.gap_sides import Side
 from jointmdp.law.guides import guides
@@ -21,6 +21,7 @@ from jointmdp.law.node_means import node_means
 from jointmdp.law.pathwise_bounds import rounded_law, rounded_law_over
 from jointmdp.law.reached_pairs import PairGraph
 from jointmdp.law.shared_points import bytes_for_shared, is_shared
+from jointmdp.law.time_limit import IsOver, OutOfTimeError
 
 FEWEST, FACTOR = 64, 3
 POINT_BYTES = 260  # that a point of a node takes: laws of two levels, and what guides them
@@ -75,29 +76,35 @@ class Refinement:
         return max(self.graph.bytes_made, fixed + POINT_BYTES * room_for(most) + largest)
 
     def refine(self, points: int, is_over: IsOver, report: Callable[[float], None]) -> list[RootBounds]:
-        """The next level."""
+        """The next level; an error where time ends long before it is done."""
         most = self.most(points)
         if self.horizon is not None:
-            self.convex = stop_loss_over(self.up, most, self.horizon)
+            self.convex = stop_loss_over(self.up, most, self.horizon, is_over)
             report(1 / 3)
-            self.both = [rounded_law_over(self.up, most, self.horizon)]
-            report(2 / 3)
-            self.both.append(rounded_law_over(self.down, most, self.horizon))
+            for i, side in enumerate((self.up, self.down)):
+                self.both[i] = rounded_law_over(side, most, self.horizon, is_over)
+                report((i + 2) / 3)
         else:
             assert self.means is not None
             self.convex = stop_loss_bounds(self.up, self.down, most, self.means, self.convex, is_over)
             report(1 / 3)
-            for i, (side, guide) in enumerate(zip((self.up, self.down), guides(self.convex), strict=True)):
-                self.both[i] = rounded_law(side, most, guide, self.both[i], is_over)
-                report((i + 2) / 3)
+            with suppress(OutOfTimeError):  # then what a coarser level knows stays, or the least values
+                self._round(most, is_over, report)
         return [self._root(number) for number in range(self.graph.num_roots)]
+
+    def _round(self, most: Ints, is_over: IsOver, report: Callable[[float], None]) -> None:
+        assert self.convex is not None
+        if is_over():
+            return
+        for i, (side, guide) in enumerate(zip((self.up, self.down), guides(self.convex), strict=True)):
+            self.both[i] = rounded_law(side, most, guide, self.both[i], is_over)
+            report((i + 2) / 3)
 
     def _root(self, number: int) -> RootBounds:
         assert self.convex is not None
         rounded = []
-        for laws in self.both:
-            assert laws is not None
-            z, (F,) = laws.of(number)
+        for side, laws in zip((self.up, self.down), self.both, strict=True):
+            z, (F,) = (side.least[[number]], np.ones((1, 1))) if laws is None else laws.of(number)
             rounded.append(RoundedLaw(z, F))
         y, (upper, lower, slope) = self.convex.of(number)
         up, down = rounded

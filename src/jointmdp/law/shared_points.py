@@ -19,9 +19,10 @@ import scipy.sparse as sp
 
 from jointmdp.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.law.branch_outcomes import Outcomes
-from jointmdp.law.fixed_points import IsOver, fixed_point
+from jointmdp.law.fixed_points import fixed_point
 from jointmdp.law.gap_sides import Side
 from jointmdp.law.reached_pairs import NOTHING, PairGraph
+from jointmdp.law.time_limit import IsOver
 
 MANY_EDGES, MANY_MOVED = 256, 2**17  # edges of a cycle, and points they move, from which sharing them pays
 BUSY = 0.25  # chance of a move that pays: where moves hardly ever do, points of their own keep laws exact

@@ -10,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Floats
-from jointmdp.errors import LawStatus, ModelError
+from jointmdp.errors import LawStatus, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.merging import merge_probability
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
 from jointmdp.law.refined_laws import FACTOR, FEWEST, Level, Refinement
+from jointmdp.law.time_limit import IsOver, OutOfTimeError, time_limit
 from jointmdp.progress import Meter
 
 MOST_LEVELS = 6
@@ -86,15 +87,6 @@ class Laws:
         model = self.branches.model
         return f"{model.action_label(action)} − {model.action_label(other)} in {model.state_label(state)}"
 
-    def why_not(self, query: GapQuery, limits: Limits) -> str | None:
-        """Why there is no law of this gap, or not within the limits."""
-        try:
-            refinement = self._opened((query,), limits)
-            self._fits(refinement.graph.num_pairs, refinement.bytes_for(FEWEST), limits, 0)
-        except ModelError as error:
-            return str(error)
-        return None
-
     def gap_law(  # many parameters: what is asked, of which gap, and how it is called
         self,
         query: GapQuery,
@@ -104,7 +96,10 @@ class Laws:
         mean: Interval | None = None,
         name: str | None = None,
     ) -> GapLaw:
-        """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as limits and progress allow."""
+        """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as limits and progress allow.
+
+        Where there is none, or none within the limits, a NotKnownError says why.
+        """
 
         def wide(level: Level) -> float:
             return width(self._read(query, level, 0, mean, name))
@@ -150,13 +145,20 @@ class Laws:
         title: str,
     ) -> tuple[Level, LawStatus]:
         begin, widths = time.monotonic(), [math.inf, math.inf]
+        is_over = time_limit(limits.seconds)
         with Meter(title) as meter:
             for number in range(MOST_LEVELS):
                 if number == len(levels):
                     left = None if limits.seconds is None else limits.seconds - (time.monotonic() - begin)
                     if number and left is not None and SLOWER * levels[-1].seconds > left:
                         return levels[number - 1], LawStatus.LIMIT
-                    if not self._make(queries, number, limits, begin, meter):
+                    try:
+                        is_made = self._make(queries, number, limits, is_over, meter)
+                    except OutOfTimeError:
+                        self._open, is_made = None, False
+                        if number == 0:
+                            raise
+                    if not is_made:
                         return levels[number - 1], LawStatus.LIMIT
                 elif not self._fits(levels[number].pairs, levels[number].bytes_needed, limits, number):
                     return levels[number - 1], LawStatus.LIMIT
@@ -170,36 +172,40 @@ class Laws:
                     return level, LawStatus.STAGNATED
         return level, LawStatus.LIMIT
 
-    def _make(self, queries: Queries, number: int, limits: Limits, begin: float, meter: Meter) -> bool:
+    def _make(self, queries: Queries, number: int, limits: Limits, is_over: IsOver, meter: Meter) -> bool:
         """Add a level, if it fits."""
-        refinement = self._opened(queries, limits)
+        refinement = self._opened(queries, limits, is_over)
         levels, points = self._levels[queries], FEWEST * FACTOR**number
         pairs, needed = refinement.graph.num_pairs, refinement.bytes_for(points)
         if not self._fits(pairs, needed, limits, number):
             return False
-        end = math.inf if limits.seconds is None else begin + limits.seconds
         made = 0 if refinement.convex is None else number
         for k in range(made, number + 1):  # another question may have come in between, and taken the place of this one
             started, count = time.monotonic(), FEWEST * FACTOR**k
             done = partial(_report, meter, FACTOR ** (k - number), count)
-            roots = refinement.refine(count, lambda: time.monotonic() > end, done)
-        now = time.monotonic()
-        levels.append(Level(points, pairs, roots, needed, now - started, now > end))
+            try:
+                roots = refinement.refine(count, is_over, done)
+            except OutOfTimeError as error:
+                raise OutOfTimeError(
+                    f"the law lives on {pairs:,} pairs of states; of {count} points to each, {error} in the "
+                    f"{limits.seconds:g} seconds that were given; bounds from moments need no law"
+                ) from None
+        levels.append(Level(points, pairs, roots, needed, time.monotonic() - started, is_over()))
         return True
 
     @staticmethod
     def _fits(pairs: int, needed: int, limits: Limits, number: int) -> bool:
         if needed > limits.memory and number == 0:
-            raise ModelError(
+            raise NotKnownError(
                 f"the law lives on {pairs:,} pairs of states; even {FEWEST} points to each take {needed:,} bytes, more "
                 f"than memory_limit allows ({limits.memory:,}); bounds from moments need no law"
             )
         return needed <= limits.memory
 
-    def _opened(self, queries: Queries, limits: Limits) -> Refinement:
+    def _opened(self, queries: Queries, limits: Limits, is_over: IsOver) -> Refinement:
         if self._open is None or self._open[0] != queries:
             self._open = None
-            graph = reached_pairs(self.branches, list(queries), limits.memory)
+            graph = reached_pairs(self.branches, list(queries), limits.memory, is_over)
             self._open = queries, Refinement(graph, self.horizon)
         return self._open[1]
 

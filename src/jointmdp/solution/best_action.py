@@ -15,6 +15,7 @@ most for which it is possible its upper end. The unknown true counts lie between
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
-from jointmdp.errors import ModelError
+from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.executors import Executor
 from jointmdp.intervals import Interval
 from jointmdp.law.solution_laws import Laws, Limits
@@ -202,11 +203,12 @@ def best_of(
     """
     model = laws.branches.model
     s, chosen = _chosen(model, state, actions)
-    if len(chosen) == 2 and laws.why_not((s, chosen[0], chosen[1]), limits) is None:
-        found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits)
+    if len(chosen) == 2:
         sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
-        if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:
-            return found
+        with suppress(NotKnownError):
+            found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits)
+            if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:
+                return found
     settings: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "confidence": confidence}
     found = best_action(model, laws.branches.first, s, chosen, horizon=laws.horizon, **settings)
     return replace(found, mean=laws.mean[s, chosen].tolist())

@@ -293,12 +293,11 @@ class Gap(ResultFace):
             return LawInterval(if_identical, if_identical)
         found, status, why = of_moments(self.moment_bounds()), LawStatus.REACHED, None
         if found.width > asked.tolerance and self.place is not None:
-            why = self.place[0].why_not(self.place[1], asked.limits)
-            if why is not None:
-                status = LawStatus.LIMIT
-            else:
+            try:
                 law = self._law(lambda law: of_law(law).width, asked)
                 found, status = found & of_law(law) & of_moments(self.moment_bounds(law.support)), law.status
+            except NotKnownError as error:
+                status, why = LawStatus.LIMIT, str(error)
         answer = LawInterval(*found)
         if not status.is_success and answer.width > asked.tolerance:
             answer.status = status

@@ -188,7 +188,7 @@ class Laws:
             except OutOfTimeError as error:
                 raise OutOfTimeError(
                     f"the law lives on {pairs:,} pairs of states; of {count} points to each, {error} in the "
-                    f"{limits.seconds:g} seconds that were given; bounds from moments need no law"
+                    f"{limits.seconds:g} s that were given; bounds from moments need no law"
                 ) from None
         levels.append(Level(points, pairs, roots, needed, time.monotonic() - started, is_over()))
         return True

@@ -1,11 +1,13 @@
 """A joint MDP and the policies of its branches, as the compiled engine simulates them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import Array
 
 from jointmdp.arrays import Floats, float64, on_device
@@ -14,6 +16,10 @@ from jointmdp.model.episodes import endless_state, terminal_states
 from jointmdp.model.inverse_sampling import drawn_rows, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, uniform_policy
+
+FILLED = 2**16  # outcomes of a table that is filled up; larger ones would take memory, and compile rarely
+
+AnyArray = npt.NDArray[Any]
 
 
 class TableDynamics(NamedTuple):
@@ -76,7 +82,10 @@ class TableDynamics(NamedTuple):
 def table_dynamics(
     model: JointMDP, policies: Sequence[Floats], kinds: Sequence[int], first: Sequence[int] | None, start: Floats
 ) -> TableDynamics:
-    """Branches that follow ``policies[kinds[j]]``, ``[S, A]`` each, from a law ``[S]`` of starting states."""
+    """Branches that follow ``policies[kinds[j]]``, ``[S, A]`` each, from a law ``[S]`` of starting states.
+
+    Small tables are filled up to powers of two with what is never drawn: models of about one size are one program.
+    """
     if first is not None:
         states = np.flatnonzero(start)
         for i, j in np.argwhere(~model.available[states][:, list(first)]):
@@ -85,18 +94,26 @@ def table_dynamics(
     def ints(values: Any) -> Array:
         return on_device(np.asarray(values, dtype=np.int32))
 
+    size = tuple(1 << (n - 1).bit_length() for n in model.rewards.shape)
+    S, W, A = size if math.prod(size) <= FILLED else model.rewards.shape
+    action_ends = filled(interval_ends(np.stack(policies)), (len(policies), S, A), np.inf)
     with float64():
         return TableDynamics(
-            on_device(interval_ends(model.probabilities)),
-            on_device(interval_ends(np.concatenate(policies))),
-            on_device(interval_ends(start[None, :])),
+            on_device(filled(interval_ends(model.probabilities), (S, W), np.inf)),
+            on_device(action_ends.reshape(-1, A)),
+            on_device(filled(interval_ends(start[None, :]), (1, S), np.inf)),
             ints(kinds),
             None if first is None else ints(first),
-            on_device(model.rewards),
-            ints(model.successors),
-            on_device(terminal_states(model)),
+            on_device(filled(model.rewards, (S, W, A), 0.0)),
+            ints(filled(model.successors, (S, W, A), 0)),
+            on_device(filled(terminal_states(model), (S,), True)),
             on_device(model.discount),
         )
+
+
+def filled(values: AnyArray, shape: tuple[int, ...], value: float) -> AnyArray:
+    """An array in the corner of a larger one."""
+    return np.pad(values, [(0, n - m) for n, m in zip(shape, values.shape, strict=True)], constant_values=value)
 
 
 def as_table_policy(model: JointMDP, policy: Any) -> Floats | None:

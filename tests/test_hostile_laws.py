@@ -286,7 +286,7 @@ def check_hostile(made: Ending, *, asks: bool = True) -> None:
     gap = Stoppable(build(case), case.policy)
     for points in (8, 64):
         law = gap.on(points)
-        check(law, truth)
+        check(law, truth, merges=points == 64)
         found = replace(law, mean_interval=solution.gap(0, 0, 1).mean_interval)
         for alpha in (0.05, 0.5):
             assert found.cvar(alpha).lower <= truth.cvar(alpha) <= found.cvar(alpha).upper
@@ -311,7 +311,7 @@ def test_some_hostile_models(seed: int) -> None:
 @pytest.mark.parametrize("block", range(20))
 def test_a_thousand_hostile_models(block: int) -> None:
     for seed in range(50 * block, 50 * (block + 1)):
-        check_hostile(hostile_model(np.random.default_rng(1000 + seed)), asks=seed % 3 == 0)
+        check_hostile(hostile_model(np.random.default_rng(1000 + seed)), asks=seed % 10 == 0)
 
 
 # -- futures that never end ------------------------------------------------------------------------------------

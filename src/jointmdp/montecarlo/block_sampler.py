@@ -38,7 +38,7 @@ ALONE = 128  # the same where one branch goes on for all: a look costs as much a
 BLOCK = 2048  # replications that are simulated together
 FIRST = 64  # replications of the first block where replications are long: who asks for a few need not wait for all
 WHOLE = 128  # replications of a block that go on to their end where gaps matter most, and
-EVERY = 4  # blocks, of one of which they are
+EVERY = 8  # blocks, of one of which they are
 KEPT = 4  # blocks remembered: a caller that asks for a few replications at a time asks for the same block again
 STEP_LIMIT = 20_000  # an episode longer than this was probably never meant to end, and a block waits for its longest
 LONG_WAIT = 20.0  # seconds to come, of which nobody thought who gave a discount close to 1
@@ -67,7 +67,7 @@ class BlockSampler:
     """Largest absolute return from any state, where it is known and the discount below 1."""
     until_merged: bool = False
     some_whole: bool = False
-    """Whether some replications, the first of every fourth block, go on to their end although others do not."""
+    """Whether some replications, the first of every eighth block, go on to their end although others do not."""
     is_enough: Enough | None = None
     """May ask a block to go on although what is left out is small."""
     _kept: dict[tuple[int, int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)

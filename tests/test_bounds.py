@@ -187,7 +187,7 @@ def compare(seed: int, kind: int, order: int) -> None:
 
 
 @pytest.mark.parametrize("kind", range(4))
-@pytest.mark.parametrize("order", [1, 2, 3, 5, 6, 8])
+@pytest.mark.parametrize("order", [1, 3, 6])
 def test_agrees_with_the_linear_programme(order: int, kind: int) -> None:
     compare(0, kind, order)
 
@@ -209,7 +209,7 @@ def compare_cvar(seed: int, kind: int, order: int, alpha: float) -> None:
     assert found.upper == pytest.approx(programme.largest_cvar(alpha), abs=LP / alpha)
 
 
-@pytest.mark.parametrize(("kind", "order", "alpha"), [(0, 4, 0.05), (3, 5, 0.2)])
+@pytest.mark.parametrize(("kind", "order", "alpha"), [(3, 4, 0.05)])
 def test_cvar_agrees_with_the_linear_programme(kind: int, order: int, alpha: float) -> None:
     compare_cvar(0, kind, order, alpha)
 

@@ -75,15 +75,15 @@ def check_random_models(seed: int, count: int) -> None:
 @QUIET
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 def test_never_violated(seed: int) -> None:
-    """100 random models × three stopping points, 10 of them in the everyday tests."""
-    check_random_models(seed, 10)
+    """50 random models × three stopping points, 5 of them in the everyday tests."""
+    check_random_models(seed, 5)
 
 
 @QUIET
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 125))
+@pytest.mark.parametrize("seed", range(100, 110))
 def test_never_violated_many(seed: int) -> None:
-    """1,000 more."""
+    """400 more."""
     check_random_models(seed, 40)
 
 
@@ -254,7 +254,7 @@ def hostile(seed: int, count: int) -> Iterator[oracle.RandomModel]:
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
 def test_never_violated_near_discount_one(seed: int) -> None:
     """γ up to 1 − 1e-9, every coordinate pair and gap against rational arithmetic; 360 models in the slow tests."""
-    for case in hostile(300 + seed, 30):
+    for case in hostile(300 + seed, 30 if seed else 8):
         assert_sound(jm.evaluate(build(case), case.policy), oracle.exact_moments(*case))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from zoo import build
+from zoo import STATE_AND_SLOW, build
 
 import jointmdp as jm
 
@@ -20,7 +20,7 @@ def work(seed: int, sharing: str) -> None:
     jm.simulate_gap(model, case.policy, 0, 0, 1, num_samples=100, seed=seed)
 
 
-@pytest.mark.parametrize("sharing", ["state", "time", "none"])
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_new_numbers_compile_nothing(sharing: str, compilations: list[str]) -> None:
     work(0, sharing)
     first = len(compilations)

@@ -17,7 +17,21 @@ from jointmdp.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LONG = {f"{name}.md" for name in ("bounds", "comparing", "incremental", "jax", "laws", "models", "signs", "simulators")}
+LONG = {
+    f"{name}.md"
+    for name in (
+        "bounds",
+        "comparing",
+        "executors",
+        "incremental",
+        "jax",
+        "laws",
+        "models",
+        "sharing",
+        "signs",
+        "simulators",
+    )
+}
 RUN = [pytest.param(page, marks=pytest.mark.slow) if page.name in LONG else page for page in PAGES]
 OPTIONAL = {"jumanji", "navix", "pgx"}  # recipes for packages that are not installed are skipped
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

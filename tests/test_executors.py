@@ -144,6 +144,7 @@ def test_workers_import_jax_where_it_is_used_and_as_it_is_set_here():
         assert list(executor.map(late, [0])) == [(False, "standard", "float32")]
 
 
+@pytest.mark.slow
 def test_the_compiled_engine_gives_the_same_bits_in_workers(pool):
     """Its arrays are float64 while JAX is set to float32, here as in the workers."""
     found = blocks()
@@ -355,6 +356,7 @@ def test_a_killed_worker_changes_nothing(tmp_path):
         assert list(executor.map(uneven, range(4))) == [0, 1, 4, 9]
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_every_worker_is_named(tmp_path):
     with Processes(2, retries=1) as executor:
         with pytest.raises(WorkerError, match=r"replications 60 to 60.* lost its worker 2 times.*killed by SIGKILL"):

@@ -123,6 +123,7 @@ def test_many_models_agree_with_rational_arithmetic(seed: int) -> None:
         assert_pairs_are_true(solution, exact, orders_up_to(order))
 
 
+@pytest.mark.slow
 @QUIET
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_bounds_hold_on_awkward_scales_and_stopped_early(sharing: str) -> None:
@@ -146,6 +147,7 @@ def test_bounds_hold_on_awkward_scales_and_stopped_early(sharing: str) -> None:
             assert_gaps_are_true(early, exact, relative=None)
 
 
+@pytest.mark.slow
 def test_bounds_are_not_vacuous() -> None:
     """In the median over models and gaps with γ ≤ 0.9, a bound of order 4 and below is under 1e-10 of σᵏ."""
     reach: list[float] = []
@@ -249,6 +251,7 @@ def test_nothing_large_is_subtracted_where_noise_is_shared() -> None:
     assert lost > 1e-9
 
 
+@pytest.mark.slow
 def test_both_routes_to_the_variance_agree() -> None:
     """The gap's own recursion against C(a,a) + C(b,b) − 2C(a,b), within the errors of both."""
     model, policy = jm.inventory()  # common random numbers
@@ -328,6 +331,7 @@ def test_simulation_agrees_up_to_order_eight(sharing: str) -> None:
 # -- what holds for every gap ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_gap_turned_around_changes_the_sign_of_odd_moments() -> None:
     for sharing in SHARINGS:
         case = oracle.random_model(np.random.default_rng(5), 3, 3, 3, discount=0.9, sharing=sharing)

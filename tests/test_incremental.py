@@ -136,7 +136,9 @@ def test_a_users_function_is_what_is_used() -> None:
 # -- the recursion against plain loops ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sharing", "order"), [("state", 2), ("time", 3), ("none", 4)])
+@pytest.mark.parametrize(
+    ("sharing", "order"), [("state", 2), ("none", 4), pytest.param("time", 3, marks=pytest.mark.slow)]
+)
 def test_sweeps_are_the_recursion_written_out(sharing: str, order: int) -> None:
     """Three steps by plain loops over coordinates, from the samples that the learner draws."""
     found = case(0, sharing, shape=(2, 2, 2))

@@ -105,7 +105,7 @@ def field(case: RandomModel, order: int, mean: np.ndarray, pair: np.ndarray) -> 
     return chances, np.asarray(found.mean), np.asarray(found.pair).reshape(MOST, -1, 4, 4)
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_a_field_of_outcomes_is_unbiased_at_every_coordinate(sharing: str) -> None:
     """Means, diagonal, same state and distinct states at once, against two forms of T₂ that draw nothing."""
     for seed in range(3):
@@ -275,6 +275,7 @@ def p_value(case: RandomModel, xs: list[tuple[int, int]], rule: str, rewards: np
     return float(scipy.stats.chisquare(np.array(list(counts.values())), expected).pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_generators_follow_the_rule_and_no_other(sharing: str) -> None:
     """Draws of lists and of whole fields have the listed law; the laws of wrong rules are rejected."""

@@ -132,6 +132,7 @@ def test_noise_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
     assert abs(np.mean(apart) - 0.5) < 6 * 0.5 / np.sqrt(len(apart) / m**2)  # lists repeat one draw at most m² times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", MOSTLY)
 def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: Path) -> None:
     """By hand, at once, by two processes, and continued between two multiples of `STEPS_AHEAD`."""

@@ -332,6 +332,7 @@ def test_a_lambda_written_anew_compiles_nothing() -> None:
 # -- long replications -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_few_of_long_replications_are_quick_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator, sizes = JaxSimulator(good, 0.0, actions=2, discount=0.5), []
     simulate = BlockSampler._simulated

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from oracle import RandomModel, random_model
 from oracle_law import Ending, ExactLaw, ending_model, exact_law, first_arrivals
-from zoo import SHARINGS, build
+from zoo import SHARINGS, STATE_AND_SLOW, build
 
 import jointmdp as jm
 from jointmdp.errors import LawStatus
@@ -130,7 +130,7 @@ def check_everywhere(ending: Ending, points: tuple[int, ...] = (8, 24, 64)) -> N
         check_mirrored(law, mirrored.on(count))
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 @pytest.mark.parametrize("horizon", [None, 6])
 def test_time_may_end_anywhere(sharing: str, horizon: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever time ends there is no law, or one that holds what the whole law knows."""
@@ -455,7 +455,7 @@ def test_bounds_on_shared_points_hold(sharing: str, amounts: np.ndarray) -> None
     check_everywhere(ending(106, sharing, 0.9, amounts, pays=(-size, size, 0.0), deterministic=False))
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_shared_points_and_own_points_agree(sharing: str, request: pytest.FixtureRequest) -> None:
     """Two ways to bounds of one law: they meet, and a model with many outcomes (half steps) is no exception."""
     case = random_model(np.random.default_rng(4), 5, 3, 3, discount=0.8, sharing=sharing)
@@ -511,7 +511,7 @@ def test_tail_means_of_patternless_models_are_sharp(sharing: str) -> None:
 # -- without a discount ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_gamblers_ruin_without_a_discount(sharing: str) -> None:
     """Begin with 4 or with 2, then stake 1 until 0 or 8, where 1 is paid: closed forms of the ruin problem."""
     top, start, win = 8, 3, 0.45

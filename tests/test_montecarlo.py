@@ -311,8 +311,8 @@ LEAST = int(binom.ppf(1e-6, SETS, 0.95))
     ("name", "alpha", "size"),
     [
         ("long tail below", 0.25, 2000),
-        ("long tail above", 0.25, 2000),
-        ("rare losses", 0.25, 4000),
+        pytest.param("long tail above", 0.25, 2000, marks=pytest.mark.slow),
+        pytest.param("rare losses", 0.25, 4000, marks=pytest.mark.slow),
         *(pytest.param(name, 0.1, 1000, marks=pytest.mark.slow) for name in TAILS),
     ],
 )

@@ -502,6 +502,7 @@ def test_a_small_lead_of_merged_branches_is_certain() -> None:
     assert found.alone == [1, 0]
 
 
+@pytest.mark.slow
 def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pairs of states are too many, branches that never merge stay open: wider, never wrong."""
     model, policy = one_step("none", ends=False)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from oracle import RandomModel
 from test_hostile_laws import hostile_amounts, hostile_model, hostile_row
-from zoo import SHARINGS, build, cases, padded
+from zoo import SHARINGS, build, cases, daily, padded
 
 import jointmdp as jm
 
@@ -109,7 +109,7 @@ def hostile_endless(seed: int) -> RandomModel:
     return padded(RandomModel(p, R, N, float(rng.choice([0.3, 0.9, 0.999])), pi, sharing, None), *SHAPE)
 
 
-@pytest.mark.parametrize("make", [hostile_ending, hostile_endless])
+@pytest.mark.parametrize("make", daily([hostile_ending, hostile_endless]))
 def test_no_two_answers_exclude_each_other(make: object) -> None:
     assert callable(make)
     check(make(1))

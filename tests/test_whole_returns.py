@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from zoo import build
+from zoo import build, daily
 
 import jointmdp as jm
 from jointmdp.comparing.deciding import Rules, decide
@@ -55,7 +55,7 @@ def compared(source: object, policy: object, count: int, **more: object) -> jm.C
     return jm.compare(source, policy, 2, [0, 1], **settings)
 
 
-@pytest.mark.parametrize("kind", ["state", "time", "none", "simulator", "jax"])
+@pytest.mark.parametrize("kind", daily(["state", "jax", "time", "none", "simulator"], 2))
 def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) -> None:
     if kind == "jax":
         source, policy = shop(), "uniform"
@@ -74,7 +74,7 @@ def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) ->
     assert f"{2 * WHOLE} of them went on" in str(found)
 
 
-@pytest.mark.parametrize("sharing", ["state", "time", "none", "never one", "at once"])
+@pytest.mark.parametrize("sharing", daily(["state", "at once", "time", "none", "never one"], 2))
 def test_whole_returns_have_the_exact_mean_and_deviation(sharing: str) -> None:
     """A standard deviation from n values has relative error √((κ−1)/4n); the kurtosis κ of such sums is below 5."""
     model, policy = {"never one": rings, "at once": at_once}.get(sharing, partial(small, sharing))()
@@ -107,7 +107,7 @@ def test_what_is_rare_in_whole_returns_is_seen_in_all() -> None:
         assert 10 < prize.std < 60  # 31.6, from about 8 prizes
 
 
-@pytest.mark.parametrize("horizon", [None, 1, 64, 100, 129])
+@pytest.mark.parametrize("horizon", daily([100, None, 1, 64, 129]))
 def test_a_whole_return_has_every_reward(horizon: int | None) -> None:
     """One reward of 1 a step after branches are one: the return is a geometric sum, whatever portions it is made in."""
     model = jm.JointMDP(np.ones((3, 1)), np.array([[[2.0, 5.0]]] * 3), np.ones((3, 1, 2), int), 0.9, "time")

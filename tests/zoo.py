@@ -1,6 +1,7 @@
 """Random models in a handful of shapes, so that compilation does not eat the tests, and helpers around them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,14 @@ from jointmdp.checks import Sharing
 from jointmdp.model.joint_mdp import JointMDP
 
 SHARINGS: tuple[Sharing, ...] = ("state", "time", "none")
-STATE_AND_SLOW = ("state", *(pytest.param(sharing, marks=pytest.mark.slow) for sharing in ("time", "none")))
+
+
+def daily(values: Sequence[Any], count: int = 1) -> list[Any]:
+    """Parameters of which only the first few are everyday tests."""
+    return [*values[:count], *(pytest.param(value, marks=pytest.mark.slow) for value in values[count:])]
+
+
+STATE_AND_SLOW = daily(SHARINGS)
 SHAPES = ((2, 2, 2), (3, 3, 3), (6, 4, 4))  # S, W, A
 DISCOUNTS = (0.1, 0.5, 0.9, 0.99)
 

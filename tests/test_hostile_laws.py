@@ -21,6 +21,7 @@ from zoo import SHARINGS, build, padded
 
 import jointmdp as jm
 from jointmdp.errors import LawStatus
+from jointmdp.law import refined_laws
 
 RARE = 1e-6
 
@@ -107,6 +108,29 @@ def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
     again = gap.superiority(tolerance=0.05)
     assert again == plain
     assert again.status is plain.status is LawStatus.REACHED
+
+
+def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    chances, rewards = rng.dirichlet(np.ones(3), size=4), rng.normal(size=(4, 3, 2))
+    model = jm.JointMDP(chances, rewards, rng.integers(0, 4, (4, 3, 2)), 0.9, "state")
+    policy = rng.dirichlet(np.ones(2), size=4)
+    plain = jm.evaluate(model, policy).gap(0, 0, 1).superiority(tolerance=0.05)
+    gap = jm.evaluate(model, policy).gap(0, 0, 1)
+    rounded = refined_laws.rounded_law
+    for calls in (1, 4):  # between the two bounds of the first level, and of the second
+
+        def interrupted(*given: Any, left: list[int] = [calls]) -> Any:  # noqa: B006
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return rounded(*given)
+
+        monkeypatch.setattr(refined_laws, "rounded_law", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            gap.superiority(tolerance=1e-6)
+    monkeypatch.setattr(refined_laws, "rounded_law", rounded)
+    assert gap.superiority(tolerance=0.05) == plain
 
 
 def test_limits_are_kept_and_said() -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -108,6 +110,18 @@ def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
     again = gap.superiority(tolerance=0.05)
     assert again == plain
     assert again.status is plain.status is LawStatus.REACHED
+
+
+def test_threads_that_ask_at_once_get_the_same_answers() -> None:
+    rng = np.random.default_rng(5)
+    chances, rewards = rng.dirichlet(np.ones(3), size=4), rng.normal(size=(4, 3, 2))
+    model = jm.JointMDP(chances, rewards, rng.integers(0, 4, (4, 3, 2)), 0.9, "state")
+    policy = rng.dirichlet(np.ones(2), size=4)
+    asks: list[Callable[[jm.Gap], jm.Interval]] = [jm.Gap.superiority, jm.Gap.tie, jm.Gap.inferiority]
+    plain = [ask(jm.evaluate(model, policy).gap(0, 0, 1)) for ask in asks]
+    gap = jm.evaluate(model, policy).gap(0, 0, 1)
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(lambda ask: ask(gap), asks)) == plain
 
 
 def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:

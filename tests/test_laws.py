@@ -26,7 +26,7 @@ from jointmdp.law.merging import merge_probability
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
 from jointmdp.law.refined_laws import Refinement
 from jointmdp.law.solution_laws import Laws, Limits
-from jointmdp.law.time_limit import OutOfTimeError, time_limit
+from jointmdp.law.time_limit import OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 
@@ -57,7 +57,7 @@ class Stoppable:
     ) -> None:
         law = as_policy(model, policy)
         self.branches, self.query, self.horizon = GapBranches(model, law, law, can_merge=True), query, horizon
-        self.refinement = Refinement(reached_pairs(self.branches, [query], MEMORY, time_limit(None)), horizon)
+        self.refinement = Refinement(reached_pairs(self.branches, [query], MEMORY, never), horizon)
         self.mean = mean
         if mean is None:
             assert self.refinement.means is not None

@@ -7,7 +7,7 @@ from jointmdp.arrays import Floats, summed
 from jointmdp.intervals import Interval
 from jointmdp.law.fixed_points import fixed_point
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, PairGraph, reached_pairs
-from jointmdp.law.time_limit import time_limit
+from jointmdp.law.time_limit import never
 
 SWEEPS = 2_000  # from below, where the solution of the equations has no certificate
 
@@ -16,7 +16,7 @@ def merge_probability(branches: GapBranches, query: GapQuery, memory: int, horiz
     """Over a horizon: before its last action."""
     if not branches.can_merge or branches.model.sharing == "none":
         return Interval(0.0, 0.0)
-    graph = reached_pairs(branches, [query], memory, time_limit(None), is_pruned=False)
+    graph = reached_pairs(branches, [query], memory, never, is_pruned=False)
     e, size = graph.edges, graph.num_nodes
     some = e.child >= 0
     chain = sp.csr_array((e.weight[some], (e.parent[some], e.child[some])), shape=(size, size))

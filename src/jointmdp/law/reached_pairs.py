@@ -23,7 +23,7 @@ from jointmdp.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.errors import NotKnownError
 from jointmdp.law.branch_outcomes import Outcomes, branch_outcomes, commonest_reward, positive
 from jointmdp.law.directed_rounding import sum_down
-from jointmdp.law.time_limit import IsOver, OutOfTimeError, time_limit
+from jointmdp.law.time_limit import IsOver, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
 
 NOTHING = -1  # the child where two branches are one
@@ -88,7 +88,7 @@ def reached_pairs(
 
 def equal_pairs(branches: GapBranches, s: Ints, t: Ints, most_edges: int) -> Bools:
     """Which pairs of branches that stand in s and t pay the same for ever, whatever happens."""
-    builder = _Builder(branches, most_edges, is_pruned=True, is_over=time_limit(None))
+    builder = _Builder(branches, most_edges, is_pruned=True, is_over=never)
     codes, which = np.unique(builder.code(0, s, t), return_inverse=True)
     known = builder.explore(codes)
     edges, size = builder.collected(), len(known)

@@ -1,6 +1,7 @@
 """Laws of the gaps of a solution, refined until they are as narrow as asked for, within limits of memory and time."""
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +17,11 @@ from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.merging import merge_probability
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
 from jointmdp.law.refined_laws import FACTOR, FEWEST, Level, Refinement
-from jointmdp.law.time_limit import IsOver, OutOfTimeError, time_limit
+from jointmdp.law.time_limit import IsOver, OutOfTimeError, TimeLimit
 from jointmdp.progress import Meter
 
 MOST_LEVELS = 6
+TURN = threading.RLock()  # threads that ask at the same time would refine one law at once, each the other's levels
 MERGING = 2**24  # bytes beyond those of the law that the graph of merging may take
 PAYING = 0.8  # the share of its width that an answer must come to over two levels for the next to be tried
 SLOWER = 4.0  # times that a level takes of the one before, about
@@ -127,13 +129,15 @@ class Laws:
         limits: Limits,
         title: str,
     ) -> tuple[Level, LawStatus]:
-        levels = self._levels.setdefault(queries, [])
-        try:
-            return self._walked(queries, levels, width, tolerance, limits, title)
-        finally:
-            if levels and levels[-1].is_cut:  # the next question, with more time, shall find nothing coarse
-                levels.pop()
-                self._open = None
+        time_limit = TimeLimit(limits.seconds)
+        with TURN:
+            levels = self._levels.setdefault(queries, [])
+            try:
+                return self._walked(queries, levels, width, tolerance, limits, time_limit, title)
+            finally:
+                if levels and levels[-1].is_cut:  # the next question, with more time, shall find nothing coarse
+                    levels.pop()
+                    self._open = None
 
     def _walked(  # many parameters: those of `_refined`, and where levels are kept
         self,
@@ -142,18 +146,17 @@ class Laws:
         width: Callable[[Level], float],
         tolerance: float,
         limits: Limits,
+        time_limit: TimeLimit,
         title: str,
     ) -> tuple[Level, LawStatus]:
-        begin, widths = time.monotonic(), [math.inf, math.inf]
-        is_over = time_limit(limits.seconds)
+        widths = [math.inf, math.inf]
         with Meter(title) as meter:
             for number in range(MOST_LEVELS):
                 if number == len(levels):
-                    left = None if limits.seconds is None else limits.seconds - (time.monotonic() - begin)
-                    if number and left is not None and SLOWER * levels[-1].seconds > left:
+                    if number and SLOWER * levels[-1].seconds > time_limit.left:
                         return levels[number - 1], LawStatus.LIMIT
                     try:
-                        is_made = self._make(queries, number, limits, is_over, meter)
+                        is_made = self._make(queries, number, limits, time_limit.is_over, meter)
                     except BaseException as error:  # whatever ends it leaves a level half made
                         self._open, is_made = None, False
                         if number == 0 or not isinstance(error, OutOfTimeError):

@@ -17,10 +17,25 @@ class OutOfTimeError(NotKnownError):
     """Time ended long before the work was done."""
 
 
-def time_limit(seconds: float | None) -> IsOver:
-    """Whether so many seconds have passed from now; without a number, never."""
-    end = math.inf if seconds is None else time.monotonic() + seconds
-    return lambda: time.monotonic() > end
+class TimeLimit:
+    """So many seconds from now; without a number, all the time there is."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.end = math.inf if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.end - time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether none are."""
+        return self.left < 0
+
+
+def never() -> bool:
+    """For work that takes as long as it takes."""
+    return False
 
 
 def within_time(parts: Iterable[tuple[Part, int]], total: int, is_over: IsOver) -> Iterator[Part]:

@@ -346,5 +346,6 @@ class _Asked:
 
 
 def _warn(what: str, width: float, tolerance: float, why: str) -> None:
-    message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {why}"
+    instead = "" if "simulate_gap" in why else "; simulate_gap estimates it, without a certificate"
+    message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {why}{instead}"
     warnings.warn(message, ConvergenceWarning, stacklevel=4)

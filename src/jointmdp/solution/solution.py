@@ -44,6 +44,11 @@ def _check_blocks(states: int, actions: int) -> None:
         )
 
 
+def _limits(memory_limit: int, seconds: float | None) -> Limits:
+    seconds = None if seconds is None else checks.as_positive("seconds", seconds)
+    return Limits(checks.as_count("memory_limit", memory_limit), seconds)
+
+
 @dataclass(frozen=True, eq=False)
 class Solution(ResultFace):
     """Joint moments of ``Z(s, a)`` for all states and actions; unavailable actions hold NaN."""
@@ -214,8 +219,7 @@ class Solution(ResultFace):
     ) -> Signs:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
         tolerance = checks.as_positive("tolerance", tolerance)
-        seconds = None if seconds is None else checks.as_positive("seconds", seconds)
-        found = self._laws.signs(tolerance, Limits(checks.as_count("memory_limit", memory_limit), seconds))
+        found = self._laws.signs(tolerance, _limits(memory_limit, seconds))
         if not found.status.is_success:
             message = f"the widest sign is known to {found.width:.3g}, {tolerance:.3g} was asked for: "
             warnings.warn(message + found.status.value, ConvergenceWarning, stacklevel=2)
@@ -233,13 +237,16 @@ class Solution(ResultFace):
         seed: int = 0,
         confidence: float = 0.95,
     ) -> BestAction:
-        """Which action has the highest return: certified for two actions, by joint simulation for more."""
+        """Which action has the highest return: certified for two actions, by joint simulation for more.
+
+        `memory_limit` and `seconds` are those of the law; where that is not sharp, `num_samples` are simulated.
+        """
         return best_of(
             self._laws,
             state,
             actions,
             tolerance=tolerance,
-            limits=Limits(memory_limit, seconds),
+            limits=_limits(memory_limit, seconds),
             num_samples=num_samples,
             seed=seed,
             confidence=confidence,

@@ -103,6 +103,7 @@ def test_never_violated_on_awkward_scales(sharing: str) -> None:
             assert_sound(jm.evaluate(build(odd), odd.policy), oracle.exact_moments(*odd))
 
 
+@pytest.mark.slow
 def test_stagnated_iteration_has_zero_residual_and_a_positive_bound() -> None:
     """Where float iteration stands still its residual is exactly zero; only the rounding term keeps the claim true."""
     stagnated = violated_without = 0
@@ -152,6 +153,7 @@ def test_true_residual_is_within_the_theorems_factor() -> None:
     assert checked >= 10
 
 
+@pytest.mark.slow
 def test_state_level_bound_is_not_vacuous() -> None:
     """Certified over true covariance error of solutions stopped early: median and worst; the median must not grow."""
     factors = []

@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binom, norm
+from zoo import daily
 
 from benchmarks import rare_gaps
 from jointmdp.arrays import Floats
@@ -44,7 +45,7 @@ def draws(name: str, chance: float, seed: int) -> Floats:
 
 
 @pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("chance", [0.5, pytest.param(0.1, marks=pytest.mark.slow), 0.02])
+@pytest.mark.parametrize("chance", daily([0.02, 0.1, 0.5]))
 def test_coverage(name: str, chance: float) -> None:
     _, first, second = LAWS[name]
     mean, variance = chance * first, chance * second - (chance * first) ** 2

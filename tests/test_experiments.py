@@ -75,6 +75,7 @@ def check_residuals(result: FigureResult) -> None:
     assert "raw moments reach 10,000" in result.text  # rounding, not patience, ends the raw iteration short of 1e-8
 
 
+@pytest.mark.slow
 def test_gaps_without_noise_agree_exactly() -> None:
     for pair in gap_validation.simulate("time", num_samples=20, size=3):
         if not pair.is_random:

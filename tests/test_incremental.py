@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from oracle_incremental import RULES, loop, shared_draws
-from zoo import SHARINGS, build, random_model
+from zoo import SHARINGS, build, daily, random_model
 
 import jointmdp as jm
 from benchmarks import incremental as benchmark
@@ -25,7 +25,7 @@ from jointmdp.incremental.replicas import Replicas
 DAILY = {"gridworld state", "long chain time", "random none", "uniform none", "trajectory time", "pairs state"}
 
 
-def daily(names: list[str]) -> list:
+def with_sharing(names: list[str]) -> list:
     """All combinations of a name and a kind of sharing; most of them are slow tests."""
     every = [(name, sharing) for name in names for sharing in SHARINGS]
     slow = pytest.mark.slow
@@ -100,7 +100,9 @@ def test_powers_outside_of_robbins_and_monro_are_refused(power: float, condition
         Polynomial(power)
 
 
-@pytest.mark.parametrize("schedule", [lambda n: 1 / n, lambda n: 1 / (1 + n) ** 0.51, lambda n: 5 / (9 + n) ** 0.8])
+@pytest.mark.parametrize(
+    "schedule", daily([lambda n: 1 / n, lambda n: 1 / (1 + n) ** 0.51, lambda n: 5 / (9 + n) ** 0.8])
+)
 def test_functions_that_meet_the_conditions_are_taken(schedule: Callable[[int], float]) -> None:
     model, policy = jm.coupled_reward_chain(3)
     learner = TableLearner(model, policy, jm.LearnOptions(schedule=schedule))
@@ -122,6 +124,7 @@ def test_the_default_schedule_in_numbers() -> None:
     assert np.log2(schedule(n)[2] / schedule(n)[3]) == pytest.approx(0.65, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_users_function_is_what_is_used() -> None:
     model, policy = jm.coupled_reward_chain(3)
 
@@ -273,7 +276,7 @@ def test_steps_one_by_one_are_the_compiled_loop(choice: str) -> None:
 # -- it converges ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "sharing"), daily(["gridworld", "chain", "long chain", "random"]))
+@pytest.mark.parametrize(("name", "sharing"), with_sharing(["gridworld", "chain", "long chain", "random"]))
 @pytest.mark.slow
 def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
     """All means and all pairs, distinct states included, within the intervals; false alarm 1e-6 a model."""
@@ -293,7 +296,7 @@ def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
     assert np.nanmax(learned.mean_error) < 0.1 * np.sqrt(np.nanmax(learned.covariance))
 
 
-@pytest.mark.parametrize(("choice", "sharing"), daily(["uniform", "trajectory", "pairs"]))
+@pytest.mark.parametrize(("choice", "sharing"), with_sharing(["uniform", "trajectory", "pairs"]))
 @pytest.mark.slow
 def test_other_choices_of_coordinates_converge_where_they_go(choice: str, sharing: str) -> None:
     found = case(4, sharing)
@@ -773,6 +776,7 @@ def test_where_nothing_is_random_rounding_is_the_error(choice: str) -> None:
     assert np.all(np.abs(learned.second_moment[0] - np.outer(truth, truth)) <= learned.second_moment_error[0])
 
 
+@pytest.mark.slow
 def test_rewards_that_were_not_seen_are_allowed_for() -> None:
     """A reward of 1 once in 500: 800 updates see it 1.6 times, and 0.2 of the runs never; the interval holds it.
 

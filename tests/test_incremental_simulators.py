@@ -239,6 +239,7 @@ def stall(state: tuple[int, int], action: int | str, rain: bool) -> tuple[float,
     return earned - moves, (day + 1, place ^ moves), day == 2
 
 
+@pytest.mark.slow
 def test_states_are_discovered_and_episodes_end() -> None:
     """Known answer: three days, one coin a day, and what is over pays nothing."""
     simulator = FunctionSimulator(

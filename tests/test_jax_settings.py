@@ -109,9 +109,8 @@ def usual(simulator: jm.JaxSimulator) -> dict[str, Any]:
     return answers(simulator)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [*SETTINGS[:4], *(pytest.param(*row, marks=pytest.mark.slow) for row in SETTINGS[4:])]
-)
+@pytest.mark.parametrize(("name", "value"), SETTINGS)
+@pytest.mark.slow
 def test_a_setting_changes_nothing(
     name: str, value: Any, usual: dict[str, Any], simulator: jm.JaxSimulator, compilations: list[str]
 ) -> None:

@@ -352,6 +352,7 @@ def test_stochastic_policies_have_their_law(form: str) -> None:
     check_gaps(found, jm.evaluate(shop_model("state"), law, horizon=HORIZON), 2, (0, 2))
 
 
+@pytest.mark.slow
 def test_whole_policies_are_compared_and_never_become_one() -> None:
     """Without first actions, from one state: the difference of values, and different policies stay two branches."""
     eager, lazy = np.array([2] * 7), np.array([2, 2, 0, 0, 0, 0, 0])
@@ -430,6 +431,7 @@ def test_mistakes_of_policies_that_show_later_are_told() -> None:
 # -- shapes and types --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_counters_may_become_fractions() -> None:
     simulator = JaxSimulator(lambda key, s, a: (s, s + 0.5 * a), 0, actions=2, discount=0.5)
     (outcome,) = simulator.query(0, [1], Noise(0))
@@ -442,6 +444,7 @@ def test_counters_may_become_fractions() -> None:
     assert moved.returns.tolist() == [[0.25 + 0.1875, 0.5 + 0.375]] * 2  # 0 + .5/2 + .75/4, and twice as much
 
 
+@pytest.mark.slow
 def test_double_precision_is_the_users_choice() -> None:
     def step(key: jax.Array, s: Any, a: Any) -> Any:
         return s, s + jax.random.uniform(key) * 0 + jnp.asarray(0.1) * a

@@ -164,6 +164,7 @@ def test_reproducible_by_seed() -> None:
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_tail_is_below_the_standard_error() -> None:
     case = random_case("none")
     sample = jm.simulate_gap(build(case), case.policy, 1, 2, 0, num_samples=SAMPLES)

@@ -90,6 +90,7 @@ def test_what_cannot_be_certified_or_does_not_end() -> None:
     assert "not certified" in repr(found)
 
 
+@pytest.mark.slow
 def test_it_serves_wherever_a_policy_does() -> None:
     model, policy = jm.inventory(max_stock=6, max_order=3)
     best = jm.optimal_policy(model)

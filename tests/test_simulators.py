@@ -363,6 +363,7 @@ def test_without_a_state_replications_begin_by_the_tables_own_law():
             simulate_returns(model, given, None, [0, 3], num_samples=50, horizon=6)
 
 
+@pytest.mark.slow
 def test_whole_policies_are_compared_under_the_same_luck():
     model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
     never = np.zeros(6, dtype=int)

@@ -12,7 +12,7 @@ WILD := $(VENV)/wild
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check bench wild lock clean
+.PHONY: help demo test slow long check bench wild lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
@@ -24,7 +24,10 @@ test: $(STAMP) ## run the everyday tests
 	$(PYTEST)
 
 slow: $(STAMP) $(MDPAX)/.installed ## run the slow tests
-	PYTHONPATH=$(MDPAX) $(PYTEST) -m slow
+	PYTHONPATH=$(MDPAX) $(PYTEST) -m "slow and not long"
+
+long: $(STAMP) ## repeat the slow tests that draw at random, many more times
+	$(PYTEST) -m long
 
 check: $(STAMP) ## check formatting, lint and types
 	$(BIN)/ruff format --check .

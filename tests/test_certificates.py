@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import oracle
 import pytest
-from zoo import SHARINGS, build, cases, padded
+from zoo import SHARINGS, build, cases, padded, repeated, slow_or_long
 
 import jointmdp as jm
 from jointmdp.moments.certificates import norm_weight
@@ -73,17 +73,17 @@ def check_random_models(seed: int, count: int) -> None:
 
 
 @QUIET
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+@pytest.mark.parametrize("seed", repeated(10))
 def test_never_violated(seed: int) -> None:
-    """50 random models × three stopping points, 5 of them in the everyday tests."""
+    """50 random models × three stopping points, 5 of them in the everyday tests and 15 in the slow ones."""
     check_random_models(seed, 5)
 
 
 @QUIET
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("seed", slow_or_long(range(100, 125), 4))
 def test_never_violated_many(seed: int) -> None:
-    """400 more."""
+    """1,000 more, 160 of them in the slow tests."""
     check_random_models(seed, 40)
 
 
@@ -253,9 +253,9 @@ def hostile(seed: int, count: int) -> Iterator[oracle.RandomModel]:
 
 
 @QUIET
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
+@pytest.mark.parametrize("seed", repeated(12))
 def test_never_violated_near_discount_one(seed: int) -> None:
-    """γ up to 1 − 1e-9, every coordinate pair and gap against rational arithmetic; 360 models in the slow tests."""
+    """γ up to 1 − 1e-9, every pair and gap against rational arithmetic; 8 models by day, 90 slow, 240 long."""
     for case in hostile(300 + seed, 30 if seed else 8):
         assert_sound(jm.evaluate(build(case), case.policy), oracle.exact_moments(*case))
 

@@ -13,9 +13,19 @@ from jointmdp.model.joint_mdp import JointMDP
 SHARINGS: tuple[Sharing, ...] = ("state", "time", "none")
 
 
+def slow_or_long(values: Sequence[Any], count: int) -> list[Any]:
+    """Parameters of a slow test of which all but the first few are long ones."""
+    return [*values[:count], *(pytest.param(value, marks=pytest.mark.long) for value in values[count:])]
+
+
 def daily(values: Sequence[Any], count: int = 1) -> list[Any]:
     """Parameters of which only the first few are everyday tests."""
     return [*values[:count], *(pytest.param(value, marks=pytest.mark.slow) for value in values[count:])]
+
+
+def repeated(count: int) -> list[Any]:
+    """Seeds: one for every day, three for the slow tests, the others for the long ones."""
+    return daily(range(4)) + [pytest.param(seed, marks=pytest.mark.long) for seed in range(4, count)]
 
 
 STATE_AND_SLOW = daily(SHARINGS)

@@ -4,14 +4,16 @@ The truth is exact: enumeration in rationals where futures end, and where they d
 with all that can follow given away.
 """
 
+import itertools
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,15 +134,14 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     plain = jm.evaluate(model, policy).gap(0, 0, 1).superiority(tolerance=0.05)
     gap = jm.evaluate(model, policy).gap(0, 0, 1)
     rounded = refined_laws.rounded_law
-    for calls in (1, 4):  # between the two bounds of the first level, and of the second
+    for calls in (0, 3):  # that succeed: the first is made between the two bounds of a level
 
-        def interrupted(*given: Any, left: list[int] = [calls]) -> Any:  # noqa: B006
-            left[0] -= 1
-            if left[0] == 0:
+        def interrupted(*given: Any, left: Iterator[None]) -> Any:
+            if next(left, StopIteration) is StopIteration:
                 raise KeyboardInterrupt
             return rounded(*given)
 
-        monkeypatch.setattr(refined_laws, "rounded_law", interrupted)
+        monkeypatch.setattr(refined_laws, "rounded_law", partial(interrupted, left=itertools.repeat(None, calls)))
         with pytest.raises(KeyboardInterrupt):
             gap.superiority(tolerance=1e-6)
     monkeypatch.setattr(refined_laws, "rounded_law", rounded)

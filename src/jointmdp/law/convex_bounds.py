@@ -78,10 +78,8 @@ def stop_loss_bounds(
     up: Side, down: Side, most: Ints, node_means: NodeMeans, old: NodeLaws | None, is_over: IsOver
 ) -> NodeLaws:
     """Bounds at about ``most[node]`` points of every node; in cycles the points are placed by an old law, moved."""
-    laws, known = (
-        NodeLaws(up.graph.num_nodes, OF_NOTHING, room_for(most)),
-        Known(up.least, -down.least, node_means, old),
-    )
+    laws = NodeLaws(up.graph.num_nodes, OF_NOTHING, room_for(most))
+    known = Known(up.least, -down.least, node_means, old)
     for nodes, is_cyclic in within_time(*up.work(most), is_over):
         if is_cyclic and is_shared(up, nodes, most):
             _on_shared(up, nodes, most, laws, known, is_over)

@@ -96,22 +96,22 @@ def table_dynamics(
 
     size = tuple(1 << (n - 1).bit_length() for n in model.rewards.shape)
     S, W, A = size if math.prod(size) <= FILLED else model.rewards.shape
-    action_ends = filled(interval_ends(np.stack(policies)), (len(policies), S, A), np.inf)
+    action_ends = enlarged(interval_ends(np.stack(policies)), (len(policies), S, A), np.inf)
     with float64():
         return TableDynamics(
-            on_device(filled(interval_ends(model.probabilities), (S, W), np.inf)),
+            on_device(enlarged(interval_ends(model.probabilities), (S, W), np.inf)),
             on_device(action_ends.reshape(-1, A)),
-            on_device(filled(interval_ends(start[None, :]), (1, S), np.inf)),
+            on_device(enlarged(interval_ends(start[None, :]), (1, S), np.inf)),
             ints(kinds),
             None if first is None else ints(first),
-            on_device(filled(model.rewards, (S, W, A), 0.0)),
-            ints(filled(model.successors, (S, W, A), 0)),
-            on_device(filled(terminal_states(model), (S,), True)),
+            on_device(enlarged(model.rewards, (S, W, A), 0.0)),
+            ints(enlarged(model.successors, (S, W, A), 0)),
+            on_device(enlarged(terminal_states(model), (S,), True)),
             on_device(model.discount),
         )
 
 
-def filled(values: AnyArray, shape: tuple[int, ...], value: float) -> AnyArray:
+def enlarged(values: AnyArray, shape: tuple[int, ...], value: float) -> AnyArray:
     """An array in the corner of a larger one."""
     return np.pad(values, [(0, n - m) for n, m in zip(shape, values.shape, strict=True)], constant_values=value)
 

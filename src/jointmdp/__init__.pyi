@@ -62,6 +62,7 @@ from .montecarlo.samples import ReturnSample as ReturnSample
 from .montecarlo.simulate import simulate_gap as simulate_gap
 from .montecarlo.simulate import simulate_gaps as simulate_gaps
 from .montecarlo.simulate import simulate_returns as simulate_returns
+from .projected import features as features
 from .simulators.function_simulator import FunctionSimulator as FunctionSimulator
 from .simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator as GymnasiumSimulator
 from .simulators.gymnax_adapter import gymnax_simulator as gymnax_simulator

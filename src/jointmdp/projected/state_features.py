@@ -1,0 +1,109 @@
+"""Features of states as features of coordinates: a copy for each action, or shared with an indicator for each."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.arrays import Bools, Floats, Ints
+from jointmdp.errors import ModelError
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.projected.feature_forms import (
+    FeatureRows,
+    Features,
+    FeatureTable,
+    action_words,
+    check_count,
+    count_actions,
+    first_observation,
+    used_columns,
+)
+from jointmdp.simulators.simulator import Simulator
+
+
+class StateColumns(NamedTuple):
+    """Features of N states."""
+
+    values: Floats  # [N, k]
+    names: tuple[str, ...]  # k
+
+
+@dataclass(frozen=True)
+class StateFeatures(Features):
+    """Features that look at the state alone, for each action apart or shared by all."""
+
+    by_action: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.by_action, bool | np.bool_):
+            raise ModelError(f"by_action must be True or False, not {self.by_action!r}")
+
+    @abstractmethod
+    def model_columns(self, model: JointMDP) -> StateColumns:
+        """Features of every state of a model."""
+
+    @abstractmethod
+    def simulator_columns(self, simulator: Simulator) -> Callable[[Sequence[Any]], StateColumns]:
+        """Features of observations of a simulator, as a function of these."""
+
+    def adapted(self, columns: StateColumns, support: Bools) -> StateColumns:
+        """The features of states that are used where a copy of them matters, in the states of `support`."""
+        return columns
+
+    def for_model(self, model: JointMDP) -> FeatureTable:
+        """Copies for each action, or shared features and indicators of all actions but the first that there is."""
+        columns, words = self.model_columns(model), action_words(model.action_names, model.num_actions)
+        return used_columns(self._table(columns, model.available, words), model.available)
+
+    def _table(self, columns: StateColumns, available: Bools, words: list[str]) -> FeatureTable:
+        S, A = available.shape
+        if not self.by_action:
+            shared = self.adapted(columns, np.ones(S, dtype=bool))
+            present = np.flatnonzero(available.any(axis=0))[1:]
+            check_count(len(shared.names) + len(present), "this", "take fewer features of the state")
+            own = np.broadcast_to(np.eye(A)[None, :, present], (S, A, len(present)))
+            copies = np.broadcast_to(shared.values[:, None, :], (S, A, len(shared.names)))
+            values = np.concatenate([copies, own], axis=2) * available[:, :, None]
+            return FeatureTable(values, shared.names + tuple(words[a] for a in present))
+        parts = [self.adapted(columns, available[:, a]) for a in range(A)]
+        count = sum(len(part.names) for part in parts)
+        check_count(count, f"a copy for each of {A} actions", "take fewer features of the state, or by_action=False")
+        values, end = np.zeros((S, A, count)), 0
+        for a, part in enumerate(parts):
+            values[available[:, a], a, end : end + len(part.names)] = part.values[available[:, a]]
+            end += len(part.names)
+        return FeatureTable(values, tuple(f"{words[a]}: {name}" for a, part in enumerate(parts) for name in part.names))
+
+    def for_simulator(self, simulator: Simulator) -> FeatureRows:
+        """The same for what a simulator shows."""
+        return _StateRows(self.simulator_columns(simulator), self.by_action, simulator)
+
+
+class _StateRows(FeatureRows):
+    """Features of observations, copied for each action or shared."""
+
+    def __init__(self, columns: Callable[[Sequence[Any]], StateColumns], by_action: bool, simulator: Simulator) -> None:
+        self._columns, self._by_action, self._num_actions = columns, by_action, count_actions(simulator)
+        own = columns([first_observation(simulator)[0]]).names
+        words = action_words(simulator.action_names, self._num_actions)
+        if by_action:
+            A, advice = self._num_actions, "take fewer features of the state, or by_action=False"
+            check_count(len(own) * A, f"a copy for each of {A} actions", advice)
+            self.names = tuple(f"{word}: {name}" for word in words for name in own)
+        else:
+            self.names = own + tuple(words[1:])
+
+    def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
+        N, A, numbers = len(observations), self._num_actions, np.asarray(actions)
+        if numbers.shape != (N,):
+            raise ModelError(f"{N} observations, but actions of shape {numbers.shape}; give one for each")
+        if N == 0:
+            return np.zeros((0, len(self.names)))
+        values = self._columns(observations).values
+        if not self._by_action:
+            return np.concatenate([values, np.eye(A)[numbers, 1:]], axis=1)
+        copies = np.zeros((N, A, values.shape[1]))
+        copies[np.arange(N), numbers] = values
+        return copies.reshape(N, -1)

@@ -169,7 +169,7 @@ def first_observation(simulator: Simulator) -> tuple[Any, int]:
     return simulator.observe(state), int(next(iter(simulator.available(state)), 0))
 
 
-def asked(function: Callable[..., Any], what: str, where: str, *arguments: Any) -> Any:
+def asked(function: Callable[..., Any], what: str, where: object, *arguments: Any) -> Any:
     """What a user's function returns; where it raises, the error names the place."""
     try:
         found = function(*arguments)
@@ -187,13 +187,24 @@ def shortened(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def as_row(found: Any, what: str, where: str) -> Floats:
+class Shown:
+    """An observation in words, which are only made where a message needs them."""
+
+    def __init__(self, observation: Any, more: str = "") -> None:
+        self._observation, self._more = observation, more
+
+    def __str__(self) -> str:
+        return f"observation {shortened(self._observation)}{self._more}"
+
+
+def as_row(found: Any, what: str, where: object) -> Floats:
     """A vector of numbers that a user's function returned; one number is a vector of length 1."""
-    row = checks.as_floats(f"what {what} returned at {where}", found, "[K]", 0, 1)
-    return row.reshape(-1)
+    if not (isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype.kind in "biuf"):
+        found = checks.as_floats(f"what {what} returned at {where}", found, "[K]", 0, 1)
+    return found.astype(np.float64).reshape(-1)
 
 
-def _feature_row(function: FeatureFunction, where: str, state: Any, action: int) -> Floats:
+def _feature_row(function: FeatureFunction, where: object, state: Any, action: int) -> Floats:
     what = "the function of features"
     row = as_row(asked(function, what, where, state, action), what, where)
     if at := checks.first_place(~np.isfinite(row)):
@@ -201,7 +212,7 @@ def _feature_row(function: FeatureFunction, where: str, state: Any, action: int)
     return row
 
 
-def _check_length(row: Floats, count: int, where: str, first: str) -> None:
+def _check_length(row: Floats, count: int, where: object, first: str) -> None:
     if len(row) != count:
         raise ModelError(
             f"the function of features returned {len(row)} numbers at {where}, but {count} at {first}; every "
@@ -233,14 +244,14 @@ class _CalledRows(FeatureRows):
         check_names(self.names, len(row))
 
     def _row(self, observation: Any, action: int) -> Floats:
-        where = f"observation {shortened(observation)}, {self._simulator.action_label(action)}"
+        where = Shown(observation, f", {self._simulator.action_label(action)}")
         return _feature_row(self._function, where, observation, action)
 
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
         values = np.zeros((len(observations), len(self.names)))
         for n, (observation, action) in enumerate(zip(observations, np.asarray(actions).tolist(), strict=True)):
             row = self._row(observation, action)
-            _check_length(row, len(self.names), f"observation {shortened(observation)}", "the start")
+            _check_length(row, len(self.names), Shown(observation), "the start")
             values[n] = row
         return values
 

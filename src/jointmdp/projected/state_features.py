@@ -23,10 +23,27 @@ from jointmdp.projected.feature_forms import (
 from jointmdp.simulators.simulator import Simulator
 
 
+def _none(support: Bools) -> Sequence[int]:
+    return ()
+
+
 class StateColumns(NamedTuple):
     """Features of N states."""
 
     values: Floats  # [N, k]
+    names: tuple[str, ...]  # k
+    spare: Callable[[Bools], Sequence[int]] = _none  # columns that others make up for in the states of a mask [N]
+
+    def on(self, support: Bools) -> "StateColumns":
+        """The columns that matter in the states of a mask."""
+        kept = np.delete(np.arange(len(self.names)), self.spare(support))
+        return StateColumns(self.values[:, kept], tuple(self.names[k] for k in kept))
+
+
+class ObservedColumns(NamedTuple):
+    """Features of what a simulator shows."""
+
+    values: Callable[[Sequence[Any]], Floats]  # [N, k] of N observations
     names: tuple[str, ...]  # k
 
 
@@ -45,12 +62,8 @@ class StateFeatures(Features):
         """Features of every state of a model."""
 
     @abstractmethod
-    def simulator_columns(self, simulator: Simulator) -> Callable[[Sequence[Any]], StateColumns]:
-        """Features of observations of a simulator, as a function of these."""
-
-    def adapted(self, columns: StateColumns, support: Bools) -> StateColumns:
-        """The features of states that are used where a copy of them matters, in the states of `support`."""
-        return columns
+    def simulator_columns(self, simulator: Simulator) -> ObservedColumns:
+        """Features of observations of a simulator."""
 
     def for_model(self, model: JointMDP) -> FeatureTable:
         """Copies for each action, or shared features and indicators of all actions but the first that there is."""
@@ -60,14 +73,15 @@ class StateFeatures(Features):
     def _table(self, columns: StateColumns, available: Bools, words: list[str]) -> FeatureTable:
         S, A = available.shape
         if not self.by_action:
-            shared = self.adapted(columns, np.ones(S, dtype=bool))
+            shared = columns.on(np.ones(S, dtype=bool))
             present = np.flatnonzero(available.any(axis=0))[1:]
             check_count(len(shared.names) + len(present), "this", "take fewer features of the state")
             own = np.broadcast_to(np.eye(A)[None, :, present], (S, A, len(present)))
             copies = np.broadcast_to(shared.values[:, None, :], (S, A, len(shared.names)))
             values = np.concatenate([copies, own], axis=2) * available[:, :, None]
             return FeatureTable(values, shared.names + tuple(words[a] for a in present))
-        parts = [self.adapted(columns, available[:, a]) for a in range(A)]
+        on = {mask.tobytes(): columns.on(mask) for mask in np.unique(available.T, axis=0)}
+        parts = [on[available[:, a].tobytes()] for a in range(A)]
         count = sum(len(part.names) for part in parts)
         check_count(count, f"a copy for each of {A} actions", "take fewer features of the state, or by_action=False")
         values, end = np.zeros((S, A, count)), 0
@@ -84,9 +98,10 @@ class StateFeatures(Features):
 class _StateRows(FeatureRows):
     """Features of observations, copied for each action or shared."""
 
-    def __init__(self, columns: Callable[[Sequence[Any]], StateColumns], by_action: bool, simulator: Simulator) -> None:
-        self._columns, self._by_action, self._num_actions = columns, by_action, count_actions(simulator)
-        own = columns([first_observation(simulator)[0]]).names
+    def __init__(self, columns: ObservedColumns, by_action: bool, simulator: Simulator) -> None:
+        self._values, self._by_action, self._num_actions = columns.values, by_action, count_actions(simulator)
+        self._values([first_observation(simulator)[0]])  # what does not fit shows itself at once
+        own = columns.names
         words = action_words(simulator.action_names, self._num_actions)
         if by_action:
             A, advice = self._num_actions, "take fewer features of the state, or by_action=False"
@@ -101,7 +116,7 @@ class _StateRows(FeatureRows):
             raise ModelError(f"{N} observations, but actions of shape {numbers.shape}; give one for each")
         if N == 0:
             return np.zeros((0, len(self.names)))
-        values = self._columns(observations).values
+        values = self._values(observations)
         if not self._by_action:
             return np.concatenate([values, np.eye(A)[numbers, 1:]], axis=1)
         copies = np.zeros((N, A, values.shape[1]))

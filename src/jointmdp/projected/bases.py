@@ -4,11 +4,13 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from jointmdp import checks
 from jointmdp.arrays import Bools, Floats, Ints
@@ -16,10 +18,11 @@ from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.projected.column_ranks import dependent_columns
 from jointmdp.projected.coordinates import CoordinateBox, Places
-from jointmdp.projected.feature_forms import check_count
+from jointmdp.projected.feature_forms import MOST_FEATURES, check_count
 from jointmdp.projected.state_features import ObservedColumns, StateColumns, StateFeatures
 from jointmdp.simulators.simulator import Simulator
 
+COUNTLESS = 10**12  # nobody asks how many more
 ON_BORDER = 1e-9  # of a tile: coordinates this near to the next tile are rounded ones on its border
 
 
@@ -80,6 +83,7 @@ class OnCoordinates(StateFeatures):
         check_count(self.basis.count(box), f"{self.basis} in {d} dimension{'' if d == 1 else 's'}", self.basis.advice)
 
 
+@lru_cache(maxsize=16)
 def _powers(num_dims: int, total: int) -> list[tuple[tuple[int, int], ...]]:
     """All ways to spread a sum of at most `total` over dimensions, as pairs of dimension and power."""
     return [
@@ -97,7 +101,7 @@ class PolynomialBasis(Basis):
     advice = "take a lower degree, or fewer coordinates="
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", checks.as_count("degree", self.degree, 0))
+        object.__setattr__(self, "degree", checks.as_count("degree", self.degree, 0, MOST_FEATURES))
 
     def __str__(self) -> str:
         return f"polynomial({self.degree})"
@@ -122,6 +126,19 @@ class PolynomialBasis(Basis):
         return values
 
 
+@lru_cache(maxsize=16)
+def _frequencies(order: int, max_total: int | None, num_dims: int) -> Ints:
+    """All c with entries up to `order` and a sum of at most `max_total`, ``[k, d]``."""
+    if max_total is None or max_total >= order * num_dims:
+        return np.array(list(itertools.product(range(order + 1), repeat=num_dims)), dtype=np.int64)
+    terms = [term for term in _powers(num_dims, max_total) if all(power <= order for _, power in term)]
+    found = np.zeros((len(terms), num_dims), dtype=np.int64)
+    for k, term in enumerate(terms):
+        for i, power in term:
+            found[k, i] = power
+    return found
+
+
 @dataclass(frozen=True)
 class FourierBasis(Basis):
     """Cosines of all frequencies up to an order."""
@@ -131,9 +148,9 @@ class FourierBasis(Basis):
     advice = "take a lower order, limit the sum of frequencies with max_total=, or take fewer coordinates="
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", checks.as_count("order", self.order, 0))
+        object.__setattr__(self, "order", checks.as_count("order", self.order, 0, MOST_FEATURES))
         if self.max_total is not None:
-            object.__setattr__(self, "max_total", checks.as_count("max_total", self.max_total, 0))
+            object.__setattr__(self, "max_total", checks.as_count("max_total", self.max_total, 0, MOST_FEATURES))
 
     def __str__(self) -> str:
         return f"fourier({self.order}{'' if self.max_total is None else f', max_total={self.max_total}'})"
@@ -146,30 +163,21 @@ class FourierBasis(Basis):
         ways = [1] + [0] * self.max_total  # to reach each sum with the dimensions so far
         for _ in range(num_dims):
             ways = [sum(ways[max(0, n - self.order) : n + 1]) for n in range(self.max_total + 1)]
+            if sum(ways) > COUNTLESS:
+                break
         return sum(ways)
-
-    def _frequencies(self, num_dims: int) -> Ints:
-        """c, ``[k, d]``."""
-        if self.max_total is None or self.max_total >= self.order * num_dims:
-            return np.array(list(itertools.product(range(self.order + 1), repeat=num_dims)), dtype=np.int64)
-        terms = [t for t in _powers(num_dims, self.max_total) if all(power <= self.order for _, power in t)]
-        found = np.zeros((len(terms), num_dims), dtype=np.int64)
-        for k, term in enumerate(terms):
-            for i, power in term:
-                found[k, i] = power
-        return found
 
     def names(self, box: CoordinateBox) -> tuple[str, ...]:
         """``cos π(x0 + 2 x1)``."""
         found = []
-        for c in self._frequencies(len(box.dims)).tolist():
+        for c in _frequencies(self.order, self.max_total, len(box.dims)).tolist():
             parts = [f"{f} {x}" if f > 1 else x for f, x in zip(c, box.labels, strict=True) if f]
             found.append(f"cos π({' + '.join(parts)})" if parts else "constant")
         return tuple(found)
 
     def values(self, points: Floats, box: CoordinateBox) -> Floats:
         """cos(π c·x)."""
-        return np.cos(np.pi * (points @ self._frequencies(points.shape[1]).T))
+        return np.cos(np.pi * (points @ _frequencies(self.order, self.max_total, points.shape[1]).T))
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,7 @@ class TileBasis(Basis):
     advice = "take fewer tilings or bins, or fewer coordinates="
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tilings", checks.as_count("tilings", self.tilings, 1, 1_000))
+        object.__setattr__(self, "tilings", checks.as_count("tilings", self.tilings, 1, MOST_FEATURES))
         bins: Any = self.bins
         is_one = np.ndim(bins) == 0
         whole = checks.as_count("bins", bins) if is_one else tuple(checks.as_count("bins", each) for each in bins)
@@ -198,20 +206,19 @@ class TileBasis(Basis):
             raise ModelError(f"bins has {len(self.bins)} numbers for {len(box.low)} coordinates; give one for each")
         return np.array(self.bins)[box.dims]
 
-    def _grids(self, box: CoordinateBox) -> list[tuple[Floats, tuple[int, ...]]]:
+    def _grids(self, box: CoordinateBox) -> Iterator[tuple[Floats, tuple[int, ...]]]:
         """The shift of every grid in tiles, ``[d]``, and how many tiles it has in each dimension.
 
         In dimension i grid t is shifted by t·f_i / tilings modulo 1 with odd f_i, so that grids do not all move along
         the diagonal. The f_i have no divisor in common with the number of grids: no two grids share a border anywhere,
         which is what makes their tiles independent.
         """
-        n, bins, found = self.tilings, self._bins(box), []
+        n, bins = self.tilings, self._bins(box)
         factors = [f for f in range(1, max(n, 2), 2) if math.gcd(f, n) == 1]
         shifts = np.array([factors[i % len(factors)] for i in range(len(bins))], dtype=np.int64)
         for t in range(n):
             moved = t * shifts % n
-            found.append((moved / n, tuple((bins + (moved > 0)).tolist())))
-        return found
+            yield moved / n, tuple((bins + (moved > 0)).tolist())
 
     def count(self, box: CoordinateBox) -> int:
         """All tiles of all grids."""
@@ -301,12 +308,7 @@ class RadialBasis(Basis):
                 f"centres have {self.centres.shape[1]} coordinates, but states have {len(box.low)}; give [C, d] in the "
                 "units of the coordinates"
             )
-        places = box.scaled(self.centres, is_clipped=False)
-        first: dict[tuple[float, ...], int] = {}
-        for i, place in enumerate(map(tuple, places.tolist())):
-            if first.setdefault(place, i) != i:
-                raise ModelError(f"centre {i} is at the same place as centre {first[place]}; their bumps are the same")
-        return places
+        return box.scaled(self.centres, is_clipped=False)
 
     def _width(self, centres: Floats, box: CoordinateBox) -> Floats:
         """``[d]`` in the unit box."""
@@ -319,15 +321,22 @@ class RadialBasis(Basis):
             return np.full(d, 0.5)
         if isinstance(self.centres, int):
             return np.full(d, 1.0 / (self.centres - 1))
-        distances = np.sqrt(((centres[:, None] - centres) ** 2).sum(axis=2))
-        np.fill_diagonal(distances, np.inf)
-        return np.full(d, distances.min(axis=1).mean())
+        distances, _ = KDTree(centres).query(centres, k=2)  # the nearest is the centre itself
+        return np.full(d, distances[:, 1].mean())
 
     def names(self, box: CoordinateBox) -> tuple[str, ...]:
         """``bump at (0.5, 2)``, in the units of the coordinates."""
         low, high = box.low[box.dims], box.high[box.dims]
-        own = low + self._centres(box) * (high - low)
-        bumps = [f"{place[0]:.6g}" if len(place) == 1 else f"({', '.join(f'{x:.6g}' for x in place)})" for place in own]
+        centres = self._centres(box)
+        first: dict[tuple[float, ...], int] = {}
+        for i, place in enumerate(map(tuple, centres.tolist())):
+            if first.setdefault(place, i) != i:
+                raise ModelError(f"centre {i} is at the same place as centre {first[place]}; their bumps are the same")
+        own = low + centres * (high - low)
+        bumps = [
+            f"{place[0]:.6g}" if len(place) == 1 else f"({', '.join(f'{x:.6g}' for x in place)})"
+            for place in own.tolist()
+        ]
         return ("constant",) * bool(self.constant) + tuple(f"bump at {bump}" for bump in bumps)
 
     def values(self, points: Floats, box: CoordinateBox) -> Floats:

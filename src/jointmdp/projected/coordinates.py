@@ -1,6 +1,7 @@
 """Where states are: coordinates of a model's states and of a simulator's observations, and the box they lie in."""
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from jointmdp.simulators.table_simulator import TableSimulator
 CoordinatesLike = ArrayLike | Callable[[Any], Any]
 
 LARGEST = 1e30  # bounds of a space from here on stand for none: float32 has no larger ones than 3.4e38
+NUMBERS = re.compile(r"[\d\s.,eE+()\[\]-]+")  # what a number, or a tuple of numbers, is written in
 FUNCTION = "the function of coordinates"
 
 
@@ -164,10 +166,10 @@ def _parsed(name: Any) -> tuple[float, ...] | None:
     """The numbers that a name is made of, or None."""
     if isinstance(name, str):
         try:
-            name = ast.literal_eval(name.strip())
+            name = ast.literal_eval(name.strip()) if NUMBERS.fullmatch(name) else None
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return None
-    parts = name if isinstance(name, tuple) else (name,)
+    parts = name if isinstance(name, tuple | list) else (name,)
     is_numbers = len(parts) > 0 and all(isinstance(part, int | float | np.number) for part in parts)
     return tuple(map(float, parts)) if is_numbers else None
 

@@ -5,6 +5,7 @@ states have names, else its number; names that were numbers are text), or the ob
 always numbers.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,9 @@ FeatureFunction = Callable[[Any, int], Any]
 
 MOST_FEATURES = 2_000
 """Second moments of K features are K(K + 1)/2 unknowns; more features than this are a mistake in a setting."""
+
+MOST_NUMBERS = 2**27
+"""How many entries a table of features may have: 1 GiB."""
 
 
 class FeatureTable(NamedTuple):
@@ -92,7 +96,7 @@ def _refuse_constructor(given: Any, forms: str) -> None:
     name = str(getattr(given, "__name__", given))
     if isinstance(given, type):
         raise ModelError(f"features must be {forms}, not the class {name}")
-    if str(getattr(given, "__module__", "")).startswith("jointmdp."):
+    if inspect.isfunction(given) and str(given.__module__).startswith("jointmdp."):
         raise ModelError(f"features is {name} itself; call it: features.{name}(…)")
 
 
@@ -248,19 +252,35 @@ class _CalledRows(FeatureRows):
         return _feature_row(self._function, where, observation, action)
 
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
+        numbers = as_numbers(actions, len(observations), count_actions(self._simulator))
         values = np.zeros((len(observations), len(self.names)))
-        for n, (observation, action) in enumerate(zip(observations, np.asarray(actions).tolist(), strict=True)):
+        for n, (observation, action) in enumerate(zip(observations, numbers.tolist(), strict=True)):
             row = self._row(observation, action)
             _check_length(row, len(self.names), Shown(observation), "the start")
             values[n] = row
         return values
 
 
-def check_count(count: int, what: str, advice: str) -> None:
-    """Raise before more features are made than anybody can mean."""
+def as_numbers(actions: Ints, count: int, num_actions: int) -> Ints:
+    """The numbers of as many actions as there are observations."""
+    numbers = np.asarray(actions)
+    if numbers.shape != (count,) or (count and numbers.dtype.kind not in "iu"):
+        raise ModelError(f"{count} observations, but actions are {shortened(actions)}; give a number for each")
+    if at := checks.first_place((numbers < 0) | (numbers >= num_actions)):
+        raise ModelError(f"action {at[0]} is {numbers[at]}, outside 0..{num_actions - 1}")
+    return numbers.astype(np.int64)
+
+
+def check_count(count: int, what: str, advice: str, coordinates: int = 1) -> None:
+    """Raise before more features are made than anybody can mean, or than fit for so many coordinates."""
     if count > MOST_FEATURES:
         many = f"{count:,}" if count < 10**12 else "more than 10¹²"
         raise ModelError(f"{what} would make {many} features, more than {MOST_FEATURES:,}; {advice}")
+    if count * coordinates > MOST_NUMBERS:
+        raise ModelError(
+            f"{what} would make {count:,} features of {coordinates:,} coordinates, {count * coordinates:.2g} numbers, "
+            f"more than {MOST_NUMBERS:.2g}; {advice}"
+        )
 
 
 def used_columns(table: FeatureTable, available: Bools) -> FeatureTable:

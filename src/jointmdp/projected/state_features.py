@@ -15,6 +15,7 @@ from jointmdp.projected.feature_forms import (
     Features,
     FeatureTable,
     action_words,
+    as_numbers,
     check_count,
     count_actions,
     first_observation,
@@ -75,7 +76,8 @@ class StateFeatures(Features):
         if not self.by_action:
             shared = columns.on(np.ones(S, dtype=bool))
             present = np.flatnonzero(available.any(axis=0))[1:]
-            check_count(len(shared.names) + len(present), "this", "take fewer features of the state")
+            count = len(shared.names) + len(present)
+            check_count(count, "sharing by all actions", "take fewer features of the state", S * A)
             own = np.broadcast_to(np.eye(A)[None, :, present], (S, A, len(present)))
             copies = np.broadcast_to(shared.values[:, None, :], (S, A, len(shared.names)))
             values = np.concatenate([copies, own], axis=2) * available[:, :, None]
@@ -83,7 +85,8 @@ class StateFeatures(Features):
         on = {mask.tobytes(): columns.on(mask) for mask in np.unique(available.T, axis=0)}
         parts = [on[available[:, a].tobytes()] for a in range(A)]
         count = sum(len(part.names) for part in parts)
-        check_count(count, f"a copy for each of {A} actions", "take fewer features of the state, or by_action=False")
+        advice = "take fewer features of the state, or by_action=False"
+        check_count(count, f"a copy for each of {A} actions", advice, S * A)
         values, end = np.zeros((S, A, count)), 0
         for a, part in enumerate(parts):
             values[available[:, a], a, end : end + len(part.names)] = part.values[available[:, a]]
@@ -111,9 +114,8 @@ class _StateRows(FeatureRows):
             self.names = own + tuple(words[1:])
 
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
-        N, A, numbers = len(observations), self._num_actions, np.asarray(actions)
-        if numbers.shape != (N,):
-            raise ModelError(f"{N} observations, but actions of shape {numbers.shape}; give one for each")
+        N, A = len(observations), self._num_actions
+        numbers = as_numbers(actions, N, A)
         if N == 0:
             return np.zeros((0, len(self.names)))
         values = self._values(observations)

@@ -38,7 +38,9 @@ class OneHot(Features):
     def for_model(self, model: JointMDP) -> FeatureTable:
         """The unit vectors."""
         places = np.argwhere(model.available)
-        check_count(len(places), "one_hot()", "put states into groups: features.aggregation(groups)")
+        check_count(
+            len(places), "one_hot()", "put states into groups: features.aggregation(groups)", model.available.size
+        )
         values = np.zeros((*model.available.shape, len(places)))
         values[places[:, 0], places[:, 1], np.arange(len(places))] = 1.0
         actions = action_words(model.action_names, model.num_actions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -134,6 +135,8 @@ def test_groups_of_a_simulator_are_those_of_its_table() -> None:
     table, found = as_feature_table(rule, model), as_feature_rows(rule, jm.TableSimulator(model))
     assert found.names == table.names
     assert np.array_equal(all_rows(found, 7, 3), table.values)
+    halves = as_feature_rows(aggregation(lambda s: s > 3, num_groups=2), jm.TableSimulator(model))
+    assert halves([3, 4], np.array([0, 0]))[:, :2].tolist() == [[1, 0], [0, 1]]
 
 
 def all_rows(found: FeatureRows, num_states: int, num_actions: int) -> Any:
@@ -270,7 +273,7 @@ RULES: dict[str, Callable[..., Features]] = {
 @pytest.mark.parametrize("by_action", [True, False])
 @pytest.mark.parametrize("rule", RULES)
 def test_features_are_independent_on_a_grid(rule: str, by_action: bool) -> None:
-    model = grid(25, 25, actions=3)
+    model = grid(13, 13)
     features = RULES[rule](by_action=by_action)
     table = as_feature_table(features, model)
     found = rows(table, model)
@@ -283,15 +286,15 @@ def test_features_are_independent_on_a_grid(rule: str, by_action: bool) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_tables_and_simulators_agree(rule: str, by_action: bool) -> None:
     """The same coordinates and ranges, once as state names and once as observations: the same features."""
-    model = grid(21, 17, actions=2, action_names=["left", "right"])
+    model = grid(13, 11, action_names=["left", "right"])
     places = list(model.state_names or ())
     table = as_feature_table(RULES[rule](by_action=by_action), model)
-    features = RULES[rule](by_action=by_action, low=0, high=[20, 16])
+    features = RULES[rule](by_action=by_action, low=0, high=[12, 10])
     seen = {
         "tuples": (features, wanderer((0, 0), ["left", "right"]), places),
         "arrays": (features, wanderer((0, 0), ["left", "right"]), [np.array(p, dtype=np.float32) for p in places]),
         "numbers": (
-            RULES[rule](by_action=by_action, low=0, high=[20, 16], coordinates=lambda s: places[s]),
+            RULES[rule](by_action=by_action, low=0, high=[12, 10], coordinates=lambda s: places[s]),
             jm.TableSimulator(model),
             list(range(len(places))),
         ),
@@ -325,6 +328,13 @@ def test_where_states_are() -> None:
         assert named(table, "a=0: x0").tolist() == expected.tolist()
     table = as_feature_table(polynomial(1, coordinates=[0, 1, 4], low=1, high=3), model)
     assert named(table, "a=0: x0").tolist() == [0, 0, 1]  # outside counts as on the edge
+
+
+@pytest.mark.parametrize(("last", "words"), [("end", "is no number"), ((1,), "has 1 numbers, not 2")])
+def test_names_that_are_places_but_not_all(last: Any, words: str) -> None:
+    model = line(3, state_names=[(0, 1), (2, 3), last])
+    with pytest.raises(ModelError, match=re.escape(f"state 2 ({last}) {words}")):
+        as_feature_table(polynomial(1), model)
 
 
 def test_actions_that_are_not_available_get_no_features() -> None:
@@ -492,6 +502,7 @@ BAD_TABLES: dict[str, tuple[Any, list[str]]] = {
     "a function that returns nothing": (lambda s, a: [], ["K = 0"]),
     "a function of one argument": (lambda s: [1], ["raised TypeError", "state 0 (a), walk", "('a', 0)"]),
     "a function that takes names for numbers": (lambda s, a: s + 1, ["raised TypeError", "given ('a', 0)"]),
+    "nan as a label": (aggregation([0.0, NAN, NAN]), ["group of state 1 (b) is nan"]),
     "too few groups": (aggregation([0, 1]), ["groups has 2 labels for 3 states"]),
     "a label that cannot be looked up": (aggregation([[0], [1], [2]]), ["group of state 0 (a)", "tuple"]),
     "a label outside": (aggregation([0, 1, 2], num_groups=2), ["group of state 2 (c) is 2", "0..1", "count from 0"]),
@@ -505,11 +516,16 @@ BAD_TABLES: dict[str, tuple[Any, list[str]]] = {
         polynomial(1, coordinates=lambda s: [1] * (1 + (s == "b"))),
         ["2 coordinates at state 1 (b)", "1 at state 0 (a)"],
     ),
-    "coordinates of text": (polynomial(1, coordinates=lambda s: s), ["state 0 (a)", "'a'", "no vector of numbers"]),
+    "coordinates of text": (
+        polynomial(1, coordinates=lambda s: s),
+        ["gives state 0 (a) is no vector of numbers", "'a'"],
+    ),
     "no coordinates": (polynomial(1, coordinates=lambda s: []), ["no coordinates at state 0 (a)"]),
     "all at one place": (polynomial(1, coordinates=[2, 2, 2]), ["same coordinates", "one_hot"]),
     "an empty range": (polynomial(1, low=2, high=2), ["low is 2 and high 2 in dimension 0", "below"]),
     "a range below the default": (polynomial(1, low=5), ["low is 5 and high 2 in dimension 0"]),
+    "a range above all states": (polynomial(1, low=5, high=9), ["one side", "from 5 to 9", "from 0 to 2", "units"]),
+    "a range too wide": (polynomial(1, coordinates=[-1e308, 0, 1e308]), ["too wide", "dimension 0"]),
     "a range of other dimensions": (fourier(1, low=[0, 0]), ["low has 2 numbers for 1 coordinates"]),
     "bins of other dimensions": (tiles(1, [2, 2]), ["bins has 2 numbers for 1 coordinates"]),
     "centres of other dimensions": (radial([[0, 0], [1, 1]]), ["centres have 2 coordinates", "states have 1"]),
@@ -602,6 +618,7 @@ def test_actions_must_be_numbered() -> None:
 
 BAD_SETTINGS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "groups of text": (lambda: aggregation("abc"), ["groups", "'abc'"]),
+    "groups in no order": (lambda: aggregation({1, 2, 3}), ["groups", "{1, 2, 3}"]),  # type: ignore[arg-type]
     "groups a number": (lambda: aggregation(3), ["groups", "3"]),  # type: ignore[arg-type]
     "no groups": (lambda: aggregation(lambda s: 0, num_groups=0), ["num_groups is 0"]),
     "by_action in words": (lambda: polynomial(1, "left"), ["by_action", "'left'"]),  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from jointmdp.simulators.table_simulator import TableSimulator
 CoordinatesLike = ArrayLike | Callable[[Any], Any]
 
 LARGEST = 1e30  # bounds of a space from here on stand for none: float32 has no larger ones than 3.4e38
+LARGEST_RANGE = 1e307  # half of it: differences of wider ones may overflow
 NUMBERS = re.compile(r"[\d\s.,eE+()\[\]-]+")  # what a number, or a tuple of numbers, is written in
 FUNCTION = "the function of coordinates"
 
@@ -75,7 +76,15 @@ class Places:
                 "all states have the same coordinates, so that no feature of these tells them apart; give other "
                 "coordinates=, or use features.one_hot() or features.aggregation(groups)"
             )
-        return raw, self._box(least, most, used)
+        box = self._box(least, most, used)
+        points = box.scaled(raw)
+        if at := checks.first_place(points.min(axis=0) == points.max(axis=0)):
+            i = box.dims[at]
+            raise ModelError(
+                f"all states lie on one side of the range from {box.low[i]:g} to {box.high[i]:g} in dimension {i}; "
+                f"they go from {least[i]:g} to {most[i]:g}; are low= and high= in the units of the coordinates?"
+            )
+        return raw, box
 
     def _raw(self, model: JointMDP) -> Floats:
         given, S = self.coordinates, model.num_states
@@ -90,7 +99,9 @@ class Places:
         rows: list[Floats] = []
         for s in range(S):
             where = state_words(model, s)
-            rows.append(_as_vector(asked(given, FUNCTION, where, own_state(model, s)), f"what {FUNCTION} gave", where))
+            rows.append(
+                _as_vector(asked(given, FUNCTION, where, own_state(model, s)), f"what coordinates= gives {where}")
+            )
             _check_length(rows[-1], len(rows[0]), where, state_words(model, 0))
         return np.array(rows)
 
@@ -138,6 +149,8 @@ class Places:
             raise ModelError(
                 f"low is {box.low[at]:g} and high {box.high[at]:g} in dimension {at[0]}; low must be below high"
             )
+        if at := checks.first_place(box.high / 2 - box.low / 2 > LARGEST_RANGE):
+            raise ModelError(f"the range from {box.low[at]:g} to {box.high[at]:g} in dimension {at[0]} is too wide")
         if len(box.dims) == 0:
             raise ModelError("no coordinate has room to vary; give other coordinates=, or use features.aggregation")
         return box
@@ -174,21 +187,21 @@ def _parsed(name: Any) -> tuple[float, ...] | None:
     return tuple(map(float, parts)) if is_numbers else None
 
 
-def _as_vector(value: Any, what: str, where: object) -> Floats:
-    """Numbers, arrays and sequences of them as one flat vector."""
+def _as_vector(value: Any, subject: object) -> Floats:
+    """Numbers, arrays and sequences of them as one flat vector; `subject` is what they come from."""
     if isinstance(value, Mapping):
         keys = ", ".join(map(repr, list(value)[:5]))
         raise ModelError(
-            f"{what} is a dictionary ({keys}) at {where}; give coordinates=, a function that makes one vector of it"
+            f"{subject} is a dictionary ({keys}); give coordinates=, a function that makes one vector of it"
         )
     if isinstance(value, tuple | list):
-        parts = [_as_vector(part, what, where) for part in value]
+        parts = [_as_vector(part, subject) for part in value]
         return np.concatenate(parts) if parts else np.zeros(0)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise ModelError(
-            f"{what} at {where} is {shortened(value)}, which is no vector of numbers; give coordinates=, a function "
-            "that returns one"
+            f"{subject} is no vector of numbers, it holds {shortened(value)}; give coordinates=, a function that "
+            "returns one"
         )
     return array.astype(np.float64).reshape(-1)
 
@@ -204,9 +217,9 @@ def _observed(function: Callable[[Any], Any] | None, observation: Any) -> Floats
     """The coordinates of one observation."""
     where = Shown(observation)
     if function is None:
-        row = _as_vector(observation, "the observation", where)
+        row = _as_vector(observation, where)
     else:
-        row = _as_vector(asked(function, FUNCTION, where, observation), f"what {FUNCTION} gave", where)
+        row = _as_vector(asked(function, FUNCTION, where, observation), Shown(observation, " as coordinates= gives it"))
     _check_length(row, len(row), where, where)
     if at := checks.first_place(~np.isfinite(row)):
         raise ModelError(f"coordinate {at[0]} of {where} is {row[at]}; it must be finite")

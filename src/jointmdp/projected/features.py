@@ -61,7 +61,7 @@ def aggregation(
         by_action: whether each action has groups of its own.
         num_groups: how many groups there are; simulators need it. With it, labels of a model are such numbers too.
     """
-    if isinstance(groups, str | bytes | dict) or not (callable(groups) or np.iterable(groups)):
+    if isinstance(groups, str | bytes | dict | set | frozenset) or not (callable(groups) or np.iterable(groups)):
         raise ModelError(f"groups must be a label for each state, or a function state -> label, not {groups!r}")
     given = groups if callable(groups) else tuple(plain(label) for label in groups)
     return Aggregation(by_action, given, None if num_groups is None else checks.as_count("num_groups", num_groups))

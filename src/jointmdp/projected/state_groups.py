@@ -1,5 +1,6 @@
 """Features that tell states, or groups of states, apart: an indicator for each."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +85,8 @@ class Aggregation(StateFeatures):
             label = self.groups[state]
         if self.num_groups is not None:
             return _as_group(label, self.num_groups, where)
+        if isinstance(label, float) and math.isnan(label):
+            raise ModelError(f"the group of {where} is nan, which is equal to no other group")
         try:
             hash(label)
         except TypeError:
@@ -118,8 +121,8 @@ class Aggregation(StateFeatures):
 
 
 def _as_group(label: Any, count: int, where: object) -> int:
-    if type(label) is int and 0 <= label < count:
-        return label
+    if isinstance(label, int) and 0 <= label < count:
+        return int(label)  # truth values tell two groups apart
     number = checks.as_count(f"with num_groups={count} the group of {where}", label, -(2**62))
     if not 0 <= number < count:
         hint = "; groups count from 0" if number == count else ""

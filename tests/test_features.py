@@ -9,8 +9,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import jointmdp as jm
 from jointmdp.errors import ModelError
@@ -344,6 +346,11 @@ def test_actions_that_are_not_available_get_no_features() -> None:
         table = as_feature_table(features, model)
         assert not table.values[~model.available].any()
         assert dependent_columns(rows(table, model), table.names) == []
+    # The most states lie in the middle tile of the second grid, where the second action is not available.
+    sides = line(12, available=[[True, not 3 <= s < 9] for s in range(12)])
+    table = as_feature_table(tiles(2, 2), sides)
+    assert dependent_columns(rows(table, sides), table.names) == []
+    assert len([name for name in table.names if name.startswith("a=1")]) == 2
     never = grid(4, 1, actions=3, available=np.tile([False, True, True], (4, 1)))
     table = as_feature_table(polynomial(1, by_action=False), never)
     assert table.names == ("constant", "x0", "a=2")
@@ -368,6 +375,48 @@ def test_gymnasium_spaces_give_the_range(name: str) -> None:
     ends = {"MountainCar-v0": (-1.2, 0.6), "Blackjack-v1": (0, 31), "FrozenLake-v1": (0, 15), "Taxi-v4": (0, 499)}
     low, high = ends[name]
     assert first == pytest.approx([(np.ravel(each)[0] - low) / (high - low) for each in seen], rel=1e-6)
+
+
+SPACES: dict[str, tuple[Any, Any, list[float]]] = {
+    "numbers from -1": (spaces.Discrete(5, start=-1), 2, [0.75]),
+    "several numbers": (spaces.MultiDiscrete([3, 5]), np.array([1, 1]), [0.5, 0.25]),
+    "bits": (spaces.MultiBinary([2, 1]), np.array([[1], [0]], dtype=np.int8), [1, 0]),
+    "a matrix": (spaces.Box(-2, 2, (1, 2)), np.array([[-2, 1]], dtype=np.float32), [0, 0.75]),
+    "bytes": (spaces.Box(0, 255, (2,), np.uint8), np.array([51, 255], dtype=np.uint8), [0.2, 1]),
+    "parts": (spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 4, (1,))]), (1, np.ones(1, np.float32)), [0.5, 0.25]),
+}
+
+
+class Still(gymnasium.Env[Any, Any]):
+    """Shows one observation for ever."""
+
+    def __init__(self, space: Any, shown: Any) -> None:
+        self.observation_space, self.action_space, self.shown = space, spaces.Discrete(2), shown
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.shown, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.shown, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("case", SPACES)
+def test_ranges_of_all_kinds_of_spaces(case: str) -> None:
+    space, shown, expected = SPACES[case]
+    simulator = jm.GymnasiumSimulator(Still(space, shown))
+    found = as_feature_rows(polynomial(1, by_action=False), simulator)
+    seen = simulator.observe(simulator.reset(0))
+    assert found([seen, seen], np.array([0, 1])).tolist() == [[1, *expected, 0], [1, *expected, 1]]
+
+
+def test_spaces_of_one_value_have_no_range() -> None:
+    simulator = jm.GymnasiumSimulator(Still(spaces.Discrete(1), 0))
+    with pytest.raises(ModelError, match="no coordinate has room to vary"):
+        as_feature_rows(polynomial(1), simulator)
+    box = spaces.Box(np.array([0.0, 1.0]), np.array([0.0, 3.0]), dtype=np.float64)
+    found = as_feature_rows(polynomial(1), jm.GymnasiumSimulator(Still(box, np.array([0.0, 2.0]))))
+    assert found.names[:2] == ("a=0: constant", "a=0: x1")
 
 
 def test_spaces_without_bounds_ask_for_a_range() -> None:
@@ -433,6 +482,27 @@ def test_weights_decide_which_columns_are_dependent() -> None:
     near = np.array([[1.0, 1.0], [0.0, 1e-6]])
     assert dependent_columns(near, ["a", "b"]) == []
     assert len(dependent_columns(near * [[1], [1e-3]], ["a", "b"])) == 1  # 1e-9 of its length is lost in products
+
+
+def test_what_counts_is_the_part_of_a_column_that_is_left() -> None:
+    """Of 1 ± δ, next to 1, a part δ is left, however many rows there are."""
+    signs = np.where(np.arange(10_000) % 2, 1.0, -1.0)
+    for scale in (1.0, 1e-9, 1e9):
+        for part, is_dependent in ((1e-8, True), (2e-8, False)):
+            matrix = scale * np.array([np.ones(10_000), 1 + part * signs]).T
+            assert bool(dependent_columns(matrix, ["one", "nearly one"])) == is_dependent
+
+
+def test_the_largest_partners_are_named() -> None:
+    rng = np.random.default_rng(3)
+    columns = rng.normal(size=(40, 6))
+    columns[:, 5] = columns[:, :5] @ [0.01, 9.0, 0.1, 3.0, 1.0]
+    columns /= np.linalg.norm(columns, axis=0)
+    (found,) = dependent_columns(columns, list("abcdef"))
+    others = [k for k in range(6) if k != found.column]
+    parts = np.abs(np.linalg.lstsq(columns[:, others], columns[:, found.column])[0])
+    shown = ", ".join(repr("abcdef"[others[k]]) for k in np.argsort(-parts)[:3])
+    assert found.reason == f"is a combination of {shown} and 2 more"
 
 
 def test_the_rank_is_that_of_singular_values() -> None:

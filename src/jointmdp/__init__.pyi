@@ -2,6 +2,7 @@
 
 from . import bounds as bounds
 from . import executors as executors
+from . import features as features
 from . import incremental as incremental
 from . import report as report
 from .auditor import AuditReport as AuditReport
@@ -62,7 +63,8 @@ from .montecarlo.samples import ReturnSample as ReturnSample
 from .montecarlo.simulate import simulate_gap as simulate_gap
 from .montecarlo.simulate import simulate_gaps as simulate_gaps
 from .montecarlo.simulate import simulate_returns as simulate_returns
-from .projected import features as features
+from .projected.projected_solution import ProjectedSolution as ProjectedSolution
+from .projected.projecting import Projected as Projected
 from .simulators.function_simulator import FunctionSimulator as FunctionSimulator
 from .simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator as GymnasiumSimulator
 from .simulators.gymnax_adapter import gymnax_simulator as gymnax_simulator

@@ -34,6 +34,7 @@ from jointmdp.moments.policy_pairs import RESIDUAL_SHARE, PolicyBranch
 from jointmdp.moments.single_branch import solve_single_branch
 from jointmdp.moments.stored_moments import GapErrors, PairMoments, StateMoments
 from jointmdp.progress import Meter
+from jointmdp.projected.projecting import Projected, project
 from jointmdp.solution.policy_returns import PolicyReturns
 from jointmdp.solution.solution import Solution
 
@@ -61,7 +62,7 @@ class Iterate:
 def evaluate(
     model: JointMDP,
     policy: ArrayLike,
-    method: Solve | Iterate | None = None,
+    method: Solve | Iterate | Projected | None = None,
     *,
     order: int = 2,
     horizon: int | None = None,
@@ -72,7 +73,7 @@ def evaluate(
         model: the joint MDP; its ``sharing`` says which branches share their noise.
         policy: probabilities ``[S, A]``, one action per state, a dictionary, a function of the state or "uniform"; see
             docs/models.md.
-        method: `Solve()` by default, or `Iterate()`.
+        method: `Solve()` by default, `Iterate()`, or `Projected(features)`.
         order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs.
         horizon: evaluate the first `horizon` steps only, exactly. Without one the discount may be 1 where every return
             surely comes to an end under the policy.
@@ -84,6 +85,8 @@ def evaluate(
             f"Iterate evaluates moments of order 2, not {order}; joint_moments(model, policy, {order}) iterates the "
             "operator of higher order, and the default method gives the moments of pairs"
         )
+    if isinstance(method, Projected):
+        return _project(model, chosen, method, order, horizon)
     _check_size(model, order)
     if horizon is not None:
         if method is not None:
@@ -99,8 +102,18 @@ def evaluate(
         elif isinstance(method, Iterate):
             solution = _iterate(model, chosen, method)
         else:
-            raise ModelError(f"method must be jointmdp.Solve(...) or jointmdp.Iterate(...), not {method!r}")
+            raise ModelError(
+                f"method must be jointmdp.Solve(...), jointmdp.Iterate(...) or jointmdp.Projected(...), not {method!r}"
+            )
     report_missed(solution.status, str(solution.certificate), method.throw)
+    return solution
+
+
+def _project(model: JointMDP, policy: Floats, method: Projected, order: int, horizon: int | None) -> Solution:
+    if order > 2 or horizon is not None:
+        raise ModelError("Projected fits means and second moments of an endless future; leave order and horizon out")
+    solution = project(model, policy, method)
+    report_missed(solution.status, str(solution), method.throw)
     return solution
 
 

@@ -1,5 +1,1 @@
-"""Features of state-action coordinates, and fixed points projected onto them."""
-
-from jointmdp.projected import features as features
-
-__all__ = ["features"]
+"""Moments as linear functions of features, at the fixed point of a projection."""

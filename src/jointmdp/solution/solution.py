@@ -201,7 +201,7 @@ class Solution(ResultFace):
             *labels,
             mean=found.mean + 0.0,
             variance=variance,
-            independent_variance=float(c[0, 0] + c[1, 1]),
+            independent_variance=max(0.0, float(c[0, 0] + c[1, 1])),  # projections may fit less than none
             mean_error=found.mean_error,
             variance_error=variance_error,
             higher=higher,

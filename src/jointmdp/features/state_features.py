@@ -9,8 +9,7 @@ import numpy as np
 
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.projected.feature_forms import (
+from jointmdp.features.feature_forms import (
     FeatureRows,
     Features,
     FeatureTable,
@@ -21,6 +20,7 @@ from jointmdp.projected.feature_forms import (
     first_observation,
     used_columns,
 )
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulators.simulator import Simulator
 
 

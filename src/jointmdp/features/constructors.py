@@ -14,34 +14,10 @@ from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
-from jointmdp.projected.bases import FourierBasis, OnCoordinates, PolynomialBasis, RadialBasis, TileBasis
-from jointmdp.projected.column_ranks import DependentColumn, check_rank, dependent_columns
-from jointmdp.projected.coordinates import CoordinatesLike, Places
-from jointmdp.projected.feature_forms import (
-    FeatureRows,
-    Features,
-    FeatureTable,
-    as_feature_rows,
-    as_feature_table,
-)
-from jointmdp.projected.state_groups import Aggregation, OneHot, plain
-
-__all__ = [
-    "DependentColumn",
-    "FeatureRows",
-    "FeatureTable",
-    "Features",
-    "aggregation",
-    "as_feature_rows",
-    "as_feature_table",
-    "check_rank",
-    "dependent_columns",
-    "fourier",
-    "one_hot",
-    "polynomial",
-    "radial",
-    "tiles",
-]
+from jointmdp.features.bases import FourierBasis, OnCoordinates, PolynomialBasis, RadialBasis, TileBasis
+from jointmdp.features.coordinates import CoordinatesLike, Places
+from jointmdp.features.feature_forms import Features
+from jointmdp.features.state_groups import Aggregation, OneHot, plain
 
 
 def one_hot() -> Features:

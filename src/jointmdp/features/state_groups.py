@@ -10,8 +10,7 @@ import numpy as np
 from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
-from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.projected.feature_forms import (
+from jointmdp.features.feature_forms import (
     FeatureRows,
     Features,
     FeatureTable,
@@ -23,7 +22,8 @@ from jointmdp.projected.feature_forms import (
     shortened,
     state_words,
 )
-from jointmdp.projected.state_features import ObservedColumns, StateColumns, StateFeatures
+from jointmdp.features.state_features import ObservedColumns, StateColumns, StateFeatures
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulators.simulator import Simulator
 
 

@@ -1,0 +1,220 @@
+"""Means and second moments in the space of features.
+
+With features ``φ(x)`` a mean is ``φ(x)ᵀθ`` and a covariance or second moment ``φ(x)ᵀΘφ(y)`` with a symmetric Θ. The
+projection of a target onto them in the norm of weights ν and ξ minimises a quadratic form, and the target depends on
+Θ by one step of the pair process. So all that is needed of model, policy and weights are a few sums:
+
+    mean      A = Σ ν φ φᵀ            N = Σ ν φ E[φ(X')]ᵀ          r = Σ ν φ E[R]             Aθ = r + γNθ
+    pairs     H = Σ ξ u uᵀ            G = Σ ξ u E[u']ᵀ             g = Σ ξ u t                u = svec(φ(x) φ(y)ᵀ)
+
+where ``u'`` is ``u`` at the next pair, and the source ``t(x,y)`` is what one step adds when the means are known:
+
+    covariance      t = Cov(R + γ m(X'), R̃ + γ m(Y'))
+    second moment   t = E[R R̃ + γ R m(Y') + γ R̃ m(X')]
+
+both over one scenario or two, as the sharing says, and independent next actions; for x = y over one of each. Under
+``"none"`` distinct coordinates are independent: no G there, t = 0, and ``E[R + γ m(X')] E[R̃ + γ m(Y')]``.
+
+On the host: sums over tables of any shape, and K²×K² matrices. Nothing would be compiled twice.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from jointmdp.arrays import Floats
+from jointmdp.model.joint_mdp import JointMDP
+
+ROWS = 2**22  # numbers in a block of rows of products
+
+
+class PairWeights(NamedTuple):
+    """ξ: in the same state on pairs of actions, in distinct states on nodes, each a state with a law of its action."""
+
+    same: Float[ndarray, "S A A"]
+    cross: Float[ndarray, "N N"]
+    node_state: Int[ndarray, " N"]
+    node_choice: Float[ndarray, "N A"]
+
+
+class FeatureModel:
+    """A model, a policy and features, as the sums read them."""
+
+    def __init__(self, model: JointMDP, policy: Floats, features: Float[ndarray, "S A K"]) -> None:
+        self.model, self.policy, self.features = model, policy, features
+        self.chances = np.where(model.is_possible, model.probabilities[:, :, None], 0.0)  # [S, W, A]
+        self.rewards = np.where(model.is_possible, model.rewards, 0.0)
+        self.state_features = np.einsum("sa,sak->sk", policy, features)
+        self.next_features = np.einsum("swa,swak->sak", self.chances, self.state_features[model.successors])
+
+    def means(self, nu: Float[ndarray, "S A"]) -> tuple[Floats, Floats, Floats]:
+        """A, N and r."""
+        phi, weighted = self.features, nu[:, :, None] * self.features
+        reward = np.einsum("swa,swa->sa", self.chances, self.rewards)
+        return (
+            np.einsum("sai,saj->ij", weighted, phi),
+            np.einsum("sai,saj->ij", weighted, self.next_features),
+            np.einsum("sai,sa->i", weighted, reward),
+        )
+
+    def gram(self, weights: PairWeights) -> Float[ndarray, "n n"]:
+        """H, as the matrix ``Σ ξ(x,y) (φφᵀ)(x) (φφᵀ)(y)ᵀ`` of vectors ``i ≤ j`` without factors."""
+        rows, columns = np.triu_indices(self.features.shape[2])
+        own = self.features[:, :, rows] * self.features[:, :, columns]  # [S, A, n]
+        nodes = np.einsum("na,nai->ni", weights.node_choice, own[weights.node_state])
+        found = nodes.T @ (weights.cross @ nodes)
+        paired = np.einsum("sab,sbi->sai", weights.same, own)
+        return found + np.einsum("sai,saj->ij", own, paired, optimize=True)
+
+    def next_gram(self, weights: PairWeights) -> Float[ndarray, "Q Q"]:
+        """The part of G from pairs of distinct coordinates, on vectors ``φ_i(x) φ_k(X')`` of all i and k."""
+        model, phi = self.model, self.features
+        A, K = phi.shape[1:]
+        found = np.zeros((K * K, K * K))
+        if model.sharing == "none":
+            return found
+
+        def at_nodes(later: Float[ndarray, "S A K"]) -> Float[ndarray, "N Q"]:
+            return _by_node(weights, phi, later)
+
+        if model.sharing == "state":
+            nodes = at_nodes(self.next_features)
+            found += nodes.T @ (weights.cross @ nodes)
+        elif weights.cross.any():
+            for w, chance in enumerate(model.probabilities[0]):
+                if chance > 0:
+                    nodes = at_nodes(self.state_features[model.successors[:, w, :]])
+                    found += chance * (nodes.T @ (weights.cross @ nodes))
+        off = weights.same * (1 - np.eye(A))
+        states = np.flatnonzero(off.any(axis=(1, 2)))
+        step = max(1, ROWS // (A * K * K))
+        for w in range(model.num_scenarios):
+            for i in range(0, len(states), step):
+                some = states[i : i + step]
+                later = self.state_features[model.successors[some, w, :]]
+                rows = (phi[some][:, :, :, None] * later[:, :, None, :]).reshape(len(some), A, K * K)
+                shared = model.probabilities[some, w, None, None] * off[some]
+                found += np.tensordot(rows, np.einsum("sab,sbq->saq", shared, rows, optimize=True), ((0, 1), (0, 1)))
+        return found
+
+    def next_squares(self) -> Float[ndarray, "S A K K"]:
+        """E[φ(X') φ(X')ᵀ] of one branch."""
+        each = np.einsum("sa,sai,saj->sij", self.policy, self.features, self.features)
+        return np.einsum("swa,swaij->saij", self.chances, each[self.model.successors], optimize=True)
+
+    def next_means(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S A"]:
+        """``E[R + γ m(X')]``, one backup of the means."""
+        return np.einsum("swa,swa->sa", self.chances, self.rewards + self._later(m))
+
+    def source(self, weights: PairWeights, m: Float[ndarray, "S A"], is_centred: bool) -> Float[ndarray, "K K"]:
+        """``Σ ξ φ(x) φ(y)ᵀ t(x,y)``, given the means of all coordinates."""
+        phi = self.features
+        found = np.einsum("sab,sai,sbj->ij", weights.same * self.one_step(m, is_centred), phi, phi, optimize=True)
+        for chance, factors, core in self._cross_factors(m, is_centred):
+            nodes = [_by_node(weights, phi, each[:, :, None]) for each in factors]
+            for (i, j), times in np.ndenumerate(core):
+                if times:
+                    found = found + chance * times * (nodes[i].T @ (weights.cross @ nodes[j]))
+        return found
+
+    def one_step(self, m: Float[ndarray, "S A"], is_centred: bool) -> Float[ndarray, "S A A"]:
+        """t(x,y) for all pairs of one state."""
+        p, is_shared = self.model.probabilities, self.model.sharing != "none"
+        same = np.eye(m.shape[1], dtype=bool)
+        if is_centred:
+            noise = self.noise(m)
+            diagonal = self.step_variance(m)
+            shared = np.einsum("sw,swa,swb->sab", p, noise, noise, optimize=True) * is_shared
+        else:
+            paid, later = self.rewards, self._later(m)
+            diagonal = np.einsum("swa,swa->sa", self.chances, paid**2 + 2 * paid * later)
+            shared = np.einsum("sw,swa,swb->sab", p, paid, paid + later, optimize=True)
+            shared = shared + np.einsum("sw,swa,swb->sab", p, later, paid, optimize=True)
+            if not is_shared:
+                backed = self.next_means(m)
+                shared = backed[:, :, None] * backed[:, None, :]
+        return np.where(same, diagonal[:, :, None], shared)
+
+    def noise(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S W A"]:
+        """``R + γ v(S')`` less its mean over the scenarios."""
+        outcome = self.rewards + self._later(m)
+        centre = np.einsum("swa,swa->sa", self.chances, outcome)
+        return np.where(self.model.is_possible, outcome - centre[:, None, :], 0.0)
+
+    def step_variance(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S A"]:
+        """The variance of ``R + γ m(X')`` over scenario and next action."""
+        v = np.sum(self.policy * m, axis=1)
+        spread = np.sum(self.policy * (m - v[:, None]) ** 2, axis=1)
+        values = self.noise(m) ** 2 + self.model.discount**2 * spread[self.model.successors]
+        return np.einsum("swa,swa->sa", self.chances, values)
+
+    def same_backup(self, m: Float[ndarray, "S A"], matrix: Float[ndarray, "K K"], is_centred: bool) -> Floats:
+        """The operator's value at all pairs of one state, ``[S, A, A]``."""
+        model, g, n = self.model, self.model.discount, self.model.successors
+        found = self.one_step(m, is_centred)
+        squares = np.einsum("saij,ij->sa", self.next_squares(), matrix)
+        later = np.zeros_like(found)
+        if model.sharing != "none":
+            between = self.state_features @ matrix @ self.state_features.T
+            later = np.einsum("sw,swab->sab", model.probabilities, between[n[:, :, :, None], n[:, :, None, :]])
+        return found + g**2 * np.where(np.eye(m.shape[1], dtype=bool), squares[:, :, None], later)
+
+    def cross_backup(  # many parameters: which coordinates, and a candidate
+        self,
+        one: Int[ndarray, " N"],
+        other: Int[ndarray, " M"],
+        m: Float[ndarray, "S A"],
+        matrix: Float[ndarray, "K K"],
+        is_centred: bool,
+    ) -> Float[ndarray, "N A M A"]:
+        """The operator's value at all coordinates of some states and of others, all pairs taken as distinct states."""
+        model, g = self.model, self.model.discount
+        found = np.zeros((len(one), m.shape[1], len(other), m.shape[1]))
+        for chance, factors, core in self._cross_factors(m, is_centred):
+            for (i, j), times in np.ndenumerate(core):
+                if times:
+                    found += chance * times * factors[i][one][:, :, None, None] * factors[j][other]
+        if model.sharing == "state":
+            ahead = self.next_features
+            found += g**2 * np.einsum("nai,ij,mbj->namb", ahead[one], matrix, ahead[other], optimize=True)
+        elif model.sharing == "time":
+            between = self.state_features @ matrix @ self.state_features.T
+            for w, chance in enumerate(model.probabilities[0]):
+                to, to_other = model.successors[one, w, :], model.successors[other, w, :]
+                found += g**2 * chance * between[to[:, :, None, None], to_other]
+        return found
+
+    def _cross_factors(self, m: Float[ndarray, "S A"], is_centred: bool) -> list[tuple[float, list[Floats], Floats]]:
+        """t(x,y) in distinct states as ``Σ chance · Σ_ij core_ij f_i(x) f_j(y)``."""
+        sharing = self.model.sharing
+        if sharing == "none":
+            return [] if is_centred else [(1.0, [self.next_means(m)], np.ones((1, 1)))]
+        if sharing == "state" and is_centred:
+            return []  # independent scenarios
+        raw = np.array([[1.0, 1.0], [1.0, 0.0]])  # R R̃ + R γm(Y') + γm(X') R̃
+        later = self._later(m)
+        if sharing == "state":
+            parts = [np.einsum("swa,swa->sa", self.chances, each) for each in (self.rewards, later)]
+            return [(1.0, parts, raw)]
+        noise, chances = self.noise(m), self.model.probabilities[0]
+        if is_centred:
+            return [(float(chance), [noise[:, w]], np.ones((1, 1))) for w, chance in enumerate(chances) if chance > 0]
+        return [
+            (float(chance), [self.rewards[:, w], later[:, w]], raw) for w, chance in enumerate(chances) if chance > 0
+        ]
+
+    def _later(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S W A"]:
+        """γ v(S') where it can happen."""
+        v = np.sum(self.policy * m, axis=1)
+        return np.where(self.model.is_possible, self.model.discount * v[self.model.successors], 0.0)
+
+
+def _by_node(
+    weights: PairWeights, phi: Float[ndarray, "S A K"], values: Float[ndarray, "S A L"]
+) -> Float[ndarray, "N KL"]:
+    """Σ_a choice(a) φ_i(s,a) f_l(s,a) for each node, the policy's mean of products."""
+    states = weights.node_state
+    found = np.einsum("na,nai,nal->nil", weights.node_choice, phi[states], values[states], optimize=True)
+    return found.reshape(len(states), -1)

@@ -1,0 +1,281 @@
+"""The answer of a projection: moments in features, and what the theory says of their distance to the truth.
+
+Writing m̂ and M̂ for the fixed point, μ and M for the truth, c and c₂ for the constants of the weights of means and of
+pairs, κ₁ = γ/√c and κ₂ = γ²/√c₂:
+
+    before          ‖m̂ − μ‖ ≤ ‖Πμ − μ‖ / (1 − κ₁)       ‖M̂ − M‖ ≤ (‖ΠM − M‖ + b ‖m̂ − μ‖) / (1 − κ₂)
+    afterwards      ‖m̂ − μ‖ ≤ ‖m̂ − Tm̂‖ / (1 − κ₁)      ‖M̂ − M‖ ≤ (‖M̂ − TM̂‖ + b ‖m̂ − μ‖) / (1 − κ₂)
+
+in the norms of the weights. The first line needs the truth, the second only one step of the exact operator, so it comes
+with every answer. docs/projected.md derives b:
+
+    covariances      b = γ (σ̂ + σ) / √c,  the largest standard deviations of one step under m̂ and under μ
+    second moments   b = 2γ R_max / √c,   and under "none" that of the product of two means
+
+A number that is a sum ``Σ k_z M(z)`` over pairs is off by at most ``‖M̂ − M‖ √(Σ k_z²/ξ(z))``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from jointmdp.arrays import Floats
+from jointmdp.errors import ModelError
+from jointmdp.model.tables import ActionLike, StateLike
+from jointmdp.moments.certificates import Certificate
+from jointmdp.moments.stored_moments import GapEstimate
+from jointmdp.projected.fixed_point import FixedPoint
+from jointmdp.projected.psd_least_squares import QuadraticForm, fit_psd
+from jointmdp.projected.symmetric_matrices import svec
+from jointmdp.projected.table_sums import TableSums
+from jointmdp.projected.weighting import PairWeighting
+from jointmdp.solution.solution import Solution
+
+
+class Contraction(NamedTuple):
+    """A factor by which one step of the projected operator shrinks distances."""
+
+    bound: float
+    """What the theory promises."""
+    seen: float
+    """What it is in these features, without the constraint."""
+
+    def __str__(self) -> str:
+        return f"{self.seen:.4g} (theory: at most {self.bound:.4g})"
+
+
+class ProjectionErrors(NamedTuple):
+    """Distances in the norms of the weights: how well the features could do, what that promises, and what came out."""
+
+    mean_projection: float
+    """‖Πμ − μ‖."""
+    mean_bound: float
+    """‖Πμ − μ‖ / (1 − κ₁)."""
+    mean_error: float
+    """‖m̂ − μ‖."""
+    pair_projection: float
+    """‖ΠM − M‖, of covariances or second moments, as projected."""
+    pair_bound: float
+    """(‖ΠM − M‖ + b ‖m̂ − μ‖) / (1 − κ₂)."""
+    pair_error: float
+    """‖M̂ − M‖."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProjectedMoments:
+    """Means ``φᵀθ`` and covariances ``φᵀΨφ``, or second moments ``φᵀΘφ``."""
+
+    features: Floats  # [S, A, K]
+    theta: Floats  # [K]
+    matrix: Floats  # [K, K]
+    is_centred: bool
+    mean_errors: Floats  # [S, A] pointwise
+    pair_error: float  # in the norm of the weights
+    weighting: PairWeighting
+    covariance_error: float  # of every covariance
+
+    @cached_property
+    def mean(self) -> Floats:
+        """E Z(s,a), ``[S, A]``."""
+        return self.features @ self.theta
+
+    @cached_property
+    def centred_matrix(self) -> Floats:
+        """Ψ = Θ − θθᵀ."""
+        return self.matrix if self.is_centred else self.matrix - np.outer(self.theta, self.theta)
+
+    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
+        """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
+        phi = self.features[np.asarray(states)][:, np.asarray(actions)]
+        return np.einsum("sai,ij,sbj->sab", phi, self.centred_matrix, phi, optimize=True)
+
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        """Covariance of two coordinates in distinct states."""
+        return float(self.features[s, a] @ self.centred_matrix @ self.features[t, b])
+
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
+        """Z(s,a) − Z(s,b), from the difference of their features."""
+        d = self.features[s, a] - self.features[s, b]
+        mean, variance = float(d @ self.theta), float(d @ self.centred_matrix @ d)
+        mean_error = float(self.mean_errors[s, a] + self.mean_errors[s, b])
+        return GapEstimate(mean, max(0.0, variance), mean_error, self.gap_error(s, a, b))
+
+    def gap_error(self, s: int, a: int, b: int) -> float:
+        """Bound on the error of the variance of a gap."""
+        xi = self.weighting.same[s]
+        error = self.combined_error(((1.0, xi[a, a]), (1.0, xi[b, b]), (-2.0, (xi[a, b] + xi[b, a]) / 2)))
+        if not self.is_centred:  # second moments less the square of the mean gap
+            off = float(self.mean_errors[s, a] + self.mean_errors[s, b])
+            error += 2 * abs(float(self.mean[s, a] - self.mean[s, b])) * off + off**2
+        return min(error, 4 * self.covariance_error)
+
+    def combined_error(self, parts: Sequence[tuple[float, float]]) -> float:
+        """Bound on the error of ``Σ k M(z)``, given factors k and the weights of the pairs z."""
+        if any(weight <= 0 for factor, weight in parts if factor):
+            return math.inf
+        return self.pair_error * math.sqrt(math.fsum(factor**2 / weight for factor, weight in parts if factor))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProjectedSolution(Solution):
+    """Joint moments fitted by features, with the same face as exact ones; errors are bounds from the theory."""
+
+    weighting: PairWeighting = field(kw_only=True)
+    fixed_point: FixedPoint = field(kw_only=True)
+    mean_residual: float = field(kw_only=True)
+    """‖m̂ − Tm̂‖ in the weights of means."""
+    pair_residual: float = field(kw_only=True)
+    """‖M̂ − TM̂‖ in the weights of pairs."""
+    mean_norm_error: float = field(kw_only=True)
+    """Bound on ‖m̂ − μ‖ in the weights of means."""
+    pair_norm_error: float = field(kw_only=True)
+    """Bound on ‖M̂ − M‖ in the weights of pairs."""
+    sums: TableSums = field(kw_only=True)
+
+    def __repr__(self) -> str:
+        features = self.features.shape[2]
+        return (
+            f"ProjectedSolution({self.model!r}, {features} features: {self.status.value}; contraction of means "
+            f"{self.mean_contraction}, of pairs {self.pair_contraction}; {self.coverage})"
+        )
+
+    @property
+    def _held(self) -> ProjectedMoments:
+        assert isinstance(self.moments, ProjectedMoments)
+        return self.moments
+
+    @property
+    def features(self) -> Floats:
+        """φ(s,a), ``[S, A, K]``; zero in states where nothing is ever paid any more."""
+        return self._held.features
+
+    @property
+    def theta(self) -> Floats:
+        """θ: means are ``φᵀθ``."""
+        return self._held.theta
+
+    @property
+    def second_moment_matrix(self) -> Floats:
+        """Θ: second moments are ``φᵀΘφ``."""
+        return self._held.centred_matrix + np.outer(self.theta, self.theta)
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``."""
+        return self._held.centred_matrix
+
+    @property
+    def mean_contraction(self) -> Contraction:
+        """Of the projected mean operator, in the weights of means."""
+        c = self.weighting.mean_constant
+        return Contraction(self.model.discount / math.sqrt(c) if c > 0 else math.inf, self.fixed_point.mean_contraction)
+
+    @property
+    def pair_contraction(self) -> Contraction:
+        """Of the projected operator of covariances or second moments, in the weights of pairs."""
+        return Contraction(_pair_bound(self.sums), self.fixed_point.pair_contraction)
+
+    @property
+    def coverage(self) -> str:
+        """Which pairs the weighting sees, in words."""
+        return self.weighting.words(self.model)
+
+    def covers(self, state: StateLike, action: ActionLike, other: ActionLike) -> bool:
+        """Whether the weighting sees the two actions of a state together, and each by itself."""
+        s = self.model.state_index(state)
+        a, b = self.model.action_index(action, s), self.model.action_index(other, s)
+        return bool(self.weighting.is_seen[s][np.ix_([a, b], [a, b])].all())
+
+    def pair_error(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> float:
+        """Bound on the error of the covariance (or second moment, as projected) of two coordinates; else infinite."""
+        i, j = self.model.state_index(s), self.model.state_index(t)
+        a, b = self.model.action_index(a, i), self.model.action_index(b, j)
+        return self._held.combined_error(((1.0, self.weighting.weight(i, a, j, b)),))
+
+    def projection_errors(self, exact: Solution) -> ProjectionErrors:
+        """How well these features could do, given the exact solution of the same model and policy."""
+        if exact.model != self.model or not np.array_equal(exact.policy, self.policy):
+            raise ModelError("the exact solution belongs to another model or policy")
+        sums, weighting = self.sums, self.weighting
+        mu = np.where(self.model.available, exact.moments.mean, 0.0)
+        truth = pair_table(exact, self._held.is_centred)
+        phi = sums.equations.features
+        best = np.einsum("sai,sa,sa->i", phi, weighting.mean, mu)
+        mean_projection = _mean_norm(weighting, phi @ best - mu)
+        mean_error = _mean_norm(weighting, self._held.mean - mu)
+        H, _ = sums.pair_system()
+        form = QuadraticForm(H)
+        q = svec(sums.weighted(truth))
+        fitted = form.back(form.into(q))
+        if self.method != "Projected, unconstrained":
+            fitted = fit_psd(form, q, fitted, 1e-10 * max(form.size(fitted), 1e-300)).vector
+        square = sums.squared(truth)
+        own = svec(sums.lower.T @ self._held.matrix @ sums.lower)
+
+        def distance(x: Floats) -> float:
+            return math.sqrt(max(0.0, float(x @ (H @ x) - 2 * (q @ x)) + square))
+
+        kappa, kappa_pair = self.mean_contraction.bound, self.pair_contraction.bound
+        mean_bound = mean_projection / (1 - kappa) if kappa < 1 else math.inf
+        b = source_constant(sums, self._held.mean, mu)
+        pair_bound = (distance(fitted) + b * mean_error) / (1 - kappa_pair) if kappa_pair < 1 else math.inf
+        return ProjectionErrors(mean_projection, mean_bound, mean_error, distance(fitted), pair_bound, distance(own))
+
+
+def _mean_norm(weighting: PairWeighting, values: Floats) -> float:
+    return math.sqrt(float(np.sum(weighting.mean * values**2)))
+
+
+def _pair_bound(sums: TableSums) -> float:
+    c = sums.weighting.pair_constant
+    return sums.discount**2 / math.sqrt(c) if c > 0 else math.inf
+
+
+def pair_table(exact: Solution, is_centred: bool) -> Floats:
+    """Covariances or second moments of all pairs of coordinates, ``[S, A, S, A]``, from an exact solution."""
+    model = exact.model
+    S, A = model.num_states, model.num_actions
+    table = np.zeros((S, A, S, A))
+    for s in range(S):
+        for t in range(S):
+            if s == t:
+                table[s, :, s, :] = np.where(np.isfinite(exact.covariance[s]), exact.covariance[s], 0.0)
+                continue
+            for a in np.flatnonzero(model.available[s]):
+                for b in np.flatnonzero(model.available[t]):
+                    table[s, a, t, b] = exact.moments.between(s, int(a), t, int(b))
+    if is_centred:
+        return table
+    mu = np.where(model.available, exact.moments.mean, 0.0)
+    return table + mu[:, :, None, None] * mu
+
+
+def source_constant(sums: TableSums, m: Floats, mu: Floats | None = None) -> float:
+    """b: how much an error of the means, in their norm, changes what one step adds; `mu` where the truth is known."""
+    model, g = sums.model, sums.discount
+    c = sums.weighting.mean_constant
+    if c <= 0:
+        return math.inf
+    bound = model.reward_bound
+    if not sums.is_centred:
+        if model.sharing != "none":
+            return 2 * g * bound / math.sqrt(c)
+        most = float(np.max(np.abs(sums.equations.next_means(m)))) + bound / (1 - g)
+        return g * max(2 * bound, most) / math.sqrt(c)
+    sigma = math.sqrt(float(np.max(sums.equations.step_variance(m))))
+    if mu is None:
+        true = _reward_range(sums) / (2 * (1 - g))  # half of what R + γZ' can vary by
+    else:
+        true = math.sqrt(float(np.max(sums.equations.step_variance(mu))))
+    return g * (sigma + true) / math.sqrt(c)
+
+
+def _reward_range(sums: TableSums) -> float:
+    rewards = sums.equations.rewards
+    return float(rewards.max() - rewards.min())

@@ -1,0 +1,193 @@
+"""`Projected`, the method: settings, and the way from a model to its projected solution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jointmdp import checks
+from jointmdp.arrays import UNIT, Floats
+from jointmdp.errors import ModelError
+from jointmdp.features import as_feature_table, check_rank
+from jointmdp.model.episodes import terminal_states
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import StateLike
+from jointmdp.moments.certificates import Certificate, mean_operations, norm_weight, pair_operations
+from jointmdp.projected.fixed_point import FixedPoint, solve_fixed_point
+from jointmdp.projected.projected_solution import ProjectedMoments, ProjectedSolution, source_constant
+from jointmdp.projected.symmetric_matrices import smat
+from jointmdp.projected.table_sums import TableSums
+from jointmdp.projected.weighting import (
+    PairWeighting,
+    asked_states,
+    own_weighting,
+    restart_weighting,
+    stationary_weighting,
+)
+
+Constraint = Literal["covariance", "second_moment"]
+WEIGHTINGS = ("restart", "stationary")
+MEMORY_LIMIT = 4 * 2**30  # bytes of the matrices of pairs of features
+EVERY_PAIR = 4096  # coordinates up to which the equations are looked at on every pair
+
+
+@dataclass(frozen=True, eq=False)
+class Projected:
+    """Projected JIPE-2: means and covariances as linear functions of features, at the fixed point of the projection."""
+
+    features: Any
+    """`jointmdp.features.…`, an array ``[S, A, K]``, or a function of state and action that gives K numbers."""
+    weighting: str | ArrayLike = "restart"
+    """``"restart"``, ``"stationary"`` (the paper's), or weights of pairs ``[S, A, S, A]``."""
+    constraint: Constraint | None = "covariance"
+    """What is kept positive semidefinite: the covariances, the ``"second_moment"`` (the paper's), or nothing."""
+    states: Sequence[StateLike] | None = None
+    """The states that are asked about, all by default: a restart begins there."""
+    c: float | None = None
+    """How likely a restart goes on, between γ² and 1; γ by default."""
+    tolerance: float = 1e-9
+    """Of the fixed point, relative to its size."""
+    max_steps: int = 10_000
+    """Steps of the iteration where the constraint matters."""
+    throw: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.weighting, str) and self.weighting not in WEIGHTINGS:
+            known = ", ".join(f'"{name}"' for name in WEIGHTINGS)
+            raise ModelError(f"weighting is {self.weighting!r}; known are {known}, or give weights [S, A, S, A]")
+        if self.constraint is not None and self.constraint not in get_args(Constraint):
+            known = ", ".join(f'"{name}"' for name in get_args(Constraint))
+            raise ModelError(f"constraint is {self.constraint!r}; known are {known} and None")
+        if self.c is not None and self.weighting != "restart":
+            raise ModelError("c belongs to the restart weighting; leave it out")
+        checks.as_positive("tolerance", self.tolerance)
+        checks.as_count("max_steps", self.max_steps)
+
+    def weighting_of(self, model: JointMDP, policy: Floats) -> PairWeighting:
+        """The weights of pairs and of means."""
+        if not isinstance(self.weighting, str):
+            return own_weighting(model, policy, self.weighting, self.states)
+        if self.weighting == "stationary":
+            asked_states(model, self.states)
+            return stationary_weighting(model, policy)
+        return restart_weighting(model, policy, self.c, self.states)
+
+
+def project(model: JointMDP, policy: Floats, method: Projected) -> ProjectedSolution:
+    """The projected fixed point of a model under a policy."""
+    if model.discount == 1:
+        raise ModelError("a projection contracts only below discount 1; the default method evaluates discount 1")
+    given = as_feature_table(method.features, model)
+    is_over = terminal_states(model)
+    features = np.where(is_over[:, None, None], 0.0, given.values)
+    check_memory(features.shape[2])
+    if is_over.all():
+        raise ModelError("nothing is ever paid in this model: all returns are 0, and there is nothing to fit")
+    weighting = method.weighting_of(model, policy)
+    _check_columns(weighting, features, given.names, method)
+    is_centred = method.constraint != "second_moment"
+    sums = TableSums(model, policy, features, weighting, is_centred)
+    found = solve_fixed_point(sums, method.constraint is not None, method.tolerance, method.max_steps)
+    return _answer(sums, found, features, policy, method)
+
+
+def check_memory(features: int) -> None:
+    """Matrices of pairs of features: H, G and their factors, and the products that G is made of."""
+    needed = 8 * (4 * (features * (features + 1) // 2) ** 2 + 2 * features**4)
+    if needed > MEMORY_LIMIT:
+        raise ModelError(
+            f"{features:,} features have {features * (features + 1) // 2:,} products, and their matrices need about "
+            f"{needed / 2**30:.2g} GiB, above {MEMORY_LIMIT / 2**30:.2g}; use fewer features"
+        )
+
+
+def _check_columns(weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: Projected) -> None:
+    seen = weighting.mean > 0
+    check_rank(np.sqrt(weighting.mean[seen])[:, None] * features[seen], names, f"the {weighting.name} weighting")
+    if method.constraint is None:
+        return
+    diagonal = np.einsum("saa->sa", weighting.same)
+    seen = diagonal > 0
+    try:
+        check_rank(np.sqrt(diagonal[seen])[:, None] * features[seen], names, "pairs (x, x)")
+    except ModelError as error:
+        raise ModelError(
+            "with a constraint there may be no best matrix: nothing holds variances back where the weighting has no "
+            f"weight on pairs (x, x), a coordinate with itself; give these weight, or constraint=None ({error})"
+        ) from None
+
+
+def _answer(
+    sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: Projected
+) -> ProjectedSolution:
+    weighting, model, g = sums.weighting, sums.model, sums.discount
+    theta, matrix = sums.unwhitened(found.theta, found.matrix)
+    m = sums.equations.features @ found.theta
+    # Sums of n products are off by n units of their size.
+    size = model.reward_bound + float(np.max(np.abs(features) @ np.abs(theta), initial=0.0))
+    operations = mean_operations(model.num_scenarios, model.num_actions) + 4 * len(theta)
+    local = np.abs(sums.mean_residual(found.theta)) + operations * UNIT * size
+    mean_residual = math.sqrt(float(np.sum(weighting.mean * local**2)))
+    mean_error = _over(mean_residual, g, weighting.mean_constant)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pointwise = np.where(weighting.mean > 0, mean_error / np.sqrt(weighting.mean), np.inf)
+    everywhere = float(np.max(local, where=model.available, initial=0.0)) / (1 - g)
+    mean_errors = np.where(terminal_states(model)[:, None], 0.0, np.minimum(pointwise, everywhere))
+
+    pair_size = (operations + pair_operations(model.num_scenarios, model.num_actions)) * UNIT
+    squares = np.einsum("sai,ij,saj->sa", np.abs(features), np.abs(matrix), np.abs(features), optimize=True)
+    rounding = pair_size * (size**2 + float(squares.max(initial=0.0)))
+    total = math.sqrt(float(weighting.same.sum() + weighting.cross.sum()))
+    pair_residual = sums.pair_residual(found.theta, found.matrix) + rounding * total
+    b = source_constant(sums, m)
+    pair_error = _over(pair_residual + b * mean_error, g**2, weighting.pair_constant)
+
+    centred = smat(found.matrix) if sums.is_centred else smat(found.matrix) - np.outer(found.theta, found.theta)
+    anywhere = math.inf
+    if model.num_states * model.num_actions <= EVERY_PAIR:
+        delta, sigma = float(mean_errors.max()), math.sqrt(float(np.max(sums.equations.step_variance(m))))
+        largest = sums.largest_residual(m, centred) + rounding
+        anywhere = (largest + 2 * sigma * g * delta + g**2 * delta**2) / (1 - g**2)
+    moments = ProjectedMoments(
+        features, theta, matrix, sums.is_centred, mean_errors, pair_error, weighting, covariance_error=anywhere
+    )
+    mean_bound = float(np.max(mean_errors, where=model.available, initial=0.0))
+    scale = float(np.max(np.abs(m)))
+    second = anywhere + 2 * scale * mean_bound + mean_bound**2
+    certificate = Certificate(
+        residual=max(everywhere * (1 - g), (second * (1 - g**2)) / norm_weight(model.reward_bound, g)),
+        mean_error=mean_bound,
+        second_moment_error=second,
+        covariance_error=anywhere,
+        mean_errors=mean_errors,
+        covariance_shares=np.full(m.shape, anywhere / 2),
+    )
+    kind = "unconstrained" if method.constraint is None else f"{method.constraint.replace('_', ' ')} ⪰ 0"
+    return ProjectedSolution(
+        model,
+        policy,
+        moments,
+        certificate,
+        found.status,
+        f"Projected, {kind}",
+        found.steps,
+        history=found.history,
+        weighting=weighting,
+        fixed_point=found,
+        mean_residual=mean_residual,
+        pair_residual=pair_residual,
+        mean_norm_error=mean_error,
+        pair_norm_error=pair_error,
+        sums=sums,
+    )
+
+
+def _over(residual: float, factor: float, constant: float) -> float:
+    """A residual through the contraction: ``residual / (1 − factor/√c)``, infinite where nothing contracts."""
+    kappa = factor / math.sqrt(constant) if constant > 0 else math.inf
+    return residual / (1 - kappa) if kappa < 1 else math.inf

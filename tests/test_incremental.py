@@ -17,9 +17,10 @@ import jointmdp as jm
 from benchmarks import incremental as benchmark
 from jointmdp.arrays import float64
 from jointmdp.bellman.sample_backups import MeansAndPairs, powers
-from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn, learn_joint_moments
+from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn_joint_moments
 from jointmdp.incremental import recursion as engine
 from jointmdp.incremental.replicas import Replicas
+from jointmdp.learning import learn
 
 # Each combination compiles programs of its own, so that a few stand for all of them every day.
 DAILY = {"gridworld state", "long chain time", "random none", "uniform none", "trajectory time", "pairs state"}

@@ -16,7 +16,8 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.files import sealed_archive
-from jointmdp.incremental import LearnOptions, TableLearner, learn, learn_joint_moments
+from jointmdp.incremental import LearnOptions, TableLearner, learn_joint_moments
+from jointmdp.learning import learn
 
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -119,7 +120,8 @@ import os, sys
 import jax
 import jointmdp as jm
 from jointmdp.simulators.table_simulator import TableSimulator
-from jointmdp.incremental import LearnOptions, learn
+from jointmdp.incremental import LearnOptions
+from jointmdp.learning import learn
 
 def work(path, choice, steps):
     model, policy = jm.coupled_reward_chain(3, discount=0.8)

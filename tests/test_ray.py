@@ -14,7 +14,7 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.executors import RayExecutor, Serial, WorkerError, as_executor
-from jointmdp.incremental import learn
+from jointmdp.learning import learn
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.montecarlo.replications import sample
 from jointmdp.simulators.function_simulator import FunctionSimulator

@@ -39,11 +39,11 @@ from .incremental import LearnedGap as LearnedGap
 from .incremental import LearnedJoint as LearnedJoint
 from .incremental import LearnedStates as LearnedStates
 from .incremental import LearnOptions as LearnOptions
-from .incremental import learn as learn
 from .incremental import learn_joint_moments as learn_joint_moments
 from .intervals import Interval as Interval
 from .law.gap_law import GapLaw as GapLaw
 from .law.solution_laws import Signs as Signs
+from .learning import learn as learn
 from .model.importers import from_gymnasium as from_gymnasium
 from .model.importers import from_mdp as from_mdp
 from .model.importers import from_noise as from_noise
@@ -63,6 +63,7 @@ from .montecarlo.samples import ReturnSample as ReturnSample
 from .montecarlo.simulate import simulate_gap as simulate_gap
 from .montecarlo.simulate import simulate_gaps as simulate_gaps
 from .montecarlo.simulate import simulate_returns as simulate_returns
+from .projected.learned_features import LearnedFeatures as LearnedFeatures
 from .projected.projected_solution import ProjectedSolution as ProjectedSolution
 from .projected.projecting import Projected as Projected
 from .simulators.function_simulator import FunctionSimulator as FunctionSimulator

@@ -2,7 +2,7 @@
 
 from jointmdp.bellman.sample_backups import Sample
 from jointmdp.incremental.learned import BlockVisits, Learned, LearnedJoint, LearnedStates
-from jointmdp.incremental.learning import answers, learn, learn_joint_moments
+from jointmdp.incremental.learner_runs import answers, learn_joint_moments
 from jointmdp.incremental.options import LearnOptions
 from jointmdp.incremental.recursion import Info, State
 from jointmdp.incremental.replicas import Estimate, LearnedGap
@@ -25,6 +25,5 @@ __all__ = [
     "State",
     "TableLearner",
     "answers",
-    "learn",
     "learn_joint_moments",
 ]

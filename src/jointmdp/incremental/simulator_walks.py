@@ -95,7 +95,7 @@ class Walks:
         standing = [list(walkers) for walkers in task.walkers]
         for t, i in np.ndindex(shape):
             step, lane = task.steps[t], task.lanes[i]
-            here = [self._here(step, lane, w, standing[i][w], task.picks) for w in range(self.walkers)]
+            here = [self.here(step, lane, w, standing[i][w], task.picks) for w in range(self.walkers)]
             drawn = [each for walker in here for each in self._listed(step, lane, walker)]
             standing[i] = [self._moved(step, lane, w, walker) for w, walker in enumerate(here)]
             places = [place for place, _, _ in drawn] + [after for _, _, after in drawn]
@@ -109,10 +109,10 @@ class Walks:
         """A walker that began at the step `since`, as it stands before `step`."""
         walker = None
         for k in range(since, step):
-            walker = self._moved(k, lane, w, self._here(k, lane, w, walker, {}))
+            walker = self._moved(k, lane, w, self.here(k, lane, w, walker, {}))
         return walker
 
-    def _here(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks) -> Walker:
+    def here(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks) -> Walker:
         """Where walker w of a lane stands in a step: where it came to, or at a new beginning."""
         if self.choice == "uniform":
             picked = picks.get((step, lane, w))
@@ -124,10 +124,10 @@ class Walks:
     def _listed(self, step: int, lane: int, walker: Walker) -> list[DrawnOutcome]:
         """What a walker adds to the list of a step: where it stands, with all actions along a trajectory."""
         if self.choice != "trajectory":
-            return self._drawn("", step, lane, walker.places)
+            return self.drawn("", step, lane, walker.places)
         (here,) = walker.places
         actions = self.simulator.available(here.state)
-        drawn = self._drawn("", step, lane, [here._replace(action=int(action)) for action in actions])
+        drawn = self.drawn("", step, lane, [here._replace(action=int(action)) for action in actions])
         # Lists have one length: where an action is not available the first one stands again.
         return drawn + drawn[:1] * (self.length // 2 - len(actions))
 
@@ -136,7 +136,7 @@ class Walks:
         if self.choice == "uniform":
             return None
         if self.choice == "pairs":
-            nexts = [after for _, _, after in self._drawn("move ", step, lane, walker.places)]
+            nexts = [after for _, _, after in self.drawn("move ", step, lane, walker.places)]
             # One branch goes on alone where the other is over.
             alive = [place for place in nexts if place.action != NOWHERE]
             return Walker(walker.since, (alive[0], alive[-1])) if alive else None
@@ -178,7 +178,7 @@ class Walks:
         noise = self._noise(word, step, lane) if sharing == "time" else self._noise(word, step, lane, key)
         return simulator.query(state, actions, noise)
 
-    def _drawn(self, word: str, step: int, lane: int, places: Sequence[Coordinate]) -> list[DrawnOutcome]:
+    def drawn(self, word: str, step: int, lane: int, places: Sequence[Coordinate]) -> list[DrawnOutcome]:
         """The joint outcome of coordinates: one draw for equal ones. `word` makes the draws of moves different."""
         groups: dict[bytes, list[Coordinate]] = {}
         for place in places:

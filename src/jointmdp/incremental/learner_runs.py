@@ -1,10 +1,10 @@
-"""The front door: `learn` runs to the end, `answers` stops at every report and gives what is known by then."""
+"""Running a learner: to the end, or with a stop at every report and what is known by then."""
 
 import contextlib
 import time
 from collections.abc import Generator
 from itertools import count
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -23,57 +23,7 @@ from jointmdp.simulators.any_simulator import as_simulator
 REPORTS = 6  # in every power of ten of steps
 PORTION = 0.5  # seconds between two looks at the clock
 
-Learner = TableLearner | SimulatorLearner
-
-
-class LearnLimits(TypedDict, total=False):
-    """When `learn` stops, and where it runs."""
-
-    steps: int | None
-    tolerance: float | None
-    seconds: float | None
-    executor: Executor | str | None
-
-
-@overload
-def learn(
-    source: JointMDP, policy: Any, options: LearnOptions | None = ..., **limits: Unpack[LearnLimits]
-) -> Learned: ...
-
-
-@overload
-def learn(
-    source: Any, policy: Any, options: LearnOptions | None = ..., **limits: Unpack[LearnLimits]
-) -> LearnedStates: ...
-
-
-def learn(
-    source: Any,
-    policy: Any,
-    options: LearnOptions | None = None,
-    *,
-    steps: int | None = None,
-    tolerance: float | None = None,
-    seconds: float | None = None,
-    executor: Executor | str | None = None,
-) -> Learned | LearnedStates:
-    """Joint moments of returns learned from samples: the paper's incremental JIPE-2, and higher moments of pairs.
-
-    Args:
-        source: a `JointMDP`, or a simulator whose states are discovered on the way.
-        policy: as in `evaluate`; for a simulator as in `simulate_gap`.
-        options: order, coordinates, replicas, seed, checkpoint and the rest: see `LearnOptions`.
-        steps: steps of each replica; a step of a sweep updates every coordinate once. By default 100/(1 − γ).
-        tolerance: stop earlier, at the first report whose `error` is below it.
-        seconds: stop earlier, after about so many seconds.
-        executor: where a simulator is sampled, ``"processes"``, ``"ray"`` and so on; the result is the same to the last
-            bit. Draws from tables are part of the compiled recursion and have none.
-
-    Returns:
-        `Learned` for a model, `LearnedStates` for a simulator. With a checkpoint a run that was killed, or that ended
-        before, is continued.
-    """
-    return _last(answers(source, policy, options, steps=steps, seconds=seconds, executor=executor), tolerance)
+AnyLearner = Any  # TableLearner, SimulatorLearner, or one of another room with the same methods
 
 
 def learn_joint_moments(
@@ -91,7 +41,7 @@ def learn_joint_moments(
     """
     if not isinstance(model, JointMDP):
         raise ModelError(f"the model must be a JointMDP, not {type(model).__name__}")
-    return _last(_reports(TableLearner(model, policy, options, is_joint=True), steps, seconds), tolerance)
+    return last_answer(reports(TableLearner(model, policy, options, is_joint=True), steps, seconds), tolerance)
 
 
 def answers(
@@ -109,13 +59,13 @@ def answers(
             raise ModelError(
                 "executor is for simulators: draws from tables are part of the compiled recursion, in this process"
             )
-        return _reports(TableLearner(source, policy, options), steps, seconds)
+        return reports(TableLearner(source, policy, options), steps, seconds)
     if isinstance(source, tuple):
         raise ModelError("the source is a tuple; built-in models come with a policy: learn(*jointmdp.inventory())")
-    return _reports(SimulatorLearner(as_simulator(source), policy, options), steps, seconds, executor)
+    return reports(SimulatorLearner(as_simulator(source), policy, options), steps, seconds, executor)
 
 
-def _last(found: Generator[Any, None, None], tolerance: float | None) -> Any:
+def last_answer(found: Generator[Any, None, None], tolerance: float | None) -> Any:
     """The first answer whose error is below the tolerance, or the last one."""
     aim = None if tolerance is None else checks.as_positive("tolerance", tolerance)
     answer = None
@@ -127,8 +77,8 @@ def _last(found: Generator[Any, None, None], tolerance: float | None) -> Any:
     return answer
 
 
-def _reports(
-    learner: Learner, steps: int | None, seconds: float | None, executor: Executor | str | None = None
+def reports(
+    learner: AnyLearner, steps: int | None, seconds: float | None, executor: Executor | str | None = None
 ) -> Generator[Any, None, None]:
     """The answers of a learner at its reports; limits are checked at once, not at the first answer."""
     most = default_steps(learner.discount) if steps is None else checks.as_count("steps", steps, most=2**31 - 1)
@@ -137,10 +87,10 @@ def _reports(
 
 
 def _run(
-    learner: Learner, steps: int, seconds: float | None, executor: Executor | str | None
+    learner: AnyLearner, steps: int, seconds: float | None, executor: Executor | str | None
 ) -> Generator[Any, None, None]:
     with opened(executor) as workers, Meter("learning from samples") as meter:
-        if isinstance(learner, SimulatorLearner):
+        if not isinstance(learner, TableLearner):
             learner.executor = workers
         state, log = learner.resume()
         begun = time.monotonic()
@@ -150,7 +100,7 @@ def _run(
         if done >= steps:
             yield learner.answer(state, tuple(log))
         while done < steps:
-            goal = min(steps, _next_report(done))
+            goal = min(steps, _next_report(done, getattr(learner, "reports", REPORTS)))
             looked = time.monotonic()
             state = learner.advance(state, min(portion, goal - done))
             done = int(state.step)  # waits for the computation
@@ -192,6 +142,6 @@ def _last_error(log: LogRows) -> str:
     return ", one replica, no error" if error is None else f", error {error:.2g}"
 
 
-def _next_report(done: int) -> int:
-    """The next of the steps 10^(k/6), rounded, from 10 on."""
-    return next(step for k in count(6) if (step := round(10 ** (k / REPORTS))) > done)
+def _next_report(done: int, each: int) -> int:
+    """The next of the steps 10^(k/each), rounded, from 10 on."""
+    return next(step for k in count(each) if (step := round(10 ** (k / each))) > done)

@@ -1,0 +1,198 @@
+"""Moments as functions of features, as learned from samples, with their errors.
+
+The point estimate is the fixed point of all samples together. Its error comes from the jackknife: the fixed points that
+leave out one replica each say how far samples move it (half of a 95 % interval by Student's law). That is the error of
+*sampling*; how well the features can do at all is another matter, which only other features or simulated gaps show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats
+
+from jointmdp.arrays import Floats, Ints
+from jointmdp.errors import ModelError, Status
+from jointmdp.features import FeatureRows
+from jointmdp.incremental.learned import RunSummary
+from jointmdp.incremental.replicas import CONFIDENCE, Estimate, LearnedGap
+from jointmdp.projected.fixed_point import FixedPoint, solve_fixed_point
+from jointmdp.projected.sample_sums import SampleSums, Sums
+from jointmdp.simulators.simulator import Simulator
+
+SEEN = 1e-20  # of the largest mean square of a feature: below it a feature was never other than 0
+RARE = 2  # replicas in which a feature must have been seen
+
+
+class FittedMoments(NamedTuple):
+    """θ and Ψ (or Θ) of all features."""
+
+    theta: Floats
+    matrix: Floats
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedFeatures(RunSummary):
+    """Means and covariances as linear functions of features, for every state of a simulator, visited or not."""
+
+    simulator: Simulator = field(kw_only=True)
+    rows: FeatureRows = field(kw_only=True)
+    is_centred: bool = field(kw_only=True)
+    is_psd: bool = field(kw_only=True)
+    tolerance: float = field(kw_only=True)
+    max_steps: int = field(kw_only=True)
+    _sums: Sums = field(kw_only=True)  # of every replica
+
+    def __repr__(self) -> str:
+        found = self.fixed_point
+        return (
+            f"LearnedFeatures({self.simulator.name}, {len(self.rows.names)} features, {self._words()}, error "
+            f"{self.error:.3g}; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
+        )
+
+    @cached_property
+    def kept(self) -> Ints:
+        """The features that were seen to be other than 0, in two replicas at least where there are two."""
+        squares = np.einsum("rkk->rk", self._sums.gram)
+        seen = squares > SEEN * max(float(squares.max()), np.finfo(float).tiny)
+        kept = np.flatnonzero(seen.sum(axis=0) >= min(RARE, len(squares)))
+        if not len(kept):
+            raise ModelError("every feature was 0 wherever the samples came; nothing was learned")
+        return kept
+
+    def _solved(self, without: int | None = None) -> tuple[FittedMoments, FixedPoint]:
+        keep = np.arange(self.replicas) != (-1 if without is None else without)
+        sums = Sums(*(part[keep].sum(axis=0) for part in self._sums))
+        system = SampleSums(sums, self.simulator.discount, self.kept)
+        found = solve_fixed_point(system, self.is_psd, self.tolerance, self.max_steps)
+        return FittedMoments(*system.unwhitened(found.theta, found.matrix)), found
+
+    @cached_property
+    def _whole(self) -> tuple[FittedMoments, FixedPoint]:
+        return self._solved()
+
+    @cached_property
+    def _without(self) -> list[FittedMoments]:
+        if self.replicas == 1:
+            return []
+        return [self._solved(r)[0] for r in range(self.replicas)]
+
+    @property
+    def fixed_point(self) -> FixedPoint:
+        """How the fixed point was found."""
+        return self._whole[1]
+
+    @property
+    def status(self) -> Status:
+        """Whether the fixed point of the samples was found to its tolerance."""
+        return self.fixed_point.status
+
+    @property
+    def theta(self) -> Floats:
+        """θ: means are ``φᵀθ``, ``[K]``."""
+        return self._whole[0].theta
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Ψ: covariances are ``φᵀΨφ``, ``[K, K]``."""
+        return _centred(self._whole[0], self.is_centred)
+
+    @property
+    def second_moment_matrix(self) -> Floats:
+        """Θ = Ψ + θθᵀ: second moments are ``φᵀΘφ``, ``[K, K]``."""
+        return self.covariance_matrix + np.outer(self.theta, self.theta)
+
+    @cached_property
+    def error(self) -> float:
+        """Root mean square error of means, or of covariances in standard deviations: the larger, where samples came."""
+        if self.replicas == 1:
+            return math.inf
+        gram = self._sums.gram.sum(axis=0) / self._sums.coordinates.sum()
+        mean = np.array([each.theta for each in self._without])
+        spread = float(np.sqrt(np.einsum("ri,ij,rj->", mean - mean.mean(axis=0), gram, mean - mean.mean(axis=0))))
+        matrices = np.array([_centred(each, self.is_centred) for each in self._without])
+        off = matrices - matrices.mean(axis=0)
+        # In the product norm, ‖A^½ Ψ A^½‖: what two independent coordinates would make of it.
+        pairs = math.sqrt(max(0.0, float(np.einsum("rij,jk,rkl,li->", off, gram, off, gram, optimize=True))))
+        size = math.sqrt(max(float(np.trace(gram @ self.covariance_matrix)), np.finfo(float).tiny))
+        factor = self._critical * math.sqrt((self.replicas - 1) / self.replicas)
+        return factor * max(spread, pairs / (2 * size))
+
+    @property
+    def _critical(self) -> float:
+        return float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, self.replicas - 1))
+
+    def _estimate(self, read: Callable[[FittedMoments], float]) -> Estimate:
+        """A number of the fixed point with its error."""
+        value = float(read(self._whole[0]))
+        if self.replicas == 1:
+            return Estimate(value, math.inf)
+        others = np.array([read(each) for each in self._without])
+        spread = math.sqrt((self.replicas - 1) / self.replicas * float(np.sum((others - others.mean()) ** 2)))
+        return Estimate(value, self._critical * spread)
+
+    def features_at(self, state: Any, action: Any) -> Floats:
+        """φ(state, action), ``[K]``; 0 where the episode is over."""
+        place = self.simulator.snapshot(state)
+        if self.simulator.is_over(place):
+            return np.zeros(len(self.rows.names))
+        a = self.simulator.action_index(action, place)
+        found = self.rows([self.simulator.observe(place)], np.array([a]))[0]
+        unseen = np.setdiff1d(np.flatnonzero(found), self.kept)
+        if len(unseen):
+            raise ModelError(
+                f"{self.rows.names[unseen[0]]} is {found[unseen[0]]:.4g} there, and was 0 wherever the samples came: "
+                "nothing is known of it; draw more samples, or use features that reach further"
+            )
+        return found
+
+    def mean_at(self, state: Any, action: Any) -> Estimate:
+        """E Z(state, action)."""
+        x = self.features_at(state, action)
+        return self._estimate(lambda fit: float(x @ fit.theta))
+
+    def covariance_at(self, state: Any, action: Any, other: Any) -> Estimate:
+        """Cov(Z(state, action), Z(state, other))."""
+        x, y = (self.features_at(state, each) for each in (action, other))
+        return self._estimate(lambda fit: float(x @ _centred(fit, self.is_centred) @ y))
+
+    def second_moment_at(self, state: Any, action: Any, other: Any) -> Estimate:
+        """E[Z(state, action) Z(state, other)]."""
+        x, y = (self.features_at(state, each) for each in (action, other))
+        return self._estimate(
+            lambda fit: float(x @ _centred(fit, self.is_centred) @ y + (x @ fit.theta) * (y @ fit.theta))
+        )
+
+    def covariance_between(self, s: Any, a: Any, t: Any, b: Any) -> Estimate:
+        """Cov(Z(s, a), Z(t, b)) of any two coordinates."""
+        x, y = self.features_at(s, a), self.features_at(t, b)
+        return self._estimate(lambda fit: float(x @ _centred(fit, self.is_centred) @ y))
+
+    def gap(self, state: Any, action: Any, other: Any) -> LearnedGap:
+        """``Z(state, action) − Z(state, other)``: mean and variance with their errors of sampling."""
+        place, label = self.simulator.snapshot(state), self.simulator.action_label
+        a, b = (self.simulator.action_index(each, place) for each in (action, other))
+        d = self.features_at(state, a) - self.features_at(state, b)
+        if a == b:
+            return LearnedGap(label(a), label(b), 0.0, 0.0, 0.0, 0.0)
+        mean = self._estimate(lambda fit: float(d @ fit.theta))
+        variance = self._estimate(lambda fit: float(d @ _centred(fit, self.is_centred) @ d))
+        return LearnedGap(label(a), label(b), *mean, max(0.0, variance.value), variance.error)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per feature: its part in the mean, with its error, and how often it was seen."""
+        counts = np.einsum("rkk->k", self._sums.gram) / self._sums.coordinates.sum()
+        rows = []
+        for k, name in enumerate(self.rows.names):
+            value, error = self._estimate(lambda fit, k=k: float(fit.theta[k]))  # type: ignore[misc]
+            rows.append({"feature": name, "theta": value, "theta_error": error, "mean_square": float(counts[k])})
+        return rows
+
+
+def _centred(fit: FittedMoments, is_centred: bool) -> Floats:
+    return fit.matrix if is_centred else fit.matrix - np.outer(fit.theta, fit.theta)

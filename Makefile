@@ -11,6 +11,9 @@ WILD := $(VENV)/wild
 # among the tests use the same programs: stealing work leaves them together, dealing it out parts them.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
+# Without bytecode every process of the tests compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow long check bench wild lock clean
 

@@ -18,6 +18,7 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, uniform_policy
 
 FILLED = 2**16  # outcomes of a table that is filled up; larger ones would take memory, and compile rarely
+LEAST = (32, 4, 4)  # states, scenarios and actions of a table that is filled up: reading one this small costs the same
 
 AnyArray = npt.NDArray[Any]
 
@@ -94,7 +95,7 @@ def table_dynamics(
     def ints(values: Any) -> Array:
         return on_device(np.asarray(values, dtype=np.int32))
 
-    size = tuple(1 << (n - 1).bit_length() for n in model.rewards.shape)
+    size = tuple(max(least, 1 << (n - 1).bit_length()) for n, least in zip(model.rewards.shape, LEAST, strict=True))
     S, W, A = size if math.prod(size) <= FILLED else model.rewards.shape
     action_ends = enlarged(interval_ends(np.stack(policies)), (len(policies), S, A), np.inf)
     with float64():

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import oracle
 import pytest
-from zoo import SHARINGS, build, cases, padded, repeated, slow_or_long
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases, padded, repeated, slow_or_long
 
 import jointmdp as jm
 from jointmdp.moments.certificates import norm_weight
@@ -63,9 +63,11 @@ def methods(rng: np.random.Generator, discount: float) -> Iterator[jm.Iterate | 
     yield jm.Iterate(tolerance=None, max_steps=int(40 / (1 - discount) if discount < 0.95 else rng.integers(40, 400)))
 
 
-def check_random_models(seed: int, count: int) -> None:
+def check_random_models(seed: int, count: int, is_daily: bool = False) -> None:
+    """By day in one shape, that of many other tests."""
+    shapes = ((3, 3, 3),) if is_daily else ((2, 2, 2), (3, 3, 3))
     rng = np.random.default_rng(seed)
-    for case in cases(seed, count, shapes=((2, 2, 2), (3, 3, 3)), discounts=(0.1, 0.5, 0.9, 0.99, 0.999)):
+    for case in cases(seed, count, shapes=shapes, discounts=(0.1, 0.5, 0.9, 0.99, 0.999)):
         exact = oracle.exact_moments(*case)
         model = build(case)
         for method in methods(rng, case.discount):
@@ -76,7 +78,7 @@ def check_random_models(seed: int, count: int) -> None:
 @pytest.mark.parametrize("seed", repeated(10))
 def test_never_violated(seed: int) -> None:
     """50 random models × three stopping points, 5 of them in the everyday tests and 15 in the slow ones."""
-    check_random_models(seed, 5)
+    check_random_models(seed, 5, is_daily=seed == 0)
 
 
 @QUIET
@@ -88,7 +90,7 @@ def test_never_violated_many(seed: int) -> None:
 
 
 @QUIET
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_never_violated_on_awkward_scales(sharing: str) -> None:
     """Rewards that are tiny, huge, mixed, or large and nearly equal."""
     rng = np.random.default_rng(4)

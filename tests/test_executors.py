@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from zoo import SHARINGS, STATE_AND_SLOW
 
 import jointmdp as jm
 from jointmdp.executors import Executor, Processes, Serial, WorkerError, as_executor, codec, opened
@@ -31,8 +32,6 @@ from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.table_simulator import TableSimulator
-
-SHARINGS = ("state", "time", "none")
 
 # Workers then need not import this file, and JAX with it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -162,27 +161,27 @@ def test_any_number_of_workers_gives_the_same_bits_in_the_compiled_engine():
                 assert_same_bits(sample(found.sampler, 5, 4000, sharing, executor), wanted[sharing])
 
 
-def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool):
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
+def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool, sharing):
     """A model and its simulator, here, in one worker and in two: one seed gives the same bits."""
+    # Far-sighted enough that pairs are followed until the last has merged, if they ever do.
+    model, _ = jm.inventory(5, 3, 2.0, discount=0.95, sharing=sharing)
+    given = {"num_samples": 2 * BLOCK + 100, "seed": 5}
     with opened("processes:1") as alone:
-        for sharing in SHARINGS:
-            # Far-sighted enough that pairs are followed until the last has merged, if they ever do.
-            model, _ = jm.inventory(5, 3, 2.0, discount=0.95, sharing=sharing)
-            given = {"num_samples": 2 * BLOCK + 100, "seed": 5}
-            found = [
-                jm.simulate_gap(source, jm.uniform_policy(model), "stock 1", 0, 3, executor=executor, **given)
-                for source, executor in itertools.product((model, TableSimulator(model)), (None, alone, pool))
-            ]
-            assert np.ptp(found[0].gaps) > 0
-            for other in found[1:]:
-                assert other.gaps.tobytes() == found[0].gaps.tobytes()
-                assert other.slack.tobytes() == found[0].slack.tobytes()
-                assert (other.action, other.other, other.steps) == ("order 0", "order 3", found[0].steps)
-                assert other.mean_interval == found[0].mean_interval
-            # Pairs that have merged leave nothing out; those that never do all leave out the same.
-            bounds = {each.truncation_bound for each in found}
-            assert len(bounds) == 1
-            assert (bounds == {0.0}) is (sharing != "none")
+        found = [
+            jm.simulate_gap(source, jm.uniform_policy(model), "stock 1", 0, 3, executor=executor, **given)
+            for source, executor in itertools.product((model, TableSimulator(model)), (None, alone, pool))
+        ]
+    assert np.ptp(found[0].gaps) > 0
+    for other in found[1:]:
+        assert other.gaps.tobytes() == found[0].gaps.tobytes()
+        assert other.slack.tobytes() == found[0].slack.tobytes()
+        assert (other.action, other.other, other.steps) == ("order 0", "order 3", found[0].steps)
+        assert other.mean_interval == found[0].mean_interval
+    # Pairs that have merged leave nothing out; those that never do all leave out the same.
+    bounds = {each.truncation_bound for each in found}
+    assert len(bounds) == 1
+    assert (bounds == {0.0}) is (sharing != "none")
 
 
 def test_executors_of_tables_are_checked_like_all_others():

@@ -9,7 +9,7 @@ import oracle
 import pytest
 from oracle import rational
 from oracle_pairs import PairOracle
-from zoo import SHARINGS, STATE_AND_SLOW, build, cases
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases, daily
 
 import jointmdp as jm
 from jointmdp import evaluation as methods
@@ -184,7 +184,8 @@ def coin_moments(sizes: np.ndarray, order: int) -> np.ndarray:
     return found
 
 
-def test_chain_closed_form() -> None:
+@pytest.mark.parametrize("is_deterministic", daily([False, True]))
+def test_chain_closed_form(is_deterministic: bool) -> None:
     """A return is Σ_{t<24} γᵗ ξ_t. Two branches earn opposite coins until they draw the same action and are one.
 
     Under the uniform policy that is after n steps with probability 2⁻ⁿ (2⁻²³ at the end of the chain); under a
@@ -196,18 +197,18 @@ def test_chain_closed_form() -> None:
     uniform = sum(p * coin_moments(2 * discounts[:n], order) for n, p in enumerate(chances, start=1))
     deterministic = coin_moments(np.array([2.0]), order)
     alone = coin_moments(discounts, order)
-    for is_deterministic, expected in ((False, uniform), (True, deterministic)):
-        model, policy = jm.coupled_reward_chain(25, deterministic=is_deterministic)
-        solution = jm.evaluate(model, policy, order=order)
-        gap = solution.gap(0, 0, 1)
-        for k in range(order + 1):
-            assert gap.moment(k) == pytest.approx(expected[k], rel=1e-11, abs=1e-11)
-            assert abs(gap.central_moment(k) - expected[k]) <= gap.central_moment_error(k) + 1e-13 * expected[k]
-        assert gap.skewness == pytest.approx(0, abs=1e-12)
-        assert gap.excess_kurtosis == pytest.approx(expected[4] / expected[2] ** 2 - 3, rel=1e-10)
-        for k in (3, 4, 6):
-            assert solution.central_moment(k, 0)[0, 0, 1] == pytest.approx(alone[k], rel=1e-11, abs=1e-11)
-            assert solution.central_moment(k - 2, 2)[0, 1, 1] == pytest.approx(alone[k], rel=1e-11, abs=1e-11)
+    expected = deterministic if is_deterministic else uniform
+    model, policy = jm.coupled_reward_chain(25, deterministic=is_deterministic)
+    solution = jm.evaluate(model, policy, order=order)
+    gap = solution.gap(0, 0, 1)
+    for k in range(order + 1):
+        assert gap.moment(k) == pytest.approx(expected[k], rel=1e-11, abs=1e-11)
+        assert abs(gap.central_moment(k) - expected[k]) <= gap.central_moment_error(k) + 1e-13 * expected[k]
+    assert gap.skewness == pytest.approx(0, abs=1e-12)
+    assert gap.excess_kurtosis == pytest.approx(expected[4] / expected[2] ** 2 - 3, rel=1e-10)
+    for k in (3, 4, 6):
+        assert solution.central_moment(k, 0)[0, 0, 1] == pytest.approx(alone[k], rel=1e-11, abs=1e-11)
+        assert solution.central_moment(k - 2, 2)[0, 1, 1] == pytest.approx(alone[k], rel=1e-11, abs=1e-11)
 
 
 def test_a_gap_that_is_a_coin() -> None:

@@ -553,7 +553,7 @@ def test_visits_list_what_was_never_or_rarely_updated() -> None:
 
 
 def test_early_answers_tolerance_and_log() -> None:
-    model, policy = jm.coupled_reward_chain(4, discount=0.8)
+    model, policy = jm.coupled_reward_chain(3, discount=0.8)
     seen = [(answer.steps, answer.error) for answer in answers(model, policy, jm.LearnOptions(replicas=8), steps=200)]
     assert [steps for steps, _ in seen] == [10, 15, 22, 32, 46, 68, 100, 147, 200]
     assert seen[-1][1] < seen[0][1]
@@ -614,7 +614,7 @@ def test_answers_at_a_place_are_those_of_the_arrays(sharing: str) -> None:
 
 def test_every_source_has_its_type_of_answer() -> None:
     model, policy = jm.coupled_reward_chain(3, discount=0.5)
-    options = jm.LearnOptions(replicas=2, batch=2)
+    options = jm.LearnOptions(batch=2)
     tables = learn(model, policy, options, steps=10)
     states = learn(jm.TableSimulator(model), policy, options, steps=10)
     joint = learn_joint_moments(model, policy, options, steps=10)

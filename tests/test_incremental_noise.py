@@ -28,6 +28,8 @@ from jointmdp.moments import transition_kernels
 ALARM = 1e-4  # false alarms of one chi-square test; there are about 30
 XS = [(s, a) for s in range(2) for a in range(2)]
 
+backup = jax.jit(second_moments.moment_backup, static_argnames="sharing")  # one program instead of many
+
 
 def tiny(seed: int, sharing: str, scale: float = 1.0, discount: float = 0.8) -> RandomModel:
     """Two states, two scenarios, two actions, and a policy that has a choice everywhere."""
@@ -118,7 +120,7 @@ def test_a_field_of_outcomes_is_unbiased_at_every_coordinate(sharing: str) -> No
         np.testing.assert_allclose(np.tensordot(chances, pairs[:, 0], 1), expected[1].reshape(4, 4), atol=1e-12)
         with float64():
             M = second_moments.Moments(jnp.asarray(mean.reshape(2, 2)), jnp.asarray(pair[0].reshape(2, 2, 2, 2)))
-            backed = second_moments.moment_backup(transition_kernels.tables(build(case), case.policy), M, sharing)
+            backed = backup(transition_kernels.tables(build(case), case.policy), M, sharing)
         np.testing.assert_allclose(np.tensordot(chances, pairs[:, 0], 1), backed.second.reshape(4, 4), atol=1e-12)
 
 

@@ -80,9 +80,9 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_numbers_of_numpy_make_the_same_run(tmp_path: Path) -> None:
     """Options are kept as plain numbers: checkpoints are JSON."""
     model, policy = jm.coupled_reward_chain(3)
-    numbers = {"order": np.int64(2), "batch": np.int32(4), "replicas": 2.0, "seed": np.uint8(7), "burn_in": np.int64(3)}
+    numbers = {"order": np.int64(2), "batch": np.int32(4), "replicas": 4.0, "seed": np.uint8(7), "burn_in": np.int64(3)}
     options = LearnOptions(**numbers, restart=np.float32(0.25), averaging=np.float32(2), coordinates="pairs")
-    plain = LearnOptions(2, "pairs", 4, None, 2.0, 3, 2, None, 0.25, seed=7)
+    plain = LearnOptions(2, "pairs", 4, None, 2.0, 3, 4, None, 0.25, seed=7)
     learn(model, policy, replace(options, checkpoint=tmp_path / "run"), steps=3)
     found = learn(model, policy, replace(plain, checkpoint=tmp_path / "run"), steps=5)
     np.testing.assert_array_equal(found.mean, learn(model, policy, plain, steps=5).mean)

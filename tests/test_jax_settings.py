@@ -150,6 +150,7 @@ def test_laws_and_moments_under_a_setting(name: str, value: Any) -> None:
         assert str(found()) == str(usual)
 
 
+@pytest.mark.slow  # every program is compiled again
 def test_precision_concerns_only_what_the_user_wrote(usual: dict[str, Any], simulator: jm.JaxSimulator) -> None:
     with jax.enable_x64(True):  # the simulator says float32 everywhere
         assert answers(simulator) == usual

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from oracle import RandomModel, random_model
 from oracle_law import Ending, ExactLaw, ending_model, exact_law, first_arrivals
-from zoo import SHARINGS, STATE_AND_SLOW, build
+from zoo import SHARINGS, STATE_AND_SLOW, build, daily
 
 import jointmdp as jm
 from jointmdp.errors import LawStatus
@@ -131,7 +131,7 @@ def check_everywhere(ending: Ending, points: tuple[int, ...] = (8, 24, 64)) -> N
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
-@pytest.mark.parametrize("horizon", [None, 6])
+@pytest.mark.parametrize("horizon", daily([None, 6]))
 def test_time_may_end_anywhere(sharing: str, horizon: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever time ends there is no law, or one that holds what the whole law knows."""
     monkeypatch.setattr(shared_points, "MANY_MOVED", 2**13)  # the second level shares its points

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from zoo import SHARINGS, STATE_AND_SLOW
+from zoo import SHARINGS, STATE_AND_SLOW, daily
 
 import jointmdp as jm
 from jointmdp.envs.registry import as_simulator, open_named
@@ -263,7 +263,7 @@ def test_a_plain_function_agrees_with_its_exact_model(sharing):
     _check(sample, jm.evaluate(model, policy, horizon=5).gap(1, 0, 2))
 
 
-@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("is_batch", daily([False, True]))
 def test_an_endless_future_is_cut_where_it_no_longer_counts_and_says_so(is_batch):
     """Branches that never become one, and a chain that is longer than what counts: 2⁻¹⁴ < 1e-4."""
     model, policy = jm.coupled_reward_chain(100, discount=0.5, sharing="none")

@@ -55,7 +55,7 @@ def compared(source: object, policy: object, count: int, **more: object) -> jm.C
     return jm.compare(source, policy, 2, [0, 1], **settings)
 
 
-@pytest.mark.parametrize("kind", daily(["state", "jax", "time", "none", "simulator"], 2))
+@pytest.mark.parametrize("kind", daily(["state", "jax", "time", "none", "simulator"]))
 def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) -> None:
     if kind == "jax":
         source, policy = shop(), "uniform"
@@ -74,7 +74,7 @@ def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) ->
     assert f"{2 * WHOLE} of them went on" in str(found)
 
 
-@pytest.mark.parametrize("sharing", daily(["state", "at once", "time", "none", "never one"], 2))
+@pytest.mark.parametrize("sharing", daily(["state", "at once", "time", "none", "never one"]))
 def test_whole_returns_have_the_exact_mean_and_deviation(sharing: str) -> None:
     """A standard deviation from n values has relative error √((κ−1)/4n); the kurtosis κ of such sums is below 5."""
     model, policy = {"never one": rings, "at once": at_once}.get(sharing, partial(small, sharing))()
@@ -144,6 +144,7 @@ def test_episodes_that_end() -> None:
     assert (found.returns[:, 1] - found.returns[:, 0] == 2).all()
 
 
+@pytest.mark.slow
 def test_an_executor_and_a_file_change_nothing(tmp_path: object) -> None:
     model, policy = small("time")
     found = compared(model, policy, EVERY * BLOCK + 10)

@@ -24,7 +24,7 @@ from faults_gym import Line, of
 from faults_runs import FAULTS as RUN_FAULTS
 from faults_runs import TWINS as RUN_TWINS
 from scipy import stats
-from zoo import daily
+from zoo import daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks, recorded_draws
@@ -607,32 +607,41 @@ STOCK = [
     "Blackjack-v1",
     "Acrobot-v1",
     "MountainCar-v0",
-    "MountainCarContinuous-v0",
     "Pendulum-v1",
-    "FrozenLake8x8-v1",
     "CliffWalking-v1",
     "CliffWalkingSlippery-v1",
     "Taxi-v4",
     "LunarLander-v3",
-    "LunarLanderContinuous-v3",
     "BipedalWalker-v3",
-    "BipedalWalkerHardcore-v3",
     "CarRacing-v3",
     "Ant-v5",
     "HalfCheetah-v5",
     "Hopper-v5",
     "Humanoid-v5",
+    "InvertedPendulum-v5",
+    "Reacher-v5",
+]
+MORE_STOCK = [  # of the same kinds
+    "MountainCarContinuous-v0",
+    "FrozenLake8x8-v1",
+    "LunarLanderContinuous-v3",
+    "BipedalWalkerHardcore-v3",
     "HumanoidStandup-v5",
     "InvertedDoublePendulum-v5",
-    "InvertedPendulum-v5",
     "Pusher-v5",
-    "Reacher-v5",
     "Swimmer-v5",
     "Walker2d-v5",
 ]
 
 
-@pytest.mark.parametrize("name", [*EVERYDAY, *(pytest.param(name, marks=pytest.mark.slow) for name in STOCK)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *EVERYDAY,
+        *(pytest.param(name, marks=pytest.mark.slow) for name in STOCK),
+        *(pytest.param(name, marks=pytest.mark.long) for name in MORE_STOCK),
+    ],
+)
 def test_stock_gymnasium_environments_pass(name: str) -> None:
     # A false alarm of the law has probability at most 1e-4 in each.
     pytest.importorskip("gymnasium")
@@ -644,21 +653,21 @@ def test_stock_gymnasium_environments_pass(name: str) -> None:
 
 # A choice of gymnax's; not MNISTBandit, which downloads its pictures.
 GYMNAX = [
-    "Acrobot-v1",
     "Asterix-MinAtar",
     "BernoulliBandit-misc",
-    "CartPole-v1",
     "Catch-bsuite",
     "FrozenLake-misc",
     "MemoryChain-bsuite",
-    "Pendulum-v1",
     "Pong-misc",
+    "Acrobot-v1",
+    "CartPole-v1",
+    "Pendulum-v1",
     "UmbrellaChain-bsuite",
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GYMNAX)
+@pytest.mark.parametrize("name", slow_or_long(GYMNAX, 6))
 def test_gymnax_environments_pass(name: str) -> None:
     pytest.importorskip("gymnax")
     from jointmdp.simulators.gymnax_adapter import gymnax_simulator

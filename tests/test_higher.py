@@ -9,7 +9,7 @@ import oracle
 import pytest
 from oracle import rational
 from oracle_pairs import PairOracle
-from zoo import SHARINGS, STATE_AND_SLOW, build, cases, daily
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases, daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp import evaluation as methods
@@ -111,9 +111,9 @@ def test_order_four_agrees_with_rational_arithmetic(sharing: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", slow_or_long(range(5), 3))
 def test_many_models_agree_with_rational_arithmetic(seed: int) -> None:
-    """60 more, some with γ = 0.999."""
+    """60 more, 36 of them in the slow tests, some with γ = 0.999."""
     discounts = (0.1, 0.5, 0.9, 0.99, 0.999)
     for case in cases(400 + seed, 12, shapes=((2, 2, 2), (3, 3, 3)), discounts=discounts):
         order = 6 if len(case.policy) == 2 else 5

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from zoo import slow_or_long
 
 import jointmdp as jm
 from jointmdp.files import sealed_archive
@@ -216,12 +217,13 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
-def test_forty_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", slow_or_long([10, 30], 1))
+def test_many_killed_runs_end_with_the_same_bits(kills: int, tmp_path: Path) -> None:
     """Sweeps, lists and simulators, on two servers at once."""
     simulators = [("simulator-pairs", 512), ("simulator-trajectory", 512), ("simulator-uniform", 512)]
     halves = [[("sweep", 60_000), *simulators], [("pairs", 6_000), ("uniform", 6_000)]]
     for name in "01":
         (tmp_path / name).mkdir()
     with ThreadPoolExecutor(2) as pool:
-        counts = list(pool.map(lambda i: killed_runs(tmp_path / str(i), halves[i], 20, i), range(2)))
-    assert counts == [20, 20]
+        counts = list(pool.map(lambda i: killed_runs(tmp_path / str(i), halves[i], kills, i), range(2)))
+    assert counts == [kills, kills]

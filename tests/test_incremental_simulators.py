@@ -1,5 +1,6 @@
 """Learning from simulators whose states are discovered on the way, here and by workers elsewhere."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from test_incremental import check_all, exact
-from zoo import build, random_model
+from zoo import SHARINGS, build, random_model
 
 import jointmdp as jm
 from jointmdp.executors import Processes, Serial
@@ -52,8 +53,13 @@ def held_pairs(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("sharing", ["state", "time", "none"])
+@pytest.mark.parametrize(
+    ("choice", "sharing"),
+    [
+        pytest.param(*each, marks=[pytest.mark.long] * (i % 2))
+        for i, each in enumerate(itertools.product(CHOICES, SHARINGS))
+    ],
+)
 def test_a_simulator_is_learned_like_its_table(choice: str, sharing: str) -> None:
     """A random table behind the protocol: means, second moments of all pairs, and gaps within their intervals."""
     case = random_model(np.random.default_rng(12), 3, 3, 2, discount=0.4, sharing=sharing)

@@ -128,7 +128,9 @@ def test_our_programs_are_compiled_without_jit(usual: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "value"), RARE)
+@pytest.mark.parametrize(
+    ("name", "value"), [*RARE[:6], *(pytest.param(*each, marks=pytest.mark.long) for each in RARE[6:])]
+)
 def test_a_rare_setting_changes_nothing(
     name: str, value: Any, usual: dict[str, Any], simulator: jm.JaxSimulator
 ) -> None:

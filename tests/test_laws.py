@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from oracle import RandomModel, random_model
 from oracle_law import Ending, ExactLaw, ending_model, exact_law, first_arrivals
-from zoo import SHARINGS, STATE_AND_SLOW, build, daily
+from zoo import SHARINGS, STATE_AND_SLOW, build, daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp.errors import LawStatus
@@ -490,7 +490,7 @@ def test_who_arrives_first_in_the_windy_gridworld(sharing: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
 def test_tail_means_of_patternless_models_are_sharp(sharing: str) -> None:
     case = random_model(np.random.default_rng(9), 25, 3, 3, discount=0.9, sharing=sharing)
     model = build(case)

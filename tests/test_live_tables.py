@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
+from zoo import slow_or_long
 
 import jointmdp as jm
 from jointmdp.checks import Sharing
@@ -119,7 +120,7 @@ def name_of(case: Case) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", slow_or_long(CASES, 14), ids=name_of)
 def test_live_pairs_agree_with_the_exact_table(case: Case) -> None:
     mean, variance = distances(case._replace(pairs=case.pairs // 2))
     assert abs(mean) < K

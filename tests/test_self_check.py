@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from oracle import RandomModel
 from test_hostile_laws import hostile_amounts, hostile_model, hostile_row
-from zoo import SHARINGS, build, cases, daily, padded
+from zoo import SHARINGS, build, cases, daily, padded, slow_or_long
 
 import jointmdp as jm
 
@@ -116,7 +116,7 @@ def test_no_two_answers_exclude_each_other(make: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", slow_or_long(range(3), 2))
 def test_no_two_answers_exclude_each_other_in_many_models(block: int) -> None:
     ordinary = (padded(case, *SHAPE) for case in cases(block, 4, shapes=((3, 3, 3), (6, 3, 3))))
     hostile = (make(100 * block + seed) for seed in range(4) for make in (hostile_ending, hostile_endless))

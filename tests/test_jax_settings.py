@@ -121,10 +121,19 @@ def test_a_setting_changes_nothing(
         assert not compilations
 
 
-def test_our_programs_are_compiled_without_jit(usual: dict[str, Any]) -> None:
+def test_our_programs_are_compiled_without_jit_and_inside_of_it() -> None:
+    """The everyday part of what is asked of every kind of question in the slow tests."""
+    found = []
+
+    def ask(x: Any) -> Any:
+        found.append(jm.simulate_gap(model("state"), POLICY, 0, 0, 1, num_samples=40, seed=3).gaps.tolist())
+        return x
+
+    ask(1.0)
     with setting("jax_disable_jit", True):
-        gap = jm.simulate_gap(model("state"), POLICY, 0, 0, 1, num_samples=40, seed=3)
-    assert gap.gaps.tolist() == usual["simulate_gap"]
+        ask(1.0)
+    jax.jit(ask)(1.0)
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.slow
@@ -181,6 +190,7 @@ def test_debugging_still_finds_the_users_mistake() -> None:
         simulator.step(0.0, 0, jm.Noise("x"))
 
 
+@pytest.mark.slow
 def test_calls_inside_of_jit_are_calls_on_the_host(usual: dict[str, Any], simulator: jm.JaxSimulator) -> None:
     seen = {}
 

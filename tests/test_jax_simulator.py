@@ -197,6 +197,7 @@ def test_what_is_over_pays_nothing(sharing: str) -> None:
     assert np.array_equal(found.steps, rounds.astype(int))  # until both are over
 
 
+@pytest.mark.slow
 def test_branches_that_are_over_are_one() -> None:
     """Both go: nothing more can come after one step, though their states differ under "none"."""
     for sharing in ("none", "time"):
@@ -218,6 +219,7 @@ def test_a_start_that_is_over_brings_nothing() -> None:
     assert not simulator.sample(over, [0, 1], 3).rewards.any()
 
 
+@pytest.mark.slow
 def test_endless_replications_are_refused_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_sampler, "STEP_LIMIT", 100)
     with pytest.raises(jm.ModelError, match="have not ended after 100 steps; give a horizon"):

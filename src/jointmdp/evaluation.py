@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
@@ -232,8 +231,8 @@ def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int, order: int)
     tables = transition_kernels.tables(model, policy)
     kernel = transition_kernels.pair_kernel(model, policy)
     size = model.num_states
-    m, B = jnp.zeros((size, model.num_actions)), jnp.zeros(size)
-    D = jnp.zeros((1, 1) if model.sharing == "none" else (size, size))
+    pairs = (1, 1) if model.sharing == "none" else (size, size)
+    m, B, D = (on_device(np.zeros(shape)) for shape in ((size, model.num_actions), size, pairs))
     errors = HorizonErrors(tables)
     above = BackwardSweeps(model, tables, order) if order > 2 else None
     with Meter("backward sweeps") as meter:
@@ -275,7 +274,7 @@ def _first_collection(model: JointMDP, method: Iterate) -> Moments:
             f"{(S * A) ** 2 * 8 / 2**30:.1f} GiB a collection; the default method needs only pairs of states"
         )
     if method.start is None:
-        return Moments(jnp.zeros((S, A)), jnp.zeros((S, A, S, A)))
+        return Moments(on_device(np.zeros((S, A))), on_device(np.zeros((S, A, S, A))))
     mean = checks.as_floats("start means", method.start[0], "[S, A]", 2)
     second = checks.as_floats("start second moments", method.start[1], "[S, A, S, A]", 4)
     checks.check_shape("start means", mean, (S, A), "[S, A]")

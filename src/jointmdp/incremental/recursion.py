@@ -74,12 +74,11 @@ def sweep_start(settings: RunSettings, source: DrawTables, replicas: int) -> Sta
     with float64():
         values: MomentArrays
         if source.links is None:
-            values = MeansAndPairs(jnp.zeros((replicas, size)), jnp.zeros((replicas, kinds, size, size)))
+            values = MeansAndPairs(_filled((replicas, size), 0.0), _filled((replicas, kinds, size, size), 0.0))
         else:  # the moment of the empty tuple is 1
-            values = jnp.zeros((replicas, len(source.links.stem))).at[:, 0].set(1.0)
+            values = on_device(np.eye(1, len(source.links.stem)).repeat(replicas, axis=0))
         full = on_device(_moment_bounds(settings))
-        none = jnp.zeros((replicas, 0, 2), dtype=jnp.int32)
-        return State(jnp.asarray(0, dtype=jnp.int64), values, values, full, full, None, none)
+        return State(_filled((), 0), values, values, full, full, None, _filled((replicas, 0, 2), np.int32(0)))
 
 
 def list_start(settings: RunSettings, replicas: int, size: int, places: int, batch: int) -> State:
@@ -88,11 +87,15 @@ def list_start(settings: RunSettings, replicas: int, size: int, places: int, bat
     each = most[[i + j for i, j in sample_backups.powers(settings.order)]]
     with float64():
         pair = on_device(np.broadcast_to(each[:, None], (replicas, len(each), places)))
-        full = MeansAndPairs(jnp.full((replicas, size), most[1]), pair)
-        zero = jax.tree.map(jnp.zeros_like, full)
-        visits = Visits(*(jnp.zeros((replicas, count), dtype=jnp.int32) for count in (size, places)))
-        walkers = jnp.full((replicas, batch, 2), -1, dtype=jnp.int32)
-        return State(jnp.asarray(0, dtype=jnp.int64), zero, zero, full, full, visits, walkers)
+        full = MeansAndPairs(_filled((replicas, size), most[1]), pair)
+        zero = MeansAndPairs(*(_filled(part.shape, 0.0) for part in full))
+        visits = Visits(*(_filled((replicas, count), np.int32(0)) for count in (size, places)))
+        return State(_filled((), 0), zero, zero, full, full, visits, _filled((replicas, batch, 2), np.int32(-1)))
+
+
+def _filled(shape: tuple[int, ...], value: Any) -> Array:
+    """Made on the host: JAX would compile a program for each shape."""
+    return on_device(np.full(shape, value))
 
 
 def _moment_bounds(settings: RunSettings) -> Floats:

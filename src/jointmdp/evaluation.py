@@ -84,9 +84,9 @@ def evaluate(
             f"Iterate evaluates moments of order 2, not {order}; joint_moments(model, policy, {order}) iterates the "
             "operator of higher order, and the default method gives the moments of pairs"
         )
+    _check_size(model, order)
     if isinstance(method, Projected):
         return _project(model, chosen, method, order, horizon)
-    _check_size(model, order)
     if horizon is not None:
         if method is not None:
             raise ModelError("a horizon is evaluated by backward sweeps; leave method=None")

@@ -27,7 +27,7 @@ from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
 from jointmdp.arrays import UNIT, Floats
-from jointmdp.errors import Status
+from jointmdp.errors import ModelError, Status
 from jointmdp.progress import Meter
 from jointmdp.projected.psd_least_squares import (
     SMALL,
@@ -90,14 +90,14 @@ def solve_fixed_point(sums: FeatureSums, is_psd: bool, tolerance: float, max_ste
     """The fixed point, to `tolerance` relative to its size in the norm of H."""
     g = sums.discount
     N, r = sums.mean_system()
-    theta: Floats = np.linalg.solve(np.eye(len(N)) - g * N, r).astype(np.float64)
+    theta = _fixed(g * N, r)
     mean_contraction = g * float(np.linalg.norm(N, 2))
     H, G = sums.pair_system()
     source = sums.source(theta)
     form = QuadraticForm(H)
     moved = form.into(form.into(G).T).T
     pair_contraction = g**2 * _norm(moved)
-    whole = form.back(np.linalg.solve(np.eye(len(moved)) - g**2 * moved, form.into(source)))
+    whole = form.back(_fixed(g**2 * moved, form.into(source)))
     found = FixedPoint(theta, whole, Status.CONVERGED, 0, 0.0, mean_contraction, pair_contraction, False, np.empty(0))
     if not is_psd:
         return found
@@ -106,6 +106,17 @@ def solve_fixed_point(sums: FeatureSums, is_psd: bool, tolerance: float, max_ste
     if least >= -INSIDE * max(size, np.finfo(float).tiny):
         return found._replace(matrix=nearest_psd(whole))
     return _iterated(form, g**2 * G, source, found, tolerance, max_steps)
+
+
+def _fixed(matrix: Floats, added: Floats) -> Floats:
+    """The x with ``x = added + matrix x``."""
+    try:
+        return np.asarray(np.linalg.solve(np.eye(len(matrix)) - matrix, added), np.float64)
+    except np.linalg.LinAlgError:
+        raise ModelError(
+            "the projected equations have no solution with these features and weights: the process goes where the "
+            'weights hardly look; weighting="restart" always has one'
+        ) from None
 
 
 def _iterated(

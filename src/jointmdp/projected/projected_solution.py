@@ -12,7 +12,8 @@ with every answer. docs/projected.md derives b:
     covariances      b = γ (σ̂ + σ) / √c,  the largest standard deviations of one step under m̂ and under μ
     second moments   b = 2γ R_max / √c,   and under "none" that of the product of two means
 
-A number that is a sum ``Σ k_z M(z)`` over pairs is off by at most ``‖M̂ − M‖ √(Σ k_z²/ξ(z))``.
+A number that is a sum ``Σ k_z M(z)`` over pairs is off by at most ``‖M̂ − M‖ √(Σ k_z²/ξ(z))``; two coordinates that are
+distinct make two pairs, and the weights of both count.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Floats
-from jointmdp.errors import ModelError
+from jointmdp.errors import ModelError, Status
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
 from jointmdp.moments.stored_moments import GapEstimate
@@ -109,7 +110,7 @@ class ProjectedMoments:
     def gap_error(self, s: int, a: int, b: int) -> float:
         """Bound on the error of the variance of a gap."""
         xi = self.weighting.same[s]
-        error = self.combined_error(((1.0, xi[a, a]), (1.0, xi[b, b]), (-2.0, (xi[a, b] + xi[b, a]) / 2)))
+        error = self.combined_error(((1.0, xi[a, a]), (1.0, xi[b, b]), (-2.0, xi[a, b] + xi[b, a])))
         if not self.is_centred:  # second moments less the square of the mean gap
             off = float(self.mean_errors[s, a] + self.mean_errors[s, b])
             error += 2 * abs(float(self.mean[s, a] - self.mean[s, b])) * off + off**2
@@ -139,9 +140,11 @@ class ProjectedSolution(Solution):
     sums: TableSums = field(kw_only=True)
 
     def __repr__(self) -> str:
-        features = self.features.shape[2]
+        count = self.features.shape[2]
+        features = "1 feature" if count == 1 else f"{count} features"
+        reached = "at the fixed point" if self.status is Status.CONVERGED else self.status.value
         return (
-            f"ProjectedSolution({self.model!r}, {features} features: {self.status.value}; contraction of means "
+            f"ProjectedSolution({self.model!r}, {features}: {reached}; contraction of means "
             f"{self.mean_contraction}, of pairs {self.pair_contraction}; {self.coverage})"
         )
 
@@ -196,7 +199,8 @@ class ProjectedSolution(Solution):
         """Bound on the error of the covariance (or second moment, as projected) of two coordinates; else infinite."""
         i, j = self.model.state_index(s), self.model.state_index(t)
         a, b = self.model.action_index(a, i), self.model.action_index(b, j)
-        return self._held.combined_error(((1.0, self.weighting.weight(i, a, j, b)),))
+        one, other = self.weighting.weight(i, a, j, b), self.weighting.weight(j, b, i, a)
+        return self._held.combined_error(((1.0, one if (i, a) == (j, b) else one + other),))
 
     def projection_errors(self, exact: Solution) -> ProjectionErrors:
         """How well these features could do, given the exact solution of the same model and policy."""
@@ -215,17 +219,14 @@ class ProjectedSolution(Solution):
         fitted = form.back(form.into(q))
         if self.method != "Projected, unconstrained":
             fitted = fit_psd(form, q, fitted, 1e-10 * max(form.size(fitted), 1e-300)).vector
-        square = sums.squared(truth)
-        own = svec(sums.lower.T @ self._held.matrix @ sums.lower)
-
-        def distance(x: Floats) -> float:
-            return math.sqrt(max(0.0, float(x @ (H @ x) - 2 * (q @ x)) + square))
-
+        best_distance, own_distance = (
+            sums.distance(truth, matrix) for matrix in (fitted, svec(sums.lower.T @ self._held.matrix @ sums.lower))
+        )
         kappa, kappa_pair = self.mean_contraction.bound, self.pair_contraction.bound
         mean_bound = mean_projection / (1 - kappa) if kappa < 1 else math.inf
         b = source_constant(sums, self._held.mean, mu)
-        pair_bound = (distance(fitted) + b * mean_error) / (1 - kappa_pair) if kappa_pair < 1 else math.inf
-        return ProjectionErrors(mean_projection, mean_bound, mean_error, distance(fitted), pair_bound, distance(own))
+        pair_bound = (best_distance + b * mean_error) / (1 - kappa_pair) if kappa_pair < 1 else math.inf
+        return ProjectionErrors(mean_projection, mean_bound, mean_error, best_distance, pair_bound, own_distance)
 
 
 def _mean_norm(weighting: PairWeighting, values: Floats) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
-from jointmdp.arrays import UNIT, Floats
+from jointmdp.arrays import UNIT, Bools, Floats
 from jointmdp.errors import ModelError
-from jointmdp.features import as_feature_table, check_rank
+from jointmdp.features import FeatureTable, as_feature_table, check_rank
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
@@ -33,6 +33,7 @@ from jointmdp.projected.weighting import (
 Constraint = Literal["covariance", "second_moment"]
 WEIGHTINGS = ("restart", "stationary")
 MEMORY_LIMIT = 4 * 2**30  # bytes of the matrices of pairs of features
+LARGEST = 1e50  # features whose products with each other and with moments floats can hold
 EVERY_PAIR = 4096  # coordinates up to which the equations are looked at on every pair
 
 
@@ -63,7 +64,7 @@ class Projected:
         if self.constraint is not None and self.constraint not in get_args(Constraint):
             known = ", ".join(f'"{name}"' for name in get_args(Constraint))
             raise ModelError(f"constraint is {self.constraint!r}; known are {known} and None")
-        if self.c is not None and self.weighting != "restart":
+        if self.c is not None and not (isinstance(self.weighting, str) and self.weighting == "restart"):
             raise ModelError("c belongs to the restart weighting; leave it out")
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
@@ -82,18 +83,35 @@ def project(model: JointMDP, policy: Floats, method: Projected) -> ProjectedSolu
     """The projected fixed point of a model under a policy."""
     if model.discount == 1:
         raise ModelError("a projection contracts only below discount 1; the default method evaluates discount 1")
-    given = as_feature_table(method.features, model)
     is_over = terminal_states(model)
-    features = np.where(is_over[:, None, None], 0.0, given.values)
-    check_memory(features.shape[2])
     if is_over.all():
         raise ModelError("nothing is ever paid in this model: all returns are 0, and there is nothing to fit")
+    given = _open_features(as_feature_table(method.features, model), is_over)
+    features = given.values
+    check_memory(features.shape[2])
+    _check_sizes(given)
     weighting = method.weighting_of(model, policy)
     _check_columns(weighting, features, given.names, method)
     is_centred = method.constraint != "second_moment"
     sums = TableSums(model, policy, features, weighting, is_centred)
     found = solve_fixed_point(sums, method.constraint is not None, method.tolerance, method.max_steps)
     return _answer(sums, found, features, policy, method)
+
+
+def _open_features(given: FeatureTable, is_over: Bools) -> FeatureTable:
+    """Features that are zero in states where nothing is paid any more, less those that were of such states alone."""
+    values = np.where(is_over[:, None, None], 0.0, given.values)
+    kept = np.flatnonzero(values.any(axis=(0, 1)) | ~given.values.any(axis=(0, 1)))
+    return FeatureTable(values[:, :, kept], tuple(given.names[k] for k in kept))
+
+
+def _check_sizes(given: FeatureTable) -> None:
+    largest = np.abs(given.values).max(axis=(0, 1))
+    if at := checks.first_place((largest > LARGEST) | ((largest > 0) & (largest < 1 / LARGEST))):
+        raise ModelError(
+            f"feature {given.names[at[0]]!r} is at most {largest[at]:g} in size, and products of features leave the "
+            "range of floats; rescale it to a size near 1"
+        )
 
 
 def check_memory(features: int) -> None:
@@ -136,7 +154,8 @@ def _answer(
     mean_error = _over(mean_residual, g, weighting.mean_constant)
     with np.errstate(divide="ignore", invalid="ignore"):
         pointwise = np.where(weighting.mean > 0, mean_error / np.sqrt(weighting.mean), np.inf)
-    everywhere = float(np.max(local, where=model.available, initial=0.0)) / (1 - g)
+    largest_local = float(np.max(local, where=model.available, initial=0.0))
+    everywhere = largest_local / (1 - g)
     mean_errors = np.where(terminal_states(model)[:, None], 0.0, np.minimum(pointwise, everywhere))
 
     pair_size = (operations + pair_operations(model.num_scenarios, model.num_actions)) * UNIT
@@ -148,7 +167,7 @@ def _answer(
     pair_error = _over(pair_residual + b * mean_error, g**2, weighting.pair_constant)
 
     centred = smat(found.matrix) if sums.is_centred else smat(found.matrix) - np.outer(found.theta, found.theta)
-    anywhere = math.inf
+    largest = anywhere = math.inf
     if model.num_states * model.num_actions <= EVERY_PAIR:
         delta, sigma = float(mean_errors.max()), math.sqrt(float(np.max(sums.equations.step_variance(m))))
         largest = sums.largest_residual(m, centred) + rounding
@@ -159,8 +178,10 @@ def _answer(
     mean_bound = float(np.max(mean_errors, where=model.available, initial=0.0))
     scale = float(np.max(np.abs(m)))
     second = anywhere + 2 * scale * mean_bound + mean_bound**2
+    # Σ − TΣ is C − TC and m mᵀ less that of one backup of m.
+    raw = largest + 2 * scale * largest_local + largest_local**2
     certificate = Certificate(
-        residual=max(everywhere * (1 - g), (second * (1 - g**2)) / norm_weight(model.reward_bound, g)),
+        residual=max(largest_local, raw / norm_weight(model.reward_bound, g)),
         mean_error=mean_bound,
         second_moment_error=second,
         covariance_error=anywhere,

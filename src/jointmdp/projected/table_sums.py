@@ -26,8 +26,10 @@ class TableSums(FeatureSums):
         self.model, self.discount, self.is_centred = model, model.discount, is_centred
         self.weighting = weighting
         self.weights = PairWeights(weighting.same, weighting.cross, weighting.node_state, weighting.node_choice)
-        gram, _, _ = FeatureModel(model, policy, features).means(weighting.mean)
-        self.lower = np.linalg.cholesky(gram)  # A = L Lᵀ
+        seen = weighting.mean > 0
+        # A = L Lᵀ; by QR, because forming A would square how nearly dependent features are.
+        triangle = scipy.linalg.qr(np.sqrt(weighting.mean[seen])[:, None] * features[seen], mode="r")[0]
+        self.lower = np.ascontiguousarray(triangle[: features.shape[2]].T)
         flat = scipy.linalg.solve_triangular(self.lower, features.reshape(-1, features.shape[2]).T, lower=True)
         self.equations = FeatureModel(model, policy, np.ascontiguousarray(flat.T).reshape(features.shape))
 
@@ -105,13 +107,16 @@ class TableSums(FeatureSums):
             found = found + np.einsum("namb,nai,mbj->ij", chosen, phi[states[some]], phi[states], optimize=True)
         return found
 
-    def squared(self, table: Floats) -> float:
-        """``Σ ξ t(x,y)²``."""
-        here, states = np.arange(len(table)), self.weights.node_state
-        total = float(np.sum(self.weights.same * table[here, :, here, :] ** 2))
+    def distance(self, table: Floats, matrix: Floats) -> float:
+        """``‖φᵀΘφ − t‖`` in the weights of pairs, of numbers given for all pairs of coordinates, ``[S, A, S, A]``."""
+        phi, Theta, states = self.equations.features, smat(matrix), self.weights.node_state
+        here = np.arange(len(phi))
+        off = np.einsum("sai,ij,sbj->sab", phi, Theta, phi, optimize=True) - table[here, :, here, :]
+        total = float(np.sum(self.weights.same * off**2))
         for shares, some in self._cross_shares():
-            total += float(np.sum(shares * table[states[some]][:, :, states] ** 2))
-        return total
+            fit = np.einsum("nai,ij,mbj->namb", phi[states[some]], Theta, phi[states], optimize=True)
+            total += float(np.sum(shares * (fit - table[states[some]][:, :, states]) ** 2))
+        return float(np.sqrt(total))
 
     def _cross_shares(self) -> Iterator[tuple[Floats, Ints]]:
         """ξ of pairs in distinct states, ``[n, A, N, A]`` for some nodes at a time."""

@@ -176,7 +176,10 @@ def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray
 
     moments = solution.moments
     if not isinstance(moments, StateMoments | PairMoments):
-        raise ModelError(f"solutions that hold their moments as {type(moments).__name__} cannot be saved")
+        raise ModelError(
+            f"a {type(solution).__name__} cannot be saved: files hold exact moments. Save its model, and evaluate it "
+            "again with the same features; to_csv keeps the numbers"
+        )
     page = {
         "moments": "state" if isinstance(moments, StateMoments) else "pair",
         "order": solution.order,

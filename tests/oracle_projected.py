@@ -1,0 +1,214 @@
+"""Projection by brute force, from the definitions: every pair of coordinates, every outcome, one matrix of pairs.
+
+Coordinates are the available ones in states where something may still be paid. A pair of them is a row of the matrix
+``P₂``; its outcomes are listed by plain loops. Weights are sums of powers of that matrix, fixed points are dense linear
+solves over all pairs, projections are least squares, and those onto positive semidefinite matrices are Clarabel's.
+Nothing is centred in advance, lives on states, or is whitened: no step is shared with the library.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+Array = np.ndarray
+
+
+class PairChain:
+    """All pairs of coordinates of a model under a policy."""
+
+    def __init__(self, model: Any, policy: Array) -> None:
+        self.model, self.policy, self.discount = model, np.asarray(policy), model.discount
+        self.p, self.R, self.N = model.probabilities, model.rewards, model.successors
+        self.over = [self._is_over(s) for s in range(model.num_states)]
+        self.xs = [(s, a) for s, a in np.argwhere(model.available).tolist() if not self.over[s]]
+        self.place = {x: i for i, x in enumerate(self.xs)}
+        self.size = len(self.xs)
+        self.diagonal = np.arange(self.size) * (self.size + 1)
+
+    def _is_over(self, s: int) -> bool:
+        outcomes = product(np.flatnonzero(self.p[s] > 0), np.flatnonzero(self.model.available[s]))
+        return all(self.N[s, w, a] == s and self.R[s, w, a] == 0 for w, a in outcomes)
+
+    def _next(self, state: int) -> list[tuple[float, int | None]]:
+        """The coordinates a branch that comes to a state may be in; None where nothing is paid any more."""
+        if self.over[state]:
+            return [(1.0, None)]
+        return [(float(q), self.place[state, a]) for a, q in enumerate(self.policy[state]) if q > 0]
+
+    def outcomes(self, i: int, j: int) -> list[tuple[float, float, float, int | None, int | None]]:
+        """Chance, both rewards and both next coordinates."""
+        (s, a), (t, b) = self.xs[i], self.xs[j]
+        found = []
+        if i == j:
+            for w, chance in enumerate(self.p[s]):
+                for q, after in self._next(self.N[s, w, a]) if chance > 0 else []:
+                    found.append((chance * q, self.R[s, w, a], self.R[s, w, a], after, after))
+            return found
+        is_shared = self.model.sharing == "time" or (s == t and self.model.sharing == "state")
+        for (w, one), (u, other) in product(enumerate(self.p[s]), enumerate(self.p[t])):
+            chance = (one if w == u else 0.0) if is_shared else one * other
+            if chance > 0:
+                for (q, x), (r, y) in product(self._next(self.N[s, w, a]), self._next(self.N[t, u, b])):
+                    found.append((chance * q * r, self.R[s, w, a], self.R[t, u, b], x, y))
+        return found
+
+    @cached_property
+    def _flat(self) -> tuple[Array, ...]:
+        """All outcomes of all pairs as columns; a coordinate that is over has the number n."""
+        n, rows = self.size, []
+        for i, j in product(range(n), range(n)):
+            for chance, r, k, x, y in self.outcomes(i, j):
+                rows.append((i * n + j, chance, r, k, n if x is None else x, n if y is None else y))
+        pair, chance, r, k, x, y = (np.array(column) for column in zip(*rows, strict=True))
+        return pair, chance, r, k, x, y
+
+    @cached_property
+    def P(self) -> Array:
+        """One branch, ``[n, n]``."""
+        P = np.zeros((self.size, self.size))
+        for i in range(self.size):
+            for chance, _, _, x, _ in self.outcomes(i, i):
+                if x is not None:
+                    P[i, x] += chance
+        return P
+
+    @cached_property
+    def reward(self) -> Array:
+        """E R, ``[n]``."""
+        return np.array([sum(c * r for c, r, *_ in self.outcomes(i, i)) for i in range(self.size)])
+
+    @cached_property
+    def P2(self) -> Array:
+        """Pairs to pairs, ``[n², n²]``; under "none" distinct coordinates lead nowhere."""
+        n = self.size
+        pair, chance, _, _, x, y = self._flat
+        kept = (x < n) & (y < n)
+        if self.model.sharing == "none":
+            kept &= np.isin(pair, self.diagonal)
+        P2 = np.zeros((n * n, n * n))
+        np.add.at(P2, (pair[kept], x[kept] * n + y[kept]), chance[kept])
+        return P2
+
+    def backed_mean(self, m: Array) -> Array:
+        """E[R + γ m(X')], ``[n]``."""
+        return self.reward + self.discount * self.P @ m
+
+    def source(self, m: Array, is_centred: bool) -> Array:
+        """What a step adds to covariances or second moments, ``[n²]``."""
+        n, g = self.size, self.discount
+        pair, chance, r, k, x, y = self._flat
+        m = np.append(m, 0.0)
+
+        def mean(values: Array) -> Array:
+            return np.bincount(pair, chance * values, n * n)
+
+        one, other = r + g * m[x], k + g * m[y]
+        if is_centred:
+            found = mean((one - mean(one)[pair]) * (other - mean(other)[pair]))
+        else:
+            found = mean(r * k + g * r * m[y] + g * k * m[x])
+        if self.model.sharing == "none":
+            apart = np.ones(n * n, bool)
+            apart[self.diagonal] = False
+            later = self.backed_mean(m[:n])
+            found[apart] = 0.0 if is_centred else np.outer(later, later).ravel()[apart]
+        return found
+
+    @cached_property
+    def mean(self) -> Array:
+        """μ, ``[n]``."""
+        return np.linalg.solve(np.eye(self.size) - self.discount * self.P, self.reward)
+
+    def pairs(self, is_centred: bool) -> Array:
+        """The true covariances or second moments, ``[n²]``."""
+        matrix = np.eye(self.size**2) - self.discount**2 * self.P2
+        return np.linalg.solve(matrix, self.source(self.mean, is_centred))
+
+    # Weights
+
+    def start(self, states: Any = None) -> Array:
+        """ρ: uniform over the states asked about, then over all pairs of actions, ``[n²]``."""
+        here = sorted({s for s, _ in self.xs}) if states is None else [s for s in states if not self.over[s]]
+        rho = np.zeros((self.size, self.size))
+        for s in here:
+            members = [i for i, x in enumerate(self.xs) if x[0] == s]
+            rho[np.ix_(members, members)] = 1 / (len(here) * len(members) ** 2)
+        return rho.ravel()
+
+    def restart(self, c: float, states: Any = None) -> Array:
+        """(1−c) Σ cᵏ ρ P₂ᵏ, by doubling the number of terms until there is nothing to add."""
+        return (1 - c) * _geometric(self.start(states), c * self.P2)
+
+    def restart_mean(self, c: float, states: Any = None) -> Array:
+        """(1−c) Σ cᵏ ρ₁ Pᵏ."""
+        first = self.start(states).reshape(self.size, -1).sum(axis=1)
+        return (1 - c) * _geometric(first, c * self.P)
+
+    def long_run(self, matrix: Array, first: Array) -> Array:
+        """Where a chain that waits half of the time comes to."""
+        lazy = (np.eye(len(matrix)) + matrix) / 2
+        for _ in range(40):
+            lazy = lazy @ lazy
+            lazy /= lazy.sum(axis=1, keepdims=True)
+        return first @ lazy
+
+    def table(self, values: Array) -> Array:
+        """The library's numbers of all coordinates as this oracle lists them, ``[n]`` or ``[n²]``."""
+        s, a = np.array(self.xs).T
+        return values[s, a] if values.ndim == 2 else values[s, a][:, s, a].ravel()
+
+    def weights(self, weighting: Any) -> Array:
+        """The library's ξ, pair by pair, ``[n²]``."""
+        return np.array([weighting.weight(*x, *y) for x, y in product(self.xs, self.xs)])
+
+
+class Projector:
+    """Best fits in features of the coordinates of a chain, in the norms of weights ``ν [n]`` and ``ξ [n²]``."""
+
+    def __init__(self, phi: Array, nu: Array, xi: Array) -> None:
+        self.phi, self.nu, self.xi = phi, nu, xi
+        n, K = phi.shape
+        self.U = (phi[:, None, :, None] * phi[None, :, None, :]).reshape(n * n, K * K)
+
+    def mean(self, target: Array) -> Array:
+        """Πf, at all coordinates."""
+        root = np.sqrt(self.nu)
+        return self.phi @ np.linalg.lstsq(root[:, None] * self.phi, root * target, rcond=None)[0]
+
+    def pair(self, target: Array, is_psd: bool) -> Array:
+        """ΠM, at all pairs; targets and weights are symmetric."""
+        root = np.sqrt(self.xi)
+        if not is_psd:
+            return self.U @ np.linalg.lstsq(root[:, None] * self.U, root * target, rcond=None)[0]
+        return (self.phi @ clarabel(root[:, None] * self.U, root * target) @ self.phi.T).ravel()
+
+    def mean_size(self, f: Array) -> float:
+        """‖f‖_ν."""
+        return float(np.sqrt(self.nu @ f**2))
+
+    def pair_size(self, h: Array) -> float:
+        """‖h‖_ξ."""
+        return float(np.sqrt(self.xi @ h**2))
+
+
+def clarabel(rows: Array, targets: Array) -> Array:
+    """The Θ ⪰ 0 that minimises ``‖rows · vec Θ − targets‖``; small problems are scaled to size 1."""
+    K = int(np.sqrt(rows.shape[1]))
+    size = max(float(np.linalg.norm(targets)), 1e-300)
+    theta = cp.Variable((K, K), PSD=True)
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(rows @ cp.vec(theta, order="C") - targets / size)))
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-14, tol_gap_rel=1e-14, tol_feas=1e-14)
+    return size * np.asarray(theta.value)
+
+
+def _geometric(first: Array, matrix: Array) -> Array:
+    """first · Σ_k matrixᵏ."""
+    total, power = first, matrix
+    while np.abs(power).max(initial=0.0) > 1e-18:
+        total, power = total + total @ power, power @ power
+    return total

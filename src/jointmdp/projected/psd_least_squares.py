@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse.linalg
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -59,23 +58,19 @@ class QuadraticForm:
 
     def __init__(self, H: Float[ndarray, "n n"]) -> None:
         self.matrix = H
-        self.largest = 1.001 * max(_largest(H), 1e-300)  # rounded up
-        self.least = 0.0
         # Entries that no weight sees are left out first: with one feature a coordinate they are most.
-        self._seen = np.flatnonzero(np.diag(H) > UNSEEN * self.largest)
+        self._seen = np.flatnonzero(np.diag(H) > UNSEEN * np.diag(H).max(initial=0.0))
         inside = H[np.ix_(self._seen, self._seen)] if len(self._seen) < len(H) else H
+        spectrum = np.linalg.eigvalsh(inside) if len(inside) else np.zeros(1)
+        self.largest, self.least = 1.001 * max(float(spectrum[-1]), 1e-300), 0.0  # rounded up
         self._vectors: Floats | None = None
-        try:
+        if len(inside) and spectrum[0] > UNSEEN * self.largest:
             self._lower = scipy.linalg.cholesky(inside, lower=True)
-            least = 0.9 / _largest(scipy.linalg.cho_solve((self._lower, True), np.eye(len(inside))))  # rounded down
-        except np.linalg.LinAlgError:
-            least = 0.0
-        if least < UNSEEN * self.largest:
+            self.least = 0.9 * float(spectrum[0]) if len(inside) == len(H) else 0.0  # rounded down
+        else:
             values, vectors = np.linalg.eigh(inside)
             kept = values > UNSEEN * self.largest
             self._vectors = vectors[:, kept] / np.sqrt(values[kept])
-        elif len(self._seen) == len(H):
-            self.least = least
 
     def size(self, x: Float[ndarray, " n"]) -> float:
         """The norm of a vector."""
@@ -95,13 +90,6 @@ class QuadraticForm:
         else:
             x[self._seen] = self._vectors @ y
         return x
-
-
-def _largest(matrix: Float[ndarray, "n n"]) -> float:
-    if len(matrix) <= SMALL:
-        return float(np.linalg.eigvalsh(matrix)[-1])
-    first = np.ones(len(matrix))
-    return float(scipy.sparse.linalg.eigsh(matrix, 1, which="LA", v0=first, return_eigenvectors=False)[0])
 
 
 def fit_psd(

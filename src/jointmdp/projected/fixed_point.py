@@ -30,7 +30,6 @@ from jointmdp.arrays import UNIT, Floats
 from jointmdp.errors import ModelError, Status
 from jointmdp.progress import Meter
 from jointmdp.projected.psd_least_squares import (
-    SMALL,
     QuadraticForm,
     duality_error,
     fit_psd,
@@ -42,6 +41,7 @@ from jointmdp.projected.symmetric_matrices import congruence, smat, svec, upper
 INSIDE = 1e-12  # of the largest eigenvalue: a matrix with no eigenvalue further below 0 is allowed but for rounding
 INNER_STEPS = 200  # of the gradient method in a step
 NEWTON_STEPS = 60  # between two steps of the iteration
+WANDERING = 5  # steps that are tried where nothing says that the iteration converges
 HELD = 1e-9  # of the identity in Newton's equations
 DENSE = 1500  # numbers of a symmetric matrix up to which Newton's equations are formed
 SHORTER = 30.0  # σ is L over this: of 1, 30 and 1,000 the one that took the fewest of Newton's steps
@@ -124,9 +124,12 @@ def _iterated(
 ) -> FixedPoint:
     """Θ ← Π(source + GΘ) until it stands still, with Newton's steps in between."""
     kappa = min(first.pair_contraction, 1 - 1e-9)
+    if first.pair_contraction >= 1:  # of few samples, or of weights that the process leaves: it may wander for ever
+        max_steps = min(max_steps, WANDERING)
     x = nearest_psd(first.matrix)
     scale = max(form.size(first.matrix), np.finfo(float).tiny)
     history: list[float] = []
+    best: tuple[Floats, float] = x, np.inf
     newton, status = _Newton(form, G, source), Status.STEP_LIMIT
     one_thread = threadpool_limits(1 if len(x) <= DENSE else None, "blas")  # eigenvalues of small matrices
     with Meter("projected iteration") as meter, one_thread:
@@ -135,13 +138,15 @@ def _iterated(
             after = fit_psd(form, source + G @ x, x, inner, INNER_STEPS).vector
             history.append(form.size(after - x))
             x, off = newton.improved(after)
+            if off < best[1]:
+                best = x, off
             error = _error(form, source + G @ x, x, off) / (1 - kappa)
             meter.update(min(1.0, np.log(max(error / scale, 1e-300)) / np.log(tolerance)), f"step {step}")
             if error <= tolerance * scale or off <= FLOOR * float(np.linalg.norm(x)):
                 status = Status.CONVERGED
                 break
     return first._replace(
-        matrix=x, status=status, steps=step, step_error=error, is_active=True, history=np.array(history)
+        matrix=best[0], status=status, steps=step, step_error=error, is_active=True, history=np.array(history)
     )
 
 
@@ -221,7 +226,10 @@ class _Projection:
 
 
 def _norm(matrix: Floats) -> float:
-    """The largest singular value."""
-    if len(matrix) <= SMALL:
-        return float(np.linalg.norm(matrix, 2))
-    return float(scipy.sparse.linalg.svds(matrix, 1, v0=np.ones(len(matrix)), return_singular_vectors=False)[0])
+    """The largest singular value; of large matrices by a hundred steps of the power method, from below."""
+    if len(matrix) <= DENSE:
+        return float(np.sqrt(np.linalg.eigvalsh(matrix.T @ matrix)[-1])) if len(matrix) else 0.0
+    x = np.ones(len(matrix))
+    for _ in range(100):
+        x = matrix.T @ (matrix @ (x / np.linalg.norm(x)))
+    return float(np.sqrt(np.linalg.norm(x)))

@@ -26,6 +26,7 @@ from jointmdp.projected.sample_sums import SampleSums, Sums
 from jointmdp.simulators.simulator import Simulator
 
 SEEN = 1e-20  # of the largest mean square of a feature: below it a feature was never other than 0
+ENOUGH = 2  # visited pairs for each unknown, below which nothing is said of the error of a run
 RARE = 2  # replicas in which a feature must have been seen
 
 
@@ -110,7 +111,7 @@ class LearnedFeatures(RunSummary):
     @cached_property
     def error(self) -> float:
         """Root mean square error of means, or of covariances in standard deviations: the larger, where samples came."""
-        if self.replicas == 1:
+        if self.replicas == 1 or self.updates < ENOUGH * len(self.kept) * (len(self.kept) + 1):
             return math.inf
         gram = self._sums.gram.sum(axis=0) / self._sums.coordinates.sum()
         mean = np.array([each.theta for each in self._without])

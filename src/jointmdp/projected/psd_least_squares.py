@@ -29,7 +29,6 @@ from jointmdp.projected.symmetric_matrices import smat, svec
 
 MOST_STEPS = 20_000
 UNSEEN = 1e-13  # of the largest eigenvalue of H: directions below it are not seen by any weight
-SMALL = 200  # rows of matrices whose eigenvalues are all computed
 LOOK = 5  # steps between two tests of optimality: one costs as much as a step
 
 

@@ -125,8 +125,8 @@ class SampleSums(FeatureSums):
         """H and G."""
         count, places, turn = max(float(self.sums.pairs), 1.0), np.ix_(self.places, self.places), self._turn
         H, G = (turn @ (each[places] / count) @ turn.T for each in (self.sums.pair_gram, self.sums.pair_next))
-        # Directions that few visits see are held at 0: by 1/N of all that is seen, less than the noise of N visits.
-        return (H + H.T) / 2 + np.trace(H) / count * np.eye(len(H)), G
+        # Directions that hardly any visit sees are held at 0, by far less than the noise of N visits.
+        return (H + H.T) / 2 + np.trace(H) / count**2 * np.eye(len(H)), G
 
     def source(self, theta: Floats) -> Floats:
         """g, given the mean."""

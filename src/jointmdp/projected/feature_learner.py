@@ -23,13 +23,12 @@ from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask
 from jointmdp.projected.feature_walks import FeatureSamples, FeatureWalks
 from jointmdp.projected.learned_features import LearnedFeatures
 from jointmdp.projected.projecting import Projected
-from jointmdp.projected.sample_sums import Sums, added, empty_sums
+from jointmdp.projected.sample_sums import Sums, add, empty_sums
 from jointmdp.simulators.simulator import Simulator, as_agent
 from jointmdp.simulators.table_simulator import TableSimulator
 
 STEPS_AHEAD = 64  # steps drawn at once at most
 LANES = 16  # lists in a task
-ROWS = 4096  # visits added at once: their products take this many times K²/2 numbers
 ONLY_HERE = ("schedule", "start", "burn_in")  # settings of the incremental methods
 
 
@@ -127,10 +126,13 @@ class FeatureLearner(BaseLearner):
 
     def advance(self, state: FeatureState, count: int) -> FeatureState:
         """`count` steps at once, each a mini-batch of visits for every replica."""
-        step, goal, sums = int(state.step), int(state.step) + count, Sums(*map(np.asarray, state.sums))
+        step, goal = int(state.step), int(state.step) + count
+        sums = Sums(*(np.array(part) for part in state.sums))
         while step < goal:
             some = min(goal - step, STEPS_AHEAD)
-            sums = self._added(sums, self._sampled(step, some))
+            samples = self._sampled(step, some)
+            for t in range(some):  # one by one: sums of floats must not depend on how many steps were drawn at once
+                self._add(sums, FeatureSamples(*(part[t] for part in samples)))
             step += some
         return FeatureState(np.array(step, dtype=np.int64), sums)
 
@@ -149,17 +151,12 @@ class FeatureLearner(BaseLearner):
         ]
         return FeatureSamples(*parts)
 
-    def _added(self, sums: Sums, samples: FeatureSamples) -> Sums:
-        batch, parts = self.options.batch, []
+    def _add(self, sums: Sums, samples: FeatureSamples) -> None:
+        """Add the visits ``[L]`` of one step."""
+        batch = self.options.batch
         for r in range(self.options.replicas):
-            own = Sums(*(part[r] for part in sums))
-            visits = [part[:, r * batch : (r + 1) * batch] for part in samples]
-            flat = [part.reshape(-1, *part.shape[2:]) for part in visits]
-            for i in range(0, len(flat[0]), ROWS):
-                some = FeatureSamples(*(part[i : i + ROWS] for part in flat))
-                own = added(own, some, self.discount, self.simulator.sharing, self.is_centred)
-            parts.append(own)
-        return Sums(*(np.stack(each) for each in zip(*parts, strict=True)))
+            own = FeatureSamples(*(part[r * batch : (r + 1) * batch] for part in samples))
+            add(sums, r, own, self.discount, self.simulator.sharing, self.is_centred)
 
     def updates(self, state: FeatureState) -> int:  # type: ignore[override]
         """Pairs visited so far, over all replicas."""

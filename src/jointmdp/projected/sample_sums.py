@@ -47,39 +47,38 @@ def empty_sums(replicas: int, features: int) -> Sums:
     return Sums(*(np.zeros((replicas, *shape)) for shape in shapes))
 
 
-def added(sums: Sums, samples: FeatureSamples, discount: float, sharing: Sharing, is_centred: bool) -> Sums:
-    """The sums of one replica with more visits, ``[N]`` of them."""
+def add(sums: Sums, r: int, samples: FeatureSamples, discount: float, sharing: Sharing, is_centred: bool) -> None:
+    """Add visits ``[N]`` to the sums of replica r, in place."""
     phi, later, rewards = samples.features, samples.next_features, samples.rewards
     x = phi.reshape(-1, phi.shape[-1])
-    mean_next, mean_reward = later.mean(axis=1).reshape(x.shape), rewards.mean(axis=1).reshape(-1)
+    sums.coordinates[r] += len(x)
+    sums.gram[r] += x.T @ x
+    sums.next_gram[r] += x.T @ later.mean(axis=1).reshape(x.shape)
+    sums.reward[r] += x.T @ rewards.mean(axis=1).reshape(-1)
     pair = samples.kinds != PairKind.NO_PAIR
     kinds, phi, later, rewards = samples.kinds[pair], phi[pair], later[pair], rewards[pair]
     u = products(phi[:, 0], phi[:, 1])
-    goes_on = (kinds == PairKind.ONE) | (sharing != "none")
-    after = sum(products(later[:, i, 0], later[:, i, 1]) for i in range(2)) / 2
-    weighted = np.where(goes_on[:, None], u, 0.0)
+    is_one = kinds == PairKind.ONE
+    goes_on = is_one | (sharing != "none")
+    after = _next_products(later)
+    sums.pairs[r] += len(u)
+    sums.pair_gram[r] += u.T @ u
+    sums.pair_next[r] += np.where(goes_on[:, None], u, 0.0).T @ after
     if is_centred:
-        is_shared = (
-            (kinds == PairKind.ONE) | (sharing == "time") | ((kinds == PairKind.SAME_STATE) & (sharing == "state"))
-        )
-        parts = _spread(rewards, later, discount)
-        now = np.where(is_shared[:, None], u, 0.0)
+        is_shared = is_one | (sharing == "time") | ((kinds == PairKind.SAME_STATE) & (sharing == "state"))
+        u = np.where(is_shared[:, None], u, 0.0)
+        constant, linear, square = _spread(rewards, later, discount)
     else:
-        parts = _raw(rewards, later, discount, ~goes_on)
-        now = u
-    constant, linear, square = parts
-    return Sums(
-        sums.coordinates + len(x),
-        sums.pairs + len(u),
-        sums.gram + x.T @ x,
-        sums.next_gram + x.T @ mean_next,
-        sums.reward + x.T @ mean_reward,
-        sums.pair_gram + u.T @ u,
-        sums.pair_next + weighted.T @ after,
-        sums.source + now.T @ constant,
-        sums.source_linear + now.T @ linear,
-        sums.source_square + now.T @ square,
-    )
+        constant, linear = _raw(rewards, later, discount)
+        square = np.where(goes_on[:, None], 0.0, discount**2 * after)  # of a product of two means
+    sums.source[r] += u.T @ constant
+    sums.source_linear[r] += u.T @ linear
+    sums.source_square[r] += u.T @ square
+
+
+def _next_products(later: Floats) -> Floats:
+    """The mean of ``u'`` over the two draws."""
+    return (products(later[:, 0, 0], later[:, 0, 1]) + products(later[:, 1, 0], later[:, 1, 1])) / 2
 
 
 def _spread(rewards: Floats, later: Floats, g: float) -> tuple[Floats, Floats, Floats]:
@@ -89,12 +88,10 @@ def _spread(rewards: Floats, later: Floats, g: float) -> tuple[Floats, Floats, F
     return r[:, 0] * r[:, 1] / 2, linear, (g**2 / 2) * products(f[:, 0], f[:, 1])
 
 
-def _raw(rewards: Floats, later: Floats, g: float, is_product: Floats) -> tuple[Floats, Floats, Floats]:
-    """R R̃ + γ R m(Y') + γ R̃ m(X'), by powers of θ; for a product of two means also γ² m(X') m(Y')."""
+def _raw(rewards: Floats, later: Floats, g: float) -> tuple[Floats, Floats]:
+    """R R̃ + γ R m(Y') + γ R̃ m(X'), by powers of θ."""
     constant = np.mean(rewards[:, :, 0] * rewards[:, :, 1], axis=1)
-    linear = g * np.mean(rewards[:, :, :1] * later[:, :, 1] + rewards[:, :, 1:] * later[:, :, 0], axis=1)
-    square = sum(products(later[:, i, 0], later[:, i, 1]) for i in range(2)) / 2
-    return constant, linear, np.where(is_product[:, None], g**2 * square, 0.0)
+    return constant, g * np.mean(rewards[:, :, :1] * later[:, :, 1] + rewards[:, :, 1:] * later[:, :, 0], axis=1)
 
 
 class SampleSums(FeatureSums):

@@ -1,0 +1,200 @@
+"""Projections from samples: the same fixed point as from tables, whatever draws them, with errors that hold."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import t
+
+import jointmdp as jm
+from jointmdp.incremental.replicas import Estimate
+from jointmdp.projected.feature_learner import FeatureLearner
+from jointmdp.projected.feature_walks import PairKind
+
+S, A, W, K, REPLICAS = 4, 2, 3, 3, 8
+# Errors are half widths at 95 %; a test looks at some 20 numbers and shall raise a false alarm once in 50,000 seeds.
+SURE = t.ppf(1 - 5e-7, REPLICAS - 1) / t.ppf(0.975, REPLICAS - 1)
+FEATURES = np.random.default_rng(5).normal(size=(S, A, K))
+STEPS = 40
+OPTIONS = jm.LearnOptions(replicas=REPLICAS, batch=8, seed=1)
+
+
+def small_model(sharing: Any, seed: int = 3, has_end: bool = False) -> tuple[jm.JointMDP, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet(np.ones(W), size=S)
+    rewards, successors = rng.normal(size=(S, W, A)), rng.integers(0, S, size=(S, W, A))
+    if sharing == "time":
+        probabilities[:] = probabilities[0]
+    if has_end:
+        rewards[S - 1], successors[S - 1] = 0.0, S - 1
+    return jm.JointMDP(probabilities, rewards, successors, 0.8, sharing), rng.dirichlet(np.ones(A), size=S)
+
+
+def agree(found: Estimate, truth: float) -> None:
+    assert abs(found.value - truth) <= SURE * found.error + 1e-12
+    assert found.error < 2  # an error that says something: the numbers are of this size
+
+
+@pytest.mark.parametrize(
+    ("sharing", "constraint"),
+    [
+        ("state", "covariance"),
+        ("time", "covariance"),
+        ("none", "covariance"),
+        pytest.param("time", "second_moment", marks=pytest.mark.slow),
+        pytest.param("none", "second_moment", marks=pytest.mark.slow),
+        pytest.param("state", None, marks=pytest.mark.slow),
+    ],
+)
+def test_samples_come_to_the_fixed_point_of_the_tables(sharing: Any, constraint: Any) -> None:
+    model, policy = small_model(sharing)
+    method = jm.Projected(FEATURES, constraint=constraint)
+    exact, found = jm.evaluate(model, policy, method), jm.learn(model, policy, OPTIONS, features=method, steps=STEPS)
+    assert isinstance(exact, jm.ProjectedSolution)
+    for s in range(S):
+        for a in range(A):
+            agree(found.mean_at(s, a), exact.mean[s, a])
+            for b in range(a + 1):
+                agree(found.covariance_at(s, a, b), exact.covariance[s, a, b])
+                agree(found.second_moment_at(s, a, b), exact.second_moment[s, a, b])
+        gap, truth = found.gap(s, 0, 1), exact.gap(s, 0, 1)
+        assert isinstance(gap, jm.LearnedGap)
+        agree(Estimate(gap.mean, gap.mean_error), truth.mean)
+        agree(Estimate(gap.variance, gap.variance_error), truth.variance)
+    agree(found.covariance_between(0, 1, 2, 0), exact.covariance_between(0, 1, 2, 0))
+    assert found.updates > 0
+    if constraint == "covariance":
+        assert np.linalg.eigvalsh(found.covariance_matrix)[0] > -1e-10
+    if constraint == "second_moment":
+        assert np.linalg.eigvalsh(found.second_moment_matrix)[0] > -1e-10
+
+
+def test_episodes_that_end_are_worth_nothing_there() -> None:
+    model, policy = small_model("time", has_end=True)
+    exact, found = (
+        jm.evaluate(model, policy, jm.Projected(FEATURES)),
+        jm.learn(model, policy, OPTIONS, features=FEATURES, steps=STEPS),
+    )
+    for s in range(S - 1):
+        agree(found.mean_at(s, 0), exact.mean[s, 0])
+        agree(found.covariance_at(s, 0, 1), exact.covariance[s, 0, 1])
+    assert found.mean_at(S - 1, 0) == (0.0, 0.0)
+    assert exact.mean[S - 1, 0] == 0.0
+
+
+def test_pairs_are_visited_as_the_restart_weighting_weighs_them() -> None:
+    """Shares of visits against ξ; walks that begin anew are independent, and count as one visit each."""
+    model, policy = small_model("state")
+    exact = jm.evaluate(model, policy, jm.Projected(FEATURES))
+    assert isinstance(exact, jm.ProjectedSolution)
+    learner = FeatureLearner(jm.TableSimulator(model), policy, jm.features.one_hot(), OPTIONS)
+    samples = learner._sampled(0, 64)
+    kinds = samples.kinds
+    assert set(np.unique(kinds)) <= {PairKind.APART, PairKind.SAME_STATE, PairKind.ONE}
+    weights = exact.weighting
+    one = float(np.einsum("saa->", weights.same))
+    shares = {
+        PairKind.ONE: one,
+        PairKind.SAME_STATE: float(weights.same.sum()) - one,
+        PairKind.APART: float(weights.cross.sum()),
+    }
+    assert math.isclose(sum(shares.values()), 1.0, rel_tol=1e-9)
+    walks = kinds.size * (1 - model.discount)  # excursions that begin anew, each 1/(1 − c) steps long
+    for kind, share in shares.items():
+        seen = float(np.mean(kinds == kind))
+        assert abs(seen - share) < 5 * math.sqrt(2 * share * (1 - share) / walks)
+
+
+@pytest.mark.slow
+def test_errors_fall_like_the_root_of_the_samples() -> None:
+    model, policy = small_model("time")
+    few, many = (jm.learn(model, policy, OPTIONS, features=FEATURES, steps=steps) for steps in (40, 640))
+    ratio = few.error / many.error  # 4 in theory; each error comes from 7 degrees of freedom and several numbers
+    assert 2 < ratio < 8
+
+
+def test_a_run_is_continued_bit_for_bit_and_on_any_executor(tmp_path: Any) -> None:
+    model, policy = small_model("state")
+    simulator = jm.TableSimulator(model)
+    options = {"replicas": 2, "batch": 4, "seed": 3}
+    whole = jm.learn(simulator, policy, jm.LearnOptions(**options), features=FEATURES, steps=12)
+    path = tmp_path / "run"
+    kept = jm.LearnOptions(**options, checkpoint=path)
+    jm.learn(simulator, policy, kept, features=FEATURES, steps=5)
+    continued = jm.learn(simulator, policy, kept, features=FEATURES, steps=12)
+    spread = jm.learn(simulator, policy, jm.LearnOptions(**options), features=FEATURES, steps=12, executor="processes")
+    for other in (continued, spread):
+        for mine, theirs in zip(whole._sums, other._sums, strict=True):
+            assert np.array_equal(mine, theirs)
+        assert np.array_equal(whole.theta, other.theta)
+    with pytest.raises(jm.ModelError, match="features differs"):
+        jm.learn(simulator, policy, kept, features=FEATURES[:, :, :2], steps=12)
+
+
+def continuous_inventory(stock: float, order: float, demand: float) -> tuple[float, float]:
+    level = min(stock + order, 12.0)
+    sold = min(level, demand)
+    return 4.0 * sold - order - 0.3 * (level - sold), level - sold
+
+
+def test_states_that_never_come_twice() -> None:
+    """Real stock: memory depends on the features alone, and gaps come out near those of pair Monte Carlo."""
+    simulator = jm.FunctionSimulator(
+        continuous_inventory,
+        lambda rng: rng.gamma(4.0, 1.0),
+        start=lambda rng: rng.uniform(0, 12),
+        actions=[0, 4],
+        discount=0.8,
+        reward_bounds=(-8, 48),
+    )
+
+    def policy(stock: float) -> list[float]:
+        return [0.1, 0.9] if stock < 4 else [0.9, 0.1]
+
+    features = jm.features.polynomial(2, low=0, high=12)
+    found = jm.learn(simulator, policy, OPTIONS, features=features, steps=60)
+    assert found._sums.pair_gram.shape == (REPLICAS, 21, 21)
+    for stock in (1.0, 5.0, 10.0):
+        gap = found.gap(stock, 0, 1)
+        sample = jm.simulate_gap(simulator, policy, stock, 0, 1, num_samples=400, seed=2)
+        # Quadratics are no perfect fit: half a standard deviation of the gap is what they miss at most here.
+        assert abs(gap.mean - sample.mean) < 0.5 * math.sqrt(sample.variance)
+        assert 0.5 < gap.std / math.sqrt(sample.variance) < 2
+    assert len(found.table()) == 6
+    assert "features" in repr(found)
+
+
+def test_settings_that_do_not_fit_are_named() -> None:
+    model, policy = small_model("state")
+
+    def learn(options: jm.LearnOptions = OPTIONS, features: Any = FEATURES, source: Any = model) -> None:
+        jm.learn(source, policy, options, features=features, steps=2)
+
+    with pytest.raises(jm.ModelError, match=r"restart is 0\.9"):
+        learn(jm.LearnOptions(restart=0.9))
+    with pytest.raises(jm.ModelError, match="order 2, not 3"):
+        learn(jm.LearnOptions(order=3))
+    with pytest.raises(jm.ModelError, match='along "pairs"'):
+        learn(jm.LearnOptions(coordinates="sweep"))
+    with pytest.raises(jm.ModelError, match="burn_in belongs to learning without features"):
+        learn(jm.LearnOptions(burn_in=3))
+    with pytest.raises(jm.ModelError, match='the weighting is "restart"'):
+        learn(features=jm.Projected(FEATURES, weighting="stationary"))
+    with pytest.raises(jm.ModelError, match="above memory_limit"):
+        learn(jm.LearnOptions(memory_limit=1000))
+    ended = jm.FunctionSimulator(continuous_inventory, lambda rng: 1.0, start=1.0, actions=[0, 4], discount=1.0)
+    with pytest.raises(jm.ModelError, match="a projection contracts only below"):
+        learn(source=ended, features=jm.features.polynomial(1, low=0, high=12))
+    found = jm.learn(model, policy, jm.LearnOptions(replicas=1), features=FEATURES, steps=2)
+    assert found.error == math.inf
+    unseen = np.zeros((S, A, 2))
+    unseen[..., 0] = 1.0
+    started = jm.TableSimulator(model, start=0)
+    unseen[np.setdiff1d(range(S), model.successors[0])[:1], :, 1] = 1.0
+    if unseen[..., 1].any():
+        learner = FeatureLearner(started, policy, unseen, jm.LearnOptions(replicas=2, batch=1, restart=0.3))
+        answer = learner.answer(learner.advance(learner.init(), 1))
+        state = int(np.flatnonzero(unseen[:, 0, 1])[0])
+        with pytest.raises(jm.ModelError, match="was 0 wherever the samples came"):
+            answer.mean_at(state, 0)

@@ -2,12 +2,13 @@
 
 Coordinates are the available ones in states where something may still be paid. A pair of them is a row of the matrix
 ``P₂``; its outcomes are listed by plain loops. Weights are sums of powers of that matrix, fixed points are dense linear
-solves over all pairs, projections are least squares, and those onto positive semidefinite matrices are Clarabel's.
-Nothing is centred in advance, lives on states, or is whitened: no step is shared with the library.
+solves over all pairs, projections are least squares, onto positive semidefinite matrices by plain gradient steps or
+Clarabel. Nothing is centred in advance or lives on states: no step is shared with the library.
 """
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -173,7 +174,9 @@ class Projector:
     def __init__(self, phi: Array, nu: Array, xi: Array) -> None:
         self.phi, self.nu, self.xi = phi, nu, xi
         n, K = phi.shape
-        self.U = (phi[:, None, :, None] * phi[None, :, None, :]).reshape(n * n, K * K)
+        # Any basis of the features spans the same functions, and the same positive semidefinite ones.
+        self.basis = phi @ np.linalg.inv(np.linalg.qr(np.sqrt(nu)[:, None] * phi, mode="r"))
+        self.U = (self.basis[:, None, :, None] * self.basis[None, :, None, :]).reshape(n * n, K * K)
 
     def mean(self, target: Array) -> Array:
         """Πf, at all coordinates."""
@@ -185,7 +188,17 @@ class Projector:
         root = np.sqrt(self.xi)
         if not is_psd:
             return self.U @ np.linalg.lstsq(root[:, None] * self.U, root * target, rcond=None)[0]
-        return (self.phi @ clarabel(root[:, None] * self.U, root * target) @ self.phi.T).ravel()
+        return self.U @ by_gradients(root[:, None] * self.U, root * target).ravel()
+
+    def slope(self, target: Array, values: Array) -> tuple[float, float]:
+        """How far a fit that is ΦΘΦᵀ with Θ ⪰ 0 is from the best one: ``⟨Q, Θ⟩`` and ``λ_min(Q)``, of the gradient Q.
+
+        Both are 0 at the best fit and nowhere else (Karush, Kuhn and Tucker), the second where Θ is not definite.
+        """
+        K = self.basis.shape[1]
+        gradient = (self.U.T @ (self.xi * (values - target))).reshape(K, K)
+        theta = np.linalg.lstsq(self.U, values, rcond=None)[0].reshape(K, K)
+        return float(np.sum(gradient * theta)), float(np.linalg.eigvalsh(gradient + gradient.T)[0] / 2)
 
     def mean_size(self, f: Array) -> float:
         """‖f‖_ν."""
@@ -196,13 +209,34 @@ class Projector:
         return float(np.sqrt(self.xi @ h**2))
 
 
+def by_gradients(rows: Array, targets: Array) -> Array:
+    """The Θ ⪰ 0 that minimises ``‖rows · vec Θ − targets‖``, by plain accelerated gradient steps."""
+    K = int(np.sqrt(rows.shape[1]))
+    H, q = rows.T @ rows, rows.T @ targets
+    step = 1 / np.linalg.norm(H, 2)
+    x = y = np.zeros(K * K)
+    t = 1.0
+    for _ in range(100_000):
+        z = (y - step * (H @ y - q)).reshape(K, K)
+        values, vectors = np.linalg.eigh((z + z.T) / 2)
+        after = ((vectors * np.maximum(values, 0)) @ vectors.T).ravel()
+        if np.abs(after - y).max() <= 1e-13 * np.abs(after).max():
+            break
+        if (y - after) @ (after - x) > 0:
+            t = 1.0
+        t, before = (1 + np.sqrt(1 + 4 * t * t)) / 2, t
+        x, y = after, after + (before - 1) / t * (after - x)
+    return after.reshape(K, K)
+
+
 def clarabel(rows: Array, targets: Array) -> Array:
-    """The Θ ⪰ 0 that minimises ``‖rows · vec Θ − targets‖``; small problems are scaled to size 1."""
+    """The same by Clarabel; problems are scaled to size 1."""
     K = int(np.sqrt(rows.shape[1]))
     size = max(float(np.linalg.norm(targets)), 1e-300)
     theta = cp.Variable((K, K), PSD=True)
     problem = cp.Problem(cp.Minimize(cp.sum_squares(rows @ cp.vec(theta, order="C") - targets / size)))
-    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-14, tol_gap_rel=1e-14, tol_feas=1e-14)
+    with warnings.catch_warnings(action="ignore"):  # it asks for more than floats hold, and says so
+        problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-14, tol_gap_rel=1e-14, tol_feas=1e-14)
     return size * np.asarray(theta.value)
 
 

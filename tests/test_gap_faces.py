@@ -65,9 +65,15 @@ def learned_of_a_simulator() -> jm.LearnedGap:
     return found.gap(simulator.at("town"), "stay", "move")
 
 
+def projected() -> jm.Gap:
+    """One feature for each coordinate: nothing is lost."""
+    return jm.evaluate(MODEL, POLICY, jm.Projected(jm.features.one_hot())).gap(*QUESTION)
+
+
 KINDS: dict[Callable[[], jm.GapLike], type] = {
     exact: jm.Gap,
     law: jm.GapLaw,
+    projected: jm.Gap,
     sampled: jm.GapSample,
     compared: jm.PairedGap,
     learned_of_a_table: jm.LearnedGap,
@@ -160,7 +166,7 @@ def test_all_kinds_tell_the_truth(make: Callable[[], jm.GapLike]) -> None:
         assert gap.variance == pytest.approx(VARIANCE, abs=room)
 
 
-@pytest.mark.parametrize("make", [law, sampled, compared], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [law, projected, sampled, compared], ids=lambda make: make.__name__)
 def test_all_kinds_agree_on_the_law(make: Callable[[], jm.GapLike]) -> None:
     """What is certified holds the truth, what is sampled does at a million to one: two such intervals meet."""
     gap, certified = surely(made(make)), exact()

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
-from jointmdp.arrays import UNIT, Floats
+from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError, Status
 from jointmdp.progress import Meter
 from jointmdp.projected.psd_least_squares import (
@@ -176,9 +176,11 @@ class _Newton:
             found = _Projection(step @ x + added)
             off = x - found.value
             size = float(np.linalg.norm(off))
+            # But for rounding the equation holds, and another step does not make it hold better.
+            is_over = size <= FLOOR * float(np.linalg.norm(x)) and size > least / 4
             if size < least:
                 best, least = found.value, size
-            if size <= UNIT * float(np.linalg.norm(x)):
+            if is_over or size == 0:
                 break
             x = x + _newton_step(found, step, off)
             if not np.isfinite(x).all():

@@ -27,7 +27,7 @@ from jointmdp.projected.symmetric_matrices import as_map, congruence, products, 
 def test_one_feature_for_each_coordinate_gives_the_exact_moments(sharing: Sharing) -> None:
     """Wherever the weighting has weight; there is nothing to be held back by a constraint."""
     rng = np.random.default_rng(0)
-    for k, chain in enumerate(chains(11, 9, discounts=(0.5, 0.9, 0.999), sharings=(sharing,))):
+    for k, chain in enumerate(chains(11, 6, discounts=(0.5, 0.9, 0.999), sharings=(sharing,))):
         states = None if k % 2 else [chain.xs[0][0]]
         nu = chain.restart_mean(chain.discount, states)
         rows = np.eye(chain.size)[:, nu > 0]
@@ -79,7 +79,7 @@ def target(chain: PairChain, solution: ProjectedSolution, phi: np.ndarray, is_ce
 def test_fewer_features_solve_the_projected_equations(kind: str) -> None:
     """The answer is the best fit to one step from itself: by least squares, and by the conditions for a best matrix."""
     rng, active, solved = np.random.default_rng(3), 0, 0
-    for k, chain in enumerate(chains(21, 45, discounts=(0.5, 0.9, 0.99))):
+    for k, chain in enumerate(chains(21, 36, discounts=(0.5, 0.9, 0.99))):
         K = int(rng.integers(1, min(4, chain.size) + 1))
         phi, constraint = rng.normal(size=(chain.size, K)), CONSTRAINTS[k % 3]
         weighting: Any = kind

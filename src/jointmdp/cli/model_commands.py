@@ -15,6 +15,7 @@ from jointmdp.errors import ConvergenceWarning, ModelError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from jointmdp.experiments.result import FigureResult
     from jointmdp.model.joint_mdp import JointMDP
     from jointmdp.solution.solution import Solution
 
@@ -54,9 +55,35 @@ def reproduce_tabular(out: Path, as_json: bool) -> None:
       jointmdp reproduce tabular --out figures --json
     """
     from jointmdp.experiments.tabular_figures import reproduce as run
+
+    _told(run(out, _announce), out, as_json)
+
+
+@reproduce.command("projected")
+@click.option("--out", default="results/projected", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--quick", is_flag=True, help="Small grids and few features: half a minute instead of many.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@in_one_line
+def reproduce_projected(out: Path, quick: bool, as_json: bool) -> None:
+    """Projected JIPE-2 on gridworlds: which weighting and which constraint, over the number of features.
+
+    \b
+    Examples:
+      jointmdp reproduce projected --quick
+      jointmdp reproduce projected --out figures --json
+    """
+    from jointmdp.experiments.projected_figures import reproduce as run
+
+    _told(run(out, _announce, quick), out, as_json)
+
+
+def _announce(words: str) -> None:
+    click.echo(f"{words} …", err=True)
+
+
+def _told(done: list[FigureResult], out: Path, as_json: bool) -> None:
     from jointmdp.files.strict_json import to_json
 
-    done = run(out, lambda words: click.echo(f"{words} …", err=True))
     if as_json:
         rows = [{"name": r.name, "title": r.title, "text": r.text, "rows": len(r.rows)} for r in done]
         click.echo(to_json({"folder": str(out), "figures": rows}))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jointmdp.checks import SHARING_WORDS, SHARINGS, Sharing
+from jointmdp.errors import ModelError
 from jointmdp.files.atomic_write import write_csv, write_text
 from jointmdp.report import style
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FigureResult:
-    """One figure of the paper, redone."""
+    """One figure of the paper, redone, or one beside them."""
 
     name: str
     title: str
@@ -43,3 +44,18 @@ class FigureResult:
 def by_sharing(statement: Callable[[Sharing], str]) -> str:
     """A list with one statement for each kind of sharing."""
     return "\n".join(f"- {SHARING_WORDS[sharing]}: {statement(sharing)}" for sharing in SHARINGS)
+
+
+def save_all(folder: Path, title: str, results: Iterable[FigureResult]) -> list[FigureResult]:
+    """Write every figure, its numbers and its text into `folder`, with one page that holds them all."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"cannot make the folder {folder}: {error.strerror}") from None
+    done = []
+    for result in results:
+        result.save(folder)
+        done.append(result)
+    parts = [f"## {each.page}\nNumbers: [{each.name}.csv]({each.name}.csv)" for each in done]
+    write_text(folder / "README.md", "\n\n".join([f"# {title}", *parts]) + "\n")
+    return done

@@ -10,10 +10,8 @@ import numpy as np
 
 from jointmdp.checks import SHARING_WORDS, SHARINGS
 from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
-from jointmdp.errors import ModelError
 from jointmdp.experiments import correlations, gap_validation, law_bands, learning_curves, residuals
-from jointmdp.experiments.result import FigureResult
-from jointmdp.files.atomic_write import write_text
+from jointmdp.experiments.result import FigureResult, save_all
 from jointmdp.report import pictures, style
 
 if TYPE_CHECKING:
@@ -70,14 +68,4 @@ def run_diagrams(size: int = 3) -> FigureResult:
 
 def reproduce(folder: Path, announce: Callable[[str], None] = lambda _: None) -> list[FigureResult]:
     """Write every figure, its numbers and its text into `folder`, with one page that holds them all."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ModelError(f"cannot make the folder {folder}: {error.strerror}") from None
-    done = []
-    for result in results(announce):
-        result.save(folder)
-        done.append(result)
-    parts = [f"## {each.page}\nNumbers: [{each.name}.csv]({each.name}.csv)" for each in done]
-    write_text(folder / "README.md", "\n\n".join(["# The paper's tabular experiments", *parts]) + "\n")
-    return done
+    return save_all(folder, "The paper's tabular experiments", results(announce))

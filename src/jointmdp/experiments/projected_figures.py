@@ -1,0 +1,28 @@
+"""The figures about linear features, in one folder: one function for each, one list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jointmdp.experiments import feature_counts
+from jointmdp.experiments.result import FigureResult, save_all
+
+QUICK_SIZES, QUICK_DEGREES = (4, 5), (0, 1, 2)
+
+
+def results(announce: Callable[[str], None] = lambda _: None, is_quick: bool = False) -> Iterator[FigureResult]:
+    """The experiments one after the other; `announce` is called with what comes next."""
+    announce("weightings over the number of features")
+    yield feature_counts.run_weightings(QUICK_SIZES, QUICK_DEGREES) if is_quick else feature_counts.run_weightings()
+    announce("constraints over the number of features")
+    yield (
+        feature_counts.run_constraints(QUICK_SIZES[0], QUICK_DEGREES) if is_quick else feature_counts.run_constraints()
+    )
+
+
+def reproduce(
+    folder: Path, announce: Callable[[str], None] = lambda _: None, is_quick: bool = False
+) -> list[FigureResult]:
+    """Write every figure, its numbers and its text into `folder`, with one page that holds them all."""
+    return save_all(folder, "Linear features: projected JIPE-2", results(announce, is_quick))

@@ -21,6 +21,7 @@ On the host: sums over tables of any shape, and K²×K² matrices. Nothing would
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from jaxtyping import Float, Int
 from numpy import ndarray
 
@@ -39,6 +40,14 @@ class PairWeights(NamedTuple):
     node_choice: Float[ndarray, "N A"]
 
 
+class Outcomes(NamedTuple):
+    """Joint successors of all actions of some states, with their probabilities."""
+
+    states: Int[ndarray, " N"]
+    successors: Int[ndarray, "N A"]
+    chances: Float[ndarray, " N"]
+
+
 class FeatureModel:
     """A model, a policy and features, as the sums read them."""
 
@@ -47,7 +56,11 @@ class FeatureModel:
         self.chances = np.where(model.is_possible, model.probabilities[:, :, None], 0.0)  # [S, W, A]
         self.rewards = np.where(model.is_possible, model.rewards, 0.0)
         self.state_features = np.einsum("sa,sak->sk", policy, features)
-        self.next_features = np.einsum("swa,swak->sak", self.chances, self.state_features[model.successors])
+        S, A, K = features.shape
+        places = np.broadcast_to(np.arange(S * A).reshape(S, 1, A), model.successors.shape)
+        entries = (self.chances.ravel(), (places.ravel(), model.successors.ravel()))
+        self.kernel = sp.csr_array(entries, shape=(S * A, S))  # P(s'|s,a)
+        self.next_features = (self.kernel @ self.state_features).reshape(S, A, K)
 
     def means(self, nu: Float[ndarray, "S A"]) -> tuple[Floats, Floats, Floats]:
         """A, N and r."""
@@ -90,19 +103,29 @@ class FeatureModel:
         off = weights.same * (1 - np.eye(A))
         states = np.flatnonzero(off.any(axis=(1, 2)))
         step = max(1, ROWS // (A * K * K))
-        for w in range(model.num_scenarios):
-            for i in range(0, len(states), step):
-                some = states[i : i + step]
-                later = self.state_features[model.successors[some, w, :]]
-                rows = (phi[some][:, :, :, None] * later[:, :, None, :]).reshape(len(some), A, K * K)
-                shared = model.probabilities[some, w, None, None] * off[some]
-                found += np.tensordot(rows, np.einsum("sab,sbq->saq", shared, rows, optimize=True), ((0, 1), (0, 1)))
+        outcomes = self._outcomes(states)
+        for i in range(0, len(outcomes.chances), step):
+            at, chances = outcomes.states[i : i + step], outcomes.chances[i : i + step]
+            later = self.state_features[outcomes.successors[i : i + step]]
+            rows = (phi[at][:, :, :, None] * later[:, :, None, :]).reshape(len(at), A, K * K)
+            shared = chances[:, None, None] * off[at]
+            found += np.tensordot(rows, np.einsum("sab,sbq->saq", shared, rows, optimize=True), ((0, 1), (0, 1)))
         return found
+
+    def _outcomes(self, states: Int[ndarray, " N"]) -> Outcomes:
+        """What can happen in some states, scenarios that lead to the same successors taken together."""
+        model = self.model
+        W, A = model.successors.shape[1:]
+        rows = np.column_stack([np.repeat(states, W), model.successors[states].reshape(-1, A)])
+        distinct, kind = np.unique(rows, axis=0, return_inverse=True)
+        chances = np.bincount(kind.ravel(), model.probabilities[states].ravel(), len(distinct))
+        return Outcomes(distinct[:, 0], distinct[:, 1:], chances)
 
     def next_squares(self) -> Float[ndarray, "S A K K"]:
         """E[φ(X') φ(X')ᵀ] of one branch."""
         each = np.einsum("sa,sai,saj->sij", self.policy, self.features, self.features)
-        return np.einsum("swa,swaij->saij", self.chances, each[self.model.successors], optimize=True)
+        S, A, K = self.features.shape
+        return (self.kernel @ each.reshape(S, K * K)).reshape(S, A, K, K)
 
     def next_means(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S A"]:
         """``E[R + γ m(X')]``, one backup of the means."""
@@ -154,7 +177,8 @@ class FeatureModel:
         """The operator's value at all pairs of one state, ``[S, A, A]``."""
         model, g, n = self.model, self.model.discount, self.model.successors
         found = self.one_step(m, is_centred)
-        squares = np.einsum("saij,ij->sa", self.next_squares(), matrix)
+        own = np.einsum("sa,sai,ij,saj->s", self.policy, self.features, matrix, self.features, optimize=True)
+        squares = (self.kernel @ own).reshape(m.shape)
         later = np.zeros_like(found)
         if model.sharing != "none":
             between = self.state_features @ matrix @ self.state_features.T

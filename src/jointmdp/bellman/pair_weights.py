@@ -15,6 +15,7 @@ and their weight goes nowhere.
 These run on the host: they are short sums over tables, and sparse products that JAX on CPUs is slow at.
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -70,16 +71,31 @@ class PairSteps:
 
     def of_states(self, weights: StateWeights) -> StateWeights:
         """The weights after one more step."""
-        policy = self.policy
         here = np.einsum("ss->s", weights.two)
-        same = here[:, None, None] * policy[:, :, None] * policy[:, None, :]
-        same = same + weights.one[:, None, None] * (policy[:, :, None] * np.eye(policy.shape[1]))
-        after = self.of_coordinates(same)
+        # Two branches in one state that draw the same action go on as one.
+        alone = here[:, None] * self.policy**2 + weights.one[:, None] * self.policy
+        one = self.kernel.T @ alone.ravel()
+        two = (self._meetings @ here).reshape(weights.two.shape)
         away = weights.two - np.diag(here)
-        two = after.two
         for chance, kernel in self._groups:
             two = two + chance * (kernel.T @ (kernel.T @ away).T).T
-        return StateWeights(two, after.one)
+        return StateWeights(two, np.asarray(one))
+
+    @cached_property
+    def _meetings(self) -> sp.csr_array:
+        """Where two branches of one state go whose actions are drawn and differ: pairs of states × states."""
+        n, p, policy = self.model.successors, self.model.probabilities, self.policy
+        S, W, A = n.shape
+        if self.model.sharing == "none":
+            return sp.csr_array((S * S, S))
+        states = np.broadcast_to(np.arange(S)[:, None], (S, W)).ravel()
+        found = sp.csr_array((S * S, S))
+        for a, b in np.ndindex(A, A):
+            if a != b:
+                chances = p * (policy[:, a] * policy[:, b])[:, None]
+                cells = (n[:, :, a] * S + n[:, :, b]).ravel()
+                found = found + sp.csr_array((chances.ravel(), (cells, states)), shape=(S * S, S))
+        return found
 
     def _met(self, same: Float[ndarray, "S A A"]) -> Float[ndarray, "S S"]:
         """Two branches in one state with distinct actions, by the scenario that they share."""

@@ -38,7 +38,7 @@ INDEPENDENT, ZERO = "independent returns, exact variances", "no variance at all"
 REFERENCES = {INDEPENDENT: style.LINES[3], ZERO: style.LINES[1]}
 
 
-class Errors(NamedTuple):
+class VarianceErrors(NamedTuple):
     """Root mean square errors over all states, relative to the root mean square of what is estimated."""
 
     gap_variance: float
@@ -48,7 +48,7 @@ class Errors(NamedTuple):
     mean: float
 
 
-class Setting(NamedTuple):
+class ProjectionSetting(NamedTuple):
     """A gridworld and how it is projected."""
 
     size: int
@@ -58,12 +58,12 @@ class Setting(NamedTuple):
     degree: int
 
 
-class Point(NamedTuple):
+class ProjectedPoint(NamedTuple):
     """One projection and how far it is from the exact solution."""
 
-    setting: Setting
+    setting: ProjectionSetting
     features: int
-    errors: Errors
+    errors: VarianceErrors
     independent: float
     """The error of gap variances when returns are taken to be independent and each variance is exact."""
 
@@ -93,9 +93,9 @@ def gap_variances(solution: Solution) -> Floats:
     return own[:, one] + own[:, other] - 2 * covariance[:, one, other]
 
 
-def measured(solution: Solution, exact: Solution) -> Errors:
+def measured(solution: Solution, exact: Solution) -> VarianceErrors:
     """How far a solution is from the exact one."""
-    return Errors(
+    return VarianceErrors(
         relative_error(gap_variances(solution), gap_variances(exact)),
         relative_error(solution.variance, exact.variance),
         relative_error(solution.mean, exact.mean),
@@ -107,7 +107,7 @@ def relative_error(found: Floats, truth: Floats) -> float:
     return float(np.sqrt(np.mean((found - truth) ** 2) / np.mean(truth**2)))
 
 
-def points(settings: Sequence[Setting]) -> list[Point]:
+def points(settings: Sequence[ProjectionSetting]) -> list[ProjectedPoint]:
     """Every setting projected, and compared with the exact solution of its model."""
     kinds = dict.fromkeys((each.size, each.sharing) for each in settings)
     solved = {kind: evaluate(*ergodic_gridworld(*kind)) for kind in kinds}
@@ -124,7 +124,7 @@ def points(settings: Sequence[Setting]) -> list[Point]:
         one, other = np.triu_indices(own.shape[1], 1)
         independent = relative_error(own[:, one] + own[:, other], gap_variances(truth))
         features = (each.degree + 1) * (each.degree + 2) // 2 * own.shape[1]
-        found.append(Point(each, features, measured(solution, truth), independent))
+        found.append(ProjectedPoint(each, features, measured(solution, truth), independent))
     return found
 
 
@@ -132,7 +132,7 @@ def run_weightings(sizes: Sequence[int] = (10, 20), degrees: Sequence[int] = DEG
     """The collapse of μ₂: gap variances and variances, restart and stationary weighting side by side."""
     found = points(
         [
-            Setting(size, sharing, weighting, "covariance", degree)
+            ProjectionSetting(size, sharing, weighting, "covariance", degree)
             for size in sizes
             for sharing in ("state", "time")
             for weighting in WEIGHTINGS
@@ -147,7 +147,7 @@ def run_constraints(size: int = 10, degrees: Sequence[int] = DEGREES) -> FigureR
     """Second moments or covariances: the same features under three constraints."""
     found = points(
         [
-            Setting(size, sharing, "restart", constraint, degree)
+            ProjectionSetting(size, sharing, "restart", constraint, degree)
             for sharing in ("state", "time")
             for constraint in CONSTRAINTS
             for degree in degrees
@@ -157,7 +157,7 @@ def run_constraints(size: int = 10, degrees: Sequence[int] = DEGREES) -> FigureR
     return FigureResult("constraints", title, _constraint_words(found), _rows(found), lambda: _draw_constraints(found))
 
 
-def _rows(found: list[Point]) -> list[dict[str, Any]]:
+def _rows(found: list[ProjectedPoint]) -> list[dict[str, Any]]:
     return [
         {
             "grid": f"{p.setting.size}×{p.setting.size}",
@@ -175,13 +175,13 @@ def _rows(found: list[Point]) -> list[dict[str, Any]]:
     ]
 
 
-def _best(found: list[Point], **wanted: Any) -> Point:
+def _best(found: list[ProjectedPoint], **wanted: Any) -> ProjectedPoint:
     """Of the points with these settings the one with the most features."""
     chosen = [p for p in found if all(getattr(p.setting, name) == value for name, value in wanted.items())]
     return max(chosen, key=lambda p: p.features)
 
 
-def _weighting_words(found: list[Point]) -> str:
+def _weighting_words(found: list[ProjectedPoint]) -> str:
     def line(size: int, sharing: Sharing) -> str:
         restart, stationary = (_best(found, size=size, sharing=sharing, weighting=name) for name in WEIGHTINGS)
         return (
@@ -203,12 +203,12 @@ def _weighting_words(found: list[Point]) -> str:
         "come out as the features happen to continue them. The restart weighting sees these pairs.\n\n"
         + "\n".join(line(*kind) for kind in kinds)
         + "\n\nFew smooth features cannot say that neighbouring cells are almost independent and each varies much by "
-        "itself. Where noise is shared in the same state only, that is what is true, and there both weightings may lose "
-        "to the assumption of independent returns."
+        "itself. Where noise is shared in the same state only, that is what is true, and there both weightings may "
+        "lose to the assumption of independent returns."
     )
 
 
-def _constraint_words(found: list[Point]) -> str:
+def _constraint_words(found: list[ProjectedPoint]) -> str:
     def line(sharing: Sharing) -> str:
         best = [_best(found, sharing=sharing, constraint=name) for name in CONSTRAINTS]
         values = ", ".join(
@@ -225,16 +225,18 @@ def _constraint_words(found: list[Point]) -> str:
     )
 
 
-def _curve(ax: Any, chosen: list[Point], value: Callable[[Errors], float], number: int, label: str) -> None:
+def _curve(
+    ax: Any, chosen: list[ProjectedPoint], value: Callable[[VarianceErrors], float], number: int, label: str
+) -> None:
     ax.plot([p.features for p in chosen], [value(p.errors) for p in chosen], label=label, **style.line(number))
 
 
-def _draw_weightings(found: list[Point]) -> Figure:
+def _draw_weightings(found: list[ProjectedPoint]) -> Figure:
     sizes = sorted({p.setting.size for p in found})
     fig, axes = style.figure(columns=3, rows=len(sizes), width=3.4, height=2.9)
     for row, size in zip(np.atleast_2d(axes), sizes, strict=True):
         here = [p for p in found if p.setting.size == size]
-        panels: list[tuple[str, Sharing, Callable[[Errors], float]]] = [
+        panels: list[tuple[str, Sharing, Callable[[VarianceErrors], float]]] = [
             ("gap variances", "state", lambda e: e.gap_variance),
             ("gap variances", "time", lambda e: e.gap_variance),
             ("variances of single returns", "state", lambda e: e.variance),
@@ -248,13 +250,13 @@ def _draw_weightings(found: list[Point]) -> Figure:
             _reference(ax, 1.0, ZERO)
             note = "" if what != "gap variances" else f",\n{SHARING_WORDS[sharing]}"
             ax.set(title=f"{size}×{size} grid: {what}{note}", xlabel="number of features K", yscale="log")
-            _plain_ticks(ax)
+            _plain_ticks(ax, shown)
         row[0].set_ylabel("relative error (root mean square)")
     fig.legend(*np.atleast_2d(axes)[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return fig
 
 
-def _draw_constraints(found: list[Point]) -> Figure:
+def _draw_constraints(found: list[ProjectedPoint]) -> Figure:
     kinds = list(dict.fromkeys(p.setting.sharing for p in found))
     fig, axes = style.figure(columns=len(kinds), rows=1, width=3.8, height=3.4)
     for ax, sharing in zip(np.atleast_1d(axes), kinds, strict=True):
@@ -265,7 +267,7 @@ def _draw_constraints(found: list[Point]) -> Figure:
         _reference(ax, 1.0, ZERO)
         size = shown[0].setting.size
         ax.set(title=f"{size}×{size} grid, {SHARING_WORDS[sharing]}", xlabel="number of features K", yscale="log")
-        _plain_ticks(ax)
+        _plain_ticks(ax, shown)
     first = np.atleast_1d(axes)[0]
     first.set_ylabel("relative error of gap variances\n(root mean square)")
     fig.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=2)
@@ -276,10 +278,12 @@ def _reference(ax: Any, height: float, words: str) -> None:
     ax.axhline(height, color=style.GREY, linewidth=1.2, linestyle=REFERENCES[words], label=words)
 
 
-def _plain_ticks(ax: Any) -> None:
-    """Numbers such as 0.3 on the logarithmic axis, not powers of ten."""
+def _plain_ticks(ax: Any, shown: list[ProjectedPoint]) -> None:
+    """Numbers such as 0.5 on the logarithmic axis, not powers of ten, and the numbers of features that were tried."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+    counts = sorted({p.features for p in shown})
+    ax.set_xticks(counts, [str(count) for count in counts])
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())

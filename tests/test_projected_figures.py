@@ -1,0 +1,93 @@
+"""The figures about linear features: numbers agree with direct calls, and every file is written."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from zoo import STATE_AND_SLOW
+
+import jointmdp as jm
+from jointmdp.checks import Sharing
+from jointmdp.cli import main
+from jointmdp.experiments import feature_counts, projected_figures
+from jointmdp.experiments.feature_counts import ProjectionSetting, ergodic_gridworld
+from jointmdp.experiments.result import FigureResult
+
+
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
+def test_the_gridworld_comes_back_to_every_cell(sharing: Sharing) -> None:
+    model, policy = ergodic_gridworld(3, sharing)
+    assert np.allclose(model.probabilities.sum(axis=1), 1)
+    kernel = np.zeros((9, 9))
+    for s, w, a in np.ndindex(*model.successors.shape):
+        kernel[s, model.successors[s, w, a]] += model.probabilities[s, w] * policy[s, a]
+    assert (np.linalg.matrix_power(kernel, 20) > 0).all()
+    assert np.allclose(kernel[8], np.where(np.arange(9) % 3 == 0, 1 / 3, 0))  # from the goal to the left column
+    assert model.rewards[8].min() == 1
+    assert model.rewards[:8].max() == 0
+    ending, _ = jm.windy_gridworld(3, feature_counts.DISCOUNT)
+    calm = model.probabilities[0, :3].sum()
+    assert calm == pytest.approx(ending.probabilities[0, 0])
+    assert (model.successors[:8, 0] == ending.successors[:8, 0]).all()
+
+
+def test_points_agree_with_direct_calls() -> None:
+    setting = ProjectionSetting(3, "state", "restart", "covariance", 1)
+    (point,) = feature_counts.points([setting])
+    model, policy = ergodic_gridworld(3)
+    exact = jm.evaluate(model, policy)
+    fitted = jm.evaluate(model, policy, jm.Projected(jm.features.polynomial(1), tolerance=feature_counts.TOLERANCE))
+    assert isinstance(fitted, jm.ProjectedSolution)
+    assert point.features == fitted.features.shape[2] == 12
+    off, size, alone = [], [], []
+    for s in range(9):
+        for a in range(4):
+            for b in range(a):
+                truth = exact.gap(s, a, b).variance
+                off.append(fitted.gap(s, a, b).variance - truth)
+                alone.append(exact.gap(s, a, b).independent_variance - truth)
+                size.append(truth)
+    expected = np.sqrt(np.mean(np.square(off)) / np.mean(np.square(size)))
+    assert point.errors.gap_variance == pytest.approx(expected, rel=1e-6)
+    assert point.independent == pytest.approx(np.sqrt(np.mean(np.square(alone)) / np.mean(np.square(size))), rel=1e-6)
+
+
+def test_errors_of_the_exact_solution_are_zero() -> None:
+    exact = jm.evaluate(*ergodic_gridworld(3))
+    assert feature_counts.measured(exact, exact) == (0.0, 0.0, 0.0)
+    assert feature_counts.relative_error(np.zeros(3), np.ones(3)) == 1
+
+
+@pytest.mark.slow
+def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projected_figures, "QUICK_SIZES", (3, 4))
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["reproduce", "projected", "--quick"])
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "results" / "projected"
+    assert {path.stem for path in folder.glob("*.png")} == {"weightings", "constraints"}
+    for name, count in {"weightings": 2 * 2 * 2 * 3, "constraints": 2 * 3 * 3}.items():
+        assert f"{name}.png" in (folder / "README.md").read_text(encoding="utf-8")
+        with open(folder / f"{name}.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == count
+        assert all(float(row["gap_variance_error"]) > 0 for row in rows)
+    for result_text in ("noise shared in the same state", "noise shared at the same time"):
+        assert result_text in result.output
+
+
+@pytest.mark.slow
+def test_what_the_figures_say() -> None:
+    """On small grids: μ₂ knows single returns and not gaps, and second moments are the wrong thing to fit."""
+    weightings = feature_counts.run_weightings((4,), (2,))
+    found = {(row["sharing"], row["weighting"]): row for row in weightings.rows}
+    for sharing in ("state", "time"):
+        restart, stationary = found[sharing, "restart"], found[sharing, "stationary"]
+        assert restart["gap_variance_error"] < stationary["gap_variance_error"]
+        assert stationary["variance_error"] < restart["variance_error"]
+    constraints = feature_counts.run_constraints(4, (2,))
+    errors = {(row["sharing"], row["constraint"]): row["gap_variance_error"] for row in constraints.rows}
+    assert errors["state", "second_moment"] > 2 * errors["state", "covariance"]
+    assert isinstance(constraints, FigureResult)

@@ -9,7 +9,7 @@ import pytest
 from oracle import random_model
 from oracle_projected import PairChain
 from projected_models import chains, ring
-from zoo import SHARINGS, build
+from zoo import SHARINGS, build, daily
 
 from jointmdp.checks import Sharing
 from jointmdp.projected.weighting import PairWeighting, own_weighting, restart_weighting, stationary_weighting

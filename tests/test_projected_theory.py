@@ -299,3 +299,21 @@ def test_the_certified_residual_is_that_of_the_operator_of_the_paper(models: int
         weight = 2 * chain.model.reward_bound / (1 - chain.discount)
         residual = max(np.abs(m - chain.backed_mean(m)).max(), np.abs(M - step).max() / weight)
         assert residual <= solution.certificate.residual <= 20 * residual
+
+
+def test_bounds_on_every_mean_and_covariance_are_sharp() -> None:
+    """Two states that are never left and one feature, the constant 1: residuals are the same at every step."""
+    g, stay = 0.9, [[[0], [0]], [[1], [1]]]
+    noise = jm.JointMDP([[0.5, 0.5]] * 2, [[[1.0], [-1.0]], [[3.0], [-3.0]]], stay, g)
+    solution = jm.evaluate(noise, "uniform", jm.Projected(np.ones((2, 1, 1))))
+    assert solution.mean == pytest.approx(0)
+    fit = float(solution.covariance[1, 0, 0])  # of all pairs, also of the two states, which are independent
+    error = max(9 / (1 - g**2) - fit, fit)
+    assert solution.certificate.covariance_error == pytest.approx(error, rel=1e-9)
+    sure = jm.JointMDP([[0.5, 0.5]] * 2, [[[1.0], [1.0]], [[-1.0], [-1.0]]], stay, g)
+    solution = jm.evaluate(sure, "uniform", jm.Projected(np.ones((2, 1, 1))))
+    assert solution.mean == pytest.approx(0, abs=1e-12)
+    assert solution.certificate.mean_errors == pytest.approx(1 / (1 - g))
+    assert isinstance(solution, ProjectedSolution)
+    # In the weights of means only κ₁ = γ/√c is known, though nothing is lost in a step here.
+    assert solution.mean_norm_error == pytest.approx(1 / (1 - math.sqrt(g)))

@@ -13,6 +13,7 @@ from projected_models import CONSTRAINTS, chains, on_coordinates, projected, sta
 from zoo import SHARINGS
 
 import jointmdp as jm
+from benchmarks import projected as benchmark
 from jointmdp.checks import Sharing
 from jointmdp.errors import Status
 from jointmdp.features import one_hot
@@ -187,3 +188,10 @@ def test_maps_of_symmetric_matrices() -> None:
     T = T + T.T
     entries = np.einsum("ikjl,kl->ij", T.reshape(4, 4, 4, 4), Theta)
     assert smat(as_map(T, numbers) @ svec(Theta)) == pytest.approx((entries + entries.T) / 2)
+
+
+def test_the_benchmark_solves_one_problem_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchmark.least_squares(5) > 0
+    distance, ours = (float(number) for number in capsys.readouterr().out.split()[5:7])
+    assert distance < 1e-4
+    assert ours <= 1e-6

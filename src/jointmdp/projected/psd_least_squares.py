@@ -13,8 +13,8 @@ norm of H, ``‖Θ − Θ*‖²_H ≤ 2 (f(Θ) − min f)``, which is at most
 The first holds always, the others are sharper than the root of rounding where they apply. The trace of the best matrix
 is not known; twice that of the present one stands for it.
 
-By hand, because interior-point solvers form all K(K+1)/2 unknowns at once: at K = 40 they take a hundred times as long
-(`python -m benchmarks projected`).
+By hand, because interior-point solvers form all K(K+1)/2 unknowns at once: at K = 40 Clarabel takes more than twenty
+times as long (`python -m benchmarks projected`).
 """
 
 from typing import NamedTuple

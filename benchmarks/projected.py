@@ -3,7 +3,7 @@
 The first lines fit a matrix of K features to noisy values of pairs, half of them at odds with any covariance, so that
 the constraint matters. Clarabel gets the same problem through cvxpy, reduced to K(K+1)/2 rows, without which it takes
 many times longer. The last lines evaluate a gridworld that starts again at the goal, with features and exactly. Seconds
-are those of the processor, on one core with OPENBLAS_NUM_THREADS=1. ``--small`` takes fewer features and a smaller grid.
+are those of the processor, on one core with OPENBLAS_NUM_THREADS=1. ``--small`` takes less of both.
 """
 
 import sys

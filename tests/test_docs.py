@@ -153,6 +153,7 @@ def test_the_readme_shows_the_demonstration(tmp_path: Path) -> None:
 
 def test_the_readme_says_how_to_reproduce() -> None:
     assert ["reproduce", "tabular"] in readme_commands()  # which test_experiments.py runs
+    assert ["reproduce", "projected"] in readme_commands()  # and test_projected_figures.py
 
 
 def readme_commands() -> list[list[str]]:

@@ -91,3 +91,35 @@ def test_what_the_figures_say() -> None:
     errors = {(row["sharing"], row["constraint"]): row["gap_variance_error"] for row in constraints.rows}
     assert errors["state", "second_moment"] > 2 * errors["state", "covariance"]
     assert isinstance(constraints, FigureResult)
+
+
+def test_second_moments_make_variance_out_of_errors_of_the_mean() -> None:
+    """Nothing is random here, and features miss the mean; the page on linear features shows the same model."""
+    ring = jm.JointMDP(
+        probabilities=[[1.0]] * 4,
+        rewards=[[[0, 1]], [[0, 2]], [[0, -1]], [[5, 0]]],
+        successors=[[[1, 2]], [[2, 3]], [[3, 0]], [[0, 1]]],
+        discount=0.9,
+    )
+    features = jm.features.polynomial(1)
+    for constraint in ("covariance", None):
+        centred = jm.evaluate(ring, [0, 1, 0, 1], jm.Projected(features, constraint=constraint))
+        assert np.abs(centred.variance).max() <= 1e-12
+    paper = jm.evaluate(ring, [0, 1, 0, 1], jm.Projected(features, constraint="second_moment"))
+    assert isinstance(paper, jm.ProjectedSolution)
+    assert paper.mean_residual > 0.5
+    assert paper.variance.max() > 50
+    assert paper.variance.min() < -20
+
+
+def test_the_stationary_weighting_sees_no_gap() -> None:
+    model, policy = ergodic_gridworld(3)
+    seen = {
+        weighting: jm.evaluate(model, policy, jm.Projected(jm.features.polynomial(1), weighting)).weighting  # type: ignore[attr-defined]
+        for weighting in ("restart", "stationary")
+    }
+    off = ~np.eye(4, dtype=bool)
+    assert (seen["restart"].same > 0).all()
+    assert (seen["stationary"].same[:, off] == 0).all()
+    assert seen["stationary"].cross.sum() == 0
+    assert np.einsum("saa->", seen["stationary"].same) == pytest.approx(1)

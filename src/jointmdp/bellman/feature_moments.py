@@ -40,7 +40,7 @@ class PairWeights(NamedTuple):
     node_choice: Float[ndarray, "N A"]
 
 
-class Outcomes(NamedTuple):
+class JointSuccessors(NamedTuple):
     """Joint successors of all actions of some states, with their probabilities."""
 
     states: Int[ndarray, " N"]
@@ -112,14 +112,14 @@ class FeatureModel:
             found += np.tensordot(rows, np.einsum("sab,sbq->saq", shared, rows, optimize=True), ((0, 1), (0, 1)))
         return found
 
-    def _outcomes(self, states: Int[ndarray, " N"]) -> Outcomes:
+    def _outcomes(self, states: Int[ndarray, " N"]) -> JointSuccessors:
         """What can happen in some states, scenarios that lead to the same successors taken together."""
         model = self.model
         W, A = model.successors.shape[1:]
         rows = np.column_stack([np.repeat(states, W), model.successors[states].reshape(-1, A)])
         distinct, kind = np.unique(rows, axis=0, return_inverse=True)
         chances = np.bincount(kind.ravel(), model.probabilities[states].ravel(), len(distinct))
-        return Outcomes(distinct[:, 0], distinct[:, 1:], chances)
+        return JointSuccessors(distinct[:, 0], distinct[:, 1:], chances)
 
     def next_squares(self) -> Float[ndarray, "S A K K"]:
         """E[φ(X') φ(X')ᵀ] of one branch."""

@@ -203,7 +203,8 @@ def _weighting_words(found: list[ProjectedPoint]) -> str:
         "Two branches that meet with the same action are one for ever. So the paper's stationary weighting of pairs, "
         "μ₂, sees nothing but pairs of a coordinate with itself. Variances of single returns are what it fits, and it "
         "fits them well. What two actions have in common it never sees, and more features do not help: gap variances "
-        "come out as the features happen to continue them. The restart weighting sees these pairs.\n\n"
+        "come out as the features happen to continue them: with enough features about as if returns were independent. "
+        "The restart weighting sees these pairs.\n\n"
         + "\n".join(line(*kind) for kind in kinds)
         + "\n\nFew smooth features cannot say that neighbouring cells are almost independent and each varies much by "
         "itself. Where noise is shared in the same state only, that is what is true, and there both weightings may "

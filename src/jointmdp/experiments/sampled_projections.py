@@ -68,8 +68,8 @@ def run_convergence(
     text = (
         "Each point is the root mean square distance of one run's estimate from the fixed point of the tables, over "
         f"{replicas} runs and all states. Theory: the error falls like the root of the number of visited pairs, a "
-        f"slope of −0.5. Seen over the later half: {slopes['mean_error']:.2f} for means and {slopes['covariance_error']:.2f} "
-        "for covariances (in standard deviations of returns)."
+        f"slope of −0.5. Seen over the later half: {slopes['mean_error']:.2f} for means and "
+        f"{slopes['covariance_error']:.2f} for covariances (in standard deviations of returns)."
     )
     return FigureResult(
         "sample_convergence", "Samples come to the projected fixed point", text, rows, lambda: _draw_rate(rows)

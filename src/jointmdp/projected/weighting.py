@@ -34,9 +34,11 @@ from jointmdp.model.tables import StateLike
 LEFT = 1e-13  # part of the weight that a step of the process may still change at the end
 SOLVED = 1e-13  # relative residual at which the linear solve stops
 MOST_STEPS = 500  # of the linear solve
+KRYLOV = 2**27  # numbers of the vectors that a second linear solve keeps
 STEADY = 1e-14  # change in a step of a process that counts as being at rest
 STEPS = 200_000  # that are taken before a process counts as one that does not come to rest
 PAIR_LIMIT = 20_000  # coordinates whose pairs a weighting of one's own may list
+FAINT = 1e-11  # a weight below this is what a process at rest has not quite left behind, and is none
 NAMED = 5  # states that a message names
 
 
@@ -132,9 +134,12 @@ def _discounted_sum(steps: PairSteps, first: StateWeights, c: float, is_over: Bo
 
     begun = np.concatenate([first.two.ravel(), first.one])
     system = scipy.sparse.linalg.LinearOperator((len(begun), len(begun)), matvec=apply, dtype=np.float64)
-    found, _ = scipy.sparse.linalg.bicgstab(system, begun, rtol=SOLVED, maxiter=MOST_STEPS)
+    found, missed = scipy.sparse.linalg.bicgstab(system, begun, rtol=SOLVED, maxiter=MOST_STEPS)
     if not np.isfinite(found).all():
         found = begun
+    if missed:  # it may break down, and near c = 1 the steps alone would take for ever
+        kept = max(5, min(60, KRYLOV // len(begun)))
+        found, _ = scipy.sparse.linalg.gmres(system, begun, found, rtol=SOLVED, restart=kept, maxiter=20)
     # Whatever the solver left, the steps put right: they contract, and keep weights positive.
     now = StateWeights(np.maximum(found[:size].reshape(shape), 0.0), np.maximum(found[size:], 0.0))
     while True:
@@ -260,7 +265,7 @@ def _at_rest(model: JointMDP, policy: Floats, nu: Floats) -> StateWeights:
         change = float(np.abs(after.two - now.two).sum() + np.abs(after.one - now.one).sum())
         now = StateWeights((now.two + after.two) / 2, (now.one + after.one) / 2)
         if change <= STEADY * 4:
-            return now
+            return StateWeights(np.where(now.two > FAINT, now.two, 0.0), now.one)
     raise ModelError(
         f"the pair process has not come to rest after {STEPS:,} steps, so its stationary weights are not known; "
         'weighting="restart" needs none'

@@ -177,7 +177,8 @@ def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray
     moments = solution.moments
     if not isinstance(moments, StateMoments | PairMoments):
         raise ModelError(
-            f"a {type(solution).__name__} cannot be saved: files hold exact moments. Save its model, and evaluate it "
+            f"a {type(solution).__name__} cannot be saved: files hold exact moments, not moments as "
+            f"{type(moments).__name__}. Save its model, and evaluate it "
             "again with the same features; to_csv keeps the numbers"
         )
     page = {

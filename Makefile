@@ -9,7 +9,8 @@ WILD := $(VENV)/wild
 
 # More than four workers gain little: each compiles its own JAX programs, and XLA runs threads of its own. Neighbours
 # among the tests use the same programs: stealing work leaves them together, dealing it out parts them.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# BLAS gets one thread in each: with more, eigenvalues of small matrices wait for each other on busy cores.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 # Without bytecode every process of the tests compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE

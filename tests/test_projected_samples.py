@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import t
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.incremental.replicas import Estimate
@@ -40,7 +41,7 @@ def agree(found: Estimate, truth: float) -> None:
     ("sharing", "constraint"),
     [
         ("state", "covariance"),
-        ("time", "covariance"),
+        pytest.param("time", "covariance", marks=pytest.mark.slow),
         ("none", "covariance"),
         pytest.param("time", "second_moment", marks=pytest.mark.slow),
         pytest.param("none", "second_moment", marks=pytest.mark.slow),
@@ -114,7 +115,8 @@ def test_errors_fall_like_the_root_of_the_samples() -> None:
     assert 2 < ratio < 8
 
 
-def test_a_run_is_continued_bit_for_bit_and_on_any_executor(tmp_path: Any) -> None:
+@pytest.mark.parametrize("executor", daily(["serial", "processes"]))
+def test_a_run_is_continued_bit_for_bit_on_any_executor(executor: str, tmp_path: Any) -> None:
     model, policy = small_model("state")
     simulator = jm.TableSimulator(model)
     options = {"replicas": 2, "batch": 4, "seed": 3}
@@ -123,7 +125,7 @@ def test_a_run_is_continued_bit_for_bit_and_on_any_executor(tmp_path: Any) -> No
     kept = jm.LearnOptions(**options, checkpoint=path)
     jm.learn(simulator, policy, kept, features=FEATURES, steps=5)
     continued = jm.learn(simulator, policy, kept, features=FEATURES, steps=12)
-    spread = jm.learn(simulator, policy, jm.LearnOptions(**options), features=FEATURES, steps=12, executor="processes")
+    spread = jm.learn(simulator, policy, jm.LearnOptions(**options), features=FEATURES, steps=12, executor=executor)
     for other in (continued, spread):
         for mine, theirs in zip(whole._sums, other._sums, strict=True):
             assert np.array_equal(mine, theirs)
@@ -138,6 +140,7 @@ def continuous_inventory(stock: float, order: float, demand: float) -> tuple[flo
     return 4.0 * sold - order - 0.3 * (level - sold), level - sold
 
 
+@pytest.mark.slow
 def test_states_that_never_come_twice() -> None:
     """Real stock: memory depends on the features alone, and gaps come out near those of pair Monte Carlo."""
     simulator = jm.FunctionSimulator(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from oracle_projected import PairChain, Projector
-from zoo import SHARINGS
+from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
 from jointmdp.errors import Status
@@ -191,7 +191,8 @@ def fitted_pairs(answer: Answer) -> np.ndarray:
     return (phi @ matrix @ phi.T).ravel()
 
 
-@of_many_models
+@pytest.mark.slow
+@pytest.mark.parametrize("models", slow_or_long([72, 720], 1))
 def test_the_answer_says_how_well_its_features_could_do_and_did(models: int) -> None:
     for each in answers(models):
         (chain, projector), errors = (each.trial.chain, each.trial.projector), each.errors

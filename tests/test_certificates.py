@@ -256,6 +256,7 @@ def hostile(seed: int, count: int) -> Iterator[oracle.RandomModel]:
 
 @QUIET
 @pytest.mark.parametrize("seed", repeated(12))
+@pytest.mark.slow
 def test_never_violated_near_discount_one(seed: int) -> None:
     """γ up to 1 − 1e-9, every pair and gap against rational arithmetic; 8 models by day, 90 slow, 240 long."""
     for case in hostile(300 + seed, 30 if seed else 8):

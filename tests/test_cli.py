@@ -264,6 +264,7 @@ def test_reproduce_prints_and_writes(tmp_path, monkeypatch: pytest.MonkeyPatch) 
     assert "cannot make the folder" in refused.output
 
 
+@pytest.mark.slow
 def test_demo_with_nothing_to_compare() -> None:
     result = CliRunner().invoke(main, ["demo", "--stock", "20"])
     assert result.exit_code == 1

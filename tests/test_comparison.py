@@ -400,6 +400,7 @@ def season(order, seed):
     return 3.0 * min(order, demand) - 1.0 * order
 
 
+@pytest.mark.slow
 def test_an_executor_changes_nothing():
     here = jm.compare(season, decisions=[100, 120], max_replications=400)
     there = jm.compare(season, decisions=[100, 120], max_replications=400, executor="processes:2")

@@ -46,6 +46,7 @@ def draws(name: str, chance: float, seed: int) -> Floats:
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("chance", daily([0.02, 0.1, 0.5]))
+@pytest.mark.slow
 def test_coverage(name: str, chance: float) -> None:
     _, first, second = LAWS[name]
     mean, variance = chance * first, chance * second - (chance * first) ** 2

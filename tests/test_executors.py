@@ -162,6 +162,7 @@ def test_any_number_of_workers_gives_the_same_bits_in_the_compiled_engine():
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
+@pytest.mark.slow
 def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool, sharing):
     """A model and its simulator, here, in one worker and in two: one seed gives the same bits."""
     # Far-sighted enough that pairs are followed until the last has merged, if they ever do.
@@ -335,6 +336,7 @@ class Deadly:
         return self.sampler(first, count, sharing)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(tmp_path):
     found = stall()
     with Processes(2) as executor:

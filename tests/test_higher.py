@@ -185,6 +185,7 @@ def coin_moments(sizes: np.ndarray, order: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("is_deterministic", daily([False, True]))
+@pytest.mark.slow
 def test_chain_closed_form(is_deterministic: bool) -> None:
     """A return is Σ_{t<24} γᵗ ξ_t. Two branches earn opposite coins until they draw the same action and are one.
 

@@ -114,6 +114,7 @@ def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
     assert again.status is plain.status is LawStatus.REACHED
 
 
+@pytest.mark.slow
 def test_threads_that_ask_at_once_get_the_same_answers() -> None:
     rng = np.random.default_rng(5)
     chances, rewards = rng.dirichlet(np.ones(3), size=4), rng.normal(size=(4, 3, 2))
@@ -398,7 +399,7 @@ def test_some_hostile_futures_that_never_end(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", slow_or_long(range(6), 2))
+@pytest.mark.parametrize("block", slow_or_long(range(6), 1))
 def test_many_hostile_futures_that_never_end(block: int) -> None:
     for seed in range(30 * block, 30 * (block + 1)):
         check_recurrent(np.random.default_rng(1000 + seed))

@@ -728,6 +728,7 @@ def test_a_single_replica_has_no_error() -> None:
     assert learned.log[-1]["error"] is None
 
 
+@pytest.mark.slow
 def test_new_numbers_compile_nothing() -> None:
     """Another model of the same shape, another discount, seed, schedule and number of steps: the same programs."""
 

@@ -211,6 +211,7 @@ def killed_runs(folder: Path, kinds: list[tuple[str, int]], kills: int, seed: in
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+@pytest.mark.slow
 def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
     assert killed_runs(tmp_path, [("sweep", 40_000)], kills=2, seed=0) == 2
 

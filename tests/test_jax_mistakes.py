@@ -234,6 +234,7 @@ def test_legal_actions_of_a_query() -> None:
         JaxSimulator(ladder, 0, actions=4, available=lambda s: jnp.zeros(4, dtype=bool)).available(0)
 
 
+@pytest.mark.slow
 def test_legal_actions_of_simulations() -> None:
     """Rung 1 or 2 after the first step: a uniform legal action pays 1/2 or 1 in the mean, and variance 1/4 or 2/3."""
     found = sampled(climb(), "uniform", (0, 0), 2048, horizon=2).returns[:, 0] / 0.5

@@ -118,6 +118,7 @@ def test_blocks_agree_with_the_exact_joint_model(sharing: str) -> None:
 
 
 @pytest.mark.parametrize("sharing", TIME_AND_SLOW)
+@pytest.mark.slow
 def test_tables_in_blocks_agree_with_the_exact_joint_model(sharing: str) -> None:
     model = shop_model(sharing)
     found = rolled(TableSimulator(model), LAW, 2, (0, 2))(0, 8 * BLOCK, sharing)
@@ -139,6 +140,7 @@ def test_both_engines_follow_the_same_law() -> None:
 # -- replications by number --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_replication_depends_on_the_seed_and_its_number_alone() -> None:
     for source in (shop(), TableSimulator(shop_model("time"))):
         whole = rolled(source, LAW, 2, (0, 1))(0, 2 * BLOCK + 5, "time")

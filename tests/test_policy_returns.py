@@ -44,6 +44,7 @@ def test_every_gap_is_within_its_certificate_of_exact_arithmetic(seed: int) -> N
 
 
 @pytest.mark.parametrize("discount", [1.0, 1 - 2**-30])
+@pytest.mark.slow
 def test_models_that_surely_end(discount: float) -> None:
     rng = np.random.default_rng(3)
     for case in ending_cases(8, 6, discount):

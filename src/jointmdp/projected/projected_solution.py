@@ -224,7 +224,7 @@ class ProjectedSolution(Solution):
         )
         kappa, kappa_pair = self.mean_contraction.bound, self.pair_contraction.bound
         mean_bound = mean_projection / (1 - kappa) if kappa < 1 else math.inf
-        b = source_constant(sums, self._held.mean, mu)
+        b = source_constant(sums, self._held.mean, self.certificate.mean_error, mu)
         pair_bound = (best_distance + b * mean_error) / (1 - kappa_pair) if kappa_pair < 1 else math.inf
         return ProjectionErrors(mean_projection, mean_bound, mean_error, best_distance, pair_bound, own_distance)
 
@@ -257,8 +257,11 @@ def pair_table(exact: Solution, is_centred: bool) -> Floats:
     return table + mu[:, :, None, None] * mu
 
 
-def source_constant(sums: TableSums, m: Floats, mu: Floats | None = None) -> float:
-    """b: how much an error of the means, in their norm, changes what one step adds; `mu` where the truth is known."""
+def source_constant(sums: TableSums, m: Floats, largest: float, mu: Floats | None = None) -> float:
+    """b: how much an error of the means, in their norm, changes what one step adds.
+
+    `largest` bounds the error of every mean; `mu` are the means, where they are known.
+    """
     model, g = sums.model, sums.discount
     c = sums.weighting.mean_constant
     if c <= 0:
@@ -271,7 +274,8 @@ def source_constant(sums: TableSums, m: Floats, mu: Floats | None = None) -> flo
         return g * max(2 * bound, most) / math.sqrt(c)
     sigma = math.sqrt(float(np.max(sums.equations.step_variance(m))))
     if mu is None:
-        true = _reward_range(sums) / (2 * (1 - g))  # half of what R + γZ' can vary by
+        # At most half of what R + γ μ(X') can vary by, and what the error adds to the spread under m.
+        true = min(_reward_range(sums) / (2 * (1 - g)), sigma + g * largest)
     else:
         true = math.sqrt(float(np.max(sums.equations.step_variance(mu))))
     return g * (sigma + true) / math.sqrt(c)

@@ -163,7 +163,7 @@ def _answer(
     rounding = pair_size * (size**2 + float(squares.max(initial=0.0)))
     total = math.sqrt(float(weighting.same.sum() + weighting.cross.sum()))
     pair_residual = sums.pair_residual(found.theta, found.matrix) + rounding * total
-    b = source_constant(sums, m)
+    b = source_constant(sums, m, everywhere)
     pair_error = _over(pair_residual + b * mean_error, g**2, weighting.pair_constant)
 
     centred = smat(found.matrix) if sums.is_centred else smat(found.matrix) - np.outer(found.theta, found.theta)

@@ -67,13 +67,25 @@ def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.Monke
     result = CliRunner().invoke(main, ["reproduce", "projected", "--quick"])
     assert result.exit_code == 0, result.output
     folder = tmp_path / "results" / "projected"
-    assert {path.stem for path in folder.glob("*.png")} == {"weightings", "constraints"}
-    for name, count in {"weightings": 2 * 2 * 2 * 3, "constraints": 2 * 3 * 3}.items():
+    assert {path.stem for path in folder.glob("*.png")} == {
+        "weightings",
+        "constraints",
+        "sample_convergence",
+        "calibration_inventory",
+    }
+    counts = {
+        "weightings": 2 * 2 * 2 * 3,
+        "constraints": 2 * 3 * 3,
+        "sample_convergence": 3,
+        "calibration_inventory": 6,
+    }
+    for name, count in counts.items():
         assert f"{name}.png" in (folder / "README.md").read_text(encoding="utf-8")
         with open(folder / f"{name}.csv", newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         assert len(rows) == count
-        assert all(float(row["gap_variance_error"]) > 0 for row in rows)
+        positive = {"sample_convergence": "mean_error", "calibration_inventory": "predicted_std"}
+        assert all(float(row[positive.get(name, "gap_variance_error")]) > 0 for row in rows)
     for result_text in ("noise shared in the same state", "noise shared at the same time"):
         assert result_text in result.output
 

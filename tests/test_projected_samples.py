@@ -110,7 +110,7 @@ def test_pairs_are_visited_as_the_restart_weighting_weighs_them() -> None:
 @pytest.mark.slow
 def test_errors_fall_like_the_root_of_the_samples() -> None:
     model, policy = small_model("time")
-    few, many = (jm.learn(model, policy, OPTIONS, features=FEATURES, steps=steps) for steps in (40, 640))
+    few, many = (jm.learn(model, policy, OPTIONS, features=FEATURES, steps=steps) for steps in (20, 320))
     ratio = few.error / many.error  # 4 in theory; each error comes from 7 degrees of freedom and several numbers
     assert 2 < ratio < 8
 

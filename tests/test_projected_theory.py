@@ -25,7 +25,7 @@ from jointmdp.projected.projected_solution import ProjectedSolution, ProjectionE
 from jointmdp.solution.solution import Solution
 
 S, W, A, K = 4, 3, 2, 3
-MODELS = (72, pytest.param(720, marks=pytest.mark.slow))
+MODELS = (72, pytest.param(240, marks=pytest.mark.slow), pytest.param(720, marks=pytest.mark.long))
 CONSTRAINTS = ("covariance", "second_moment", None)
 ROUNDING = 1 + 1e-9
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jointmdp.arrays import Floats
 from jointmdp.envs.gusty_cartpole import gusty_cartpole
-from jointmdp.errors import ModelError
+from jointmdp.errors import NotKnownError
 from jointmdp.evaluation import evaluate
 from jointmdp.experiments.result import FigureResult
 from jointmdp.features import Features, fourier, polynomial
@@ -48,7 +48,8 @@ def run_convergence(
     scale = float(np.sqrt(np.mean(np.einsum("saa->sa", gaps))))
     for count in steps:
         state = learner.advance(state, count - int(state.step))
-        answers = [learner.answer(_alone(state, r)) for r in range(replicas)]
+        whole = learner.answer(state)
+        answers = [replace(whole, replicas=1, _sums=_alone(state, r)) for r in range(replicas)]
         means = np.array([exact.features @ each.theta for each in answers])  # type: ignore[attr-defined]
         phi = exact.features[open_states]  # type: ignore[attr-defined]
         covariances = np.array([np.einsum("sai,ij,sbj->sab", phi, each.covariance_matrix, phi) for each in answers])
@@ -76,9 +77,9 @@ def run_convergence(
     )
 
 
-def _alone(state: FeatureState, r: int) -> FeatureState:
-    """The run with the samples of one replica only."""
-    return FeatureState(state.step, Sums(*(np.asarray(part)[r : r + 1] for part in state.sums)))
+def _alone(state: FeatureState, r: int) -> Sums:
+    """The sums of one replica."""
+    return Sums(*(np.asarray(part)[r : r + 1] for part in state.sums))
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,21 @@ def real_inventory() -> CalibrationCase:
         _sell,
         lambda rng: rng.gamma(4.0, 1.0),
         start=lambda rng: rng.uniform(0.0, LARGEST_STOCK),
-        actions=[0, 3, 6],
+        actions={"order 0": 0, "order 3": 3, "order 6": 6},
         discount=0.9,
         reward_bounds=(-10.0, 48.0),
         name="inventory with real stock",
     )
     features = fourier(5, low=0.0, high=LARGEST_STOCK)
     return CalibrationCase(
-        "calibration_inventory", "Inventory with real stock", simulator, _order_by_stock, features, 3, 6, 10
+        "calibration_inventory",
+        "Inventory with real stock",
+        simulator,
+        _order_by_stock,
+        features,
+        "order 3",
+        "order 6",
+        10,
     )
 
 
@@ -152,7 +160,7 @@ def run_calibration(
             continue
         try:
             gap = answer.gap(state, case.action, case.other)
-        except ModelError:  # beyond what the samples reached
+        except NotKnownError:  # beyond what the samples reached
             continue
         sample = simulate_gap(
             case.simulator, case.policy, state, case.action, case.other, num_samples=num_samples, seed=seed

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.stats
 
 from jointmdp.arrays import Floats, Ints
-from jointmdp.errors import ModelError, Status
+from jointmdp.errors import ModelError, NotKnownError, Status
 from jointmdp.features import FeatureRows
 from jointmdp.incremental.learned import RunSummary
 from jointmdp.incremental.replicas import CONFIDENCE, Estimate, LearnedGap
@@ -146,7 +146,7 @@ class LearnedFeatures(RunSummary):
         found = self.rows([self.simulator.observe(place)], np.array([a]))[0]
         unseen = np.setdiff1d(np.flatnonzero(found), self.kept)
         if len(unseen):
-            raise ModelError(
+            raise NotKnownError(
                 f"{self.rows.names[unseen[0]]} is {found[unseen[0]]:.4g} there, and was 0 wherever the samples came: "
                 "nothing is known of it; draw more samples, or use features that reach further"
             )

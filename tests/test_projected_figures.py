@@ -92,7 +92,10 @@ def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_what_the_figures_say() -> None:
-    """On small grids: μ₂ knows single returns and not gaps, and second moments are the wrong thing to fit."""
+    """On a 4×4 grid, where restart is ahead; on larger ones under "state" it is not, see the figure.
+
+    Second moments are the wrong thing to fit.
+    """
     weightings = feature_counts.run_weightings((4,), (2,))
     found = {(row["sharing"], row["weighting"]): row for row in weightings.rows}
     for sharing in ("state", "time"):

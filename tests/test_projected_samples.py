@@ -168,6 +168,19 @@ def test_states_that_never_come_twice() -> None:
     assert "features" in repr(found)
 
 
+def test_features_that_depend_on_each_other_are_named_and_not_solved() -> None:
+    """A flag equals its square: found by a stranger, whose gaps came out with variances of exactly 0."""
+    model, policy = small_model("time")
+    flag = np.arange(S) % 2
+    dependent = np.stack([np.broadcast_to(each[:, None], (S, A)) for each in (np.ones(S), flag, flag**2)], axis=2)
+    found = jm.learn(model, policy, OPTIONS, features=dependent.astype(float), steps=12)
+    assert found.error == math.inf
+    assert "dependent where the samples came" in repr(found)
+    for ask in (lambda: found.mean_at(0, 0), lambda: found.gap(0, 0, 1), lambda: found.theta):
+        with pytest.raises(jm.ModelError, match=r"1 of 3 features depend.*is a multiple of"):
+            ask()
+
+
 def test_settings_that_do_not_fit_are_named() -> None:
     model, policy = small_model("state")
 

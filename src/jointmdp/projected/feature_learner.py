@@ -29,7 +29,7 @@ from jointmdp.simulators.table_simulator import TableSimulator
 
 STEPS_AHEAD = 64  # steps drawn at once at most
 LANES = 16  # lists in a task
-ONLY_HERE = ("schedule", "start", "burn_in")  # settings of the incremental methods
+NOT_HERE = ("schedule", "start", "burn_in")  # settings of the incremental methods
 
 
 class FeatureState(NamedTuple):
@@ -103,7 +103,7 @@ class FeatureLearner(BaseLearner):
                 "samples come from pairs that begin in the simulator's starting states: the weighting is "
                 '"restart"; let the simulator start in the states that you ask about'
             )
-        for name in ONLY_HERE:
+        for name in NOT_HERE:
             if getattr(options, name) is not None:
                 raise ModelError(f"{name} belongs to learning without features; leave it out")
 

@@ -18,7 +18,7 @@ import scipy.stats
 
 from jointmdp.arrays import Floats, Ints
 from jointmdp.errors import ModelError, NotKnownError, Status
-from jointmdp.features import FeatureRows
+from jointmdp.features import FeatureRows, check_rank
 from jointmdp.incremental.learned import RunSummary
 from jointmdp.incremental.replicas import CONFIDENCE, Estimate, LearnedGap
 from jointmdp.projected.fixed_point import FixedPoint, solve_fixed_point
@@ -27,6 +27,7 @@ from jointmdp.simulators.simulator import Simulator
 
 SEEN = 1e-20  # of the largest mean square of a feature: below it a feature was never other than 0
 ENOUGH = 2  # visited pairs for each unknown, below which nothing is said of the error of a run
+DEPENDENT = 1e-12  # least eigenvalue of the products of features of length 1: rounding makes 1e-16 of a 0
 RARE = 2  # replicas in which a feature must have been seen
 
 
@@ -50,6 +51,9 @@ class LearnedFeatures(RunSummary):
     _sums: Sums = field(kw_only=True)  # of every replica
 
     def __repr__(self) -> str:
+        if not self._is_known():
+            words = "the features are dependent where the samples came, see `fixed_point`"
+            return f"LearnedFeatures({self.simulator.name}, {len(self.rows.names)} features, {self._words()}; {words})"
         found = self.fixed_point
         return (
             f"LearnedFeatures({self.simulator.name}, {len(self.rows.names)} features, {self._words()}, error "
@@ -67,19 +71,37 @@ class LearnedFeatures(RunSummary):
         return kept
 
     def _solved(self, without: int | None = None) -> tuple[FittedMoments, FixedPoint]:
-        keep = np.arange(self.replicas) != (-1 if without is None else without)
-        sums = Sums(*(part[keep].sum(axis=0) for part in self._sums))
+        sums = self._summed(without)
         system = SampleSums(sums, self.simulator.discount, self.kept)
         found = solve_fixed_point(system, self.is_psd, self.tolerance, self.max_steps)
         return FittedMoments(*system.unwhitened(found.theta, found.matrix)), found
 
+    def _summed(self, without: int | None = None) -> Sums:
+        keep = np.arange(self.replicas) != (-1 if without is None else without)
+        return Sums(*(part[keep].sum(axis=0) for part in self._sums))
+
+    def _roots(self, without: int | None = None) -> Floats:
+        """Rows ``[K, K]`` with the products of the visited features: what depends there, depends here."""
+        gram = self._summed(without).gram[np.ix_(self.kept, self.kept)]
+        size = np.sqrt(np.diag(gram))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(gram / np.outer(size, size))
+        return np.sqrt(np.where(values > DEPENDENT, values, 0.0))[:, None] * vectors.T
+
+    def _is_known(self, without: int | None = None) -> bool:
+        """Whether the features are independent where the samples came."""
+        return bool((np.abs(self._roots(without)).max(axis=1) > 0).all())
+
     @cached_property
     def _whole(self) -> tuple[FittedMoments, FixedPoint]:
+        if not self._is_known():
+            check_rank(self._roots(), tuple(self.rows.names[k] for k in self.kept), f"{self.updates:,} visited pairs")
         return self._solved()
 
     @cached_property
     def _without(self) -> list[FittedMoments]:
-        if self.replicas == 1:
+        """The fixed points without one replica each; none where one replica alone knows some of the features."""
+        if self.replicas == 1 or not all(self._is_known(r) for r in range(self.replicas)):
             return []
         return [self._solved(r)[0] for r in range(self.replicas)]
 
@@ -111,7 +133,8 @@ class LearnedFeatures(RunSummary):
     @cached_property
     def error(self) -> float:
         """Root mean square error of means, or of covariances in standard deviations: the larger, where samples came."""
-        if self.replicas == 1 or self.updates < ENOUGH * len(self.kept) * (len(self.kept) + 1):
+        few = self.updates < ENOUGH * len(self.kept) * (len(self.kept) + 1)
+        if few or not self._is_known() or not self._without:
             return math.inf
         gram = self._sums.gram.sum(axis=0) / self._sums.coordinates.sum()
         mean = np.array([each.theta for each in self._without])
@@ -131,7 +154,7 @@ class LearnedFeatures(RunSummary):
     def _estimate(self, read: Callable[[FittedMoments], float]) -> Estimate:
         """A number of the fixed point with its error."""
         value = float(read(self._whole[0]))
-        if self.replicas == 1:
+        if not self._without:
             return Estimate(value, math.inf)
         others = np.array([read(each) for each in self._without])
         spread = math.sqrt((self.replicas - 1) / self.replicas * float(np.sum((others - others.mean()) ** 2)))

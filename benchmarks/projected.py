@@ -62,7 +62,7 @@ def least_squares(features: int) -> float:
     print(
         f"{features:>9}{len(q):>9}{ours:>10.3f}{theirs:>10.2f}{theirs / ours:>9.0f}"
         f"{form.size(fit.vector - other) / size:>11.1e}{fit.error / size:>10.1e}"
-        f"{duality_error(H, q, other) / size:>10.1e}{fit.steps:>7}{negative:>8.0%}"
+        f"{duality_error(form, q, other) / size:>10.1e}{fit.steps:>7}{negative:>8.0%}"
     )
     return theirs / ours
 

@@ -21,6 +21,18 @@ SHAPED = [
 ]
 install_import_hook(SHAPED, "beartype.beartype")
 
+
+@pytest.fixture
+def quick_compilation() -> Iterator[None]:
+    """XLA optimises less: for tests that compile for long and compute for a moment."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 

@@ -168,15 +168,30 @@ class PairChain:
         return np.array([weighting.weight(*x, *y) for x, y in product(self.xs, self.xs)])
 
 
-class Projector:
-    """Best fits in features of the coordinates of a chain, in the norms of weights ``ν [n]`` and ``ξ [n²]``."""
+def stands_for(chain: PairChain, part: str) -> Array:
+    """Which pairs a part of a second moment stands for, ``[n, n]``."""
+    states = np.array([s for s, _ in chain.xs])
+    masks = {
+        "all": np.ones((chain.size,) * 2),
+        "same_state": states[:, None] == states,
+        "same_action": np.eye(chain.size),
+    }
+    return masks[part].astype(float)
 
-    def __init__(self, phi: Array, nu: Array, xi: Array) -> None:
-        self.phi, self.nu, self.xi = phi, nu, xi
+
+class Projector:
+    """Best fits in features of the coordinates of a chain, in the norms of weights ``ν [n]`` and ``ξ [n²]``.
+
+    A second moment is ``ΦΘΦᵀ``, or a sum of such functions, each at the pairs that its part stands for.
+    """
+
+    def __init__(self, chain: PairChain, phi: Array, nu: Array, xi: Array, parts: tuple[str, ...] = ("all",)) -> None:
+        self.phi, self.nu, self.xi, self.count = phi, nu, xi, len(parts)
         n, K = phi.shape
         # Any basis of the features spans the same functions, and the same positive semidefinite ones.
-        self.basis = phi @ np.linalg.inv(np.linalg.qr(np.sqrt(nu)[:, None] * phi, mode="r"))
-        self.U = (self.basis[:, None, :, None] * self.basis[None, :, None, :]).reshape(n * n, K * K)
+        basis = phi @ np.linalg.inv(np.linalg.qr(np.sqrt(nu)[:, None] * phi, mode="r"))
+        U = (basis[:, None, :, None] * basis[None, :, None, :]).reshape(n * n, K * K)
+        self.U = np.hstack([stands_for(chain, part).reshape(-1, 1) * U for part in parts])
 
     def mean(self, target: Array) -> Array:
         """Πf, at all coordinates."""
@@ -188,17 +203,17 @@ class Projector:
         root = np.sqrt(self.xi)
         if not is_psd:
             return self.U @ np.linalg.lstsq(root[:, None] * self.U, root * target, rcond=None)[0]
-        return self.U @ by_gradients(root[:, None] * self.U, root * target).ravel()
+        return self.U @ by_gradients(root[:, None] * self.U, root * target, self.count)
 
     def slope(self, target: Array, values: Array) -> tuple[float, float]:
         """How far a fit that is ΦΘΦᵀ with Θ ⪰ 0 is from the best one: ``⟨Q, Θ⟩`` and ``λ_min(Q)``, of the gradient Q.
 
         Both are 0 at the best fit and nowhere else (Karush, Kuhn and Tucker), the second where Θ is not definite.
         """
-        K = self.basis.shape[1]
-        gradient = (self.U.T @ (self.xi * (values - target))).reshape(K, K)
-        theta = np.linalg.lstsq(self.U, values, rcond=None)[0].reshape(K, K)
-        return float(np.sum(gradient * theta)), float(np.linalg.eigvalsh(gradient + gradient.T)[0] / 2)
+        K = self.phi.shape[1]
+        gradient = (self.U.T @ (self.xi * (values - target))).reshape(self.count, K, K)
+        product = float(np.sum(self.xi * (values - target) * values))  # whatever Θ the values come from
+        return product, float(np.linalg.eigvalsh(gradient + gradient.swapaxes(1, 2)).min() / 2)
 
     def mean_size(self, f: Array) -> float:
         """‖f‖_ν."""
@@ -209,35 +224,36 @@ class Projector:
         return float(np.sqrt(self.xi @ h**2))
 
 
-def by_gradients(rows: Array, targets: Array) -> Array:
-    """The Θ ⪰ 0 that minimises ``‖rows · vec Θ − targets‖``, by plain accelerated gradient steps."""
-    K = int(np.sqrt(rows.shape[1]))
+def by_gradients(rows: Array, targets: Array, parts: int) -> Array:
+    """The Θ ⪰ 0, or several, that minimise ``‖rows · vec Θ − targets‖``, by plain accelerated gradient steps."""
+    K = int(np.sqrt(rows.shape[1] // parts))
     H, q = rows.T @ rows, rows.T @ targets
     step = 1 / np.linalg.norm(H, 2)
-    x = y = np.zeros(K * K)
+    x = y = np.zeros(parts * K * K)
     t = 1.0
     for _ in range(100_000):
-        z = (y - step * (H @ y - q)).reshape(K, K)
-        values, vectors = np.linalg.eigh((z + z.T) / 2)
-        after = ((vectors * np.maximum(values, 0)) @ vectors.T).ravel()
+        z = (y - step * (H @ y - q)).reshape(parts, K, K)
+        values, vectors = np.linalg.eigh((z + z.swapaxes(1, 2)) / 2)
+        after = ((vectors * np.maximum(values, 0)[:, None]) @ vectors.swapaxes(1, 2)).ravel()
         if np.abs(after - y).max() <= 1e-13 * np.abs(after).max():
             break
         if (y - after) @ (after - x) > 0:
             t = 1.0
         t, before = (1 + np.sqrt(1 + 4 * t * t)) / 2, t
         x, y = after, after + (before - 1) / t * (after - x)
-    return after.reshape(K, K)
+    return after
 
 
-def clarabel(rows: Array, targets: Array) -> Array:
-    """The same by Clarabel; problems are scaled to size 1."""
-    K = int(np.sqrt(rows.shape[1]))
+def clarabel(rows: Array, targets: Array, parts: int = 1) -> Array:
+    """The same by Clarabel, ``[parts, K, K]``; problems are scaled to size 1."""
+    K = int(np.sqrt(rows.shape[1] // parts))
     size = max(float(np.linalg.norm(targets)), 1e-300)
-    theta = cp.Variable((K, K), PSD=True)
-    problem = cp.Problem(cp.Minimize(cp.sum_squares(rows @ cp.vec(theta, order="C") - targets / size)))
+    thetas = [cp.Variable((K, K), PSD=True) for _ in range(parts)]
+    vector = cp.hstack([cp.vec(theta, order="C") for theta in thetas])
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(rows @ vector - targets / size)))
     with warnings.catch_warnings(action="ignore"):  # it asks for more than floats hold, and says so
         problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-14, tol_gap_rel=1e-14, tol_feas=1e-14)
-    return size * np.asarray(theta.value)
+    return size * np.array([theta.value for theta in thetas])
 
 
 def _geometric(first: Array, matrix: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from oracle_projected import PairChain
+from oracle_projected import PairChain, stands_for
 from zoo import build, cases
 
 import jointmdp as jm
@@ -14,6 +14,7 @@ from jointmdp.model.policies import as_policy
 from jointmdp.projected.projected_solution import ProjectedSolution
 
 CONSTRAINTS = ("covariance", "second_moment", None)
+PART_CHOICES = (("all",), ("all", "same_state", "same_action"), ("all", "same_state"), ("same_state", "same_action"))
 SHAPES = ((2, 2, 2), (3, 3, 3), (4, 3, 2))
 
 
@@ -30,6 +31,13 @@ def projected(chain: PairChain, features: Any, *arguments: Any, **options: Any) 
     solution = jm.evaluate(chain.model, chain.policy, jm.Projected(features, *arguments, **options))
     assert isinstance(solution, ProjectedSolution)
     return solution
+
+
+def pair_values(chain: PairChain, solution: ProjectedSolution, phi: np.ndarray, is_centred: bool) -> np.ndarray:
+    """Covariances or second moments at all pairs, ``[n²]``, from the matrices of the answer."""
+    m = phi @ solution.theta
+    found = sum(stands_for(chain, part) * (phi @ matrix @ phi.T) for part, matrix in solution.parts.items())
+    return np.ravel(found if is_centred else found + np.outer(m, m))
 
 
 def on_coordinates(chain: PairChain, rows: np.ndarray) -> np.ndarray:

@@ -667,6 +667,7 @@ GYMNAX = [
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("name", slow_or_long(GYMNAX, 6))
 def test_gymnax_environments_pass(name: str) -> None:
     pytest.importorskip("gymnax")

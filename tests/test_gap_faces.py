@@ -159,6 +159,8 @@ def test_all_kinds_tell_the_truth(make: Callable[[], jm.GapLike]) -> None:
     """Certified intervals hold it; those of samples hold it at a million to one."""
     gap = surely(made(make))
     room = ROOM if isinstance(gap, CERTIFIED) else 0.0
+    if make is projected:  # where entries of a matrix are not seen, its fixed point is known to the root of rounding
+        room = 1e-8
     assert MEAN in gap.mean_interval.widened(room)
     assert VARIANCE in gap.variance_interval.widened(room)
     if isinstance(gap, CERTIFIED):

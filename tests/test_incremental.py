@@ -22,6 +22,8 @@ from jointmdp.incremental import recursion as engine
 from jointmdp.incremental.replicas import Replicas
 from jointmdp.learning import learn
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 # Each combination compiles programs of its own, so that a few stand for all of them every day.
 DAILY = {"gridworld state", "long chain time", "random none", "uniform none", "trajectory time", "pairs state"}
 

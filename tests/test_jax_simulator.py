@@ -32,6 +32,8 @@ from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import as_agent
 from jointmdp.simulators.table_simulator import TableSimulator
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LIMIT = 4.5
 TIME_AND_SLOW = ["time", *(pytest.param(sharing, marks=pytest.mark.slow) for sharing in ("state", "none"))]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from oracle_projected import PairChain, Projector, clarabel
-from projected_models import CONSTRAINTS, chains, on_coordinates, projected, stalls
+from projected_models import CONSTRAINTS, PART_CHOICES, chains, on_coordinates, pair_values, projected, stalls
 from zoo import SHARINGS
 
 import jointmdp as jm
@@ -70,8 +71,7 @@ def test_one_hot_features_give_the_solution_of_the_exact_method(constraint: str 
 
 def target(chain: PairChain, solution: ProjectedSolution, phi: np.ndarray, is_centred: bool) -> tuple[np.ndarray, ...]:
     """The answer at all pairs, and one step of the operator from it."""
-    matrix = solution.covariance_matrix if is_centred else solution.second_moment_matrix
-    M, m = (phi @ matrix @ phi.T).ravel(), phi @ solution.theta
+    M, m = pair_values(chain, solution, phi, is_centred), phi @ solution.theta
     return M, chain.source(m, is_centred) + chain.discount**2 * (chain.P2 @ M)
 
 
@@ -82,19 +82,27 @@ def test_fewer_features_solve_the_projected_equations(kind: str) -> None:
     for k, chain in enumerate(chains(21, 36, discounts=(0.5, 0.9, 0.99))):
         K = int(rng.integers(1, min(4, chain.size) + 1))
         phi, constraint = rng.normal(size=(chain.size, K)), CONSTRAINTS[k % 3]
+        parts = PART_CHOICES[k // 3 % 4]
         weighting: Any = kind
         if kind == "given":
             weighting = rng.random(chain.model.available.shape * 2) + 1e-3
         try:
-            solution = projected(chain, on_coordinates(chain, phi), weighting, constraint)
+            with warnings.catch_warnings(action="ignore", category=jm.ConvergenceWarning):
+                solution = projected(chain, on_coordinates(chain, phi), weighting, constraint, parts=parts)
         except jm.ModelError:
             if kind != "stationary":  # which many models do not have
                 raise
             continue
+        if kind == "given" and solution.status is not Status.CONVERGED:
+            # With one feature all sets of active constraints were tried by hand: there is none that solves them.
+            assert "may be no fixed point" in repr(solution)
+            assert solution.pair_contraction.seen > 1
+            continue
+        assert solution.status is Status.CONVERGED
         solved += 1
         is_centred = constraint != "second_moment"
         nu, xi = chain.table(solution.weighting.mean), chain.weights(solution.weighting)
-        projector = Projector(phi, nu, xi)
+        projector = Projector(chain, phi, nu, xi, parts)
         m = phi @ solution.theta
         assert projector.mean(chain.backed_mean(m)) == pytest.approx(m, abs=1e-9 * max(1.0, np.abs(m).max()))
         M, step = target(chain, solution, phi, is_centred)
@@ -104,12 +112,15 @@ def test_fewer_features_solve_the_projected_equations(kind: str) -> None:
         else:
             active += 1
             product, least = projector.slope(step, M)
-            assert abs(product) <= 1e-12 * size**2
-            assert least >= -1e-12 * size
+            assert abs(product) <= 1e-11 * size**2
+            assert least >= -1e-11 * size
         if constraint is not None:
-            matrix = solution.covariance_matrix if is_centred else solution.second_moment_matrix
-            assert np.linalg.eigvalsh(matrix)[0] >= -1e-12 * np.abs(matrix).max()
-            assert pytest.approx(matrix) == (solution.covariance_matrix if is_centred else matrix).T
+            matrices = dict(solution.parts)
+            if not is_centred:
+                matrices["all"] = solution.second_moment_matrix
+            for matrix in matrices.values():
+                assert np.linalg.eigvalsh(matrix)[0] >= -1e-12 * max(1e-12, *np.abs(matrix).ravel())
+                assert pytest.approx(matrix) == matrix.T
     assert solved >= 10
     assert active >= 3 or kind == "stationary"
 
@@ -119,14 +130,15 @@ def test_constrained_fixed_points_agree_with_clarabel() -> None:
     for chain in chains(21, 30, discounts=(0.9,)):
         phi = rng.normal(size=(chain.size, min(3, chain.size)))
         for constraint in CONSTRAINTS[:2]:
-            solution = projected(chain, on_coordinates(chain, phi), constraint=constraint)
+            parts = PART_CHOICES[tried % 2]
+            solution = projected(chain, on_coordinates(chain, phi), constraint=constraint, parts=parts)
             if not solution.fixed_point.is_active or tried == 6:
                 continue
             tried += 1
             xi = chain.weights(solution.weighting)
-            projector, root = Projector(phi, chain.table(solution.weighting.mean), xi), np.sqrt(xi)
+            projector, root = Projector(chain, phi, chain.table(solution.weighting.mean), xi, parts), np.sqrt(xi)
             M, step = target(chain, solution, phi, constraint == "covariance")
-            fit = projector.U @ clarabel(root[:, None] * projector.U, root * step).ravel()
+            fit = projector.U @ clarabel(root[:, None] * projector.U, root * step, len(parts)).ravel()
             # Clarabel stops at a duality gap of its own, and so do the distances that the gap allows.
             allowed = math.sqrt(2 * abs(projector.slope(step, fit)[0]))
             assert projector.pair_size(fit - M) <= 1e-6 * projector.pair_size(M) + allowed
@@ -138,8 +150,8 @@ def test_a_constraint_that_matters_moves_the_answer() -> None:
     """Features too few for the model of the collapse: without a constraint a variance is negative."""
     for chain in chains(21, 15, discounts=(0.9,)):
         phi = on_coordinates(chain, np.random.default_rng(1).normal(size=(chain.size, min(3, chain.size))))
-        free = projected(chain, phi, constraint=None)
-        kept = projected(chain, phi)
+        free = projected(chain, phi, constraint=None, parts=["all"])
+        kept = projected(chain, phi, parts=["all"])
         assert kept.fixed_point.is_active == (np.linalg.eigvalsh(free.covariance_matrix)[0] < -1e-9)
         if kept.fixed_point.is_active:
             assert not np.allclose(kept.covariance_matrix, free.covariance_matrix)
@@ -171,7 +183,7 @@ def test_best_psd_matrices_agree_with_clarabel(rank: int | None) -> None:
         vectors = (left[:, :, None] * right[:, None, :]).reshape(rows, -1)
         other = vectors @ clarabel(vectors, wanted).ravel()
         assert U @ fit.vector == pytest.approx(other, abs=1e-6)
-        assert form.size(fit.vector - svec(clarabel(vectors, wanted))) <= fit.error + 1e-6
+        assert form.size(fit.vector - svec(clarabel(vectors, wanted)[0])) <= fit.error + 1e-6
 
 
 def test_maps_of_symmetric_matrices() -> None:

@@ -157,7 +157,7 @@ def test_states_that_never_come_twice() -> None:
 
     features = jm.features.polynomial(2, low=0, high=12)
     found = jm.learn(simulator, policy, OPTIONS, features=features, steps=60)
-    assert found._sums.pair_gram.shape == (REPLICAS, 21, 21)
+    assert found._sums.pair_gram.shape == (REPLICAS, 3, 21, 21)
     for stock in (1.0, 5.0, 10.0):
         gap = found.gap(stock, 0, 1)
         sample = jm.simulate_gap(simulator, policy, stock, 0, 1, num_samples=400, seed=2)

@@ -477,11 +477,14 @@ def test_the_end_of_a_horizon_is_no_open_future() -> None:
 
 
 def test_leads_within_rounding_are_counted_both_ways() -> None:
-    """1 now against 1/0.9 a step later, discounted by 0.9: float64 cannot tell which is more."""
+    """1.9 now against 1.9/0.9 a step later, discounted by 0.9: float64 cannot tell which is more.
+
+    With 1.9 the two differ in the last bit, whether or not product and sum are rounded together.
+    """
     rewards, successors = np.zeros((4, 1, 2)), np.full((4, 1, 2), 3)
-    rewards[0, 0, 0], successors[0, 0] = 1, [1, 2]
+    rewards[0, 0, 0], successors[0, 0] = 1.9, [1, 2]
     case = oracle.RandomModel(np.ones((4, 1)), rewards, successors, 0.9, np.eye(2)[[0] * 4], "state", None)
-    for last, leaves_open in ((1 / 0.9, 1), (1 / 0.9 + 1e-9, 0)):
+    for last, leaves_open in ((1.9 / 0.9, 1), (1.9 / 0.9 + 1e-9, 0)):
         rewards[2, 0] = last
         model, policy = fitted(case)
         found = best_action(model, policy, 0, num_samples=SAMPLES)

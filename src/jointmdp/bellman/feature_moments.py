@@ -7,7 +7,14 @@ projection of a target onto them in the norm of weights ν and ξ minimises a qu
     mean      A = Σ ν φ φᵀ            N = Σ ν φ E[φ(X')]ᵀ          r = Σ ν φ E[R]             Aθ = r + γNθ
     pairs     H = Σ ξ u uᵀ            G = Σ ξ u E[u']ᵀ             g = Σ ξ u t                u = svec(φ(x) φ(y)ᵀ)
 
-where ``u'`` is ``u`` at the next pair, and the source ``t(x,y)`` is what one step adds when the means are known:
+A function of that kind is smooth: it says that neighbouring states vary together. So a second moment may have *parts*,
+each with a matrix of its own, all positive semidefinite:
+
+    φ(x)ᵀΘφ(y)  +  1[same state] φ(x)ᵀΘ₁φ(y)  +  1[x = y] φ(x)ᵀΘ₂φ(y)
+
+Then u is made of as many vectors, and the sums of blocks. The block of two parts looks at pairs that both stand for.
+
+Here ``u'`` is ``u`` at the next pair, and the source ``t(x,y)`` is what one step adds when the means are known:
 
     covariance      t = Cov(R + γ m(X'), R̃ + γ m(Y'))
     second moment   t = E[R R̃ + γ R m(Y') + γ R̃ m(X')]
@@ -18,7 +25,9 @@ both over one scenario or two, as the sharing says, and independent next actions
 On the host: sums over tables of any shape, and K²×K² matrices. Nothing would be compiled twice.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,6 +40,10 @@ from jointmdp.model.joint_mdp import JointMDP
 ROWS = 2**22  # numbers in a block of rows of products
 
 
+PairPart = Literal["all", "same_state", "same_action"]
+PARTS: tuple[PairPart, ...] = get_args(PairPart)  # each stands for some of the pairs that the one before it stands for
+
+
 class PairWeights(NamedTuple):
     """ξ: in the same state on pairs of actions, in distinct states on nodes, each a state with a law of its action."""
 
@@ -38,6 +51,55 @@ class PairWeights(NamedTuple):
     cross: Float[ndarray, "N N"]
     node_state: Int[ndarray, " N"]
     node_choice: Float[ndarray, "N A"]
+
+    def of(self, part: PairPart) -> "PairWeights":
+        """Those of the pairs that a part stands for."""
+        if part == "all":
+            return self
+        same = self.same if part == "same_state" else self.same * np.eye(self.same.shape[1])
+        return self._replace(same=same, cross=np.zeros_like(self.cross))
+
+
+class PairMatrices(NamedTuple):
+    """The matrices of the three parts; 0 where there is none."""
+
+    all: Float[ndarray, "K K"]
+    same_state: Float[ndarray, "K K"]
+    same_action: Float[ndarray, "K K"]
+
+    @property
+    def total(self) -> Float[ndarray, "K K"]:
+        """Of a coordinate with itself."""
+        return self.all + self.same_state + self.same_action
+
+    def in_state(self, phi: Float[ndarray, "*N A K"]) -> Float[ndarray, "*N A A"]:
+        """Of all pairs of actions of a state, or of many."""
+        own = self.own(phi, self.same_action)
+        return phi @ (self.all + self.same_state) @ phi.swapaxes(-1, -2) + own[..., None] * np.eye(phi.shape[-2])
+
+    def of_gap(self, one: Float[ndarray, " K"], other: Float[ndarray, " K"]) -> float:
+        """The variance of the gap of two actions of a state."""
+        d = one - other
+        own = sum(float(x @ self.same_action @ x) for x in (one, other))
+        return float(d @ (self.all + self.same_state) @ d) + own
+
+    @staticmethod
+    def own(phi: Float[ndarray, "*N A K"], matrix: Float[ndarray, "K K"]) -> Float[ndarray, "*N A"]:
+        """φᵀΘφ of each action."""
+        return np.sum((phi @ matrix) * phi, axis=-1)
+
+
+class NextValues(NamedTuple):
+    """A second moment at the states that are entered, actions still to be drawn."""
+
+    smooth: Float[ndarray, "S S"]  # of two branches, the part for all pairs
+    met: Float[ndarray, " S"]  # what is added where they are in the same state
+    one: Float[ndarray, " S"]  # of one branch
+
+    @property
+    def two(self) -> Float[ndarray, "S S"]:
+        """Of two branches."""
+        return self.smooth + np.diag(self.met)
 
 
 class JointSuccessors(NamedTuple):
@@ -92,7 +154,7 @@ class FeatureModel:
         def at_nodes(later: Float[ndarray, "S A K"]) -> Float[ndarray, "N Q"]:
             return _by_node(weights, phi, later)
 
-        if model.sharing == "state":
+        if model.sharing == "state" and weights.cross.any():
             nodes = at_nodes(self.next_features)
             found += nodes.T @ (weights.cross @ nodes)
         elif weights.cross.any():
@@ -111,6 +173,53 @@ class FeatureModel:
             shared = chances[:, None, None] * off[at]
             found += np.tensordot(rows, np.einsum("sab,sbq->saq", shared, rows, optimize=True), ((0, 1), (0, 1)))
         return found
+
+    def meetings(self, weights: PairWeights) -> Float[ndarray, "S K K"]:
+        """``Σ ξ(x,y) P(both go to s') φ(x) φ(y)ᵀ`` for every state s', of pairs of distinct coordinates."""
+        model, phi = self.model, self.features
+        S, A, K = phi.shape
+        found = np.zeros((S, K * K))
+        if model.sharing == "none":
+            return found.reshape(S, K, K)
+        n, off = model.successors, weights.same * (1 - np.eye(A))
+        for a, b in zip(*np.nonzero(np.triu(off.any(axis=0))), strict=True):
+            s, w = np.nonzero(n[:, :, a] == n[:, :, b])
+            chances = model.probabilities[s, w] * off[s, a, b]
+            together = sp.csr_array((chances, (n[s, w, a], s)), shape=(S, S))
+            both = (phi[:, a, :, None] * phi[:, b, None, :] + phi[:, b, :, None] * phi[:, a, None, :]).reshape(S, -1)
+            found += together @ both
+        found = found.reshape(S, K, K)
+        if weights.cross.any():
+            rows = np.repeat(np.arange(len(weights.node_state)), A)
+            columns = (weights.node_state[:, None] * A + np.arange(A)).ravel()
+            drawn = sp.csc_array((weights.node_choice.ravel(), (rows, columns)), shape=(len(weights.cross), S * A))
+            flat = phi.reshape(S * A, K)
+            for chance, kernel in self._kernels():
+                entered = kernel.tocsc()
+                for to, (begin, end) in enumerate(pairwise(entered.indptr)):
+                    places, shares = entered.indices[begin:end], entered.data[begin:end]
+                    some = drawn[:, places]
+                    seen = np.unique(some.indices)  # the nodes that lead there: few
+                    nodes = some.tocsr()[seen] @ (shares[:, None] * flat[places])
+                    found[to] += chance * (nodes.T @ weights.cross[np.ix_(seen, seen)] @ nodes)
+        return found
+
+    def _kernels(self) -> Iterator[tuple[float, sp.csr_array]]:
+        """How two branches in distinct states move: with chances, kernels by which each moves alone."""
+        if self.model.sharing == "state":
+            yield 1.0, self.kernel
+        elif self.model.sharing == "time":
+            S, A, _ = self.features.shape
+            for w, chance in enumerate(self.model.probabilities[0]):
+                to = self.model.successors[:, w, :].ravel()
+                if chance > 0:
+                    yield float(chance), sp.csr_array((np.ones(S * A), (np.arange(S * A), to)), shape=(S * A, S))
+
+    def met_features(self) -> tuple[Float[ndarray, "S K K"], Float[ndarray, "S K K"]]:
+        """E[φ(X') φ(Y')ᵀ] of two branches that enter a state, and the part of it where they draw the same action."""
+        v = self.state_features
+        squares = np.einsum("sa,sai,saj->sij", self.policy**2, self.features, self.features, optimize=True)
+        return v[:, :, None] * v[:, None, :], squares
 
     def _outcomes(self, states: Int[ndarray, " N"]) -> JointSuccessors:
         """What can happen in some states, scenarios that lead to the same successors taken together."""
@@ -173,16 +282,22 @@ class FeatureModel:
         values = self.noise(m) ** 2 + self.model.discount**2 * spread[self.model.successors]
         return np.einsum("swa,swa->sa", self.chances, values)
 
-    def same_backup(self, m: Float[ndarray, "S A"], matrix: Float[ndarray, "K K"], is_centred: bool) -> Floats:
+    def entered(self, matrices: PairMatrices) -> NextValues:
+        """A second moment as the next step sees it."""
+        phi, v, own = self.features, self.state_features, matrices.own
+        met = own(v, matrices.same_state) + np.sum(self.policy**2 * own(phi, matrices.same_action), axis=1)
+        one = np.sum(self.policy * own(phi, matrices.total), axis=1)
+        return NextValues(v @ matrices.all @ v.T, met, one)
+
+    def same_backup(self, m: Float[ndarray, "S A"], matrices: PairMatrices, is_centred: bool) -> Floats:
         """The operator's value at all pairs of one state, ``[S, A, A]``."""
         model, g, n = self.model, self.model.discount, self.model.successors
-        found = self.one_step(m, is_centred)
-        own = np.einsum("sa,sai,ij,saj->s", self.policy, self.features, matrix, self.features, optimize=True)
-        squares = (self.kernel @ own).reshape(m.shape)
+        found, ahead = self.one_step(m, is_centred), self.entered(matrices)
+        squares = (self.kernel @ ahead.one).reshape(m.shape)
         later = np.zeros_like(found)
         if model.sharing != "none":
-            between = self.state_features @ matrix @ self.state_features.T
-            later = np.einsum("sw,swab->sab", model.probabilities, between[n[:, :, :, None], n[:, :, None, :]])
+            two = ahead.two[n[:, :, :, None], n[:, :, None, :]]
+            later = np.einsum("sw,swab->sab", model.probabilities, two)
         return found + g**2 * np.where(np.eye(m.shape[1], dtype=bool), squares[:, :, None], later)
 
     def cross_backup(  # many parameters: which coordinates, and a candidate
@@ -190,24 +305,20 @@ class FeatureModel:
         one: Int[ndarray, " N"],
         other: Int[ndarray, " M"],
         m: Float[ndarray, "S A"],
-        matrix: Float[ndarray, "K K"],
+        matrices: PairMatrices,
         is_centred: bool,
     ) -> Float[ndarray, "N A M A"]:
         """The operator's value at all coordinates of some states and of others, all pairs taken as distinct states."""
-        model, g = self.model, self.model.discount
-        found = np.zeros((len(one), m.shape[1], len(other), m.shape[1]))
+        g, A = self.model.discount, m.shape[1]
+        found = np.zeros((len(one), A, len(other), A))
         for chance, factors, core in self._cross_factors(m, is_centred):
             for (i, j), times in np.ndenumerate(core):
                 if times:
                     found += chance * times * factors[i][one][:, :, None, None] * factors[j][other]
-        if model.sharing == "state":
-            ahead = self.next_features
-            found += g**2 * np.einsum("nai,ij,mbj->namb", ahead[one], matrix, ahead[other], optimize=True)
-        elif model.sharing == "time":
-            between = self.state_features @ matrix @ self.state_features.T
-            for w, chance in enumerate(model.probabilities[0]):
-                to, to_other = model.successors[one, w, :], model.successors[other, w, :]
-                found += g**2 * chance * between[to[:, :, None, None], to_other]
+        two = self.entered(matrices).two
+        rows, columns = ((states[:, None] * A + np.arange(A)).ravel() for states in (one, other))
+        for chance, kernel in self._kernels():
+            found += g**2 * chance * (kernel[columns] @ (kernel[rows] @ two).T).T.reshape(found.shape)
         return found
 
     def _cross_factors(self, m: Float[ndarray, "S A"], is_centred: bool) -> list[tuple[float, list[Floats], Floats]]:

@@ -1,4 +1,4 @@
-"""How good projected variances are over the number of features: two weightings, three constraints, exact references."""
+"""How good projected variances are over the number of features: weightings, parts, constraints, exact references."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Floats
+from jointmdp.bellman.feature_moments import PARTS, PairPart
 from jointmdp.checks import SHARING_WORDS, Sharing
 from jointmdp.envs.tabular_models import windy_gridworld
 from jointmdp.errors import ConvergenceWarning
@@ -27,9 +28,14 @@ DISCOUNT = 0.95
 EXPLORATION = 0.1
 STARTS = 4  # cells of the left column to begin again in
 TOLERANCE = 1e-6  # of the fixed point: far less than can be seen
-MOST_STEPS = 10
+MOST_STEPS = 3
 DEGREES = (0, 1, 2, 3)
-WEIGHTINGS = {"restart": "restart weighting", "stationary": "stationary weighting (the paper's)"}
+ONE_MATRIX: tuple[PairPart, ...] = ("all",)
+CURVES: dict[tuple[str, tuple[PairPart, ...]], str] = {
+    ("restart", PARTS): "restart weighting, matrices in three parts",
+    ("restart", ONE_MATRIX): "restart weighting, one matrix for all pairs",
+    ("stationary", ONE_MATRIX): "stationary weighting (the paper's)",
+}
 CONSTRAINTS: dict[Constraint | None, str] = {
     "covariance": "covariances kept valid",
     "second_moment": "second moments kept valid (the paper's)",
@@ -56,6 +62,7 @@ class ProjectionSetting(NamedTuple):
     sharing: Sharing
     weighting: str
     constraint: Constraint | None
+    parts: tuple[PairPart, ...]
     degree: int
 
 
@@ -118,8 +125,9 @@ def points(settings: Sequence[ProjectionSetting]) -> list[ProjectedPoint]:
     for each in settings:
         truth = solved[each.size, each.sharing]
         method = Projected(
-            polynomial(each.degree), each.weighting, each.constraint, tolerance=TOLERANCE, max_steps=MOST_STEPS
-        )
+            polynomial(each.degree), each.weighting, each.constraint, parts=each.parts,
+            tolerance=TOLERANCE, max_steps=MOST_STEPS,
+        )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # stopped early, it is still one of the curve's points
             solution = evaluate(truth.model, truth.policy, method)
@@ -135,10 +143,10 @@ def run_weightings(sizes: Sequence[int] = (10, 20), degrees: Sequence[int] = DEG
     """The collapse of μ₂: gap variances and variances, restart and stationary weighting side by side."""
     found = points(
         [
-            ProjectionSetting(size, sharing, weighting, "covariance", degree)
+            ProjectionSetting(size, sharing, weighting, "covariance", parts, degree)
             for size in sizes
             for sharing in ("state", "time")
-            for weighting in WEIGHTINGS
+            for weighting, parts in CURVES
             for degree in degrees
         ]
     )
@@ -150,7 +158,7 @@ def run_constraints(size: int = 10, degrees: Sequence[int] = DEGREES) -> FigureR
     """Second moments or covariances: the same features under three constraints."""
     found = points(
         [
-            ProjectionSetting(size, sharing, "restart", constraint, degree)
+            ProjectionSetting(size, sharing, "restart", constraint, PARTS, degree)
             for sharing in ("state", "time")
             for constraint in CONSTRAINTS
             for degree in degrees
@@ -167,6 +175,7 @@ def _rows(found: list[ProjectedPoint]) -> list[dict[str, Any]]:
             "sharing": p.setting.sharing,
             "weighting": p.setting.weighting,
             "constraint": p.setting.constraint or "none",
+            "parts": len(p.setting.parts),
             "degree": p.setting.degree,
             "features": p.features,
             "gap_variance_error": p.errors.gap_variance,
@@ -186,12 +195,15 @@ def _best(found: list[ProjectedPoint], **wanted: Any) -> ProjectedPoint:
 
 def _weighting_words(found: list[ProjectedPoint]) -> str:
     def line(size: int, sharing: Sharing) -> str:
-        restart, stationary = (_best(found, size=size, sharing=sharing, weighting=name) for name in WEIGHTINGS)
+        restart, one_matrix, stationary = (
+            _best(found, size=size, sharing=sharing, weighting=name, parts=parts) for name, parts in CURVES
+        )
         return (
             f"- {size}×{size}, {SHARING_WORDS[sharing]}, {restart.features} features: gap variances are off by "
-            f"{restart.errors.gap_variance:.2f} with the restart weighting, {stationary.errors.gap_variance:.2f} with "
-            f"the stationary one and {restart.independent:.2f} if returns are taken to be independent; variances by "
-            f"{restart.errors.variance:.2f} and {stationary.errors.variance:.2f}."
+            f"{restart.errors.gap_variance:.2f} with the restart weighting ({one_matrix.errors.gap_variance:.2f} with "
+            f"one matrix for all pairs), {stationary.errors.gap_variance:.2f} with the stationary one and "
+            f"{restart.independent:.2f} if returns are taken to be independent; variances by "
+            f"{restart.errors.variance:.2f}, {one_matrix.errors.variance:.2f} and {stationary.errors.variance:.2f}."
         )
 
     kinds = dict.fromkeys((p.setting.size, p.setting.sharing) for p in found)
@@ -205,10 +217,10 @@ def _weighting_words(found: list[ProjectedPoint]) -> str:
         "fits them well. What two actions have in common it never sees, and more features do not help: gap variances "
         "come out as the features happen to continue them: with enough features about as if returns were independent. "
         "The restart weighting sees these pairs.\n\n"
-        + "\n".join(line(*kind) for kind in kinds)
-        + "\n\nFew smooth features cannot say that neighbouring cells are almost independent and each varies much by "
-        "itself. Where noise is shared in the same state only, that is what is true, and there both weightings may "
-        "lose to the assumption of independent returns."
+        "To see them is not enough. One matrix for all pairs is a smooth function: it cannot say that neighbouring "
+        "cells are almost independent and each varies much by itself. So it fits neither well, and loses to the "
+        "assumption of independent returns. A part of its own for two actions of the same cell, and one for a "
+        "coordinate with itself, can say so.\n\n" + "\n".join(line(*kind) for kind in kinds)
     )
 
 
@@ -247,8 +259,9 @@ def _draw_weightings(found: list[ProjectedPoint]) -> Figure:
         ]
         for ax, (what, sharing, value) in zip(row, panels, strict=True):
             shown = [p for p in here if p.setting.sharing == sharing]
-            for number, (name, words) in enumerate(WEIGHTINGS.items(), 1):
-                _curve(ax, [p for p in shown if p.setting.weighting == name], value, number, words)
+            for number, (kind, words) in enumerate(CURVES.items(), 1):
+                chosen = [p for p in shown if (p.setting.weighting, p.setting.parts) == kind]
+                _curve(ax, chosen, value, number, words)
             if what == "gap variances":
                 _reference(ax, shown[0].independent, INDEPENDENT)
             _reference(ax, 1.0, ZERO)

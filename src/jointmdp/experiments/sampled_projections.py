@@ -52,7 +52,7 @@ def run_convergence(
         answers = [replace(whole, replicas=1, _sums=_alone(state, r)) for r in range(replicas)]
         means = np.array([exact.features @ each.theta for each in answers])  # type: ignore[attr-defined]
         phi = exact.features[open_states]  # type: ignore[attr-defined]
-        covariances = np.array([np.einsum("sai,ij,sbj->sab", phi, each.covariance_matrix, phi) for each in answers])
+        covariances = np.array([each.covariances.in_state(phi) for each in answers])
         rows.append(
             {
                 "pairs": int(learner.updates(state) / replicas),

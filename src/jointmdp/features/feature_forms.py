@@ -6,6 +6,7 @@ always numbers.
 """
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ class FeatureRows(ABC):
     """The features of coordinates of a simulator, computed where they are asked for."""
 
     names: tuple[str, ...]  # K, in words
+    coordinates: float = math.inf
+    """How many coordinates there are, where that is known."""
 
     @abstractmethod
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:

@@ -23,7 +23,7 @@ from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask
 from jointmdp.projected.feature_walks import FeatureSamples, FeatureWalks
 from jointmdp.projected.learned_features import LearnedFeatures
 from jointmdp.projected.projecting import Projected
-from jointmdp.projected.sample_sums import Sums, add, empty_sums
+from jointmdp.projected.sample_sums import Sums, VisitRules, add, empty_sums, size_of_sums
 from jointmdp.simulators.simulator import Simulator, as_agent
 from jointmdp.simulators.table_simulator import TableSimulator
 
@@ -44,6 +44,7 @@ class TableRows(FeatureRows):
 
     def __init__(self, table: FeatureTable) -> None:
         self.values, self.names = table.values, table.names
+        self.coordinates = int(np.any(table.values != 0, axis=2).sum())
 
     def __call__(self, observations: Any, actions: Ints) -> Floats:
         return self.values[np.asarray(observations, dtype=np.int64), actions]
@@ -68,12 +69,14 @@ class FeatureLearner(BaseLearner):
         self.simulator, self.executor, self.method = simulator, executor or Serial(), method
         self._check(options)
         self.rows = _rows(method.features, simulator)
+        parts = method.parts_of(simulator.sharing, len(self.rows.names), self.rows.coordinates)
         described = {
             "simulator": simulator.name,
             "discount": simulator.discount,
             "sharing": simulator.sharing,
             "features": list(self.rows.names),
             "constraint": method.constraint,
+            "parts": list(parts),
         }
         super().__init__(simulator, options, "pairs", 1.0, described)
         c = 1 - self.restart
@@ -85,7 +88,7 @@ class FeatureLearner(BaseLearner):
         self._lanes = options.replicas * options.batch
         walks = Walks(simulator, as_agent(policy, simulator), "pairs", options.seed, self.restart)
         self.walks = FeatureWalks(walks, self.rows)
-        self.is_centred = method.constraint != "second_moment"
+        self.rules = VisitRules(simulator.discount, simulator.sharing, method.constraint != "second_moment", parts)
         self._begin()
 
     def _check(self, options: LearnOptions) -> None:
@@ -113,16 +116,15 @@ class FeatureLearner(BaseLearner):
 
     def init(self) -> FeatureState:  # type: ignore[override]
         """Before the first step."""
-        K, replicas = len(self.rows.names), self.options.replicas
-        n = K * (K + 1) // 2
-        needed = 8 * (replicas + 6) * 3 * n * n
+        K, replicas, parts = len(self.rows.names), self.options.replicas, len(self.rules.parts)
+        needed = size_of_sums(replicas, K, parts)
         if needed > self.options.memory_limit:
             raise ModelError(
                 f"{K:,} features need about {needed / 2**30:.2g} GiB for {replicas} replicas, above memory_limit; use "
                 "fewer features"
             )
         self._begin()
-        return FeatureState(np.array(0, dtype=np.int64), empty_sums(replicas, K))
+        return FeatureState(np.array(0, dtype=np.int64), empty_sums(replicas, K, parts))
 
     def advance(self, state: FeatureState, count: int) -> FeatureState:
         """`count` steps at once, each a mini-batch of visits for every replica."""
@@ -156,7 +158,7 @@ class FeatureLearner(BaseLearner):
         batch = self.options.batch
         for r in range(self.options.replicas):
             own = FeatureSamples(*(part[r * batch : (r + 1) * batch] for part in samples))
-            add(sums, r, own, self.discount, self.simulator.sharing, self.is_centred)
+            add(sums, r, own, self.rules)
 
     def updates(self, state: FeatureState) -> int:  # type: ignore[override]
         """Pairs visited so far, over all replicas."""
@@ -168,7 +170,8 @@ class FeatureLearner(BaseLearner):
             *self._summary(state, log),  # type: ignore[arg-type]
             simulator=self.simulator,
             rows=self.rows,
-            is_centred=self.is_centred,
+            is_centred=self.rules.is_centred,
+            part_names=self.rules.parts,
             is_psd=self.method.constraint is not None,
             tolerance=self.method.tolerance,
             max_steps=self.method.max_steps,

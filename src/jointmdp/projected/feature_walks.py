@@ -25,7 +25,7 @@ DRAWS = ("", "again ")  # the words that make the noise of the two draws differe
 
 
 class PairKind:
-    """How two coordinates of a visit belong together."""
+    """How two coordinates of a visit belong together; a part of a covariance stands for its number and those above."""
 
     APART, SAME_STATE, ONE, NO_PAIR = 0, 1, 2, 3
 
@@ -37,6 +37,7 @@ class FeatureSamples(NamedTuple):
     features: Floats  # [T, L, 2, K]
     rewards: Floats  # [T, L, 2 draws, 2]
     next_features: Floats  # [T, L, 2 draws, 2, K]
+    next_kinds: NDArray[Any]  # [T, L, 2 draws]
 
 
 class FeatureWalkResult(NamedTuple):
@@ -55,7 +56,7 @@ class FeatureWalks:
     def __call__(self, task: WalkTask) -> FeatureWalkResult:
         shape, K = (len(task.steps), len(task.lanes)), len(self.rows.names)
         kinds = np.zeros(shape, dtype=np.int8)
-        rewards = np.zeros((*shape, 2, 2))
+        rewards, next_kinds = np.zeros((*shape, 2, 2)), np.zeros((*shape, 2), dtype=np.int8)
         listed: list[Coordinate] = []
         standing = [list(walkers) for walkers in task.walkers]
         for t, i in np.ndindex(shape):
@@ -65,10 +66,11 @@ class FeatureWalks:
             drawn = [self._outcomes(word, step, lane, walker) for word in DRAWS]
             standing[i] = [self._after(walker, drawn[0])]
             rewards[t, i] = [[reward for _, reward, _ in each] for each in drawn]
-            listed += _two(walker.places)
-            listed += [after for each in drawn for _, _, after in each]
+            nexts = [[after for _, _, after in each] for each in drawn]
+            next_kinds[t, i] = [_pair_kind(*each) for each in nexts]
+            listed += [*_two(walker.places), *nexts[0], *nexts[1]]
         features = self._features(listed).reshape(*shape, 3, 2, K)
-        samples = FeatureSamples(kinds, features[:, :, 0], rewards, features[:, :, 1:])
+        samples = FeatureSamples(kinds, features[:, :, 0], rewards, features[:, :, 1:], next_kinds)
         return FeatureWalkResult(samples, standing)
 
     def found_again(self, lane: int, since: int, step: int) -> Walker | None:
@@ -117,6 +119,13 @@ class FeatureWalks:
             actions: Ints = np.array([places[i].action for i in alive], dtype=np.int64)
             found[alive] = self.rows([observe(places[i].state) for i in alive], actions)
         return found
+
+
+def _pair_kind(one: Coordinate, other: Coordinate) -> int:
+    """Of two coordinates, whichever branches stand there."""
+    if one.key != other.key:
+        return PairKind.APART
+    return PairKind.ONE if one.action == other.action else PairKind.SAME_STATE
 
 
 def _one_if_same(walker: Walker) -> Walker:

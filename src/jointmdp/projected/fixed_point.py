@@ -34,25 +34,31 @@ from jointmdp.projected.psd_least_squares import (
     duality_error,
     fit_psd,
     least_eigenvalue,
+    matrices,
     nearest_psd,
 )
-from jointmdp.projected.symmetric_matrices import congruence, smat, svec, upper
+from jointmdp.projected.symmetric_matrices import congruence, svec, upper
 
 INSIDE = 1e-12  # of the largest eigenvalue: a matrix with no eigenvalue further below 0 is allowed but for rounding
 INNER_STEPS = 200  # of the gradient method in a step
-NEWTON_STEPS = 60  # between two steps of the iteration
-WANDERING = 5  # steps that are tried where nothing says that the iteration converges
-HELD = 1e-9  # of the identity in Newton's equations
-DENSE = 1500  # numbers of a symmetric matrix up to which Newton's equations are formed
-SHORTER = 30.0  # σ is L over this: of 1, 30 and 1,000 the one that took the fewest of Newton's steps
+NEWTON_STEPS, FEW_NEWTON_STEPS = 200, 80  # between two steps of the iteration, and where it may never converge
+FREE_STEPS, HELD_STEPS = 60, 30  # without a hold, and with one
+LOOSEST, LOOSER = 1e-9, 0.03  # holds, in units of the middle eigenvalue of H, and how they follow each other
+SOLID = 1e-9  # added to Newton's equations: directions that no weight sees stay where they are
+ROUGH = 1e-2  # how exact a solve is, beside its hold
+WANDERING = 1  # steps that are tried where nothing says that the iteration converges
+SMALL = 500  # unknowns up to which one thread is quicker than several
+DENSE = 3500  # unknowns up to which Newton's equations are formed
 FLOOR = 1e-13  # of the size of a matrix: an equation that holds to this holds but for rounding
-SHARE = 0.1  # of the last step: how exact the projection inside of a step is
+SHARE = 0.1  # of what is asked for: how exact the parts of a step are
 
 
 class FeatureSums(ABC):
     """What the fixed point needs of a model, or of samples; in whitened features."""
 
     discount: float
+    parts: int
+    """How many matrices a second moment is made of; their vectors stand one after the other."""
 
     @abstractmethod
     def mean_system(self) -> tuple[Floats, Floats]:
@@ -71,7 +77,8 @@ class FixedPoint(NamedTuple):
     """The fixed point and how it was reached."""
 
     theta: Float[ndarray, " K"]
-    matrix: Float[ndarray, " n"]
+    matrix: Float[ndarray, " N"]
+    """Of every part, one after the other."""
     status: Status
     steps: int
     step_error: float
@@ -94,7 +101,7 @@ def solve_fixed_point(sums: FeatureSums, is_psd: bool, tolerance: float, max_ste
     mean_contraction = g * float(np.linalg.norm(N, 2))
     H, G = sums.pair_system()
     source = sums.source(theta)
-    form = QuadraticForm(H)
+    form = QuadraticForm(H, sums.parts)
     moved = form.into(form.into(G).T).T
     pair_contraction = g**2 * _norm(moved)
     whole = form.back(_fixed(g**2 * moved, form.into(source)))
@@ -102,9 +109,9 @@ def solve_fixed_point(sums: FeatureSums, is_psd: bool, tolerance: float, max_ste
     if not is_psd:
         return found
     size = float(np.linalg.norm(whole))
-    least = least_eigenvalue(whole)
+    least = least_eigenvalue(whole, sums.parts)
     if least >= -INSIDE * max(size, np.finfo(float).tiny):
-        return found._replace(matrix=nearest_psd(whole))
+        return found._replace(matrix=nearest_psd(whole, sums.parts))
     return _iterated(form, g**2 * G, source, found, tolerance, max_steps)
 
 
@@ -126,21 +133,22 @@ def _iterated(
     kappa = min(first.pair_contraction, 1 - 1e-9)
     if first.pair_contraction >= 1:  # of few samples, or of weights that the process leaves: it may wander for ever
         max_steps = min(max_steps, WANDERING)
-    x = nearest_psd(first.matrix)
+    newton_steps = NEWTON_STEPS if first.pair_contraction < 1 else FEW_NEWTON_STEPS
+    x = nearest_psd(first.matrix, form.parts)
     scale = max(form.size(first.matrix), np.finfo(float).tiny)
     history: list[float] = []
     best: tuple[Floats, float] = x, np.inf
     newton, status = _Newton(form, G, source), Status.STEP_LIMIT
-    one_thread = threadpool_limits(1 if len(x) <= DENSE else None, "blas")  # eigenvalues of small matrices
+    one_thread = threadpool_limits(1 if len(x) <= SMALL else None, "blas")  # eigenvalues of small matrices
     with Meter("projected iteration") as meter, one_thread:
         for step in range(1, max_steps + 1):
             inner = SHARE * (1 - kappa) * (history[-1] if history else scale)
             after = fit_psd(form, source + G @ x, x, inner, INNER_STEPS).vector
             history.append(form.size(after - x))
-            x, off = newton.improved(after)
+            x, off = newton.improved(after, SHARE**2 * tolerance * scale * (1 - kappa), newton_steps)
             if off < best[1]:
                 best = x, off
-            error = _error(form, source + G @ x, x, off) / (1 - kappa)
+            error = newton.error(x, off) / (1 - kappa)
             meter.update(min(1.0, np.log(max(error / scale, 1e-300)) / np.log(tolerance)), f"step {step}")
             if error <= tolerance * scale or off <= FLOOR * float(np.linalg.norm(x)):
                 status = Status.CONVERGED
@@ -150,81 +158,129 @@ def _iterated(
     )
 
 
-def _error(form: QuadraticForm, q: Floats, x: Floats, off: float) -> float:
-    """Bound on ``‖Θ − ΠTΘ‖`` in the norm of H, from the size of ``Θ − P(Θ − F(Θ)/L)``; see `psd_least_squares`."""
-    known = [duality_error(form.matrix, q, x)]
-    if form.least > 0:
-        known.append(2 * form.largest * off / np.sqrt(form.least))
-    return float(min(known))
-
-
 class _Newton:
-    """Newton's method on ``Θ = P(Θ − F(Θ)/σ)``, whose solutions are the same for every σ."""
+    """Newton's method on ``Θ = P(Θ − F(Θ)/σ)``, whose solutions are the same for every σ.
+
+    Where several matrices fit equally well, Newton's equations are singular. So each solve *holds* the matrix near to
+    where it was, ``F(Θ) + h(Θ − Θ₀)``: the proximal point method (Rockafellar 1976), which comes to a solution for any
+    h. It begins with a firm hold and loosens it as it comes nearer.
+    """
 
     def __init__(self, form: QuadraticForm, G: Floats, source: Floats) -> None:
-        self.matrix, self.source, self.largest = form.matrix - G, source, form.largest
-        self.sigma = form.largest / SHORTER
+        self.form, self.later, self.matrix, self.source = form, G, form.matrix - G, source
+        self.largest, self.parts, self.middle = form.largest, form.parts, form.middle
+        # Kept from one call to the next. Where a try costs little, or should do, it begins without any hold.
+        self.hold, self.factor = 0.0 if form.least > 0 or len(source) <= SMALL else 1.0, LOOSER
 
-    def improved(self, x: Floats) -> tuple[Floats, float]:
+    def improved(self, x: Floats, enough: float, left: int) -> tuple[Floats, float]:
         """The best point that Newton's steps lead to, and the size of ``Θ − P(Θ − F(Θ)/L)`` there.
+
+        It is good `enough` when its `error` is no larger; `left` are the steps that may be taken.
+        """
+        best, least = x, self.off(x)
+        while left > 0 and least > FLOOR * float(np.linalg.norm(best)) and self.error(best, least) > enough:
+            most = HELD_STEPS if self.hold > 0 else FREE_STEPS
+            found, steps = self._held(x, self.hold, min(left, most))
+            left -= steps
+            if not np.isfinite(found).all():
+                found, steps = best, most
+            x, off = found, self.off(found)
+            if off < least:
+                best, least = x, off
+            if self.hold == 0:
+                x, self.hold = best, 1.0 if steps == most else 0.0
+            elif steps < most:
+                self.hold = max(self.hold * self.factor, LOOSEST)
+            elif self.hold == 1.0:
+                break
+            else:  # too loose: back to the last hold, and from there by half as much
+                x, before = best, self.hold / self.factor
+                self.factor = self.factor**0.5
+                self.hold = min(before * self.factor, 1.0)
+        return best, least
+
+    def off(self, x: Floats) -> float:
+        """The size of ``Θ − P(Θ − F(Θ)/L)``, 0 at the fixed point alone."""
+        return float(np.linalg.norm(x - nearest_psd(x - (self.matrix @ x - self.source) / self.largest, self.parts)))
+
+    def error(self, x: Floats, off: float) -> float:
+        """Bound on ``‖Θ − ΠTΘ‖`` in the norm of H, from how far Θ is `off`; see `psd_least_squares`."""
+        known = [duality_error(self.form, self.source + self.later @ x, x)]
+        if self.form.least > 0:
+            known.append(2 * self.largest * off / np.sqrt(self.form.least))
+        return float(min(known))
+
+    def _held(self, x: Floats, hold: float, most_steps: int) -> tuple[Floats, int]:
+        """The solution that is held near x, about as exact as the hold deserves, and the number of steps.
 
         Their way is not monotone: whole steps find the right eigenvalues sooner than those that must always improve.
         """
-        step, added = np.eye(len(x)) - self.matrix / self.sigma, self.source / self.sigma
-        best, least = nearest_psd(x), np.inf
-        for _ in range(NEWTON_STEPS):
-            found = _Projection(step @ x + added)
+        h = hold * self.middle
+        sigma = self.middle / 2 if hold else self.largest / 30  # of several fractions those that took the fewest steps
+        step = np.eye(len(x)) * (1 - h / sigma) - self.matrix / sigma
+        added = (self.source + h * x) / sigma
+        best, least = nearest_psd(x, self.parts), np.inf
+        for count in range(1, most_steps + 1):
+            found = _Projection(step @ x + added, self.parts)
             off = x - found.value
-            size = float(np.linalg.norm(off))
+            size, whole = float(np.linalg.norm(off)), float(np.linalg.norm(x))
             # But for rounding the equation holds, and another step does not make it hold better.
-            is_over = size <= FLOOR * float(np.linalg.norm(x)) and size > least / 4
+            is_over = size <= FLOOR * whole and size > least / 4
             if size < least:
                 best, least = found.value, size
-            if is_over or size == 0:
+            if is_over or size <= ROUGH * hold * whole:
                 break
             x = x + _newton_step(found, step, off)
             if not np.isfinite(x).all():
+                count = most_steps
                 break
-        moved = nearest_psd(best - (self.matrix @ best - self.source) / self.largest)
-        return best, float(np.linalg.norm(best - moved))
+        return best, count
 
 
 def _newton_step(found: _Projection, step: Floats, off: Floats) -> Floats:
-    """The solution of ``(1 − P′·step) d = −off``; directions that no weight sees are free, and HELD where they are."""
+    """The solution of ``(1 − P′·step) d = −off``."""
     size = len(off)
     if size <= DENSE:
-        return np.asarray(np.linalg.solve((1 + HELD) * np.eye(size) - found.derivative() @ step, -off), np.float64)
+        try:
+            return np.asarray(np.linalg.solve((1 + SOLID) * np.eye(size) - found.derivative_of(step), -off), np.float64)
+        except np.linalg.LinAlgError:
+            return np.full(size, np.nan)
     system = scipy.sparse.linalg.LinearOperator(
-        (size, size), matvec=lambda d: (1 + HELD) * d - found.along(step @ d.ravel()), dtype=np.float64
+        (size, size), matvec=lambda d: (1 + SOLID) * d - found.along(step @ d.ravel()), dtype=np.float64
     )
     move, _ = scipy.sparse.linalg.gmres(system, -off, rtol=1e-3, restart=60, maxiter=5)
     return np.asarray(move)
 
 
 class _Projection:
-    """The nearest positive semidefinite matrix of Z, and the derivative of that."""
+    """The nearest positive semidefinite matrix of Z, part by part, and the derivative of that."""
 
-    def __init__(self, z: Floats) -> None:
-        self._values, self._vectors = np.linalg.eigh(smat(z))
-        self.value = svec((self._vectors * np.maximum(self._values, 0.0)) @ self._vectors.T)
+    def __init__(self, z: Floats, parts: int) -> None:
+        self.parts = parts
+        self._values, self._vectors = np.linalg.eigh(matrices(z, parts))
+        above = np.maximum(self._values, 0.0)[:, None, :]
+        self.value = svec((self._vectors * above) @ self._vectors.swapaxes(1, 2)).ravel()
 
-    def derivative(self) -> Floats:
-        """``D ↦ Q (Ω ∘ QᵀDQ) Qᵀ`` as a matrix."""
-        rows, columns, _ = upper(len(self._values))
-        turn = congruence(self._vectors)
-        return (turn * self._shares[rows, columns]) @ turn.T
+    def derivative_of(self, step: Floats) -> Floats:
+        """``D ↦ Q (Ω ∘ QᵀDQ) Qᵀ`` as a matrix, times another."""
+        rows, columns, _ = upper(self._values.shape[1])
+        found = np.empty_like(step)
+        for k, (vectors, shares) in enumerate(zip(self._vectors, self._shares, strict=True)):
+            turn, some = congruence(vectors), slice(k * len(rows), (k + 1) * len(rows))
+            found[some] = ((turn * shares[rows, columns]) @ turn.T) @ step[some]
+        return found
 
     def along(self, d: Floats) -> Floats:
         """The derivative in one direction."""
-        Q = self._vectors
-        return svec(Q @ (self._shares * (Q.T @ smat(d) @ Q)) @ Q.T)
+        Q, back = self._vectors, self._vectors.swapaxes(1, 2)
+        return svec(Q @ (self._shares * (back @ matrices(d, self.parts) @ Q)) @ back).ravel()
 
     @cached_property
     def _shares(self) -> Floats:
         """Ω: 1 between positive eigenvalues, λᵢ/(λᵢ − λⱼ) across the signs, else 0."""
         above, total = np.maximum(self._values, 0.0), np.abs(self._values)
-        both = total[:, None] + total[None, :]
-        return (above[:, None] + above[None, :]) / np.where(both > 0, both, 1.0)
+        both = total[:, :, None] + total[:, None, :]
+        return (above[:, :, None] + above[:, None, :]) / np.where(both > 0, both, 1.0)
 
 
 def _norm(matrix: Floats) -> float:

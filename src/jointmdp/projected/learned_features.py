@@ -17,11 +17,14 @@ import numpy as np
 import scipy.stats
 
 from jointmdp.arrays import Floats, Ints
+from jointmdp.bellman.feature_moments import PARTS, PairMatrices, PairPart
 from jointmdp.errors import ModelError, NotKnownError, Status
 from jointmdp.features import FeatureRows, check_rank
 from jointmdp.incremental.learned import RunSummary
 from jointmdp.incremental.replicas import CONFIDENCE, Estimate, LearnedGap
+from jointmdp.incremental.simulator_walks import state_key
 from jointmdp.projected.fixed_point import FixedPoint, solve_fixed_point
+from jointmdp.projected.projected_solution import centred
 from jointmdp.projected.sample_sums import SampleSums, Sums
 from jointmdp.simulators.simulator import Simulator
 
@@ -32,10 +35,15 @@ RARE = 2  # replicas in which a feature must have been seen
 
 
 class FittedMoments(NamedTuple):
-    """θ and Ψ (or Θ) of all features."""
+    """θ and Ψ of all features."""
 
     theta: Floats
-    matrix: Floats
+    covariances: PairMatrices
+
+    def covariance(self, x: Floats, y: Floats, is_same: bool) -> float:
+        """Of two actions of a state."""
+        matrix = self.covariances.all + self.covariances.same_state
+        return float(x @ (matrix + self.covariances.same_action if is_same else matrix) @ y)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +53,7 @@ class LearnedFeatures(RunSummary):
     simulator: Simulator = field(kw_only=True)
     rows: FeatureRows = field(kw_only=True)
     is_centred: bool = field(kw_only=True)
+    part_names: tuple[PairPart, ...] = field(kw_only=True)
     is_psd: bool = field(kw_only=True)
     tolerance: float = field(kw_only=True)
     max_steps: int = field(kw_only=True)
@@ -56,8 +65,9 @@ class LearnedFeatures(RunSummary):
             return f"LearnedFeatures({self.simulator.name}, {len(self.rows.names)} features, {self._words()}; {words})"
         found = self.fixed_point
         return (
-            f"LearnedFeatures({self.simulator.name}, {len(self.rows.names)} features, {self._words()}, error "
-            f"{self.error:.3g}; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
+            f"LearnedFeatures({self.simulator.name}, {len(self.rows.names)} features, {self._words()}, error of "
+            f"sampling {self.error:.3g}, what the features cannot fit not included: compare some gaps with "
+            f"simulate_gap; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
         )
 
     @cached_property
@@ -74,7 +84,10 @@ class LearnedFeatures(RunSummary):
         sums = self._summed(without)
         system = SampleSums(sums, self.simulator.discount, self.kept)
         found = solve_fixed_point(system, self.is_psd, self.tolerance, self.max_steps)
-        return FittedMoments(*system.unwhitened(found.theta, found.matrix)), found
+        theta, matrices = system.unwhitened(found.theta, found.matrix)
+        named, none = dict(zip(self.part_names, matrices, strict=True)), np.zeros_like(matrices[0])
+        parts = PairMatrices(*(named.get(name, none) for name in PARTS))
+        return FittedMoments(theta, centred(theta, parts, self.is_centred)), found
 
     def _summed(self, without: int | None = None) -> Sums:
         keep = np.arange(self.replicas) != (-1 if without is None else without)
@@ -122,8 +135,18 @@ class LearnedFeatures(RunSummary):
 
     @property
     def covariance_matrix(self) -> Floats:
-        """Ψ: covariances are ``φᵀΨφ``, ``[K, K]``."""
-        return _centred(self._whole[0], self.is_centred)
+        """Ψ: covariances are ``φᵀΨφ``, ``[K, K]``, and more in the same state where there are `parts`."""
+        return self.covariances.all
+
+    @property
+    def covariances(self) -> PairMatrices:
+        """Ψ in its parts, 0 where there is none."""
+        return self._whole[0].covariances
+
+    @property
+    def parts(self) -> dict[PairPart, Floats]:
+        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
+        return {name: getattr(self.covariances, name) for name in PARTS if name in ("all", *self.part_names)}
 
     @property
     def second_moment_matrix(self) -> Floats:
@@ -139,11 +162,11 @@ class LearnedFeatures(RunSummary):
         gram = self._sums.gram.sum(axis=0) / self._sums.coordinates.sum()
         mean = np.array([each.theta for each in self._without])
         spread = float(np.sqrt(np.einsum("ri,ij,rj->", mean - mean.mean(axis=0), gram, mean - mean.mean(axis=0))))
-        matrices = np.array([_centred(each, self.is_centred) for each in self._without])
+        matrices = np.array([each.covariances.total for each in self._without])
         off = matrices - matrices.mean(axis=0)
         # In the product norm, ‖A^½ Ψ A^½‖: what two independent coordinates would make of it.
         pairs = math.sqrt(max(0.0, float(np.einsum("rij,jk,rkl,li->", off, gram, off, gram, optimize=True))))
-        size = math.sqrt(max(float(np.trace(gram @ self.covariance_matrix)), np.finfo(float).tiny))
+        size = math.sqrt(max(float(np.trace(gram @ self.covariances.total)), np.finfo(float).tiny))
         factor = self._critical * math.sqrt((self.replicas - 1) / self.replicas)
         return factor * max(spread, pairs / (2 * size))
 
@@ -182,30 +205,37 @@ class LearnedFeatures(RunSummary):
 
     def covariance_at(self, state: Any, action: Any, other: Any) -> Estimate:
         """Cov(Z(state, action), Z(state, other))."""
-        x, y = (self.features_at(state, each) for each in (action, other))
-        return self._estimate(lambda fit: float(x @ _centred(fit, self.is_centred) @ y))
+        x, y, is_same = self._pair_at(state, action, other)
+        return self._estimate(lambda fit: fit.covariance(x, y, is_same))
 
     def second_moment_at(self, state: Any, action: Any, other: Any) -> Estimate:
         """E[Z(state, action) Z(state, other)]."""
-        x, y = (self.features_at(state, each) for each in (action, other))
-        return self._estimate(
-            lambda fit: float(x @ _centred(fit, self.is_centred) @ y + (x @ fit.theta) * (y @ fit.theta))
-        )
+        x, y, is_same = self._pair_at(state, action, other)
+        return self._estimate(lambda fit: fit.covariance(x, y, is_same) + float(x @ fit.theta) * float(y @ fit.theta))
+
+    def _pair_at(self, state: Any, action: Any, other: Any) -> tuple[Floats, Floats, bool]:
+        place = self.simulator.snapshot(state)
+        a, b = (self.simulator.action_index(each, place) for each in (action, other))
+        return self.features_at(state, a), self.features_at(state, b), a == b
 
     def covariance_between(self, s: Any, a: Any, t: Any, b: Any) -> Estimate:
         """Cov(Z(s, a), Z(t, b)) of any two coordinates."""
+        if state_key(self.simulator, self.simulator.snapshot(s)) == state_key(
+            self.simulator, self.simulator.snapshot(t)
+        ):
+            return self.covariance_at(s, a, b)
         x, y = self.features_at(s, a), self.features_at(t, b)
-        return self._estimate(lambda fit: float(x @ _centred(fit, self.is_centred) @ y))
+        return self._estimate(lambda fit: float(x @ fit.covariances.all @ y))
 
     def gap(self, state: Any, action: Any, other: Any) -> LearnedGap:
         """``Z(state, action) − Z(state, other)``: mean and variance with their errors of sampling."""
         place, label = self.simulator.snapshot(state), self.simulator.action_label
         a, b = (self.simulator.action_index(each, place) for each in (action, other))
-        d = self.features_at(state, a) - self.features_at(state, b)
+        x, y = self.features_at(state, a), self.features_at(state, b)
         if a == b:
             return LearnedGap(label(a), label(b), 0.0, 0.0, 0.0, 0.0)
-        mean = self._estimate(lambda fit: float(d @ fit.theta))
-        variance = self._estimate(lambda fit: float(d @ _centred(fit, self.is_centred) @ d))
+        mean = self._estimate(lambda fit: float((x - y) @ fit.theta))
+        variance = self._estimate(lambda fit: fit.covariances.of_gap(x, y))
         return LearnedGap(label(a), label(b), *mean, max(0.0, variance.value), variance.error)
 
     def table(self) -> list[dict[str, Any]]:
@@ -216,7 +246,3 @@ class LearnedFeatures(RunSummary):
             value, error = self._estimate(lambda fit, k=k: float(fit.theta[k]))  # type: ignore[misc]
             rows.append({"feature": name, "theta": value, "theta_error": error, "mean_square": float(counts[k])})
         return rows
-
-
-def _centred(fit: FittedMoments, is_centred: bool) -> Floats:
-    return fit.matrix if is_centred else fit.matrix - np.outer(fit.theta, fit.theta)

@@ -27,16 +27,18 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Floats
+from jointmdp.bellman.feature_moments import PARTS, PairMatrices, PairPart
 from jointmdp.errors import ModelError, Status
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
 from jointmdp.moments.stored_moments import GapEstimate
 from jointmdp.projected.fixed_point import FixedPoint
 from jointmdp.projected.psd_least_squares import QuadraticForm, fit_psd
-from jointmdp.projected.symmetric_matrices import svec
 from jointmdp.projected.table_sums import TableSums
 from jointmdp.projected.weighting import PairWeighting
 from jointmdp.solution.solution import Solution
+
+CLOSE = 1e-7  # of the size of a fit: how near it is to the best, whose distance to the truth is then known to 1e-14
 
 
 class Contraction(NamedTuple):
@@ -70,11 +72,11 @@ class ProjectionErrors(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProjectedMoments:
-    """Means ``φᵀθ`` and covariances ``φᵀΨφ``, or second moments ``φᵀΘφ``."""
+    """Means ``φᵀθ`` and covariances ``φᵀΨφ``, or second moments ``φᵀΘφ``, each in parts."""
 
     features: Floats  # [S, A, K]
     theta: Floats  # [K]
-    matrix: Floats  # [K, K]
+    matrices: PairMatrices
     is_centred: bool
     mean_errors: Floats  # [S, A] pointwise
     pair_error: float  # in the norm of the weights
@@ -87,23 +89,24 @@ class ProjectedMoments:
         return self.features @ self.theta
 
     @cached_property
-    def centred_matrix(self) -> Floats:
-        """Ψ = Θ − θθᵀ."""
-        return self.matrix if self.is_centred else self.matrix - np.outer(self.theta, self.theta)
+    def centred(self) -> PairMatrices:
+        """Ψ, whose part for all pairs is that of Θ less θθᵀ."""
+        return centred(self.theta, self.matrices, self.is_centred)
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
         """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
         phi = self.features[np.asarray(states)][:, np.asarray(actions)]
-        return np.einsum("sai,ij,sbj->sab", phi, self.centred_matrix, phi, optimize=True)
+        return self.centred.in_state(phi)
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
         """Covariance of two coordinates in distinct states."""
-        return float(self.features[s, a] @ self.centred_matrix @ self.features[t, b])
+        return float(self.features[s, a] @ self.centred.all @ self.features[t, b])
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         """Z(s,a) − Z(s,b), from the difference of their features."""
         d = self.features[s, a] - self.features[s, b]
-        mean, variance = float(d @ self.theta), float(d @ self.centred_matrix @ d)
+        mean = float(d @ self.theta)
+        variance = self.centred.of_gap(self.features[s, a], self.features[s, b]) if a != b else 0.0
         mean_error = float(self.mean_errors[s, a] + self.mean_errors[s, b])
         return GapEstimate(mean, max(0.0, variance), mean_error, self.gap_error(s, a, b))
 
@@ -143,6 +146,8 @@ class ProjectedSolution(Solution):
         count = self.features.shape[2]
         features = "1 feature" if count == 1 else f"{count} features"
         reached = "at the fixed point" if self.status is Status.CONVERGED else self.status.value
+        if self.status is not Status.CONVERGED and self.pair_contraction.seen >= 1:
+            reached += "; with these weights nothing contracts, and there may be no fixed point"
         return (
             f"ProjectedSolution({self.model!r}, {features}: {reached}; contraction of means "
             f"{self.mean_contraction}, of pairs {self.pair_contraction}; {self.coverage})"
@@ -165,13 +170,18 @@ class ProjectedSolution(Solution):
 
     @property
     def second_moment_matrix(self) -> Floats:
-        """Θ: second moments are ``φᵀΘφ``."""
-        return self._held.centred_matrix + np.outer(self.theta, self.theta)
+        """Θ: second moments are ``φᵀΘφ``, and more in the same state where there are `parts`."""
+        return self.covariance_matrix + np.outer(self.theta, self.theta)
 
     @property
     def covariance_matrix(self) -> Floats:
-        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``."""
-        return self._held.centred_matrix
+        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
+        return self._held.centred.all
+
+    @property
+    def parts(self) -> dict[PairPart, Floats]:
+        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
+        return {name: getattr(self._held.centred, name) for name in PARTS if name in ("all", *self.sums.names)}
 
     @property
     def mean_contraction(self) -> Contraction:
@@ -214,19 +224,24 @@ class ProjectedSolution(Solution):
         mean_projection = _mean_norm(weighting, phi @ best - mu)
         mean_error = _mean_norm(weighting, self._held.mean - mu)
         H, _ = sums.pair_system()
-        form = QuadraticForm(H)
-        q = svec(sums.weighted(truth))
+        form = QuadraticForm(H, sums.parts)
+        q = sums.weighted(truth)
         fitted = form.back(form.into(q))
         if self.method != "Projected, unconstrained":
-            fitted = fit_psd(form, q, fitted, 1e-10 * max(form.size(fitted), 1e-300)).vector
+            fitted = fit_psd(form, q, fitted, CLOSE * max(form.size(fitted), 1e-300)).vector
         best_distance, own_distance = (
-            sums.distance(truth, matrix) for matrix in (fitted, svec(sums.lower.T @ self._held.matrix @ sums.lower))
+            sums.distance(truth, vector) for vector in (fitted, sums.whitened(self._held.matrices))
         )
         kappa, kappa_pair = self.mean_contraction.bound, self.pair_contraction.bound
         mean_bound = mean_projection / (1 - kappa) if kappa < 1 else math.inf
         b = source_constant(sums, self._held.mean, self.certificate.mean_error, mu)
         pair_bound = (best_distance + b * mean_error) / (1 - kappa_pair) if kappa_pair < 1 else math.inf
         return ProjectionErrors(mean_projection, mean_bound, mean_error, best_distance, pair_bound, own_distance)
+
+
+def centred(theta: Floats, matrices: PairMatrices, is_centred: bool) -> PairMatrices:
+    """Matrices of covariances, from those of covariances or of second moments."""
+    return matrices if is_centred else matrices._replace(all=matrices.all - np.outer(theta, theta))
 
 
 def _mean_norm(weighting: PairWeighting, values: Floats) -> float:

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.arrays import UNIT, Bools, Floats
+from jointmdp.bellman.feature_moments import PARTS, PairPart
+from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.features import FeatureTable, as_feature_table, check_rank
 from jointmdp.model.episodes import terminal_states
@@ -19,8 +21,7 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
 from jointmdp.moments.certificates import Certificate, mean_operations, norm_weight, pair_operations
 from jointmdp.projected.fixed_point import FixedPoint, solve_fixed_point
-from jointmdp.projected.projected_solution import ProjectedMoments, ProjectedSolution, source_constant
-from jointmdp.projected.symmetric_matrices import smat
+from jointmdp.projected.projected_solution import ProjectedMoments, ProjectedSolution, centred, source_constant
 from jointmdp.projected.table_sums import TableSums
 from jointmdp.projected.weighting import (
     PairWeighting,
@@ -49,6 +50,8 @@ class Projected:
     """What is kept positive semidefinite: the covariances, the ``"second_moment"`` (the paper's), or nothing."""
     states: Sequence[StateLike] | None = None
     """The states that are asked about, all by default: a restart begins there."""
+    parts: Sequence[PairPart] | None = None
+    """What covariances are made of: ``"all"``, ``"same_state"``, ``"same_action"``, see docs/projected.md."""
     c: float | None = None
     """How likely a restart goes on, between γ² and 1; γ by default."""
     tolerance: float = 1e-9
@@ -66,8 +69,28 @@ class Projected:
             raise ModelError(f"constraint is {self.constraint!r}; known are {known} and None")
         if self.c is not None and not (isinstance(self.weighting, str) and self.weighting == "restart"):
             raise ModelError("c belongs to the restart weighting; leave it out")
+        _check_parts(self.parts)
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
+
+    def parts_of(
+        self, sharing: Sharing, features: int, coordinates: float, weighting: PairWeighting | None = None
+    ) -> tuple[PairPart, ...]:
+        """The parts: as asked for, else all that are of use.
+
+        One is enough where there is a feature for every coordinate, and where returns of distinct coordinates are
+        independent. A part that stands for the same of the seen pairs as the one before it adds nothing.
+        """
+        if self.parts is not None:
+            return tuple(name for name in PARTS if name in self.parts)
+        if features >= coordinates or self.constraint == "second_moment":
+            return PARTS[:1]
+        if sharing == "none":
+            return PARTS[2:]
+        if weighting is None:
+            return PARTS
+        seen = [weighting.same.sum() + weighting.cross.sum(), weighting.same.sum(), np.einsum("saa->", weighting.same)]
+        return tuple(name for i, name in enumerate(PARTS) if i == 0 or seen[i] < seen[i - 1])
 
     def weighting_of(self, model: JointMDP, policy: Floats) -> PairWeighting:
         """The weights of pairs and of means."""
@@ -88,12 +111,15 @@ def project(model: JointMDP, policy: Floats, method: Projected) -> ProjectedSolu
         raise ModelError("nothing is ever paid in this model: all returns are 0, and there is nothing to fit")
     given = _open_features(as_feature_table(method.features, model), is_over)
     features = given.values
-    check_memory(features.shape[2])
+    check_memory(features.shape[2], 1)
     _check_sizes(given)
     weighting = method.weighting_of(model, policy)
+    coordinates = int(np.count_nonzero(weighting.mean))
+    names = method.parts_of(model.sharing, features.shape[2], coordinates, weighting)
+    check_memory(features.shape[2], len(names))
     _check_columns(weighting, features, given.names, method)
     is_centred = method.constraint != "second_moment"
-    sums = TableSums(model, policy, features, weighting, is_centred)
+    sums = TableSums(model, policy, features, weighting, is_centred, names)
     found = solve_fixed_point(sums, method.constraint is not None, method.tolerance, method.max_steps)
     return _answer(sums, found, features, policy, method)
 
@@ -114,9 +140,17 @@ def _check_sizes(given: FeatureTable) -> None:
         )
 
 
-def check_memory(features: int) -> None:
+def _check_parts(parts: Sequence[PairPart] | None) -> None:
+    if parts is None:
+        return
+    known = ", ".join(f'"{name}"' for name in PARTS)
+    if isinstance(parts, str) or not len(parts) or any(name not in PARTS for name in parts):
+        raise ModelError(f"parts are {parts!r}; name one or several of {known}, as in parts=[{known}]")
+
+
+def check_memory(features: int, parts: int) -> None:
     """Matrices of pairs of features: H, G and their factors, and the products that G is made of."""
-    needed = 8 * (4 * (features * (features + 1) // 2) ** 2 + 2 * features**4)
+    needed = 8 * (4 * (parts * features * (features + 1) // 2) ** 2 + 2 * features**4)
     if needed > MEMORY_LIMIT:
         raise ModelError(
             f"{features:,} features have {features * (features + 1) // 2:,} products, and their matrices need about "
@@ -144,7 +178,7 @@ def _answer(
     sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: Projected
 ) -> ProjectedSolution:
     weighting, model, g = sums.weighting, sums.model, sums.discount
-    theta, matrix = sums.unwhitened(found.theta, found.matrix)
+    theta, matrices = sums.unwhitened(found.theta, found.matrix)
     m = sums.equations.features @ found.theta
     # Sums of n products are off by n units of their size.
     size = model.reward_bound + float(np.max(np.abs(features) @ np.abs(theta), initial=0.0))
@@ -159,21 +193,21 @@ def _answer(
     mean_errors = np.where(terminal_states(model)[:, None], 0.0, np.minimum(pointwise, everywhere))
 
     pair_size = (operations + pair_operations(model.num_scenarios, model.num_actions)) * UNIT
-    squares = np.einsum("sai,ij,saj->sa", np.abs(features), np.abs(matrix), np.abs(features), optimize=True)
+    squares = matrices.own(np.abs(features), np.abs(np.array(matrices)).sum(axis=0))
     rounding = pair_size * (size**2 + float(squares.max(initial=0.0)))
     total = math.sqrt(float(weighting.same.sum() + weighting.cross.sum()))
     pair_residual = sums.pair_residual(found.theta, found.matrix) + rounding * total
     b = source_constant(sums, m, everywhere)
     pair_error = _over(pair_residual + b * mean_error, g**2, weighting.pair_constant)
 
-    centred = smat(found.matrix) if sums.is_centred else smat(found.matrix) - np.outer(found.theta, found.theta)
+    in_white = centred(found.theta, sums.matrices(found.matrix), sums.is_centred)
     largest = anywhere = math.inf
     if model.num_states * model.num_actions <= EVERY_PAIR:
         delta, sigma = float(mean_errors.max()), math.sqrt(float(np.max(sums.equations.step_variance(m))))
-        largest = sums.largest_residual(m, centred) + rounding
+        largest = sums.largest_residual(m, in_white) + rounding
         anywhere = (largest + 2 * sigma * g * delta + g**2 * delta**2) / (1 - g**2)
     moments = ProjectedMoments(
-        features, theta, matrix, sums.is_centred, mean_errors, pair_error, weighting, covariance_error=anywhere
+        features, theta, matrices, sums.is_centred, mean_errors, pair_error, weighting, covariance_error=anywhere
     )
     mean_bound = float(np.max(mean_errors, where=model.available, initial=0.0))
     scale = float(np.max(np.abs(m)))

@@ -1,7 +1,8 @@
-"""The best positive semidefinite matrix for a weighted least-squares problem.
+"""The best positive semidefinite matrix, or several at once, for a weighted least-squares problem.
 
     minimise  f(Θ) = ½⟨Θ, HΘ⟩ − ⟨q, Θ⟩   over  Θ ⪰ 0
 
+where Θ may consist of several matrices (*parts*), each positive semidefinite by itself, in one vector after the other;
 by an accelerated projected gradient method (Beck and Teboulle 2009) that starts again where it turns uphill (O'Donoghue
 and Candès 2015), from a warm start. It stops by optimality, not by small steps. Since f is convex, and quadratic in the
 norm of H, ``‖Θ − Θ*‖²_H ≤ 2 (f(Θ) − min f)``, which is at most
@@ -11,7 +12,7 @@ norm of H, ``‖Θ − Θ*‖²_H ≤ 2 (f(Θ) − min f)``, which is at most
     ‖Θ − U‖²_H                              with the best matrix U of all, where that is nearly allowed.
 
 The first holds always, the others are sharper than the root of rounding where they apply. The trace of the best matrix
-is not known; twice that of the present one stands for it.
+is not known; twice that of the present one, or of the one a step further, stands for it.
 
 By hand, because interior-point solvers form all K(K+1)/2 unknowns at once: at K = 40 Clarabel takes more than twenty
 times as long (`python -m benchmarks projected`).
@@ -33,35 +34,41 @@ LOOK = 5  # steps between two tests of optimality: one costs as much as a step
 
 
 class PsdFit(NamedTuple):
-    """A matrix as a vector, and how good it is."""
+    """A matrix, or several, as a vector, and how good it is."""
 
-    vector: Float[ndarray, " n"]
+    vector: Float[ndarray, " N"]
     error: float
     """Bound on the distance to the best matrix in the norm of H."""
     steps: int
 
 
-def nearest_psd(vector: Float[ndarray, " n"]) -> Float[ndarray, " n"]:
-    """The nearest positive semidefinite matrix."""
-    values, vectors = np.linalg.eigh(smat(vector))
-    return svec((vectors * np.maximum(values, 0.0)) @ vectors.T)
+def matrices(vector: Float[ndarray, " N"], parts: int) -> Float[ndarray, "P K K"]:
+    """The parts of a vector."""
+    return smat(vector.reshape(parts, -1))
 
 
-def least_eigenvalue(vector: Float[ndarray, " n"]) -> float:
-    """λ_min."""
-    return float(np.linalg.eigvalsh(smat(vector))[0])
+def nearest_psd(vector: Float[ndarray, " N"], parts: int = 1) -> Float[ndarray, " N"]:
+    """The nearest positive semidefinite matrix, part by part."""
+    values, vectors = np.linalg.eigh(matrices(vector, parts))
+    return svec((vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.swapaxes(1, 2)).ravel()
+
+
+def least_eigenvalue(vector: Float[ndarray, " N"], parts: int = 1) -> float:
+    """λ_min, of all parts."""
+    return float(np.linalg.eigvalsh(matrices(vector, parts)).min())
 
 
 class QuadraticForm:
     """H with what is needed of it again and again."""
 
-    def __init__(self, H: Float[ndarray, "n n"]) -> None:
-        self.matrix = H
+    def __init__(self, H: Float[ndarray, "N N"], parts: int = 1) -> None:
+        self.matrix, self.parts = H, parts
         # Entries that no weight sees are left out first: with one feature a coordinate they are most.
         self._seen = np.flatnonzero(np.diag(H) > UNSEEN * np.diag(H).max(initial=0.0))
         inside = H[np.ix_(self._seen, self._seen)] if len(self._seen) < len(H) else H
         spectrum = np.linalg.eigvalsh(inside) if len(inside) else np.zeros(1)
         self.largest, self.least = 1.001 * max(float(spectrum[-1]), 1e-300), 0.0  # rounded up
+        self.middle = float(np.median(spectrum[spectrum > UNSEEN * self.largest])) if spectrum[-1] > 0 else 1.0
         self._vectors: Floats | None = None
         if len(inside) and spectrum[0] > UNSEEN * self.largest:
             self._lower = scipy.linalg.cholesky(inside, lower=True)
@@ -71,7 +78,7 @@ class QuadraticForm:
             kept = values > UNSEEN * self.largest
             self._vectors = vectors[:, kept] / np.sqrt(values[kept])
 
-    def size(self, x: Float[ndarray, " n"]) -> float:
+    def size(self, x: Float[ndarray, " N"]) -> float:
         """The norm of a vector."""
         return float(np.sqrt(max(0.0, x @ (self.matrix @ x))))
 
@@ -81,7 +88,7 @@ class QuadraticForm:
             return scipy.linalg.solve_triangular(self._lower, q[self._seen], lower=True)
         return self._vectors.T @ q[self._seen]
 
-    def back(self, y: Float[ndarray, " k"]) -> Float[ndarray, " n"]:
+    def back(self, y: Float[ndarray, " k"]) -> Float[ndarray, " N"]:
         """The vector that has these coordinates, the shortest where H does not see all directions."""
         x = np.zeros(len(self.matrix))
         if self._vectors is None:
@@ -93,25 +100,25 @@ class QuadraticForm:
 
 def fit_psd(
     form: QuadraticForm,
-    q: Float[ndarray, " n"],
-    start: Float[ndarray, " n"],
+    q: Float[ndarray, " N"],
+    start: Float[ndarray, " N"],
     tolerance: float,
     most_steps: int = MOST_STEPS,
 ) -> PsdFit:
     """The best Θ ⪰ 0, to within `tolerance` in the norm of H."""
-    H, L = form.matrix, form.largest
+    H, L, parts = form.matrix, form.largest, form.parts
     free = form.back(form.into(q))
-    x = y = nearest_psd(start)
+    x = y = nearest_psd(start, parts)
     t, error = 1.0, np.inf
     for step in range(most_steps + 1):
-        after = nearest_psd(y - (H @ y - q) / L)
+        after = nearest_psd(y - (H @ y - q) / L, parts)
         if (y - after) @ (after - x) > 0:  # uphill: start again
             t, y = 1.0, x
-            after = nearest_psd(x - (H @ x - q) / L)
+            after = nearest_psd(x - (H @ x - q) / L, parts)
         if form.least > 0:
             error = L * float(np.linalg.norm(y - after)) / np.sqrt(form.least)
         if error > tolerance and step % LOOK == 0:
-            error = min(error, duality_error(H, q, after), form.size(after - free))
+            error = min(error, duality_error(form, q, after), form.size(after - free))
         t, before = (1 + np.sqrt(1 + 4 * t * t)) / 2, t
         y = after + (before - 1) / t * (after - x)
         x = after
@@ -120,8 +127,9 @@ def fit_psd(
     return PsdFit(x, error, step)
 
 
-def duality_error(H: Float[ndarray, "n n"], q: Float[ndarray, " n"], x: Float[ndarray, " n"]) -> float:
+def duality_error(form: QuadraticForm, q: Float[ndarray, " N"], x: Float[ndarray, " N"]) -> float:
     """The distance to the best matrix, in the norm of H, that the duality gap allows."""
-    slope = H @ x - q
-    trace = float(np.trace(smat(x)))
-    return float(np.sqrt(2 * max(0.0, slope @ x) + 4 * max(0.0, -least_eigenvalue(slope)) * trace))
+    slope = form.matrix @ x - q
+    ahead = nearest_psd(x - slope / form.largest, form.parts)  # at Θ = 0 its own trace says nothing
+    trace = max(float(np.trace(matrices(y, form.parts), axis1=1, axis2=2).sum()) for y in (x, ahead))
+    return float(np.sqrt(2 * max(0.0, slope @ x) + 4 * max(0.0, -least_eigenvalue(slope, form.parts)) * trace))

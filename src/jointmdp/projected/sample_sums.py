@@ -5,6 +5,7 @@ the products of features of a pair and of the next one, and Δ the difference of
 
     H += u uᵀ        G += u u'ᵀ        covariance source  ½ (ΔR + γθᵀΔφ')(ΔR̃ + γθᵀΔφ̃')
 
+and as many vectors u, one after the other, as covariances have parts, each 0 at pairs that its part does not stand for.
 The source is a polynomial of degree 2 in θ, which is not known before the end: three sums hold its coefficients. Where
 theory says that two branches are independent, their covariance is 0 and not estimated.
 """
@@ -17,6 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from jointmdp.arrays import Floats, Ints
+from jointmdp.bellman.feature_moments import PARTS, PairPart
 from jointmdp.checks import Sharing
 from jointmdp.projected.feature_walks import FeatureSamples, PairKind
 from jointmdp.projected.fixed_point import FeatureSums
@@ -33,22 +35,37 @@ class Sums(NamedTuple):
     gram: Floats  # [K, K] φφᵀ
     next_gram: Floats  # [K, K] φ φ'ᵀ
     reward: Floats  # [K]
-    pair_gram: Floats  # [n, n]
-    pair_next: Floats  # [n, n]
-    source: Floats  # [n] of the source without θ
-    source_linear: Floats  # [n, K]
-    source_square: Floats  # [n, n]
+    pair_gram: Floats  # [P, n, n] over the pairs that a part stands for
+    pair_next: Floats  # [P, n, P, n]
+    source: Floats  # [P, n] of the source without θ
+    source_linear: Floats  # [P, n, K]
+    source_square: Floats  # [P, n, n]
 
 
-def empty_sums(replicas: int, features: int) -> Sums:
+def empty_sums(replicas: int, features: int, parts: int) -> Sums:
     """Before the first visit."""
-    K, n = features, features * (features + 1) // 2
-    shapes = ((), (), (K, K), (K, K), (K,), (n, n), (n, n), (n,), (n, K), (n, n))
+    K, n, P = features, features * (features + 1) // 2, parts
+    shapes = ((), (), (K, K), (K, K), (K,), (P, n, n), (P, n, P, n), (P, n), (P, n, K), (P, n, n))
     return Sums(*(np.zeros((replicas, *shape)) for shape in shapes))
 
 
-def add(sums: Sums, r: int, samples: FeatureSamples, discount: float, sharing: Sharing, is_centred: bool) -> None:
+def size_of_sums(replicas: int, features: int, parts: int) -> int:
+    """Bytes of all sums, and of what a solve makes of them."""
+    return 8 * (replicas + 6) * (2 * parts + parts**2) * (features * (features + 1) // 2) ** 2
+
+
+class VisitRules(NamedTuple):
+    """What the sums of visits depend on."""
+
+    discount: float
+    sharing: Sharing
+    is_centred: bool
+    parts: tuple[PairPart, ...]
+
+
+def add(sums: Sums, r: int, samples: FeatureSamples, rules: VisitRules) -> None:
     """Add visits ``[N]`` to the sums of replica r, in place."""
+    discount, sharing = rules.discount, rules.sharing
     phi, later, rewards = samples.features, samples.next_features, samples.rewards
     x = phi.reshape(-1, phi.shape[-1])
     sums.coordinates[r] += len(x)
@@ -60,25 +77,28 @@ def add(sums: Sums, r: int, samples: FeatureSamples, discount: float, sharing: S
     u = products(phi[:, 0], phi[:, 1])
     is_one = kinds == PairKind.ONE
     goes_on = is_one | (sharing != "none")
-    after = _next_products(later)
-    sums.pairs[r] += len(u)
-    sums.pair_gram[r] += u.T @ u
-    sums.pair_next[r] += np.where(goes_on[:, None], u, 0.0).T @ after
-    if is_centred:
+    each = [products(later[:, d, 0], later[:, d, 1]) for d in (0, 1)]
+    after = (each[0] + each[1]) / 2
+    if rules.is_centred:
         is_shared = is_one | (sharing == "time") | ((kinds == PairKind.SAME_STATE) & (sharing == "state"))
-        u = np.where(is_shared[:, None], u, 0.0)
         constant, linear, square = _spread(rewards, later, discount)
     else:
+        is_shared = np.ones(len(u), dtype=bool)
         constant, linear = _raw(rewards, later, discount)
         square = np.where(goes_on[:, None], 0.0, discount**2 * after)  # of a product of two means
-    sums.source[r] += u.T @ constant
-    sums.source_linear[r] += u.T @ linear
-    sums.source_square[r] += u.T @ square
-
-
-def _next_products(later: Floats) -> Floats:
-    """The mean of ``u'`` over the two draws."""
-    return (products(later[:, 0, 0], later[:, 0, 1]) + products(later[:, 1, 0], later[:, 1, 1])) / 2
+    levels = [PARTS.index(part) for part in rules.parts]
+    kinds_after = samples.next_kinds[pair][:, :, None]  # [N, 2 draws, 1]
+    nexts = [sum(np.where(kinds_after[:, d] >= k, each[d], 0.0) for d in (0, 1)) / 2 for k in levels]
+    sums.pairs[r] += len(u)
+    for i, k in enumerate(levels):
+        own = np.where(kinds[:, None] >= k, u, 0.0)
+        going, shared = np.where(goes_on[:, None], own, 0.0), np.where(is_shared[:, None], own, 0.0)
+        sums.pair_gram[r, i] += own.T @ own
+        for j, following in enumerate(nexts):
+            sums.pair_next[r, i, :, j] += going.T @ following
+        sums.source[r, i] += shared.T @ constant
+        sums.source_linear[r, i] += shared.T @ linear
+        sums.source_square[r, i] += shared.T @ square
 
 
 def _spread(rewards: Floats, later: Floats, g: float) -> tuple[Floats, Floats, Floats]:
@@ -99,7 +119,7 @@ class SampleSums(FeatureSums):
 
     def __init__(self, sums: Sums, discount: float, kept: Ints) -> None:
         """`kept` are the features that were ever seen to be other than 0."""
-        self.discount, self.kept = discount, kept
+        self.discount, self.kept, self.parts = discount, kept, len(sums.source)
         size = len(sums.gram)
         chosen = np.zeros((size, size), dtype=bool)
         chosen[np.ix_(kept, kept)] = True
@@ -120,22 +140,30 @@ class SampleSums(FeatureSums):
 
     def pair_system(self) -> tuple[Floats, Floats]:
         """H and G."""
-        count, places, turn = max(float(self.sums.pairs), 1.0), np.ix_(self.places, self.places), self._turn
-        H, G = (turn @ (each[places] / count) @ turn.T for each in (self.sums.pair_gram, self.sums.pair_next))
+        count, some, every = max(float(self.sums.pairs), 1.0), np.ix_(self.places, self.places), range(self.parts)
+
+        def turned(block: Floats) -> Floats:
+            return self._turn @ (block[some] / count) @ self._turn.T
+
+        grams = [turned(each) for each in self.sums.pair_gram]
+        H = np.block([[grams[max(i, j)] for j in every] for i in every])
+        G = np.block([[turned(self.sums.pair_next[i, :, j]) for j in every] for i in every])
         # Directions that hardly any visit sees are held at 0, by far less than the noise of N visits.
         return (H + H.T) / 2 + np.trace(H) / count**2 * np.eye(len(H)), G
 
     def source(self, theta: Floats) -> Floats:
         """g, given the mean."""
         own, count = self._inverse.T @ theta, max(float(self.sums.pairs), 1.0)
-        found = self.sums.source[self.places] + self.sums.source_linear[np.ix_(self.places, self.kept)] @ own
-        found = found + self.sums.source_square[np.ix_(self.places, self.places)] @ svec(np.outer(own, own))
-        return self._turn @ (found / count)
+        sums, places = self.sums, self.places
+        found = sums.source[:, places] + sums.source_linear[:, places][:, :, self.kept] @ own
+        found = found + sums.source_square[:, places][:, :, places] @ svec(np.outer(own, own))
+        return ((found / count) @ self._turn.T).ravel()
 
-    def unwhitened(self, theta: Floats, matrix: Floats) -> tuple[Floats, Floats]:
-        """Parameters of all features; those never seen have 0."""
+    def unwhitened(self, theta: Floats, vector: Floats) -> tuple[Floats, Floats]:
+        """Parameters of all features, matrices ``[P, K, K]``; those never seen have 0."""
         size = len(self.sums.gram)
-        whole, square = np.zeros(size), np.zeros((size, size))
+        whole, found = np.zeros(size), np.zeros((self.parts, size, size))
         whole[self.kept] = self._inverse.T @ theta
-        square[np.ix_(self.kept, self.kept)] = self._inverse.T @ smat(matrix) @ self._inverse
-        return whole, square
+        for k, matrix in enumerate(smat(vector.reshape(self.parts, -1))):
+            found[k][np.ix_(self.kept, self.kept)] = self._inverse.T @ matrix @ self._inverse
+        return whole, found

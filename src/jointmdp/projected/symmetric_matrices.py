@@ -37,12 +37,12 @@ def svec(matrix: Float[ndarray, "*N K K"]) -> Float[ndarray, "*N n"]:
     return (matrix[..., rows, columns] + matrix[..., columns, rows]) * (scale / 2)
 
 
-def smat(vector: Float[ndarray, " n"]) -> Float[ndarray, "K K"]:
-    """The matrix of a vector."""
-    size = int(np.sqrt(2 * len(vector)))
+def smat(vector: Float[ndarray, "*N n"]) -> Float[ndarray, "*N K K"]:
+    """The matrix of a vector, or those of many."""
+    size = int(np.sqrt(2 * vector.shape[-1]))
     rows, columns, scale = upper(size)
-    matrix = np.zeros((size, size))
-    matrix[rows, columns] = matrix[columns, rows] = vector / scale
+    matrix = np.zeros((*vector.shape[:-1], size, size))
+    matrix[..., rows, columns] = matrix[..., columns, rows] = vector / scale
     return matrix
 
 

@@ -15,6 +15,7 @@ from projected_models import projected, ring, stalls
 from zoo import SHARINGS
 
 import jointmdp as jm
+from jointmdp.checks import Sharing
 from jointmdp.errors import Status
 from jointmdp.features import one_hot
 from jointmdp.projected.projected_solution import ProjectedSolution
@@ -112,7 +113,11 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "weights that are no numbers": (asked(weighting=at((1, 0, 2, 1), math.nan, FULL)), "weight .* is nan"),
     "weights of another model": (asked(weighting=FULL[:5]), "weighting has shape .*expected"),
     "an unknown weighting": (asked(weighting="uniform"), 'weighting is \'uniform\'; known are "restart", "stationary"'),
-    "no weighting": (asked(weighting=None), "weighting must be a numeric array"),
+    "no weighting": (asked(weighting=None), 'weighting is None; known are "restart", "stationary"'),
+    "a number for a weighting": (asked(weighting=5), 'weighting is 5; known are "restart", "stationary"'),
+    "an unknown part": (asked(parts=["same"]), 'name one or several of "all", "same_state", "same_action"'),
+    "a part without a list": (asked(parts="all"), "parts are 'all'; name one or several"),
+    "no parts": (asked(parts=[]), "parts are .*; name one or several"),
     "variances without weight": (
         asked(weighting=OFF),
         r"with a constraint there may be no best matrix.*pairs \(x, x\).*constraint=None",
@@ -184,3 +189,30 @@ def test_hard_but_good_input() -> None:
     idle = jm.JointMDP(LOOP.probabilities, 0 * LOOP.rewards, LOOP.successors, 0.9)
     gap = projected(PairChain(idle, chain.policy), PHI).gap(0, 0, 1)
     assert (gap.mean, gap.variance) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "weighting", "constraint", "names"),
+    [
+        ("state", "restart", "covariance", ["all", "same_state", "same_action"]),
+        ("time", "restart", None, ["all", "same_state", "same_action"]),
+        ("state", "stationary", "covariance", ["all"]),  # it sees pairs (x, x) alone, where the parts are one
+        ("state", "restart", "second_moment", ["all"]),  # the paper's
+        ("none", "restart", "covariance", ["all", "same_action"]),  # the first is 0
+    ],
+)
+def test_covariances_have_the_parts_that_are_of_use(
+    sharing: Sharing, weighting: str, constraint: Any, names: list[str]
+) -> None:
+    model = ring(sharing, (1, 2))
+    features = np.stack([np.ones((6, 2)), np.arange(12.0).reshape(6, 2)], axis=2)
+    solution = jm.evaluate(model, "uniform", jm.Projected(features, weighting, constraint))
+    assert isinstance(solution, ProjectedSolution)
+    assert list(solution.parts) == names
+    if sharing == "none":  # distinct coordinates are independent, and the answer knows
+        assert solution.covariance_between(0, 0, 1, 1) == 0
+        assert solution.covariance[2, 0, 1] == 0
+        assert solution.variance.min() > 0
+    whole = jm.evaluate(model, "uniform", jm.Projected(one_hot(), weighting, constraint))
+    assert isinstance(whole, ProjectedSolution)
+    assert list(whole.parts) == ["all"]

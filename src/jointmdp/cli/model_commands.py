@@ -61,7 +61,7 @@ def reproduce_tabular(out: Path, as_json: bool) -> None:
 
 @reproduce.command("projected")
 @click.option("--out", default="results/projected", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--quick", is_flag=True, help="Small grids and few features: half a minute instead of several.")
+@click.option("--quick", is_flag=True, help="Small grids and few features: a minute instead of half an hour.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @in_one_line
 def reproduce_projected(out: Path, quick: bool, as_json: bool) -> None:

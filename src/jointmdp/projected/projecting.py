@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -61,7 +62,8 @@ class Projected:
     throw: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.weighting, str) and self.weighting not in WEIGHTINGS:
+        is_array = not isinstance(self.weighting, str | Number | None)
+        if not is_array and self.weighting not in WEIGHTINGS:
             known = ", ".join(f'"{name}"' for name in WEIGHTINGS)
             raise ModelError(f"weighting is {self.weighting!r}; known are {known}, or give weights [S, A, S, A]")
         if self.constraint is not None and self.constraint not in get_args(Constraint):
@@ -89,8 +91,9 @@ class Projected:
             return PARTS[2:]
         if weighting is None:
             return PARTS
-        seen = [weighting.same.sum() + weighting.cross.sum(), weighting.same.sum(), np.einsum("saa->", weighting.same)]
-        return tuple(name for i, name in enumerate(PARTS) if i == 0 or seen[i] < seen[i - 1])
+        two_actions = weighting.same * (1 - np.eye(weighting.same.shape[1]))
+        is_of_use = (True, weighting.cross.any(), two_actions.any())
+        return tuple(name for name, is_kept in zip(PARTS, is_of_use, strict=True) if is_kept)
 
     def weighting_of(self, model: JointMDP, policy: Floats) -> PairWeighting:
         """The weights of pairs and of means."""

@@ -24,8 +24,10 @@ help: ## list the targets
 demo: $(STAMP) ## run the demonstration
 	@$(BIN)/jointmdp demo
 
+# Everyday tests spend most of their time compiling, so XLA optimises less there, as in JAX's own tests. The slow ones run
+# the programs that users run.
 test: $(STAMP) ## run the everyday tests
-	$(PYTEST)
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 
 slow: $(STAMP) $(MDPAX)/.installed ## run the slow tests
 	PYTHONPATH=$(MDPAX) $(PYTEST) -m "slow and not long"
@@ -74,9 +76,9 @@ clean: ## remove the environment, caches and build outputs; keep results/
 $(STAMP): pyproject.toml requirements.lock
 	$(if $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")' 2>/dev/null),,\
 		$(error jointmdp needs Python 3.11 or newer, and `$(PYTHON)` is not; name one, as in `make PYTHON=python3.12`))
-	@echo "Setting up $(VENV) from requirements.lock; from nothing this takes about a minute."
+	@echo "Setting up $(VENV) from requirements.lock; from nothing this takes about two minutes."
 	@if [ -f $@ ] && $(BIN)/python -c '' 2>/dev/null; then rm $@; else $(PYTHON) -m venv --clear $(VENV); fi
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -348,7 +348,7 @@ def test_some_hostile_models(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", slow_or_long(range(20), 4))
+@pytest.mark.parametrize("block", slow_or_long(range(20), 2))
 def test_a_thousand_hostile_models(block: int) -> None:
     for seed in range(50 * block, 50 * (block + 1)):
         check_hostile(hostile_model(np.random.default_rng(1000 + seed)), asks=seed % 10 == 0)

@@ -78,7 +78,7 @@ $(STAMP): pyproject.toml requirements.lock
 		$(error jointmdp needs Python 3.11 or newer, and `$(PYTHON)` is not; name one, as in `make PYTHON=python3.12`))
 	@echo "Setting up $(VENV) from requirements.lock; from nothing this takes about two minutes."
 	@if [ -f $@ ] && $(BIN)/python -c '' 2>/dev/null; then rm $@; else $(PYTHON) -m venv --clear $(VENV); fi
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

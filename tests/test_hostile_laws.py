@@ -149,6 +149,7 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     assert gap.superiority(tolerance=0.05) == plain
 
 
+@pytest.mark.slow
 def test_limits_are_kept_and_said() -> None:
     rng = np.random.default_rng(5)
     chances, rewards = rng.dirichlet(np.ones(3), size=4), rng.normal(size=(4, 3, 2))

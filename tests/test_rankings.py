@@ -166,7 +166,7 @@ def draw_apart(sharing: str) -> tuple[jm.JointMDP, np.ndarray]:
     return fitted(oracle.RandomModel(chances, rewards, successors, 0.9, policy, sharing, None))
 
 
-@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("ends", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_three_actions_for_one_step(sharing: str, ends: bool) -> None:
     model, policy = one_step(sharing, ends)

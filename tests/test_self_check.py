@@ -16,6 +16,7 @@ from test_hostile_laws import hostile_amounts, hostile_model, hostile_row
 from zoo import SHARINGS, build, cases, daily, padded, slow_or_long
 
 import jointmdp as jm
+from jointmdp.law.time_limit import OutOfTimeError
 
 SHAPE = 8, 3, 3  # one shape is compiled for once
 ALPHAS = 0.05, 0.5, 0.9
@@ -86,7 +87,10 @@ def all_answers(case: RandomModel) -> Answers:
 def check(case: RandomModel) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jm.ConvergenceWarning)  # what is wide must hold all the same
-        answers = all_answers(case)
+        try:
+            answers = all_answers(case)
+        except OutOfTimeError:  # the time may have gone into compiling: what is asked again is compiled
+            answers = all_answers(case)
     for what, found in answers.items():
         for (name, one), (other_name, other) in itertools.combinations(found, 2):
             assert max(one.lower, other.lower) <= min(one.upper, other.upper), (

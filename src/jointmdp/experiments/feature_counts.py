@@ -249,13 +249,13 @@ def _curve(
 
 def _draw_weightings(found: list[ProjectedPoint]) -> Figure:
     sizes = sorted({p.setting.size for p in found})
-    fig, axes = style.figure(columns=3, rows=len(sizes), width=3.4, height=2.9)
+    fig, axes = style.figure(columns=3, rows=len(sizes), width=3.4, height=3.4)
     for row, size in zip(np.atleast_2d(axes), sizes, strict=True):
         here = [p for p in found if p.setting.size == size]
         panels: list[tuple[str, Sharing, Callable[[VarianceErrors], float]]] = [
             ("gap variances", "state", lambda e: e.gap_variance),
             ("gap variances", "time", lambda e: e.gap_variance),
-            ("variances of single returns", "state", lambda e: e.variance),
+            ("variances\nof single returns", "state", lambda e: e.variance),
         ]
         for ax, (what, sharing, value) in zip(row, panels, strict=True):
             shown = [p for p in here if p.setting.sharing == sharing]
@@ -268,7 +268,7 @@ def _draw_weightings(found: list[ProjectedPoint]) -> Figure:
             note = "" if what != "gap variances" else f",\n{SHARING_WORDS[sharing]}"
             ax.set(title=f"{size}×{size} grid: {what}{note}", xlabel="number of features K", yscale="log")
             _plain_ticks(ax, shown)
-        row[0].set_ylabel("relative error (root mean square)")
+        row[0].set_ylabel("relative error\n(root mean square)")
     fig.legend(*np.atleast_2d(axes)[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return fig
 

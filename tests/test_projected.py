@@ -161,6 +161,31 @@ def test_a_constraint_that_matters_moves_the_answer() -> None:
             assert kept.covariance_matrix == pytest.approx(free.covariance_matrix)
 
 
+def test_nearly_dependent_features_come_to_an_end() -> None:
+    """A forest that grows, burns or is cut (the example of MDPtoolbox), of a stranger: it went on for half an hour.
+
+    Cubics for each action, of which one is hardly ever taken: products of features are all but dependent there.
+    """
+    size, fire = 40, 0.08
+    transitions, rewards = np.zeros((size, 2, size)), np.zeros((size, 2))
+    transitions[:, :, 0] = fire
+    transitions[np.arange(size), 0, np.minimum(np.arange(size) + 1, size - 1)] += 1 - fire
+    transitions[:, 1, 0] = 1
+    rewards[1:, 1], rewards[-1] = 1, [30, 20]
+    model, cut = jm.from_mdp(transitions, rewards, 0.96), np.where(np.arange(size) % 40 < 7, 1, 0)
+    with warnings.catch_warnings(action="ignore", category=jm.ConvergenceWarning):
+        solution = jm.evaluate(model, cut, jm.Projected(jm.features.polynomial(3)))
+    assert isinstance(solution, ProjectedSolution)
+    assert solution.status in (Status.CONVERGED, Status.STAGNATED)
+    assert solution.steps < 50
+    exact = jm.evaluate(model, cut)
+    for s in range(0, size, 13):
+        found, truth = solution.gap(s, 0, 1), exact.gap(s, 0, 1)
+        assert truth.mean in found.mean_interval
+        assert truth.variance in found.variance_interval
+        assert found.variance >= 0
+
+
 # Best positive semidefinite matrices
 
 

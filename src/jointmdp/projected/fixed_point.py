@@ -49,6 +49,8 @@ ROUGH = 1e-2  # how exact a solve is, beside its hold
 WANDERING = 1  # steps that are tried where nothing says that the iteration converges
 SMALL = 500  # unknowns up to which one thread is quicker than several
 DENSE = 3500  # unknowns up to which Newton's equations are formed
+PATIENCE = 3  # steps in which the equation comes to hold no better by half
+NEAR = 1e3  # times FLOOR: what stands still there is held up by rounding
 FLOOR = 1e-13  # of the size of a matrix: an equation that holds to this holds but for rounding
 SHARE = 0.1  # of what is asked for: how exact the parts of a step are
 
@@ -137,7 +139,7 @@ def _iterated(
     x = nearest_psd(first.matrix, form.parts)
     scale = max(form.size(first.matrix), np.finfo(float).tiny)
     history: list[float] = []
-    best: tuple[Floats, float] = x, np.inf
+    best, least, stalled = x, np.inf, 0
     newton, status = _Newton(form, G, source), Status.STEP_LIMIT
     one_thread = threadpool_limits(1 if len(x) <= SMALL else None, "blas")  # eigenvalues of small matrices
     with Meter("projected iteration") as meter, one_thread:
@@ -146,15 +148,20 @@ def _iterated(
             after = fit_psd(form, source + G @ x, x, inner, INNER_STEPS).vector
             history.append(form.size(after - x))
             x, off = newton.improved(after, SHARE**2 * tolerance * scale * (1 - kappa), newton_steps)
-            if off < best[1]:
-                best = x, off
-            error = newton.error(x, off) / (1 - kappa)
+            stalled = 0 if off < least / 2 else stalled + 1
+            if off < least:
+                best, least = x, off
+            error = newton.error(best, least) / (1 - kappa)
             meter.update(min(1.0, np.log(max(error / scale, 1e-300)) / np.log(tolerance)), f"step {step}")
-            if error <= tolerance * scale or off <= FLOOR * float(np.linalg.norm(x)):
+            size = float(np.linalg.norm(best))
+            if error <= tolerance * scale or least <= FLOOR * size:
                 status = Status.CONVERGED
                 break
+            if stalled == PATIENCE:
+                status = Status.STAGNATED if least <= NEAR * FLOOR * size else Status.STEP_LIMIT
+                break
     return first._replace(
-        matrix=best[0], status=status, steps=step, step_error=error, is_active=True, history=np.array(history)
+        matrix=best, status=status, steps=step, step_error=error, is_active=True, history=np.array(history)
     )
 
 

@@ -148,7 +148,7 @@ def all_rows(found: FeatureRows, num_states: int, num_actions: int) -> Any:
 
 
 def test_polynomials_are_products_of_powers() -> None:
-    model = grid(4, 3)
+    model = grid(4, 4)
     table = as_feature_table(polynomial(3), model)
     powers = [(i, j) for i in range(4) for j in range(4) if i + j <= 3]
     assert len(table.names) == 2 * len(powers)
@@ -158,9 +158,23 @@ def test_polynomials_are_products_of_powers() -> None:
         return "a=1: " + (" ".join(parts) or "constant")
 
     for i, j in powers:
-        expected = [(x / 3) ** i * (y / 2) ** j for x, y in model.state_names or ()]
+        expected = [(x / 3) ** i * (y / 3) ** j for x, y in model.state_names or ()]
         assert named(table, name(i, j), 1) == pytest.approx(expected, abs=1e-15)
         assert not named(table, name(i, j), 0).any()
+
+
+def test_what_few_places_cannot_tell_apart_is_left_out() -> None:
+    """A flag is its own square, and a cubic of three places is a square."""
+    table = as_feature_table(polynomial(2, by_action=False), grid(5, 2))
+    assert len(table.names) == 5 + 1  # 1, x, x², y, xy and the second action
+    whole = table.values.reshape(-1, len(table.names))
+    assert np.linalg.matrix_rank(whole) == len(table.names)
+    for x_power, y_power in itertools.product(range(3), repeat=2):
+        values = np.array([(x / 4) ** x_power * y**y_power for x, y in grid(5, 2).state_names or () for _ in range(2)])
+        missed = values - whole @ np.linalg.lstsq(whole, values)[0]
+        is_one = x_power + y_power <= 2 or (x_power, y_power) == (1, 2)
+        assert (np.abs(missed).max() < 1e-12) == is_one
+    assert len(as_feature_table(polynomial(7), line(3)).names) == 2 * 3
 
 
 @pytest.mark.parametrize("total", [None, 0, 1, 3, 4, 9])
@@ -727,13 +741,13 @@ def test_bad_settings(case: str) -> None:
         (polynomial(8), "polynomial(8) in 8 dimensions would make 12,870 features"),
         (tiles(8, 10), "tiles(8, 10) in 8 dimensions would make"),
         (radial(50), "radial(50) in 8 dimensions would make more than 10¹² features"),
-        (polynomial(4), "a copy for each of 50 actions would make 24,750 features"),
+        (polynomial(4), "a copy for each of 50 actions would make 3,000 features"),
         (aggregation(lambda s: 0, num_groups=10**9), "aggregation would make 1,000,000,000 features"),
     ],
 )
 def test_absurd_sizes_are_refused_before_they_are_made(features: Features, words: str) -> None:
-    places = np.random.default_rng(0).normal(size=(40, 8))
-    model = line(40, actions=50, state_names=[tuple(place) for place in places.tolist()])
+    places = np.random.default_rng(0).normal(size=(60, 8))
+    model = line(60, actions=50, state_names=[tuple(place) for place in places.tolist()])
     with pytest.raises(ModelError) as caught:
         as_feature_table(features, model)
     assert words in str(caught.value)

@@ -181,6 +181,32 @@ def test_features_that_depend_on_each_other_are_named_and_not_solved() -> None:
             ask()
 
 
+def test_a_family_leaves_out_what_samples_do_not_tell_apart() -> None:
+    """A flag is its own square wherever samples come: the answer is that of features without the square."""
+    flags = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0]
+    simulator = jm.FunctionSimulator(
+        lambda place, action, noise: (noise + action * flags[place], (place + action + int(noise > 0)) % 6),
+        lambda rng: float(rng.normal()),
+        start=lambda rng: int(rng.integers(6)),
+        actions=2,
+        discount=0.8,
+        observe=lambda place: (place, flags[place]),
+    )
+    family = jm.features.polynomial(2, by_action=False, low=[0, 0], high=[5, 1])
+    own = jm.features.polynomial(
+        1, coordinates=lambda o: [o[0], o[0] ** 2, o[1], o[0] * o[1]], by_action=False, low=0, high=25
+    )
+    found, plain = (
+        jm.learn(simulator, lambda o: [0.3, 0.7], OPTIONS, features=each, steps=12) for each in (family, own)
+    )
+    assert "6 of 7 features" in repr(found)
+    assert found.mean_at(1, 0).value == pytest.approx(plain.mean_at(1, 0).value, rel=1e-6)
+    assert found.gap(3, 0, 1).variance == pytest.approx(plain.gap(3, 0, 1).variance, rel=1e-6)
+    flags[3] = 0.5
+    with pytest.raises(jm.NotKnownError, match="what other features say"):
+        found.mean_at(3, 0)
+
+
 def test_settings_that_do_not_fit_are_named() -> None:
     model, policy = small_model("state")
 

@@ -45,7 +45,10 @@ class Basis(ABC):
 
     def spare(self, points: Floats, box: CoordinateBox) -> list[int]:
         """Functions that the others make up for: on these points, or anywhere if there are none."""
-        return []
+        if len(points) == 0:
+            return []
+        values = self.values(np.unique(points, axis=0), box)
+        return [each.column for each in dependent_columns(values, [""] * values.shape[1])]
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ class FeatureRows(ABC):
     names: tuple[str, ...]  # K, in words
     coordinates: float = math.inf
     """How many coordinates there are, where that is known."""
+    is_reducible: bool = False
+    """Whether features that depend on others where samples came may be left out: nobody wrote them one by one."""
 
     @abstractmethod
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:

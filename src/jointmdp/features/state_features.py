@@ -101,6 +101,8 @@ class StateFeatures(Features):
 class _StateRows(FeatureRows):
     """Features of observations, copied for each action or shared."""
 
+    is_reducible = True
+
     def __init__(self, columns: ObservedColumns, by_action: bool, simulator: Simulator) -> None:
         self._values, self._by_action, self._num_actions = columns.values, by_action, count_actions(simulator)
         self._values([first_observation(simulator)[0]])  # what does not fit shows itself at once

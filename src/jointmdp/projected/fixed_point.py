@@ -30,6 +30,7 @@ from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError, Status
 from jointmdp.progress import Meter
 from jointmdp.projected.psd_least_squares import (
+    HARDLY_SEEN,
     QuadraticForm,
     duality_error,
     fit_psd,
@@ -177,14 +178,16 @@ class _Newton:
         self.form, self.later, self.matrix, self.source = form, G, form.matrix - G, source
         self.largest, self.parts, self.middle = form.largest, form.parts, form.middle
         # Kept from one call to the next. Where a try costs little, or should do, it begins without any hold.
-        self.hold, self.factor = 0.0 if form.least > 0 or len(source) <= SMALL else 1.0, LOOSER
+        is_easy = form.least > HARDLY_SEEN * form.largest or len(source) <= SMALL
+        self.hold, self.factor = 0.0 if is_easy else 1.0, LOOSER
+        self.firm = 1.0  # the last hold that was firm enough
 
     def improved(self, x: Floats, enough: float, left: int) -> tuple[Floats, float]:
         """The best point that Newton's steps lead to, and the size of ``Θ − P(Θ − F(Θ)/L)`` there.
 
         It is good `enough` when its `error` is no larger; `left` are the steps that may be taken.
         """
-        best, least = x, self.off(x)
+        best, least, kept = x, self.off(x), x
         while left > 0 and least > FLOOR * float(np.linalg.norm(best)) and self.error(best, least) > enough:
             most = HELD_STEPS if self.hold > 0 else FREE_STEPS
             found, steps = self._held(x, self.hold, min(left, most))
@@ -197,13 +200,12 @@ class _Newton:
             if self.hold == 0:
                 x, self.hold = best, 1.0 if steps == most else 0.0
             elif steps < most:
+                kept, self.firm = x, self.hold
                 self.hold = max(self.hold * self.factor, LOOSEST)
             elif self.hold == 1.0:
                 break
-            else:  # too loose: back to the last hold, and from there by half as much
-                x, before = best, self.hold / self.factor
-                self.factor = self.factor**0.5
-                self.hold = min(before * self.factor, 1.0)
+            else:  # too loose: again with the last hold that was not, and from there by half as much
+                x, self.hold, self.factor = kept, self.firm, self.factor**0.5
         return best, least
 
     def off(self, x: Floats) -> float:

@@ -19,7 +19,7 @@ import scipy.stats
 from jointmdp.arrays import Floats, Ints
 from jointmdp.bellman.feature_moments import PARTS, PairMatrices, PairPart
 from jointmdp.errors import ModelError, NotKnownError, Status
-from jointmdp.features import FeatureRows, check_rank
+from jointmdp.features import FeatureRows, check_rank, dependent_columns
 from jointmdp.incremental.learned import RunSummary
 from jointmdp.incremental.replicas import CONFIDENCE, Estimate, LearnedGap
 from jointmdp.incremental.simulator_walks import state_key
@@ -31,6 +31,7 @@ from jointmdp.simulators.simulator import Simulator
 SEEN = 1e-20  # of the largest mean square of a feature: below it a feature was never other than 0
 ENOUGH = 2  # visited pairs for each unknown, below which nothing is said of the error of a run
 DEPENDENT = 1e-12  # least eigenvalue of the products of features of length 1: rounding makes 1e-16 of a 0
+FOLLOWS = 1e-4  # of a feature: what follows from others to this follows but for rounding
 RARE = 2  # replicas in which a feature must have been seen
 
 
@@ -62,23 +63,37 @@ class LearnedFeatures(RunSummary):
     def __repr__(self) -> str:
         if not self._is_known():
             words = "the features are dependent where the samples came, see `fixed_point`"
-            return f"LearnedFeatures({self.simulator.name}, {len(self.rows.names)} features, {self._words()}; {words})"
+            return f"LearnedFeatures({self.simulator.name}, {self._count()}, {self._words()}; {words})"
         found = self.fixed_point
         return (
-            f"LearnedFeatures({self.simulator.name}, {len(self.rows.names)} features, {self._words()}, error of "
+            f"LearnedFeatures({self.simulator.name}, {self._count()}, {self._words()}, error of "
             f"sampling {self.error:.3g}, what the features cannot fit not included: compare some gaps with "
             f"simulate_gap; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
         )
 
+    def _count(self) -> str:
+        kept, all_ = len(self.kept), len(self.rows.names)
+        return f"{all_} features" if kept == all_ else f"{kept} of {all_} features"
+
     @cached_property
     def kept(self) -> Ints:
-        """The features that were seen to be other than 0, in two replicas at least where there are two."""
+        """The features that were seen to be other than 0, in two replicas at least where there are two.
+
+        Of features that depend on each other there, as a flag and its square do, some are left out if they come from
+        a family such as `polynomial`: what the others can fit is the same. Features of the user's own are all kept.
+        """
         squares = np.einsum("rkk->rk", self._sums.gram)
         seen = squares > SEEN * max(float(squares.max()), np.finfo(float).tiny)
         kept = np.flatnonzero(seen.sum(axis=0) >= min(RARE, len(squares)))
         if not len(kept):
             raise ModelError("every feature was 0 wherever the samples came; nothing was learned")
+        while self.rows.is_reducible and (spare := self._spare(kept)):
+            kept = np.delete(kept, spare)
         return kept
+
+    def _spare(self, kept: Ints) -> list[int]:
+        """Which of the kept features the others make up for."""
+        return [each.column for each in dependent_columns(self._roots(kept), [""] * len(kept))]
 
     def _solved(self, without: int | None = None) -> tuple[FittedMoments, FixedPoint]:
         sums = self._summed(without)
@@ -93,9 +108,9 @@ class LearnedFeatures(RunSummary):
         keep = np.arange(self.replicas) != (-1 if without is None else without)
         return Sums(*(part[keep].sum(axis=0) for part in self._sums))
 
-    def _roots(self, without: int | None = None) -> Floats:
+    def _roots(self, kept: Ints, without: int | None = None) -> Floats:
         """Rows ``[K, K]`` with the products of the visited features: what depends there, depends here."""
-        gram = self._summed(without).gram[np.ix_(self.kept, self.kept)]
+        gram = self._summed(without).gram[np.ix_(kept, kept)]
         size = np.sqrt(np.diag(gram))
         size = np.where(size > 0, size, 1.0)
         values, vectors = np.linalg.eigh(gram / np.outer(size, size))
@@ -103,12 +118,13 @@ class LearnedFeatures(RunSummary):
 
     def _is_known(self, without: int | None = None) -> bool:
         """Whether the features are independent where the samples came."""
-        return bool((np.abs(self._roots(without)).max(axis=1) > 0).all())
+        return bool((np.abs(self._roots(self.kept, without)).max(axis=1) > 0).all())
 
     @cached_property
     def _whole(self) -> tuple[FittedMoments, FixedPoint]:
         if not self._is_known():
-            check_rank(self._roots(), tuple(self.rows.names[k] for k in self.kept), f"{self.updates:,} visited pairs")
+            names = tuple(self.rows.names[k] for k in self.kept)
+            check_rank(self._roots(self.kept), names, f"{self.updates:,} visited pairs")
         return self._solved()
 
     @cached_property
@@ -190,13 +206,28 @@ class LearnedFeatures(RunSummary):
             return np.zeros(len(self.rows.names))
         a = self.simulator.action_index(action, place)
         found = self.rows([self.simulator.observe(place)], np.array([a]))[0]
-        unseen = np.setdiff1d(np.flatnonzero(found), self.kept)
-        if len(unseen):
+        others, follows, usual = self._left_out
+        expected, size = found[self.kept] @ follows, np.maximum(np.abs(found[others]), usual)
+        off = np.abs(found[others] - expected) > FOLLOWS * size
+        if off.any():
+            k = int(np.flatnonzero(off)[0])
+            was = "0" if not follows[:, k].any() else f"what other features say, here {expected[k]:.4g},"
             raise NotKnownError(
-                f"{self.rows.names[unseen[0]]} is {found[unseen[0]]:.4g} there, and was 0 wherever the samples came: "
-                "nothing is known of it; draw more samples, or use features that reach further"
+                f"{self.rows.names[others[k]]} is {found[others[k]]:.4g} there, and was {was} wherever the samples "
+                "came: nothing is known of it; draw more samples, or use features that reach further"
             )
         return found
+
+    @cached_property
+    def _left_out(self) -> tuple[Ints, Floats, Floats]:
+        """The features that are not kept, how they follow from those that are, ``[kept, others]``, and their size."""
+        sums, kept = self._summed(), self.kept
+        gram = sums.gram / sums.coordinates
+        size = np.sqrt(np.diag(gram))
+        others = np.setdiff1d(np.arange(len(gram)), kept)
+        scaled = gram[np.ix_(kept, kept)] / np.outer(size[kept], size[kept])
+        follows = np.linalg.lstsq(scaled, gram[np.ix_(kept, others)] / size[kept, None])[0] / size[kept, None]
+        return others, follows, size[others]
 
     def mean_at(self, state: Any, action: Any) -> Estimate:
         """E Z(state, action)."""

@@ -29,6 +29,7 @@ from jointmdp.arrays import Floats
 from jointmdp.projected.symmetric_matrices import smat, svec
 
 MOST_STEPS = 20_000
+HARDLY_SEEN = 1e-5  # of the largest eigenvalue of H: what is below does not count in the middle one
 UNSEEN = 1e-13  # of the largest eigenvalue of H: directions below it are not seen by any weight
 LOOK = 5  # steps between two tests of optimality: one costs as much as a step
 
@@ -68,7 +69,7 @@ class QuadraticForm:
         inside = H[np.ix_(self._seen, self._seen)] if len(self._seen) < len(H) else H
         spectrum = np.linalg.eigvalsh(inside) if len(inside) else np.zeros(1)
         self.largest, self.least = 1.001 * max(float(spectrum[-1]), 1e-300), 0.0  # rounded up
-        self.middle = float(np.median(spectrum[spectrum > UNSEEN * self.largest])) if spectrum[-1] > 0 else 1.0
+        self.middle = float(np.median(spectrum[spectrum > HARDLY_SEEN * self.largest])) if spectrum[-1] > 0 else 1.0
         self._vectors: Floats | None = None
         if len(inside) and spectrum[0] > UNSEEN * self.largest:
             self._lower = scipy.linalg.cholesky(inside, lower=True)

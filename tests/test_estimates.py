@@ -216,7 +216,7 @@ def test_intervals_from_bounds_hold_for_every_number(n: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", slow_or_long([20, 100], 1))
 @pytest.mark.parametrize("chance", slow_or_long(sorted(rare_gaps.CHANCES, key=lambda chance: chance != 0.05), 1))
-@pytest.mark.parametrize("way", rare_gaps.WAYS)
+@pytest.mark.parametrize("way", slow_or_long(list(rare_gaps.WAYS), 1))
 def test_coverage_of_every_interval_of_rare_gaps(way: str, chance: float, n: int) -> None:
     """1,000 runs: more misses than this have probability 1e-5 at 95 %; 84 counts raise an alarm with 1e-3."""
     case = rare_gaps.Rare("exponential", chance)

@@ -205,6 +205,7 @@ def solutions(seed: int, count: int, **kinds: Any) -> Iterator[jm.Solution]:
         yield jm.evaluate(model.with_discount(1.0), case.policy, horizon=3, order=3)
 
 
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("seed", "count", "kinds"),
     [(12, 3, {"shapes": ((3, 3, 3),)}), pytest.param(13, 9, {}, marks=pytest.mark.slow)],

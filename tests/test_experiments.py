@@ -17,7 +17,6 @@ from jointmdp.experiments.result import FigureResult
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compilation")
 def test_everything_is_reproduced_and_is_as_the_paper_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run of the command for all that can be read from it: it takes minutes."""
     pairs: dict[Sharing, list[gap_validation.Pair]] = {}

@@ -29,10 +29,18 @@ DAILY = {"gridworld state", "long chain time", "random none", "uniform none", "t
 
 
 def with_sharing(names: list[str]) -> list:
-    """All combinations of a name and a kind of sharing; most of them are slow tests."""
-    every = [(name, sharing) for name in names for sharing in SHARINGS]
-    slow = pytest.mark.slow
-    return [pytest.param(*pair, marks=() if " ".join(pair) in DAILY else slow, id="-".join(pair)) for pair in every]
+    """All combinations of a name and a kind of sharing; every name and every kind are among the slow tests."""
+    slow, long = pytest.mark.slow, pytest.mark.long
+    return [
+        pytest.param(
+            name,
+            sharing,
+            marks=() if f"{name} {sharing}" in DAILY else (slow, long)[(i + k) % 2],
+            id=f"{name}-{sharing}",
+        )
+        for i, name in enumerate(names)
+        for k, sharing in enumerate(SHARINGS)
+    ]
 
 
 CHOSEN = ("trajectory", "uniform")

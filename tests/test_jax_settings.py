@@ -121,6 +121,7 @@ def test_a_setting_changes_nothing(
         assert not compilations
 
 
+@pytest.mark.slow
 def test_our_programs_are_compiled_without_jit_and_inside_of_it() -> None:
     """The everyday part of what is asked of every kind of question in the slow tests."""
     found = []

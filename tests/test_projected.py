@@ -161,6 +161,7 @@ def test_a_constraint_that_matters_moves_the_answer() -> None:
             assert kept.covariance_matrix == pytest.approx(free.covariance_matrix)
 
 
+@pytest.mark.slow
 def test_nearly_dependent_features_come_to_an_end() -> None:
     """A forest that grows, burns or is cut (the example of MDPtoolbox), of a stranger: it went on for half an hour.
 

@@ -3,6 +3,7 @@
 import sys
 
 from benchmarks import (
+    atari,
     certified,
     comparing,
     coverage,
@@ -30,6 +31,7 @@ ALL = {
     "rare": rare_gaps.main,
     "incremental": incremental.main,
     "projected": projected.main,
+    "atari": atari.main,
 }
 
 

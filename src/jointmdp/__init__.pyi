@@ -66,6 +66,8 @@ from .montecarlo.simulate import simulate_returns as simulate_returns
 from .projected.learned_features import LearnedFeatures as LearnedFeatures
 from .projected.projected_solution import ProjectedSolution as ProjectedSolution
 from .projected.projecting import Projected as Projected
+from .simulators.atari_simulator import AtariSimulator as AtariSimulator
+from .simulators.atari_simulator import RewardShocks as RewardShocks
 from .simulators.function_simulator import FunctionSimulator as FunctionSimulator
 from .simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator as GymnasiumSimulator
 from .simulators.gymnax_adapter import gymnax_simulator as gymnax_simulator

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from jointmdp.simulators.simulator import Simulator
 
 SIMULATORS = (
-    "SIMULATOR is gymnasium:ID or gymnax:ID, with settings after commas (gymnasium:FrozenLake-v1,map_name=8x8), or a "
-    "built-in model (see: jointmdp list)."
+    "SIMULATOR is gymnasium:ID, gymnax:ID or atari:GAME, with settings after commas "
+    "(gymnasium:FrozenLake-v1,map_name=8x8), or a built-in model (see: jointmdp list)."
 )
 
 

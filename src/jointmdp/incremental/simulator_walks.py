@@ -175,7 +175,9 @@ class Walks:
         if sharing == "none":
             noises = [self._noise(word, step, lane, key, action) for action in actions]
             return [simulator.query(state, [action], noise)[0] for action, noise in zip(actions, noises, strict=True)]
-        noise = self._noise(word, step, lane) if sharing == "time" else self._noise(word, step, lane, key)
+        noise = self._noise(word, step, lane)
+        if sharing == "state":
+            noise = self._noise(word, step, lane, key).with_clock(noise)
         return simulator.query(state, actions, noise)
 
     def drawn(self, word: str, step: int, lane: int, places: Sequence[Coordinate]) -> list[DrawnOutcome]:

@@ -155,7 +155,10 @@ class _Replication:
             if simulator.is_over(state):
                 outcomes.update({j: Outcome(0.0, self.states[j]) for j in members})
                 continue
-            self.noise = Noise("noise", self.sampler.seed, self.index, t, 0 if sharing == "time" else members[0])
+            where = ("noise", self.sampler.seed, self.index, t)
+            self.noise = Noise(*where, 0 if sharing == "time" else members[0])
+            if sharing == "state":
+                self.noise.with_clock(Noise(*where, "clock"))
             self.asked = ("a step", members)
             outcomes.update(self._answers(state, members[:: self.order]))
         rewards = np.array([float(outcomes[first].reward) for first in self.leader])

@@ -1,12 +1,16 @@
 """A simulator from what people have: a simulator, a joint MDP, an environment, or the name of one."""
 
+import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
 from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulators.simulator import Simulator
 from jointmdp.simulators.table_simulator import TableSimulator
+
+KINDS = ("gymnasium", "gymnax", "atari")
 
 
 def as_simulator(source: Any) -> Simulator:
@@ -35,19 +39,23 @@ def as_simulator(source: Any) -> Simulator:
 
 
 def is_environment(text: str) -> bool:
-    """Whether a name is one of an environment: ``gymnasium:ID``, ``gymnax:ID``, ``minigrid:ID``, or ``ID-v3``."""
+    """Whether a name is one of an environment: ``gymnasium:ID``, ``atari:Pong``, ``minigrid:ID``, or ``ID-v3``."""
     kind, _, rest = text.partition(":")
-    return kind in ("gymnasium", "gymnax") or re.search(r"-v\d+$", (rest or kind).split(",")[0]) is not None
+    return kind in KINDS or re.search(r"-v\d+$", (rest or kind).split(",")[0]) is not None
 
 
 def named_simulator(text: str) -> Simulator:
-    """The environment of a name ``gymnasium:ID,setting=value``, ``gymnax:ID``, or an id that Gymnasium knows."""
+    """The environment of a name: ``gymnasium:ID,setting=value``, ``gymnax:ID``, ``atari:Pong``, an id of Gymnasium."""
     kind, _, rest = text.partition(":")
-    if kind not in ("gymnasium", "gymnax"):
+    if kind not in KINDS:
         kind, rest = "gymnasium", text
     name, *parts = rest.split(",")
     given = settings_of(text, parts, f"{kind}:{name},setting=value")
     settings = {key: _guessed(value) for key, value in given.items()}
+    if kind == "atari":
+        from jointmdp.simulators.atari_simulator import AtariSimulator
+
+        return named_settings(AtariSimulator, text, name, settings)
     if kind == "gymnax":
         from jointmdp.simulators.gymnax_adapter import gymnax_simulator
 
@@ -55,6 +63,15 @@ def named_simulator(text: str) -> Simulator:
     from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
     return GymnasiumSimulator(name, settings=settings)
+
+
+def named_settings(make: Callable[..., Simulator], text: str, name: str, settings: dict[str, Any]) -> Simulator:
+    """A simulator of its name and settings; a setting that it does not have is named."""
+    known = list(inspect.signature(make).parameters)[1:]
+    for key in settings:
+        if key not in known:
+            raise ModelError(f"{key!r} in {text!r} is no setting; there are {', '.join(known)}")
+    return make(name, **settings)
 
 
 def settings_of(text: str, parts: list[str], form: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ class Noise:
     ``noise.key`` is the same as a JAX key, ``noise.seed`` as a whole number for whatever else wants one.
     """
 
-    __slots__ = ("_streams", "address")
+    __slots__ = ("_clock", "_streams", "address")
 
     def __init__(self, *parts: int | str | bytes | np.integer[Any]) -> None:
         plain = tuple(int(part) if isinstance(part, np.integer) else part for part in parts)
@@ -70,7 +70,21 @@ class Noise:
 
     def fresh(self) -> Noise:
         """The same draw, from its beginning."""
-        return self.at(self.address)
+        found, clock = self.at(self.address), getattr(self, "_clock", None)
+        return found if clock is None else found.with_clock(clock.fresh())
+
+    @property
+    def clock(self) -> Noise:
+        """What all branches share at the same time, wherever they are; the draw itself where nothing else is said.
+
+        A source of noise that is to be shared in time under ``sharing="state"`` draws from it.
+        """
+        return getattr(self, "_clock", self)
+
+    def with_clock(self, clock: Noise) -> Noise:
+        """This draw, with what is shared at its time."""
+        self._clock = clock
+        return self
 
     @classmethod
     def at(cls, address: bytes) -> Noise:

@@ -123,12 +123,12 @@ class AtariSimulator(Simulator):
         """The beginning of an episode, after some frames in which nothing is done."""
         ale, beginning, screen = _emulators(self._rom)
         ale.restoreState(beginning)
-        for _ in range(int(noise.rng.integers(self.no_ops + 1))):
+        count = int(noise.rng.integers(self.no_ops + 1))
+        for _ in range(count):
             ale.act(0)
-            screen = None
         if self.observation == "ram":
             return self._state(ale, 0, ale.getRAM())
-        frame = _small(ale.getScreenGrayscale() if screen is None else screen)
+        frame = _small(ale.getScreenGrayscale() if count else screen)
         return self._state(ale, 0, np.repeat(frame[None], FRAMES, axis=0))
 
     def at(self, state: Any) -> AtariState:

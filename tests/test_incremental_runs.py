@@ -53,7 +53,7 @@ def test_a_joint_run_is_taken_up_again(tmp_path: Path) -> None:
     learn_joint_moments(model, policy, saved, steps=11)
     found = learn_joint_moments(model, policy, saved, steps=30)
     np.testing.assert_array_equal(found[3], learn_joint_moments(model, policy, options, steps=30)[3])
-    with pytest.raises(jm.ModelError, match=r"kind differs \('joint' there, 'pairs' here\)"):
+    with pytest.raises(jm.ModelError, match=r"not the same kind \('joint' there, 'pairs' here\)"):
         learn(model, policy, saved, steps=30)
 
 
@@ -63,17 +63,17 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     learn(model, policy, options, steps=2)
     before = (tmp_path / "run").read_bytes()
     for change, words in (
-        ({"seed": 1}, r"seed differs \(0 there, 1 here\)"),
-        ({"order": 3}, "order differs"),
-        ({"batch": 9}, "batch differs"),
-        ({"schedule": lambda n: 1 / n}, "schedule differs"),
-        ({"coordinates": "uniform"}, "coordinates differs"),
-        ({"averaging": False}, "averaging differs"),
-        ({"burn_in": 3}, "burn_in differs"),
+        ({"seed": 1}, r"not the same seed \(0 there, 1 here\)"),
+        ({"order": 3}, "not the same order"),
+        ({"batch": 9}, "not the same batch"),
+        ({"schedule": lambda n: 1 / n}, "not the same schedule"),
+        ({"coordinates": "uniform"}, "not the same coordinates"),
+        ({"averaging": False}, "not the same averaging"),
+        ({"burn_in": 3}, "not the same burn_in"),
     ):
         with pytest.raises(jm.ModelError, match=words):
             learn(model, policy, replace(options, **change), steps=2)
-    with pytest.raises(jm.ModelError, match="model or policy differs"):
+    with pytest.raises(jm.ModelError, match="not the same model, simulator or policy"):
         learn(model.with_discount(0.5), policy, options, steps=2)
     assert (tmp_path / "run").read_bytes() == before
 

@@ -130,7 +130,7 @@ def test_a_run_is_continued_bit_for_bit_on_any_executor(executor: str, tmp_path:
         for mine, theirs in zip(whole._sums, other._sums, strict=True):
             assert np.array_equal(mine, theirs)
         assert np.array_equal(whole.theta, other.theta)
-    with pytest.raises(jm.ModelError, match="features differs"):
+    with pytest.raises(jm.ModelError, match="not the same features"):
         jm.learn(simulator, policy, kept, features=FEATURES[:, :, :2], steps=12)
 
 
@@ -240,3 +240,43 @@ def test_settings_that_do_not_fit_are_named() -> None:
         state = int(np.flatnonzero(unseen[:, 0, 1])[0])
         with pytest.raises(jm.ModelError, match="was 0 wherever the samples came"):
             answer.mean_at(state, 0)
+
+
+def test_a_checkpoint_of_another_policy_or_simulator_is_refused(tmp_path: Any) -> None:
+    """Found by a stranger: functions have no content to compare, and the old numbers came back as new ones."""
+
+    def simulator(scale: float) -> jm.FunctionSimulator:
+        return jm.FunctionSimulator(
+            lambda x, a, noise: (scale * (a - 1) + noise, 0.5 * x + 0.1 * a),
+            lambda rng: float(rng.normal()),
+            start=lambda rng: float(rng.uniform()),
+            actions=3,
+            discount=0.8,
+        )
+
+    families = {"features": jm.features.polynomial(1, low=0, high=1)}, {}
+    for n, settings in enumerate(families):
+        options = jm.LearnOptions(
+            replicas=2, batch=2, checkpoint=tmp_path / f"{n}.jmdp", **({} if n == 0 else {"reward_bound": 9.0})
+        )
+
+        def run(scale: float, policy: Any) -> Any:
+            return jm.learn(simulator(scale), policy, options, steps=2, **settings)  # noqa: B023
+
+        first = run(1.0, lambda x: [1, 0, 0])
+        assert run(1.0, lambda x: [1, 0, 0]).updates == first.updates
+        for scale, policy in ((1.0, lambda x: [0, 1, 0]), (1.0, 0), (5.0, lambda x: [1, 0, 0])):
+            with pytest.raises(jm.ModelError, match="not the same model, simulator or policy"):
+                run(scale, policy)
+
+
+def test_a_policy_that_takes_what_is_not_available_is_refused() -> None:
+    simulator = jm.FunctionSimulator(
+        lambda x, a, noise: (noise, x), lambda rng: float(rng.normal()), start=0.1, actions=3, discount=0.8,
+        available=lambda x: [0, 1],
+    )  # fmt: skip
+    for policy in (lambda x: [0, 0, 1], lambda x: 2, 2):
+        with pytest.raises(jm.ModelError, match="chose action 2, which is not available"):
+            jm.simulate_gap(simulator, policy, 0.1, 0, 1, num_samples=4)
+    with pytest.raises(jm.ModelError, match="not available"):
+        jm.learn(simulator, lambda x: [0, 0, 1], features=jm.features.polynomial(1, low=0, high=1), steps=2)

@@ -211,6 +211,7 @@ def r_squared(predicted: Floats, simulated: Floats) -> float:
 
 def _draw_rate(rows: list[dict[str, Any]]) -> Figure:
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullLocator, StrMethodFormatter
 
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     pairs = np.array([row["pairs"] for row in rows], dtype=np.float64)
@@ -218,6 +219,10 @@ def _draw_rate(rows: list[dict[str, Any]]) -> Figure:
         axes.loglog(pairs, [row[name] for row in rows], "o-", label=words)
     start = rows[0]["mean_error"]
     axes.loglog(pairs, start * np.sqrt(pairs[0] / pairs), "--", color="grey", label="root of the number of pairs")
+    axes.set_xticks(pairs, [f"{count:,.0f}" for count in pairs])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xlabel("pairs visited by a run")
     axes.set_ylabel("distance from the fixed point")
     axes.legend()

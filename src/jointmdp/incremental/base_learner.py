@@ -109,9 +109,9 @@ class BaseLearner(ABC):
         if other or theirs.keys() != ours.keys():
             key = other[0] if other else "settings"
             known = "" if key == "digest" else f" ({theirs.get(key)!r} there, {ours.get(key)!r} here)"
-            what = "model or policy" if key == "digest" else key
+            what = "model, simulator or policy" if key == "digest" else key
             raise ModelError(
-                f"the checkpoint {name!r} belongs to another run: its {what} differs{known}; delete it to start anew, "
+                f"the checkpoint {name!r} belongs to another run: not the same {what}{known}; delete it to start anew, "
                 "or give another path"
             )
 

@@ -1,6 +1,7 @@
 """Running a learner: to the end, or with a stop at every report and what is known by then."""
 
 import contextlib
+import math
 import time
 from collections.abc import Generator
 from itertools import count
@@ -119,7 +120,7 @@ def _run(
                 "step": done,
                 "updates": answer.updates,
                 "seconds": before + time.monotonic() - begun,
-                "error": answer.error if answer.replicas > 1 else None,
+                "error": _known(answer.error) if answer.replicas > 1 else None,
             }
             if done >= goal:
                 log.append(row)
@@ -139,7 +140,12 @@ def _last_error(log: LogRows) -> str:
     if not log:
         return ""
     error = log[-1]["error"]
-    return ", one replica, no error" if error is None else f", error {error:.2g}"
+    return ", error not known" if error is None else f", error {error:.2g}"
+
+
+def _known(error: float) -> float | None:
+    """An error that is a number: a file of JSON holds no infinity."""
+    return error if math.isfinite(error) else None
 
 
 def _next_report(done: int, each: int) -> int:

@@ -33,7 +33,7 @@ from jointmdp.incremental.list_updates import ListTables
 from jointmdp.incremental.options import LearnOptions, RunSettings, as_options
 from jointmdp.incremental.recursion import Info, State
 from jointmdp.incremental.replicas import Replicas, unseen_chance, unseen_change
-from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask
+from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask, behaviour
 from jointmdp.simulators.simulator import Simulator, as_agent
 
 STEPS_AHEAD = 64  # steps drawn at once at most, up to a multiple of it; there new states join in uniform choices
@@ -87,6 +87,7 @@ class SimulatorLearner(BaseLearner):
             "discount": simulator.discount,
             "sharing": simulator.sharing,
             "reward_bound": self.bound,
+            "digest": behaviour(simulator, policy) if options.checkpoint else "",
         }
         super().__init__(simulator, options, choice, self.bound, described)
         # Updates are the same for all lists, however they were chosen: one program.

@@ -16,7 +16,7 @@ depend on the noise, and all replicas would be off in the same direction.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,10 @@ from jointmdp.errors import ModelError
 from jointmdp.incremental.options import Choice
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
+from jointmdp.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot, as_agent, policy_form
 
 KEY = 16  # bytes that name a state
+PROBES, PROBED_STEPS, PROBED_ACTIONS = 16, 4, 4  # of what a simulator and a policy do
 NOWHERE = -1  # the action of a state that is over
 
 
@@ -205,3 +206,22 @@ class Walks:
 def state_key(simulator: Simulator, state: Snapshot) -> bytes:
     """16 bytes that name a state; identities may be anything that can be hashed."""
     return fingerprint(simulator.identity(state))
+
+
+def behaviour(simulator: Simulator, policy: Any) -> str:
+    """A digest of what a simulator and a policy do on a few short walks.
+
+    Neither can be compared as such: both may be any function. What they do is what a run learns from.
+    """
+    agent, (form, value) = as_agent(policy, simulator), policy_form(policy, simulator)
+    seen: list[Any] = [value if form in ("constant", "table") else form]
+    for walk in range(PROBES):
+        state = simulator.start(Noise("behaviour", walk))
+        for t in range(PROBED_STEPS):
+            if simulator.is_over(state):
+                break
+            actions, action = list(simulator.available(state))[:PROBED_ACTIONS], agent(state, Noise("choice", walk, t))
+            found = simulator.query(state, [action, *actions], Noise("behaviour", walk, t))
+            seen += [int(action), [float(each.reward) for each in found], state_key(simulator, found[0].state)]
+            state = found[0].state
+    return fingerprint(seen).hex()

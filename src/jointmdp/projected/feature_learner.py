@@ -19,7 +19,7 @@ from jointmdp.executors.interface import Executor, Serial
 from jointmdp.features import FeatureRows, FeatureTable, as_feature_rows, as_feature_table
 from jointmdp.incremental.base_learner import BaseLearner
 from jointmdp.incremental.options import LearnOptions, as_options
-from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask
+from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask, behaviour
 from jointmdp.projected.feature_walks import FeatureSamples, FeatureWalks
 from jointmdp.projected.learned_features import LearnedFeatures
 from jointmdp.projected.projecting import Projected
@@ -77,6 +77,7 @@ class FeatureLearner(BaseLearner):
             "features": list(self.rows.names),
             "constraint": method.constraint,
             "parts": list(parts),
+            "digest": behaviour(simulator, policy) if options.checkpoint else "",
         }
         super().__init__(simulator, options, "pairs", 1.0, described)
         c = 1 - self.restart

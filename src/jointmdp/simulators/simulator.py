@@ -190,7 +190,7 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
         known = f"; its actions are {', '.join(names[:8])}{'…' * (len(names) > 8)}" if names else ""
         raise ModelError(f"the policy is {policy!r}; give {FORMS}{known}")
     if form == "constant":
-        return lambda state, noise: value
+        return lambda state, noise: _allowed(value, state, simulator)
     if form == "uniform":
         return _uniform(simulator)
     is_predicting = form == "predicting"
@@ -207,8 +207,8 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
         else:
             found = value(observation, simulator.policy_draw(noise)) if gives_action else value(observation)
         if gives_action or simulator.action_names is None or np.ndim(found) == 0:
-            return _checked(found, simulator)
-        return _drawn(found, simulator, noise)
+            return _allowed(_checked(found, simulator), state, simulator)
+        return _allowed(_drawn(found, simulator, noise), state, simulator)
 
     return choose
 
@@ -282,6 +282,16 @@ def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
     if row[likely] >= 1:
         return likely
     return drawn(interval_ends(row), noise.uniform * total)
+
+
+def _allowed(action: Action, state: Snapshot, simulator: Simulator) -> Action:
+    """An action of a policy, if it can be taken in the state."""
+    if simulator.action_names is not None and action not in simulator.available(state):
+        raise ModelError(
+            f"the policy chose {simulator.action_label(action)}, which is not available in this state of "
+            f"{simulator.name}; let it choose among simulator.available(state)"
+        )
+    return action
 
 
 def _checked(action: Any, simulator: Simulator) -> Action:

@@ -2,7 +2,9 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -12,7 +14,9 @@ import jointmdp as jm
 from jointmdp.bellman.feature_moments import PARTS
 from jointmdp.checks import Sharing
 from jointmdp.cli import main
+from jointmdp.envs.gusty_cartpole import GAINS
 from jointmdp.experiments import feature_counts, projected_figures
+from jointmdp.experiments.cartpole_scenarios import ScenarioReturns
 from jointmdp.experiments.feature_counts import ProjectionSetting, ergodic_gridworld
 from jointmdp.experiments.result import FigureResult
 
@@ -142,3 +146,27 @@ def test_the_stationary_weighting_sees_no_gap() -> None:
     assert (seen["stationary"].same[:, off] == 0).all()
     assert seen["stationary"].cross.sum() == 0
     assert np.einsum("saa->", seen["stationary"].same) == pytest.approx(1)
+
+
+def test_scenarios_of_cartpole_are_its_games() -> None:
+    """Gymnasium's own cart, pushed by the same gusts and then to the side to which the pole falls."""
+    features = ScenarioReturns(0.4, 1.5, 0.9, count=3)
+    env: Any = gymnasium.make("CartPole-v1")
+    rng = np.random.default_rng(0)
+    for action in (0, 1):
+        start = rng.uniform(-1, 1, size=4) * [1.5, 1.0, 0.15, 1.0]
+        expected = [1.0]
+        for gusts in features.gusts:
+            env.reset()
+            env.unwrapped.state, total, chosen = start.copy(), 0.0, action
+            for t, gust in enumerate(gusts):
+                x, speed, angle, turn = env.unwrapped.state
+                env.unwrapped.state = np.array([x, speed + gust, angle, turn])
+                _, reward, is_over, _, _ = env.unwrapped.step(chosen)
+                total += 0.9**t * reward
+                if is_over:
+                    break
+                chosen = int(GAINS @ np.asarray(env.unwrapped.state) > 0)
+            expected.append(0.1 * total)
+        assert features(start, action) == pytest.approx(expected, rel=1e-12)
+        assert len(set(expected)) > 2  # gusts matter, and the pole falls

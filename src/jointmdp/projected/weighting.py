@@ -279,7 +279,7 @@ def own_weighting(
     S, A = model.num_states, model.num_actions
     if S * A > PAIR_LIMIT:
         raise ModelError(f"{S * A:,} coordinates have too many pairs to be listed; use the restart weighting")
-    full = checks.as_floats("weighting", weights, '"restart", "stationary", or weights [S, A, S, A],', 4)
+    full = checks.as_floats("weighting", weights, "[S, A, S, A]", 4)
     checks.check_shape("weighting", full, (S, A, S, A), "[S, A, S, A]")
     checks.check_finite("weight", full, "state", "action", "state", "action")
     if at := checks.first_place(full < 0):

@@ -64,6 +64,8 @@ class Simulator(ABC):
     """One name per action for actions 0, 1, 2, …; None where actions are not numbered (continuous ones)."""
     reward_bounds: Interval | None = None
     """What every reward is claimed to lie in."""
+    refuses_unavailable: bool = True
+    """Whether a policy may take `available` actions alone. Gymnasium's masks are advice: others have a meaning too."""
     reseeds: bool = True
     """Whether each step takes its noise from what it is given alone, so that draws of earlier steps shift nothing."""
 
@@ -286,7 +288,8 @@ def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
 
 def _allowed(action: Action, state: Snapshot, simulator: Simulator) -> Action:
     """An action of a policy, if it can be taken in the state."""
-    if simulator.action_names is not None and action not in simulator.available(state):
+    is_limited = simulator.refuses_unavailable and simulator.action_names is not None
+    if is_limited and action not in simulator.available(state):
         raise ModelError(
             f"the policy chose {simulator.action_label(action)}, which is not available in this state of "
             f"{simulator.name}; let it choose among simulator.available(state)"

@@ -88,6 +88,8 @@ class GymnasiumSimulator(Simulator):
         discount, sharing, reward_bounds: see `Simulator`.
     """
 
+    refuses_unavailable = False
+
     def __init__(  # many parameters: a front door, one keyword for each setting
         self,
         env: Env[Any, Any] | str,

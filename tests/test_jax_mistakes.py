@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.montecarlo import block_sampler, compiled_branches
+from jointmdp.montecarlo import block_sampler, table_and_jax_branches
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.montecarlo.block_sampler import BlockSampler
 from jointmdp.montecarlo.samples import Replications
@@ -322,7 +322,7 @@ def test_a_lambda_written_anew_compiles_nothing() -> None:
     def work(limit: float) -> tuple[Any, int]:
         simulator = JaxSimulator(good, 0.0, actions=2)  # new, of the same functions
         found = sampled(simulator, lambda seen: jnp.where(seen > limit, 1, 0), (0, 1)).returns
-        return found, compiled_branches.advance._cache_size()
+        return found, table_and_jax_branches.advance._cache_size()
 
     (first, programs), (again, later) = work(0.5), work(0.5)
     assert later == programs

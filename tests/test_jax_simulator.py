@@ -22,7 +22,7 @@ import jointmdp as jm
 from jointmdp.montecarlo import block_sampler
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions, whole_policies
 from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
-from jointmdp.montecarlo.jax_branches import jax_dynamics
+from jointmdp.montecarlo.jax_dynamics import jax_dynamics
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulators.gymnax_adapter import gymnax_simulator

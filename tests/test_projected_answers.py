@@ -130,7 +130,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "c of own weights": (asked(weighting=FULL, c=0.9), "c belongs to the restart weighting"),
     "no state": (asked(states=[]), "states is empty"),
     "an unknown state": (asked(states=[17]), "unknown state 17"),
-    "an unknown state of the stationary weighting": (asked(weighting="stationary", states=[17]), "unknown state 17"),
+    "states of the stationary weighting": (asked(weighting="stationary", states=[0]), "states do not change the stat"),
     "a tolerance of 0": (asked(tolerance=0), "tolerance is 0"),
     "no steps": (asked(max_steps=0), "max_steps is 0"),
     "a higher order": (

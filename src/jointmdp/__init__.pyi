@@ -63,6 +63,11 @@ from .montecarlo.samples import ReturnSample as ReturnSample
 from .montecarlo.simulate import simulate_gap as simulate_gap
 from .montecarlo.simulate import simulate_gaps as simulate_gaps
 from .montecarlo.simulate import simulate_returns as simulate_returns
+from .neural.config import TrainConfig as TrainConfig
+from .neural.queries import RecordedQueries as RecordedQueries
+from .neural.recording import record_queries as record_queries
+from .neural.trained import TrainedMoments as TrainedMoments
+from .neural.training import train as train
 from .projected.learned_features import LearnedFeatures as LearnedFeatures
 from .projected.projected_solution import ProjectedSolution as ProjectedSolution
 from .projected.projecting import Projected as Projected

@@ -114,6 +114,11 @@ def float64() -> JaxContext:
     return JaxContext(OURS)
 
 
+def float32() -> JaxContext:
+    """Inside, JAX computes in float32, as networks do, and as our programs need it otherwise."""
+    return JaxContext({**OURS, "jax_enable_x64": (False,)})
+
+
 def users_calls() -> JaxContext:
     """Around calls on the host that run a user's functions: these compute, and are debugged, as the user has set JAX.
 

@@ -123,7 +123,8 @@ class Places:
         for name, ends, k in (("low", self.low, 0), ("high", self.high, 1)):
             if ends is None and own is None:
                 what = "of what coordinates= gives" if given is not None else f"of observations of {simulator.name}"
-                raise ModelError(f"the range {what} is not known; give {name}=, one number or {count}")
+                each = "" if count == 1 else f", or {count} numbers"
+                raise ModelError(f"the range {what} is not known; give {name}=, one number{each}")
             if ends is None and own is not None and (at := checks.first_place(np.abs(own[k]) >= LARGEST)):
                 raise ModelError(
                     f"the observation space of {simulator.name} has no finite bounds in dimension {at[0]} of {count}; "

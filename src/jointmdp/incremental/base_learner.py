@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from jointmdp.arrays import Ints, float64, on_device
 from jointmdp.bellman.sample_backups import MeansAndPairs, powers
-from jointmdp.errors import ModelError
-from jointmdp.files import sealed_archive
+from jointmdp.files import run_checkpoint
 from jointmdp.files.atomic_write import path_name
 from jointmdp.incremental.options import Choice, LearnOptions
 from jointmdp.incremental.recursion import State
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulators.simulator import Simulator
 
-KEYS = {"format", "version", "library", "kind", "run", "log"}
+KIND = "learning"
 
 LogRows = list[dict[str, Any]]
 
@@ -74,46 +73,25 @@ class BaseLearner(ABC):
             name: np.array(array, dtype="<f8" if array.dtype.kind == "f" else "<i8", order="C")
             for name, array in arrays.items()
         }
-        page = {**sealed_archive.HEAD, "kind": "learning", "run": self._run, "log": log}
-        sealed_archive.write(self.options.checkpoint, page, plain)
+        run_checkpoint.write(self.options.checkpoint, KIND, self._run, log, plain)
 
     def resume(self) -> tuple[State, LogRows]:
         """The state and log of the checkpoint, or those before the first step."""
         first, path = self.init(), self.options.checkpoint
         if path is None or not os.path.exists(path_name(path)):
             return first, []
-        name = path_name(path)
-        page, arrays = sealed_archive.read(path)
-        self._check_page(name, page)
+        log, arrays = run_checkpoint.read(path, KIND, self._run)
         (leaves, tree), extra = jax.tree.flatten(first), self._extra(first)
         names = [f"part{i}" for i in range(len(leaves))]
-        if list(arrays) != [*names, *extra]:
-            raise ModelError(f"cannot load {name!r}: it is damaged: it holds other arrays than a checkpoint")
-        found = []
+        run_checkpoint.check_arrays(path, arrays, [*names, *extra])
         with float64():
-            for part, leaf in zip(names, leaves, strict=True):
-                array = arrays[part]
-                fits = array.ndim == leaf.ndim if extra else array.shape == leaf.shape
-                if not fits or array.dtype.kind != np.dtype(leaf.dtype).kind:
-                    raise ModelError(f"cannot load {name!r}: it is damaged: {part} does not fit")
-                found.append(on_device(array.astype(leaf.dtype)))
+            found = [
+                on_device(run_checkpoint.fitted(path, name, arrays[name], leaf, may_grow=bool(extra)))
+                for name, leaf in zip(names, leaves, strict=True)
+            ]
             state = jax.tree.unflatten(tree, found)
         self._restore(int(state.step), arrays)
-        return state, page["log"]
-
-    def _check_page(self, name: str, page: Mapping[str, Any]) -> None:
-        if page.get("kind") != "learning" or page.keys() != KEYS or not isinstance(page["log"], list):
-            raise ModelError(f"{name!r} is not a checkpoint of learning; give another path")
-        theirs, ours = page["run"], self._run
-        other = [key for key in ours if theirs.get(key) != ours[key]]
-        if other or theirs.keys() != ours.keys():
-            key = other[0] if other else "settings"
-            known = "" if key == "digest" else f" ({theirs.get(key)!r} there, {ours.get(key)!r} here)"
-            what = "model, simulator or policy" if key == "digest" else key
-            raise ModelError(
-                f"the checkpoint {name!r} belongs to another run: not the same {what}{known}; delete it to start anew, "
-                "or give another path"
-            )
+        return state, log
 
     def _extra(self, state: State) -> dict[str, NDArray[Any]]:
         """What a checkpoint holds beside the state; where there is any, the arrays of the state may grow."""

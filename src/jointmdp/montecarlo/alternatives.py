@@ -225,7 +225,7 @@ def _dynamics(
 ) -> tuple[Any, str]:
     """What the compiled engine can simulate, or None and why it cannot; both take JAX along, so they wait for it."""
     if isinstance(simulator, TableSimulator):
-        from jointmdp.montecarlo.table_branches import as_table_policy, check_ends, table_dynamics
+        from jointmdp.montecarlo.table_dynamics import as_table_policy, check_ends, table_dynamics
 
         model = simulator.model if discount == simulator.model.discount else simulator.model.with_discount(discount)
         tables = [as_table_policy(model, policy) for policy in policies]
@@ -239,7 +239,7 @@ def _dynamics(
     loaded = sys.modules.get("jointmdp.simulators.jax_simulator")  # whoever has such a simulator has loaded it
     if loaded is None or not isinstance(simulator, loaded.JaxSimulator):
         return None, ""
-    from jointmdp.montecarlo.jax_branches import jax_dynamics
+    from jointmdp.montecarlo.jax_dynamics import jax_dynamics
     from jointmdp.simulators.jax_policies import UntraceableError
 
     try:

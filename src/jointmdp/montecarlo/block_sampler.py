@@ -21,7 +21,8 @@ from jax import Array
 from jointmdp.arrays import float64, random_key
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.montecarlo.compiled_branches import (
+from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
+from jointmdp.montecarlo.table_and_jax_branches import (
     Branches,
     Dynamics,
     advance,
@@ -30,7 +31,6 @@ from jointmdp.montecarlo.compiled_branches import (
     begin,
     beginning,
 )
-from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.progress import Meter
 
 CHUNK = 64  # steps between two looks at whether to go on

@@ -1,4 +1,4 @@
-"""The engine of joint simulation for any simulator: the rules of `compiled_branches`, one snapshot and query at a time.
+"""The engine of joint simulation for any simulator: the rules of `table_and_jax_branches`, one query at a time.
 
 Replication i depends on the seed and i alone, so any part of a simulation can be made anywhere.
 

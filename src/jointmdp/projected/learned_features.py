@@ -31,7 +31,7 @@ from jointmdp.simulators.simulator import Simulator
 SEEN = 1e-20  # of the largest mean square of a feature: below it a feature was never other than 0
 ENOUGH = 2  # visited pairs for each unknown, below which nothing is said of the error of a run
 DEPENDENT = 1e-12  # least eigenvalue of the products of features of length 1: rounding makes 1e-16 of a 0
-FOLLOWS = 1e-4  # of a feature: what follows from others to this follows but for rounding
+FOLLOWS = 1e-4  # of a feature: √DEPENDENT is what a spare one is off on average, √N of that at one of N = 10⁴ visits
 RARE = 2  # replicas in which a feature must have been seen
 
 

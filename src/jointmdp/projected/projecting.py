@@ -26,7 +26,6 @@ from jointmdp.projected.projected_solution import ProjectedMoments, ProjectedSol
 from jointmdp.projected.table_sums import TableSums
 from jointmdp.projected.weighting import (
     PairWeighting,
-    asked_states,
     own_weighting,
     restart_weighting,
     stationary_weighting,
@@ -50,7 +49,7 @@ class Projected:
     constraint: Constraint | None = "covariance"
     """What is kept positive semidefinite: the covariances, the ``"second_moment"`` (the paper's), or nothing."""
     states: Sequence[StateLike] | None = None
-    """The states that are asked about, all by default: a restart begins there."""
+    """The states that are asked about, all by default: a restart begins there, and own weights must see them."""
     parts: Sequence[PairPart] | None = None
     """What covariances are made of: ``"all"``, ``"same_state"``, ``"same_action"``, see docs/projected.md."""
     c: float | None = None
@@ -58,7 +57,7 @@ class Projected:
     tolerance: float = 1e-9
     """Of the fixed point, relative to its size."""
     max_steps: int = 10_000
-    """Steps of the iteration where the constraint matters."""
+    """Steps of the iteration where the constraint matters; with Newton's steps in between, few are needed."""
     throw: bool = False
 
     def __post_init__(self) -> None:
@@ -71,6 +70,8 @@ class Projected:
             raise ModelError(f"constraint is {self.constraint!r}; known are {known} and None")
         if self.c is not None and not (isinstance(self.weighting, str) and self.weighting == "restart"):
             raise ModelError("c belongs to the restart weighting; leave it out")
+        if self.states is not None and isinstance(self.weighting, str) and self.weighting == "stationary":
+            raise ModelError("states do not change the stationary weighting; leave them out, or use another weighting")
         _check_parts(self.parts)
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
@@ -100,7 +101,6 @@ class Projected:
         if not isinstance(self.weighting, str):
             return own_weighting(model, policy, self.weighting, self.states)
         if self.weighting == "stationary":
-            asked_states(model, self.states)
             return stationary_weighting(model, policy)
         return restart_weighting(model, policy, self.c, self.states)
 

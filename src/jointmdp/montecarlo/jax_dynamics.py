@@ -15,7 +15,7 @@ from jax import Array
 
 from jointmdp.arrays import Arithmetic, float64, random_key, restored, users_arithmetic, users_calls
 from jointmdp.errors import ModelError
-from jointmdp.montecarlo.compiled_branches import States
+from jointmdp.montecarlo.table_and_jax_branches import States
 from jointmdp.simulators.jax_policies import NO_ACTION, Chooser, as_chooser
 from jointmdp.simulators.jax_simulator import JaxSimulator, JaxState, on_host
 from jointmdp.simulators.noise import Noise

@@ -1,0 +1,83 @@
+"""What means and covariances of returns should be, from two independent draws of a joint outcome.
+
+Coordinates x₁, …, x_m are listed together. A draw k pays rewards r and leads to next coordinates x′; with
+``g = r + γ μ(x′)`` the covariances satisfy
+
+    C(x, y) = Cov(g(x), g(y)) + γ² E C(x′, y′).
+
+Half the product of the differences of two draws has the first expectation without bias, whatever the means are; a
+product of differences from the current means would be biased by their errors. Where residuals are *measured*, two
+errors of one coordinate from independent draws are multiplied: the square of a single one has the variance of its draw
+as a floor.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+
+class MomentHeads(NamedTuple):
+    """What networks say of coordinates: ``C(x, y) = ⟨v, v⟩ + 1[same state]·⟨w, w⟩ + 1[x = y]·d``, μ and d ≥ 0."""
+
+    mean: Float[Array, "*m"]
+    v: Float[Array, "*m K"]
+    w: Float[Array, "*m L"]
+    d: Float[Array, "*m"]
+
+    def covariances(self, states: Int[Array, "*m"], actions: Int[Array, "*m"]) -> Float[Array, "*m m"]:
+        """C between all listed coordinates; states are told apart by numbers."""
+        same = states[..., :, None] == states[..., None, :]
+        one = same & (actions[..., :, None] == actions[..., None, :])
+        found = jnp.einsum("...ik,...jk->...ij", self.v, self.v)
+        found += same * jnp.einsum("...ik,...jk->...ij", self.w, self.w)
+        return found + one * self.d[..., :, None]  # one coordinate has one d, so this is symmetric
+
+    def alive(self, is_alive: Bool[Array, "*m"]) -> "MomentHeads":
+        """Nothing is paid where an episode is over."""
+        return MomentHeads(*(jnp.where(is_alive[(...,) + (None,) * (h.ndim - is_alive.ndim)], h, 0.0) for h in self))
+
+
+class Backup(NamedTuple):
+    """What the moments of m listed coordinates should be, by two draws."""
+
+    mean: Float[Array, "*B m"]
+    covariance: Float[Array, "*B m m"]
+
+
+def backup(
+    rewards: Float[Array, "*B 2 m"],
+    next_means: Float[Array, "*B 2 m"],
+    next_covariances: Float[Array, "*B 2 m m"],
+    discount: float,
+) -> Backup:
+    """Targets without bias, from both draws."""
+    g = rewards + discount * next_means
+    off = g[..., 0, :] - g[..., 1, :]
+    drawn = 0.5 * off[..., :, None] * off[..., None, :]
+    return Backup(g.mean(axis=-2), drawn + discount**2 * next_covariances.mean(axis=-3))
+
+
+def draw_errors(
+    mean: Float[Array, "*B m"],
+    covariance: Float[Array, "*B m m"],
+    rewards: Float[Array, "*B 2 m"],
+    next_means: Float[Array, "*B 2 m"],
+    next_covariances: Float[Array, "*B 2 m m"],
+    discount: float,
+) -> tuple[Float[Array, "*B 2 m"], Float[Array, "*B 2 m m"]]:
+    """The errors of means, and of covariances around the current means, by each draw alone.
+
+    The expected product of both is the squared residual. Of covariances it is that of ``C + (T μ − μ)(T μ − μ)``: 0
+    where means and covariances are those of the returns.
+    """
+    off = rewards + discount * next_means - mean[..., None, :]
+    products = off[..., :, None] * off[..., None, :]
+    return off, products + discount**2 * next_covariances - covariance[..., None, :, :]
+
+
+def gap_variances(covariance: Float[Array, "*B m m"]) -> Float[Array, "*B m m"]:
+    """Variances of the gaps between listed coordinates."""
+    own = jnp.diagonal(covariance, axis1=-2, axis2=-1)
+    return own[..., :, None] + own[..., None, :] - 2 * covariance

@@ -1,0 +1,110 @@
+"""What networks read and in which units they answer, both from the recorded queries alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from jointmdp.arrays import Floats
+from jointmdp.errors import ModelError, NotKnownError
+from jointmdp.neural.queries import OVER, RecordedQueries
+
+InputKind = Literal["number", "vector", "frames"]
+LEAST_SIDE = 36  # pixels of a frame that the convolutions leave something of
+CONSTANT = 1e-6  # of the largest spread: what varies less is taken as constant
+SAMPLE = 100_000  # observations that centres and spreads come from
+
+
+class Units(NamedTuple):
+    """Of returns: where means lie, how far they spread, and the standard deviation of a return, roughly."""
+
+    offset: float
+    mean: float
+    deviation: float
+
+
+class Encoding(NamedTuple):
+    """How observations of one kind become the input of a network."""
+
+    kind: InputKind
+    shape: tuple[int, ...]  # of an input
+    centre: NDArray[np.float32]
+    spread: NDArray[np.float32]
+    units: Units
+
+    @classmethod
+    def of(cls, queries: RecordedQueries) -> Encoding:
+        """What fits the queries: whole numbers are names of states, images are frames, all else is a vector."""
+        pool, units = queries.observations, units_of(queries)
+        none, one = np.zeros(1, np.float32), np.ones(1, np.float32)
+        if pool.ndim == 1 and pool.dtype.kind in "iu" and pool.size and pool.min() >= 0:
+            return cls("number", (int(pool.max()) + 1,), none, one, units)
+        if pool.ndim == 4 and min(pool.shape[1:3]) >= LEAST_SIDE:
+            return cls("frames", pool.shape[1:], none, 255 * one if pool.dtype.kind == "u" else one, units)
+        flat = pool[:: max(1, len(pool) // SAMPLE)].reshape(-1, math.prod(pool.shape[1:])).astype(np.float64)
+        if not flat.shape[1]:
+            raise ModelError(f"observations of {queries.simulator} are empty")
+        spread = flat.std(axis=0)
+        # What never varied stays out: where it does vary later, nothing is known of what that means.
+        varies = spread > CONSTANT * max(float(spread.max()), np.finfo(float).tiny)
+        inverse = np.where(varies, spread, np.inf)
+        return cls("vector", (flat.shape[1],), flat.mean(axis=0).astype(np.float32), inverse.astype(np.float32), units)
+
+    def stored(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Observations as the training loop holds them: small."""
+        if self.kind == "number":
+            return observations.astype(np.int32)
+        if self.kind == "frames" or observations.dtype == np.uint8:
+            return observations.reshape(len(observations), *self.shape)
+        return ((observations.reshape(len(observations), -1) - self.centre) / self.spread).astype(np.float32)
+
+    def inputs(self, stored: Array) -> Array:
+        """The input of a network, ``[…, *shape]``."""
+        if self.kind == "number":
+            return jax.nn.one_hot(stored, self.shape[0], dtype=jnp.float32)
+        if self.kind == "vector" and stored.dtype != jnp.uint8:
+            return stored
+        return (stored.astype(jnp.float32) - self.centre) / self.spread
+
+    def one(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """A single observation as stored, checked."""
+        if self.kind == "number":
+            if observation.ndim or not 0 <= int(observation) < self.shape[0]:
+                raise NotKnownError(
+                    f"the state {observation!r} was not among the recorded ones: nothing is known of it"
+                )
+        elif observation.size != math.prod(self.shape):
+            raise ModelError(
+                f"the observation has {observation.size} numbers, and the network reads {math.prod(self.shape)}"
+            )
+        return self.stored(observation[None])[0]
+
+
+def units_of(queries: RecordedQueries) -> Units:
+    """Rough sizes from rewards: two draws of one coordinate tell noise from what differs between coordinates."""
+    lists, discount = queries.lists, queries.discount
+    alive = lists.is_alive
+    if not alive.any():
+        raise ModelError(f"every recorded coordinate of {queries.simulator} is over")
+    first, second = (lists.rewards[:, k][alive] for k in range(2))
+    goes_on = float((lists.next_actions != OVER).transpose(0, 2, 1)[alive].mean())
+    offset = float(lists.rewards.transpose(0, 2, 1)[alive].mean())
+    noise = 0.5 * float(np.mean((first - second) ** 2))
+    between = max(0.0, float(np.mean((first - offset) * (second - offset))))
+    longest = 1 / (1 - discount * goes_on)
+    centre, spread = offset * longest, math.sqrt(between) * longest
+    deviation = math.sqrt(noise / (1 - discount**2 * goes_on))
+    # Where rewards are certain, what is random is when they come.
+    deviation = deviation or math.sqrt(between / (1 - discount**2 * goes_on)) or abs(centre) or 1.0
+    return Units(centre, max(spread, deviation / 10), deviation)
+
+
+def as_floats(part: Any) -> Floats:
+    """From where JAX computes, in float64."""
+    return np.asarray(part, dtype=np.float64)

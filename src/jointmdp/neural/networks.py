@@ -1,0 +1,73 @@
+"""Networks from what is observed to the moments of all actions: a torso, and one linear layer for all heads."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from jointmdp.bellman.network_backups import MomentHeads
+from jointmdp.neural.config import MatrixForm
+from jointmdp.neural.libraries import eqx
+
+# Filters, their size and stride: the torso that the field uses for 84×84 frames (Mnih et al., Nature 2015).
+CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+SMALL = -4.0  # what the part of one coordinate alone begins at, before softplus: 0.02 of the scale
+
+
+class MomentNetwork(eqx.Module):
+    """``network(input)`` gives the heads of all actions, in units of the scales of the data."""
+
+    convolutions: list[eqx.nn.Conv2d]
+    layers: list[eqx.nn.Linear]
+    head: eqx.nn.Linear
+    actions: int = eqx.field(static=True)
+    rank: int = eqx.field(static=True)
+    own_rank: int = eqx.field(static=True)
+    form: MatrixForm = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        actions: int,
+        hidden: tuple[int, ...],
+        ranks: tuple[int, int],
+        form: MatrixForm,
+        key: Any,
+    ) -> None:
+        self.actions, (self.rank, self.own_rank), self.form = actions, ranks, form
+        keys = iter(jax.random.split(key, len(CONVOLUTIONS) + len(hidden) + 1))
+        self.convolutions = []
+        if len(shape) == 3:
+            depth = shape[-1]
+            for filters, size, stride in CONVOLUTIONS:
+                self.convolutions.append(eqx.nn.Conv2d(depth, filters, size, stride, key=next(keys)))
+                depth = filters
+            shape = jax.eval_shape(self._convolved, jnp.zeros(shape, jnp.float32)).shape
+        width = shape[0]
+        self.layers = []
+        for units in hidden:
+            self.layers.append(eqx.nn.Linear(width, units, key=next(keys)))
+            width = units
+        outputs = actions * (2 + self.rank + self.own_rank)
+        self.head = eqx.nn.Linear(width, outputs, key=next(keys))
+
+    def _convolved(self, x: Float[Array, "h w c"]) -> Float[Array, " n"]:
+        x = jnp.moveaxis(x, -1, 0)
+        for layer in self.convolutions:
+            x = jax.nn.relu(layer(x))
+        return x.reshape(-1)
+
+    def __call__(self, x: Float[Array, "*shape"]) -> MomentHeads:
+        """The heads of all actions, ``[A]`` each."""
+        if self.convolutions:
+            x = self._convolved(x)
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        out = self.head(x).reshape(self.actions, -1)
+        v, w = out[:, 2 : 2 + self.rank], out[:, 2 + self.rank :]
+        d = jax.nn.softplus(out[:, 1] + SMALL)
+        if self.form == "gram":
+            w, d = jnp.zeros_like(w), jnp.zeros_like(d)
+        return MomentHeads(out[:, 0], v, w, d)

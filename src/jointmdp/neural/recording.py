@@ -1,0 +1,210 @@
+"""Queries along branches that begin where a policy plays.
+
+In every lane a *trunk* follows the policy, episode after episode. A pair of branches begins at the trunk's state with
+two different actions, and goes on for a geometric number of steps. In each of them three coordinates are listed, those
+of both branches and another action in the state of the first, and their joint outcome is drawn twice. So both pairs of
+one state and the pairs that these lead to are seen, in the proportion in which questions refer to them. Some pairs are
+of a new branch and one of the pair before: covariances of states that lie far apart are asked for, too.
+
+All randomness is addressed by lane and step: lanes can be recorded anywhere, and give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from jointmdp import checks
+from jointmdp.errors import ModelError
+from jointmdp.executors import Executor, opened
+from jointmdp.incremental.simulator_walks import Coordinate, DrawnOutcome, Walks, state_key
+from jointmdp.neural.queries import OVER, Lists, RecordedQueries, joined
+from jointmdp.neural.table_recording import APART, Restarts, table_lists
+from jointmdp.progress import Meter
+from jointmdp.simulators.any_simulator import as_simulator
+from jointmdp.simulators.noise import Noise
+from jointmdp.simulators.simulator import Simulator, Snapshot, as_agent
+from jointmdp.simulators.table_simulator import TableSimulator
+
+WORDS = ("", "again ")  # that make the noise of the two draws different
+LANE = 1000  # lists of a lane
+
+
+def record_queries(
+    simulator: Any,
+    policy: Any,
+    count: int = 100_000,
+    *,
+    restart: float | None = None,
+    episode_restart: float | None = None,
+    lane: int = LANE,
+    seed: int = 0,
+    executor: Executor | str | None = None,
+) -> RecordedQueries:
+    """Queries of a simulator under a policy, for `jointmdp.train`.
+
+    Args:
+        simulator: a simulator, or what `jointmdp.as_simulator` makes one of.
+        policy: as for `jointmdp.compare`.
+        count: lists of coordinates; rounded up to whole lanes.
+        restart: the chance that a pair of branches begins anew in a step; 1 − γ by default.
+        episode_restart: the chance that the trunk begins a new episode in a step; 1 − γ by default. 0 for long games
+            that are to be seen to their end.
+        lane: lists one after the other in an episode.
+        seed, executor: as for `jointmdp.compare`.
+    """
+    source = as_simulator(simulator)
+    if source.action_names is None:
+        raise ModelError(f"the actions of {source.name} are not numbered, and networks have one head for each")
+    seed, count, lane = checks.as_count("seed", seed, 0), checks.as_count("count", count), checks.as_count("lane", lane)
+    leave = 1 - source.discount
+    chances = Restarts(
+        leave if restart is None else checks.as_probability("restart", restart),
+        leave if episode_restart is None else checks.as_probability("episode_restart", episode_restart),
+    )
+    if isinstance(source, TableSimulator):
+        pool, lists = table_lists(source, policy, count, chances, seed)
+    else:
+        lanes = -(-count // lane)
+        recorder = Recorder(source, policy, chances, seed)
+        with opened(executor) as workers, Meter("recording queries") as meter:
+            tasks = (RecordTask(i, min(lane, count)) for i in range(lanes))
+            found = workers.map(recorder, tasks, progress=lambda n: meter.update(n / lanes, f"{n * lane:,} lists"))
+            pool, lists = joined(list(found))
+    return RecordedQueries(source.name, source.discount, source.sharing, source.action_names, pool, lists)
+
+
+class RecordTask(NamedTuple):
+    """A lane, and how many lists it has."""
+
+    lane: int
+    steps: int
+
+
+class Recorder:
+    """Records lanes of a simulator; a lane is the same in every process."""
+
+    def __init__(self, simulator: Simulator, policy: Any, restarts: Restarts, seed: int) -> None:
+        self.simulator, self.agent = simulator, as_agent(policy, simulator)
+        self.restarts, self.seed = restarts, seed
+        self.walks = Walks(simulator, self.agent, "pairs", seed, restarts.pair)
+
+    def __call__(self, task: RecordTask) -> tuple[NDArray[Any], Lists]:
+        book, trunk, pair = _Book(self.simulator), None, None
+        for t in range(task.steps):
+            trunk = self._trunk(t, task.lane, trunk)
+            if pair is None or self._noise("restart", task.lane, t).uniform < self.restarts.pair:
+                pair = self._begun(t, task.lane, trunk, pair)
+            listed = [pair[0], self._other(t, task.lane, pair[0]), pair[1]]
+            draws = [self._outcomes(word, t, task.lane, listed) for word in WORDS]
+            book.add(listed, draws)
+            one, _, other = (after for _, _, after in draws[0])
+            # One branch goes on with itself where the other is over.
+            alive = [place for place in (one, other) if place.action != OVER]
+            pair = (alive[0], alive[-1]) if alive else None
+            trunk = self._moved(t, task.lane, trunk)
+        return book.lists()
+
+    def _trunk(self, t: int, lane: int, state: Snapshot | None) -> Snapshot:
+        if state is not None and self._noise("episode", lane, t).uniform >= self.restarts.episode:
+            return state
+        begun = self.simulator.start(self._noise("start", lane, t))
+        if self.simulator.is_over(begun):
+            raise ModelError(f"{self.simulator.name} starts in a state that is over; there is nothing to learn")
+        return begun
+
+    def _moved(self, t: int, lane: int, state: Snapshot) -> Snapshot | None:
+        action = self.agent(state, self._noise("trunk policy", lane, t))
+        (outcome,) = self.simulator.query(state, [action], self._noise("trunk", lane, t))
+        return None if self.simulator.is_over(outcome.state) else outcome.state
+
+    def _begun(
+        self, t: int, lane: int, state: Snapshot, pair: tuple[Coordinate, Coordinate] | None
+    ) -> tuple[Coordinate, Coordinate]:
+        """Two actions of a state, different ones if there are; or one of it, beside a branch of the pair before."""
+        actions = list(self.simulator.available(state))
+        first = Coordinate(state, state_key(self.simulator, state), int(self._picked("first", t, lane, actions)))
+        if pair is not None and self._noise("apart", lane, t).uniform < APART:
+            return pair[0], first
+        return first, self._other(t, lane, first, "second")
+
+    def _other(self, t: int, lane: int, place: Coordinate, word: str = "other") -> Coordinate:
+        """Another action of a state."""
+        others = [action for action in self.simulator.available(place.state) if action != place.action]
+        return place._replace(action=int(self._picked(word, t, lane, others))) if others else place
+
+    def _picked(self, word: str, t: int, lane: int, actions: list[Any]) -> Any:
+        return actions[int(self._noise(word, lane, t).uniform * len(actions))]
+
+    def _outcomes(self, word: str, t: int, lane: int, listed: list[Coordinate]) -> list[DrawnOutcome]:
+        return self.walks.drawn(word, t, lane, listed)
+
+    def _noise(self, word: str, *where: int) -> Noise:
+        return Noise("recording", word, self.seed, *where)
+
+
+class _Book:
+    """The lists of a lane, and their pool."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+        self.pool: list[Any] = []
+        self.numbers: dict[bytes, int] = {}
+        self.rows: list[tuple[Any, ...]] = []
+
+    def add(self, listed: list[Coordinate], draws: list[list[DrawnOutcome]]) -> None:
+        nexts = [[after for _, _, after in each] for each in draws]
+        self.rows.append(
+            (
+                self._observed(listed),
+                [place.action for place in listed],
+                _numbered(listed),
+                [[reward for _, reward, _ in each] for each in draws],
+                [self._observed(each) for each in nexts],
+                [[place.action for place in each] for each in nexts],
+                [_numbered(each) for each in nexts],
+            )
+        )
+
+    def _observed(self, places: list[Coordinate]) -> list[int]:
+        return [0 if place.action == OVER else self._number(place) for place in places]
+
+    def _number(self, place: Coordinate) -> int:
+        found = self.numbers.get(place.key)
+        if found is None:
+            found = self.numbers[place.key] = len(self.pool)
+            self.pool.append(as_numbers(self.simulator, place.state))
+        return found
+
+    def lists(self) -> tuple[NDArray[Any], Lists]:
+        kinds = (np.int32, np.int16, np.int16, np.float64, np.int32, np.int16, np.int16)
+        columns = [
+            np.array(column, dtype=kind) for column, kind in zip(zip(*self.rows, strict=True), kinds, strict=True)
+        ]
+        return np.array(self.pool), Lists(*columns)
+
+
+def as_numbers(simulator: Simulator, state: Snapshot) -> NDArray[Any]:
+    """What is observed of a state as an array of numbers; dictionaries and tuples are laid end to end."""
+    seen = simulator.observe(state)
+    try:
+        if isinstance(seen, dict | tuple | list):
+            leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(seen)]
+            found = np.concatenate(leaves) if leaves else np.zeros(0)
+        else:
+            found = np.asarray(seen)
+        if found.dtype.kind in "fiub":
+            return found
+    except (TypeError, ValueError):
+        pass
+    raise ModelError(f"the observation {seen!r:.80} of {simulator.name} is no array of numbers, which a network needs")
+
+
+def _numbered(places: Iterable[Coordinate]) -> list[int]:
+    """Numbers that are equal for equal states."""
+    numbers: dict[bytes, int] = {}
+    return [numbers.setdefault(place.key, len(numbers)) for place in places]

@@ -1,0 +1,173 @@
+"""`train`: record queries, train networks on them, keep both on disk."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from jointmdp.arrays import float32, on_device
+from jointmdp.errors import ModelError
+from jointmdp.executors import Executor
+from jointmdp.files import run_checkpoint
+from jointmdp.files.atomic_write import path_name
+from jointmdp.incremental.simulator_walks import behaviour
+from jointmdp.neural.config import BLOCKS, TrainConfig
+from jointmdp.neural.event_log import EventLog
+from jointmdp.neural.queries import RecordedQueries
+from jointmdp.neural.recording import record_queries
+from jointmdp.neural.trained import TrainedMoments
+from jointmdp.neural.trainer import Metrics, Trainer, TrainState
+from jointmdp.progress import Meter
+from jointmdp.simulators.any_simulator import as_simulator
+from jointmdp.simulators.simulator import Simulator
+
+QUERIES, WEIGHTS = "queries.jointmdp", "weights.jointmdp"  # files of a checkpoint
+
+
+def train(
+    simulator: Any,
+    policy: Any,
+    config: TrainConfig | None = None,
+    *,
+    queries: RecordedQueries | None = None,
+    executor: Executor | str | None = None,
+) -> TrainedMoments:
+    """Networks for the means and covariances of returns under a policy: the paper's neural JIPE-2.
+
+    Args:
+        simulator: a simulator, or what `jointmdp.as_simulator` makes one of.
+        policy: as for `jointmdp.compare`.
+        config: settings, `TrainConfig`.
+        queries: recorded ones to train on; by default ``config.queries`` are recorded first.
+        executor: where queries are recorded.
+
+    Returns:
+        `TrainedMoments`. With a checkpoint a run that was killed, or that ended before, is continued.
+    """
+    source, config = as_simulator(simulator), TrainConfig() if config is None else config
+    if not isinstance(config, TrainConfig):
+        raise ModelError(f"config is {config!r:.80}; give a TrainConfig")
+    if source.discount >= 1:
+        raise ModelError(f"the discount of {source.name} is 1: backups contract only below")
+    run = _described(source, policy, config, queries)
+    if config.checkpoint is not None:
+        os.makedirs(path_name(config.checkpoint), exist_ok=True)
+    given = _recorded(source, policy, config, executor, run) if queries is None else _checked(queries, source)
+    with float32():
+        return _trained(source, Trainer(given, config), run)
+
+
+def _described(source: Simulator, policy: Any, config: TrainConfig, queries: RecordedQueries | None) -> dict[str, Any]:
+    if config.checkpoint is None:
+        return {}
+    found = {"simulator": source.name, "discount": source.discount, "sharing": source.sharing}
+    digest = queries.digest() if queries is not None else behaviour(source, policy)
+    return {**found, **config.described(), "digest": digest}
+
+
+def _checked(queries: RecordedQueries, source: Simulator) -> RecordedQueries:
+    theirs = (queries.simulator, queries.action_names, queries.discount, queries.sharing)
+    ours = (source.name, source.action_names, source.discount, source.sharing)
+    for name, one, other in zip(("simulator", "actions", "discount", "sharing"), theirs, ours, strict=True):
+        if one != other:
+            raise ModelError(f"the queries were recorded with another {name}: {one} there, {other} here")
+    return queries
+
+
+def _recorded(
+    source: Simulator, policy: Any, config: TrainConfig, executor: Executor | str | None, run: Mapping[str, Any]
+) -> RecordedQueries:
+    """The queries of the checkpoint, or new ones."""
+    path = None if config.checkpoint is None else os.path.join(path_name(config.checkpoint), QUERIES)
+    if path is not None and os.path.exists(path):
+        return RecordedQueries.load(path, _asked(run))
+    found = record_queries(
+        source,
+        policy,
+        config.queries,
+        restart=config.restart,
+        episode_restart=config.episode_restart,
+        seed=config.seed,
+        executor=executor,
+    )
+    if path is not None:
+        found.save(path, _asked(run))
+    return found
+
+
+def _asked(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What queries depend on."""
+    return {name: run[name] for name in ("simulator", "queries", "restart", "episode_restart", "seed", "digest")}
+
+
+def _trained(source: Simulator, trainer: Trainer, run: Mapping[str, Any]) -> TrainedMoments:
+    config = trainer.config
+    state, log = _resumed(trainer, run)
+    saved = time.monotonic()
+    with Meter("training") as meter, EventLog(config.log) as events:
+        while not trainer.is_done(state):
+            last = int(state.step)
+            new, metrics = trainer.advance(state)
+            row = _row(new, metrics)
+            _check_finite(row, last, config)
+            state = new
+            log.append(row)
+            events.add(row)
+            meter.update(
+                row["step"] / config.steps, f"step {row['step']:,}, residual of means {row['mean_double']:.2g}"
+            )
+            if config.checkpoint is not None and (
+                trainer.is_done(state) or time.monotonic() - saved >= config.checkpoint_seconds
+            ):
+                _save(trainer, state, log, run)
+                saved = time.monotonic()
+    return TrainedMoments(source, trainer, state, tuple(log))
+
+
+def _row(state: TrainState, metrics: Metrics) -> dict[str, Any]:
+    """Means over the networks."""
+    found = {name: np.asarray(part, dtype=np.float64).mean(axis=0) for name, part in metrics._asdict().items()}
+    row: dict[str, Any] = {"step": int(state.step)}
+    for i, block in enumerate(BLOCKS):
+        row |= {f"{block}_{name}": float(part[i]) for name, part in found.items()}
+    return row
+
+
+def _check_finite(row: Mapping[str, Any], last: int, config: TrainConfig) -> None:
+    bad = [block for block in BLOCKS if not math.isfinite(row[f"{block}_loss"])]
+    if not bad:
+        return
+    kept = "" if config.checkpoint is None else "; the last checkpoint is as it was"
+    raise ModelError(
+        f"the loss of the block {bad[0]!r} is no number any more, between step {last:,} and {row['step']:,}{kept}. "
+        f"Try a smaller learning_rate than {config.learning_rate:g}"
+    )
+
+
+def _weights(config: TrainConfig) -> str:
+    assert config.checkpoint is not None
+    return os.path.join(path_name(config.checkpoint), WEIGHTS)
+
+
+def _save(trainer: Trainer, state: TrainState, log: list[dict[str, Any]], run: Mapping[str, Any]) -> None:
+    leaves: dict[str, NDArray[Any]] = {f"part{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+    run_checkpoint.write(_weights(trainer.config), "training", run, log, leaves)
+
+
+def _resumed(trainer: Trainer, run: Mapping[str, Any]) -> tuple[TrainState, list[dict[str, Any]]]:
+    first = trainer.init()
+    if trainer.config.checkpoint is None or not os.path.exists(_weights(trainer.config)):
+        return first, []
+    path = _weights(trainer.config)
+    log, arrays = run_checkpoint.read(path, "training", run)
+    leaves, tree = jax.tree.flatten(first)
+    run_checkpoint.check_arrays(path, arrays, [f"part{i}" for i in range(len(leaves))])
+    found = [run_checkpoint.fitted(path, *part, leaf) for part, leaf in zip(arrays.items(), leaves, strict=True)]
+    return jax.tree.unflatten(tree, [on_device(each) for each in found]), log

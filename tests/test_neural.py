@@ -1,0 +1,276 @@
+"""Neural JIPE-2: recorded queries follow the model, targets are without bias, and networks find what is exact."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import RandomModel
+from zoo import build, cases, daily
+
+import jointmdp as jm
+from jointmdp.arrays import float64, on_device
+from jointmdp.bellman.network_backups import backup, draw_errors
+from jointmdp.errors import ModelError, NotKnownError
+from jointmdp.neural.queries import OVER, Lists, RecordedQueries
+from jointmdp.neural.recording import Recorder, RecordTask
+from jointmdp.neural.table_recording import Restarts, table_lists
+from jointmdp.neural.trainer import PORTION, Trainer
+
+SURE = 5.0  # standard errors: one number in two million is further off
+CASES = [case for case in cases(16, 9, discounts=(0.5, 0.9)) if case.rewards.shape[0] > 2]
+
+
+def exact_on_lists(lists: Lists, case: RandomModel) -> tuple[np.ndarray, ...]:
+    """Exact means and covariances of the listed and of the next coordinates, 0 where they are over."""
+    solution = jm.evaluate(build(case), case.policy)
+    S, A = solution.mean.shape
+    places = [(s, a) for s in range(S) for a in range(A)]
+    usable = solution.model.available.reshape(-1)
+    every = np.zeros((S * A, S * A))
+    for i, j in np.argwhere(usable[:, None] & usable[None, :]):
+        every[i, j] = solution.covariance_between(*places[i], *places[j])
+    mean = np.where(usable, solution.mean.reshape(-1), 0.0)
+
+    def read(observed: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x, alive = observed * A + np.maximum(actions, 0), actions != OVER
+        both = alive[..., :, None] & alive[..., None, :]
+        return np.where(alive, mean[x], 0.0), np.where(both, every[x[..., :, None], x[..., None, :]], 0.0)
+
+    return *read(lists.observed, lists.actions), *read(lists.next_observed, lists.next_actions)
+
+
+def standard_errors_off(values: np.ndarray, alive: np.ndarray) -> float:
+    """How many standard errors the mean of values is from 0, at most."""
+    count = np.maximum(alive.sum(axis=0), 2)
+    kept = np.where(alive, values, 0.0)
+    mean = kept.sum(axis=0) / count
+    spread = np.sqrt(np.maximum((kept**2).sum(axis=0) / count - mean**2, 0.0) / count)
+    scale = np.abs(values).max(initial=1.0)
+    return float(np.max(np.abs(mean) / (spread + 1e-12 * scale)))
+
+
+@pytest.mark.parametrize("case", daily(CASES, 2))
+@pytest.mark.parametrize("is_table", [True, False])
+def test_targets_at_the_exact_moments_are_the_exact_moments_on_average(case: RandomModel, is_table: bool) -> None:
+    source, restarts = jm.TableSimulator(build(case)), Restarts(0.2, 0.1)
+    if is_table:
+        _, lists = table_lists(source, case.policy, 40_000, restarts, seed=3)
+    else:
+        pool, lists = Recorder(source, case.policy, restarts, seed=3)(RecordTask(0, 3000))
+        lists = lists._replace(observed=pool[lists.observed], next_observed=pool[lists.next_observed])
+    mean, covariance, next_mean, next_covariance = exact_on_lists(lists, case)
+    if case.sharing == "none":
+        next_covariance = next_covariance * np.eye(3)
+    with float64():
+        drawn = [on_device(part) for part in (lists.rewards, next_mean, next_covariance)]
+        found = backup(*drawn, case.discount)
+        errors = draw_errors(on_device(mean), on_device(covariance), *drawn, case.discount)
+    alive = lists.actions != OVER
+    one = (lists.states[:, :, None] == lists.states[:, None, :]) & (
+        lists.actions[:, :, None] == lists.actions[:, None, :]
+    )
+    pairs = alive[:, :, None] & alive[:, None, :] & (~one | np.eye(3, dtype=bool))
+    assert standard_errors_off(np.asarray(found.mean) - mean, alive) < SURE
+    assert standard_errors_off(np.asarray(found.covariance) - covariance, pairs) < SURE
+    # The product of two errors has the squared residual as its mean: none here.
+    off, pair_off = (np.asarray(each) for each in errors)
+    assert standard_errors_off(off[:, 0] * off[:, 1], alive) < SURE
+    assert standard_errors_off(pair_off[:, 0] * pair_off[:, 1], pairs) < SURE
+
+
+def test_lists_name_two_actions_of_one_state_and_where_the_other_branch_is() -> None:
+    case = CASES[0]
+    _, lists = table_lists(jm.TableSimulator(build(case)), case.policy, 5000, Restarts(0.2, 0.1), seed=0)
+    assert (lists.observed[:, 0] == lists.observed[:, 1]).all()
+    counts = build(case).available.sum(axis=1)[lists.observed[:, 0]]
+    assert ((lists.actions[:, 0] != lists.actions[:, 1]) == (counts > 1)).all()
+    assert 0.05 < (lists.states[:, 2] == 0).mean() < 0.95  # of pairs in one state
+
+
+def small(**changes: Any) -> jm.TrainConfig:
+    """A run of a second or two."""
+    settings = {"queries": 20_000, "steps": 3 * PORTION, "batch": 64, "networks": 2, "hidden": (), "rank": 6}
+    return jm.TrainConfig(**{**settings, "own_rank": 4, "learning_rate": 1e-2, **changes})
+
+
+def relative(found: Any, truth: Any) -> float:
+    """Root mean square of a difference, over that of the truth."""
+    one, other = np.asarray(found), np.asarray(truth)
+    return float(np.sqrt(np.mean((one - other) ** 2) / np.mean(other**2)))
+
+
+def blocks(solution: Any, model: jm.JointMDP) -> dict[str, np.ndarray]:
+    """Means, variances, covariances and variances of gaps of all states, as any kind of solution tells them."""
+    states = [s for s in range(model.num_states) if not jm.TableSimulator(model).is_over(s)]
+    pairs = [
+        (s, a, b)
+        for s in states
+        for a, b in np.ndindex(model.num_actions, model.num_actions)
+        if a < b and model.available[s, a] and model.available[s, b]
+    ]
+    places = [(s, a) for s in states for a in np.flatnonzero(model.available[s]).tolist()]
+    if isinstance(solution, jm.Solution):
+        mean, covariance = (lambda s, a: solution.mean[s, a]), (lambda s, a, b: solution.covariance[s, a, b])
+    else:
+        mean = lambda s, a: solution.mean_at(s, a).value  # noqa: E731
+        covariance = lambda s, a, b: solution.covariance_at(s, a, b).value  # noqa: E731
+    return {
+        "mean": np.array([mean(s, a) for s, a in places]),
+        "variance": np.array([covariance(s, a, a) for s, a in places]),
+        "same": np.array([covariance(s, a, b) for s, a, b in pairs]),
+        "gap": np.array([solution.gap(s, a, b).variance for s, a, b in pairs]),
+    }
+
+
+def errors(solution: Any, exact: jm.Solution) -> dict[str, float]:
+    """Errors of every block in its size; those of means and covariances at least in deviations and variances."""
+    found, truth = blocks(solution, exact.model), blocks(exact, exact.model)
+    variance = float(np.mean(truth["variance"]))
+    least = {"mean": math.sqrt(variance), "same": variance}
+    sizes = {name: math.sqrt(float(np.mean(value**2))) for name, value in truth.items()}
+    off = {name: math.sqrt(float(np.mean((found[name] - value) ** 2))) for name, value in truth.items()}
+    return {name: off[name] / max(sizes[name], least.get(name, 0.0)) for name in truth}
+
+
+@pytest.fixture(scope="module")
+def ring() -> tuple[jm.JointMDP, np.ndarray]:
+    """Four states, three actions, a stochastic policy, negative rewards."""
+    rng = np.random.default_rng(4)
+    rewards, successors = rng.uniform(-1.5, 1.5, (4, 3, 3)), rng.integers(4, size=(4, 3, 3))
+    model = jm.JointMDP(rng.dirichlet(np.ones(3), size=4), rewards, successors, 0.8, "state")
+    return model, rng.dirichlet(np.ones(3), size=4)
+
+
+@pytest.mark.slow
+def test_a_short_run_finds_the_moments_roughly(ring: Any) -> None:
+    model, policy = ring
+    exact = jm.evaluate(model, policy)
+    trained = jm.train(model, policy, small(queries=200_000, steps=2000, batch=256))
+    assert max(errors(trained, exact).values()) < 0.05
+    assert trained.steps == 2000
+    rows = trained.to_pandas()
+    # Two draws give the residual without the floor that a single one has.
+    assert abs(rows["mean_double"].iloc[-5:].mean()) < 0.02 * rows["mean_squared"].iloc[-5:].mean()
+    between, truth = trained.covariance_between(0, 1, 2, 0), exact.covariance_between(0, 1, 2, 0)
+    assert abs(between.value - truth) < 0.05 * float(np.nanmean(exact.variance))
+    gap = trained.gap(1, 0, 2)
+    assert gap.mean_interval.lower <= gap.mean <= gap.mean_interval.upper
+    assert trained.gap(1, 2, 2).variance == 0
+    second = trained.second_moment_at(1, 0, 2).value
+    means = [np.asarray(trained.heads(1).mean)[:, a] for a in (0, 2)]
+    covariances = second - float(np.mean(means[0] * means[1]))
+    assert covariances == pytest.approx(trained.covariance_at(1, 0, 2).value, rel=1e-9)
+
+
+def test_a_run_continues_bit_for_bit_where_it_was_stopped(ring: Any, tmp_path: Path) -> None:
+    model, policy = ring
+    config = small(checkpoint=tmp_path / "run", log=tmp_path / "events", checkpoint_seconds=0)
+    whole = jm.train(model, policy, small())
+    trainer = Trainer(jm.record_queries(model, policy, 20_000), config)
+    stopped = stop_after(model, policy, config, portions=2)
+    assert stopped == 2 * PORTION
+    continued = jm.train(model, policy, config)
+    for one, other in zip(leaves(whole), leaves(continued), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [row["step"] for row in continued.log] == [PORTION, 2 * PORTION, 3 * PORTION]
+    assert list((tmp_path / "events").iterdir())
+    again = jm.train(model, policy, config)  # nothing is left to do
+    np.testing.assert_array_equal(leaves(again)[0], leaves(whole)[0])
+    assert trainer.is_done(again.state)
+
+
+def leaves(trained: jm.TrainedMoments) -> list[np.ndarray]:
+    import jax
+
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(trained.state)]
+
+
+def stop_after(model: Any, policy: Any, config: jm.TrainConfig, portions: int) -> int:
+    """Interrupt a run in its portion `portions` + 1."""
+    count = 0
+    advance = Trainer.advance
+
+    def stopping(self: Trainer, state: Any) -> Any:
+        nonlocal count
+        if count == portions:
+            raise KeyboardInterrupt
+        count += 1
+        return advance(self, state)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "advance", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            jm.train(model, policy, config)
+    return count * PORTION
+
+
+def test_recorded_queries_train_as_those_that_train_records(ring: Any, tmp_path: Path) -> None:
+    model, policy = ring
+    queries = jm.record_queries(model, policy, 20_000)
+    queries.save(tmp_path / "queries")
+    loaded = RecordedQueries.load(tmp_path / "queries")
+    assert loaded.digest() == queries.digest()
+    config = small(steps=PORTION)
+    one, other = jm.train(model, policy, config), jm.train(model, policy, config, queries=loaded)
+    np.testing.assert_array_equal(leaves(one)[1], leaves(other)[1])
+
+
+@pytest.fixture(scope="module")
+def runs(ring: Any, tmp_path_factory: Any) -> Path:
+    """A folder with a finished run, and one whose file of queries is torn."""
+    folder: Path = tmp_path_factory.mktemp("runs")
+    jm.train(*ring, small(steps=1, checkpoint=folder / "run"))
+    (folder / "torn").mkdir()
+    (folder / "torn" / "queries.jointmdp").write_bytes(b"PK")
+    return folder
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "another rank": (
+        lambda m, pi, at: jm.train(m, pi, small(steps=1, rank=5, checkpoint=at / "run")),
+        "not the same rank",
+    ),
+    "another policy": (
+        lambda m, pi, at: jm.train(m, "uniform", small(steps=1, checkpoint=at / "run")),
+        "not the same model, simulator or policy",
+    ),
+    "a torn file": (lambda m, pi, at: jm.train(m, pi, small(checkpoint=at / "torn")), "not a jointmdp file"),
+    "queries of another model": (
+        lambda m, pi, at: jm.train(m.with_discount(0.7), pi, small(), queries=jm.record_queries(m, pi, 100)),
+        "another discount: 0.8 there, 0.7 here",
+    ),
+    "discount 1": (lambda m, pi, at: jm.train(m.with_discount(1.0), pi), "the discount of .* is 1"),
+    "no config": (lambda m, pi, at: jm.train(m, pi, {"steps": 3}), "give a TrainConfig"),
+    "an unknown form": (lambda *_: jm.TrainConfig(form="psd"), 'form is .psd.; it must be "parts" or "gram"'),  # type: ignore[arg-type]
+    "an unknown block": (lambda *_: jm.TrainConfig(weights={"sigma": 1.0}), "names 'sigma'; the blocks are mean"),
+    "no steps": (lambda *_: jm.TrainConfig(steps=0), "steps is 0"),
+    "one number of units": (lambda *_: jm.TrainConfig(hidden=64), r"as in hidden=\(256, 256\)"),  # type: ignore[arg-type]
+    "a frozen target": (lambda *_: jm.TrainConfig(target_rate=0), "target_rate is 0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_trained_says_why(name: str, ring: Any, runs: Path) -> None:
+    call, words = REFUSED[name]
+    with pytest.raises(ModelError, match=words):
+        call(*ring, runs)
+
+
+def test_a_loss_that_diverges_ends_the_run_and_leaves_the_checkpoint(ring: Any, tmp_path: Path) -> None:
+    model, policy = ring
+    config = small(learning_rate=1e30, steps=10 * PORTION, checkpoint=tmp_path / "run", checkpoint_seconds=0)
+    with pytest.raises(ModelError, match=r"the loss of the block .* is no number any more.*smaller learning_rate"):
+        jm.train(model, policy, config)
+    assert RecordedQueries.load(tmp_path / "run" / "queries.jointmdp").digest()
+
+
+def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:
+    model, policy = ring
+    queries = jm.record_queries(model, policy, 500)
+    trained = jm.train(model, policy, small(steps=1), queries=queries)
+    with pytest.raises(NotKnownError, match="was not among the recorded ones"):
+        trained.trainer.encoding.one(np.array(17))

@@ -11,6 +11,7 @@ from benchmarks import (
     law_limits,
     laws,
     moments,
+    neural,
     projected,
     rare_gaps,
     simulators,
@@ -31,6 +32,7 @@ ALL = {
     "rare": rare_gaps.main,
     "incremental": incremental.main,
     "projected": projected.main,
+    "neural": neural.main,
     "atari": atari.main,
 }
 

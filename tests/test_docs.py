@@ -27,6 +27,7 @@ LONG = {
         "jax",
         "laws",
         "models",
+        "neural",
         "sharing",
         "signs",
         "simulators",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from oracle import RandomModel
 from zoo import build, cases, daily
 
 import jointmdp as jm
+from benchmarks import neural as benchmark
 from jointmdp.arrays import float64, on_device
 from jointmdp.bellman.network_backups import backup, draw_errors
 from jointmdp.errors import ModelError, NotKnownError
@@ -97,45 +97,6 @@ def small(**changes: Any) -> jm.TrainConfig:
     return jm.TrainConfig(**{**settings, "own_rank": 4, "learning_rate": 1e-2, **changes})
 
 
-def relative(found: Any, truth: Any) -> float:
-    """Root mean square of a difference, over that of the truth."""
-    one, other = np.asarray(found), np.asarray(truth)
-    return float(np.sqrt(np.mean((one - other) ** 2) / np.mean(other**2)))
-
-
-def blocks(solution: Any, model: jm.JointMDP) -> dict[str, np.ndarray]:
-    """Means, variances, covariances and variances of gaps of all states, as any kind of solution tells them."""
-    states = [s for s in range(model.num_states) if not jm.TableSimulator(model).is_over(s)]
-    pairs = [
-        (s, a, b)
-        for s in states
-        for a, b in np.ndindex(model.num_actions, model.num_actions)
-        if a < b and model.available[s, a] and model.available[s, b]
-    ]
-    places = [(s, a) for s in states for a in np.flatnonzero(model.available[s]).tolist()]
-    if isinstance(solution, jm.Solution):
-        mean, covariance = (lambda s, a: solution.mean[s, a]), (lambda s, a, b: solution.covariance[s, a, b])
-    else:
-        mean = lambda s, a: solution.mean_at(s, a).value  # noqa: E731
-        covariance = lambda s, a, b: solution.covariance_at(s, a, b).value  # noqa: E731
-    return {
-        "mean": np.array([mean(s, a) for s, a in places]),
-        "variance": np.array([covariance(s, a, a) for s, a in places]),
-        "same": np.array([covariance(s, a, b) for s, a, b in pairs]),
-        "gap": np.array([solution.gap(s, a, b).variance for s, a, b in pairs]),
-    }
-
-
-def errors(solution: Any, exact: jm.Solution) -> dict[str, float]:
-    """Errors of every block in its size; those of means and covariances at least in deviations and variances."""
-    found, truth = blocks(solution, exact.model), blocks(exact, exact.model)
-    variance = float(np.mean(truth["variance"]))
-    least = {"mean": math.sqrt(variance), "same": variance}
-    sizes = {name: math.sqrt(float(np.mean(value**2))) for name, value in truth.items()}
-    off = {name: math.sqrt(float(np.mean((found[name] - value) ** 2))) for name, value in truth.items()}
-    return {name: off[name] / max(sizes[name], least.get(name, 0.0)) for name in truth}
-
-
 @pytest.fixture(scope="module")
 def ring() -> tuple[jm.JointMDP, np.ndarray]:
     """Four states, three actions, a stochastic policy, negative rewards."""
@@ -150,7 +111,7 @@ def test_a_short_run_finds_the_moments_roughly(ring: Any) -> None:
     model, policy = ring
     exact = jm.evaluate(model, policy)
     trained = jm.train(model, policy, small(queries=200_000, steps=2000, batch=256))
-    assert max(errors(trained, exact).values()) < 0.05
+    assert max(benchmark.block_errors(trained, exact).values()) < 0.05
     assert trained.steps == 2000
     rows = trained.to_pandas()
     # Two draws give the residual without the floor that a single one has.

@@ -186,7 +186,7 @@ def runs(ring: Any, tmp_path_factory: Any) -> Path:
     folder: Path = tmp_path_factory.mktemp("runs")
     jm.train(*ring, small(steps=1, checkpoint=folder / "run"))
     (folder / "torn").mkdir()
-    (folder / "torn" / "queries.jointmdp").write_bytes(b"PK")
+    (folder / "torn" / "queries-0000.jointmdp").write_bytes(b"PK")
     return folder
 
 
@@ -226,7 +226,7 @@ def test_a_loss_that_diverges_ends_the_run_and_leaves_the_checkpoint(ring: Any, 
     config = small(learning_rate=1e30, steps=10 * PORTION, checkpoint=tmp_path / "run", checkpoint_seconds=0)
     with pytest.raises(ModelError, match=r"the loss of the block .* is no number any more.*smaller learning_rate"):
         jm.train(model, policy, config)
-    assert RecordedQueries.load(tmp_path / "run" / "queries.jointmdp").digest()
+    assert RecordedQueries.load(tmp_path / "run" / "queries-0000.jointmdp").digest()
 
 
 def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:
@@ -235,3 +235,44 @@ def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:
     trained = jm.train(model, policy, small(steps=1), queries=queries)
     with pytest.raises(NotKnownError, match="was not among the recorded ones"):
         trained.trainer.encoding.one(np.array(17))
+
+
+def counting_simulator() -> jm.FunctionSimulator:
+    """A walk on the line that ends after some steps, with gusts that all actions share."""
+
+    def step(state: tuple[float, int], action: float, gust: float) -> Any:
+        place = state[0] + action + gust
+        return -abs(place), (place, state[1] + 1), state[1] >= 5
+
+    return jm.FunctionSimulator(
+        step,
+        lambda rng: rng.normal(),
+        start=lambda rng: (float(rng.normal()), 0),
+        actions={"left": -1.0, "stay": 0.0, "right": 1.0},
+        discount=0.9,
+        name="line",
+    )
+
+
+@pytest.mark.slow
+def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path: Path) -> None:
+    simulator = counting_simulator()
+    settings: Any = {"count": 30_000, "lane": 500, "seed": 2}
+    queries = jm.record_queries(simulator, "uniform", **settings, executor="processes", folder=tmp_path / "parts")
+    assert queries.digest() == jm.record_queries(simulator, "uniform", **settings).digest()
+    parts = sorted((tmp_path / "parts").iterdir())
+    assert len(parts) == 3
+    parts[1].unlink()  # as if it had been killed there
+    assert queries.digest() == jm.record_queries(simulator, "uniform", **settings, folder=tmp_path / "parts").digest()
+    with pytest.raises(ModelError, match="not the same model, simulator or policy"):
+        jm.record_queries(simulator, "stay", **settings, folder=tmp_path / "parts")
+    trained = jm.train(
+        simulator, "uniform", small(steps=2000, batch=256, hidden=(64,), learning_rate=3e-3), queries=queries
+    )
+    state = simulator.reset(5)
+    found, truth = (
+        trained.gap(state, "right", "left"),
+        jm.simulate_gap(simulator, "uniform", state, "right", "left", seed=1),
+    )
+    assert abs(found.mean - truth.mean) < 0.25 * truth.std
+    assert 0.8 < found.variance / truth.variance < 1.25

@@ -11,6 +11,7 @@ All randomness is addressed by lane and step: lanes can be recorded anywhere, an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ from numpy.typing import NDArray
 from jointmdp import checks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
-from jointmdp.incremental.simulator_walks import Coordinate, DrawnOutcome, Walks, state_key
+from jointmdp.files.atomic_write import FilePath, path_name
+from jointmdp.incremental.simulator_walks import Coordinate, DrawnOutcome, Walks, behaviour, state_key
 from jointmdp.neural.queries import OVER, Lists, RecordedQueries, joined
 from jointmdp.neural.table_recording import APART, Restarts, table_lists
 from jointmdp.progress import Meter
@@ -32,6 +34,7 @@ from jointmdp.simulators.table_simulator import TableSimulator
 
 WORDS = ("", "again ")  # that make the noise of the two draws different
 LANE = 1000  # lists of a lane
+PART = 20  # lanes in a file
 
 
 def record_queries(
@@ -44,7 +47,8 @@ def record_queries(
     lane: int = LANE,
     seed: int = 0,
     executor: Executor | str | None = None,
-) -> RecordedQueries:
+    folder: FilePath | None = None,
+) -> RecordedQueries:  # many parameters: the settings of a recording, all but three by name
     """Queries of a simulator under a policy, for `jointmdp.train`.
 
     Args:
@@ -56,6 +60,7 @@ def record_queries(
             that are to be seen to their end.
         lane: lists one after the other in an episode.
         seed, executor: as for `jointmdp.compare`.
+        folder: where finished parts are kept; a recording that was killed goes on from them.
     """
     source = as_simulator(simulator)
     if source.action_names is None:
@@ -66,16 +71,57 @@ def record_queries(
         leave if restart is None else checks.as_probability("restart", restart),
         leave if episode_restart is None else checks.as_probability("episode_restart", episode_restart),
     )
-    if isinstance(source, TableSimulator):
-        pool, lists = table_lists(source, policy, count, chances, seed)
-    else:
-        lanes = -(-count // lane)
-        recorder = Recorder(source, policy, chances, seed)
-        with opened(executor) as workers, Meter("recording queries") as meter:
-            tasks = (RecordTask(i, min(lane, count)) for i in range(lanes))
-            found = workers.map(recorder, tasks, progress=lambda n: meter.update(n / lanes, f"{n * lane:,} lists"))
-            pool, lists = joined(list(found))
-    return RecordedQueries(source.name, source.discount, source.sharing, source.action_names, pool, lists)
+    tasks = [RecordTask(i, min(lane, count)) for i in range(-(-count // lane))]
+    some = len(tasks) if isinstance(source, TableSimulator) else PART
+    kept = _Kept(folder, {} if folder is None else _asked(source, policy, (count, lane, seed), chances))
+    parts: list[tuple[NDArray[Any], Lists]] = []
+    with opened(executor) as workers, Meter("recording queries") as meter:
+        for i in range(0, len(tasks), some):
+            found = kept.read(len(parts))
+            if found is None:
+                if isinstance(source, TableSimulator):
+                    found = table_lists(source, policy, count, chances, seed)
+                else:
+                    found = joined(list(workers.map(Recorder(source, policy, chances, seed), tasks[i : i + some])))
+                kept.write(len(parts), _as_queries(source, found))
+            parts.append(found)
+            meter.update((i + some) / len(tasks), f"{(i + some) * lane:,} lists")
+    return _as_queries(source, joined(parts))
+
+
+def _as_queries(source: Simulator, found: tuple[NDArray[Any], Lists]) -> RecordedQueries:
+    assert source.action_names is not None
+    return RecordedQueries(source.name, source.discount, source.sharing, source.action_names, *found)
+
+
+def _asked(source: Simulator, policy: Any, sizes: tuple[int, int, int], chances: Restarts) -> dict[str, Any]:
+    """What must be the same for a recording to be continued."""
+    named = dict(zip(("queries", "lane", "seed"), sizes, strict=True))
+    return {"simulator": source.name, **named, **chances._asdict(), "digest": behaviour(source, policy)}
+
+
+class _Kept:
+    """Parts of a recording in a folder, if there is one."""
+
+    def __init__(self, folder: FilePath | None, asked: dict[str, Any]) -> None:
+        self.folder, self.asked = None if folder is None else path_name(folder), asked
+        if self.folder is not None:
+            os.makedirs(self.folder, exist_ok=True)
+
+    def _path(self, number: int) -> str | None:
+        return None if self.folder is None else os.path.join(self.folder, f"queries-{number:04}.jointmdp")
+
+    def read(self, number: int) -> tuple[NDArray[Any], Lists] | None:
+        path = self._path(number)
+        if path is None or not os.path.exists(path):
+            return None
+        found = RecordedQueries.load(path, self.asked)
+        return found.observations, found.lists
+
+    def write(self, number: int, part: RecordedQueries) -> None:
+        path = self._path(number)
+        if path is not None:
+            part.save(path, self.asked)
 
 
 class RecordTask(NamedTuple):

@@ -28,7 +28,7 @@ from jointmdp.progress import Meter
 from jointmdp.simulators.any_simulator import as_simulator
 from jointmdp.simulators.simulator import Simulator
 
-QUERIES, WEIGHTS = "queries.jointmdp", "weights.jointmdp"  # files of a checkpoint
+WEIGHTS = "weights.jointmdp"  # a file of a checkpoint, beside the recorded queries
 
 
 def train(
@@ -57,9 +57,21 @@ def train(
     if source.discount >= 1:
         raise ModelError(f"the discount of {source.name} is 1: backups contract only below")
     run = _described(source, policy, config, queries)
-    if config.checkpoint is not None:
-        os.makedirs(path_name(config.checkpoint), exist_ok=True)
-    given = _recorded(source, policy, config, executor, run) if queries is None else _checked(queries, source)
+    if queries is not None:
+        given = _checked(queries, source)
+        if config.checkpoint is not None:
+            os.makedirs(path_name(config.checkpoint), exist_ok=True)
+    else:
+        given = record_queries(
+            source,
+            policy,
+            config.queries,
+            restart=config.restart,
+            episode_restart=config.episode_restart,
+            seed=config.seed,
+            executor=executor,
+            folder=config.checkpoint,
+        )
     with float32():
         return _trained(source, Trainer(given, config), run)
 
@@ -79,32 +91,6 @@ def _checked(queries: RecordedQueries, source: Simulator) -> RecordedQueries:
         if one != other:
             raise ModelError(f"the queries were recorded with another {name}: {one} there, {other} here")
     return queries
-
-
-def _recorded(
-    source: Simulator, policy: Any, config: TrainConfig, executor: Executor | str | None, run: Mapping[str, Any]
-) -> RecordedQueries:
-    """The queries of the checkpoint, or new ones."""
-    path = None if config.checkpoint is None else os.path.join(path_name(config.checkpoint), QUERIES)
-    if path is not None and os.path.exists(path):
-        return RecordedQueries.load(path, _asked(run))
-    found = record_queries(
-        source,
-        policy,
-        config.queries,
-        restart=config.restart,
-        episode_restart=config.episode_restart,
-        seed=config.seed,
-        executor=executor,
-    )
-    if path is not None:
-        found.save(path, _asked(run))
-    return found
-
-
-def _asked(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What queries depend on."""
-    return {name: run[name] for name in ("simulator", "queries", "restart", "episode_restart", "seed", "digest")}
 
 
 def _trained(source: Simulator, trainer: Trainer, run: Mapping[str, Any]) -> TrainedMoments:

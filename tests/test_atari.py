@@ -1,5 +1,6 @@
 """Atari games: what is restored is what was, noise belongs to actions, and shocks are shared as they say."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import jointmdp as jm
 
 ale_py = pytest.importorskip("ale_py")
 
+from jointmdp.experiments import atari_pairs  # noqa: E402
 from jointmdp.simulators.atari_simulator import FRAMES, AtariState, rom_of  # noqa: E402
 
 PAPER = ["Pong", "BattleZone", "Boxing", "Atlantis"]
@@ -184,3 +186,19 @@ def test_states_are_plain_values() -> None:
     state = pong().reset()
     assert isinstance(state, AtariState)
     assert isinstance(state.memory, bytes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["A", "B"])
+def test_shocks_added_by_hand_are_those_that_are_drawn(variant: str) -> None:
+    steps, coins = 8, dataclasses.replace(atari_pairs.VARIANTS[variant], horizon=8)
+    plain = jm.AtariSimulator("Boxing", discount=0.95)
+    root = plain.walk("uniform", 60, seed=3)
+    paths = atari_pairs.pair_paths(plain, "uniform", root, (1, 2), 100, steps)
+    shocked = jm.AtariSimulator("Boxing", discount=0.95, shocks=variant)
+    drawn = jm.simulate_gap(shocked, "uniform", root, 1, 2, num_samples=300, horizon=steps, seed=1)
+    found = paths.gap_variance(coins)
+    # Half widths of 95 % intervals, of both: twice their sum is more than five standard errors of the difference.
+    half, half_mean = ((each.upper - each.lower) / 2 for each in (drawn.variance_interval, drawn.mean_interval))
+    assert abs(found.value - drawn.variance) < 2 * (found.error + half)
+    assert abs(paths.gap_mean(coins).value - drawn.mean) < 2 * (paths.gap_mean(coins).error + half_mean)

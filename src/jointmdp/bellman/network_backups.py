@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 
 class MomentHeads(NamedTuple):
@@ -33,10 +33,6 @@ class MomentHeads(NamedTuple):
         found = jnp.einsum("...ik,...jk->...ij", self.v, self.v)
         found += same * jnp.einsum("...ik,...jk->...ij", self.w, self.w)
         return found + one * self.d[..., :, None]  # one coordinate has one d, so this is symmetric
-
-    def alive(self, is_alive: Bool[Array, "*m"]) -> "MomentHeads":
-        """Nothing is paid where an episode is over."""
-        return MomentHeads(*(jnp.where(is_alive[(...,) + (None,) * (h.ndim - is_alive.ndim)], h, 0.0) for h in self))
 
 
 class Backup(NamedTuple):

@@ -168,7 +168,9 @@ class Trainer:
         """Means ``[B, m]`` and covariances ``[B, m, m]`` of listed coordinates; two of them have one state."""
         places = np.array([0, SECOND_STATE])
         heads = self.heads(weights, pool[batch.observed[:, places]])
-        return _of_actions(MomentHeads(*(part[:, np.array([0, 0, 1])] for part in heads)), batch.actions, batch.states)
+        return _of_actions(
+            MomentHeads(*(jnp.concatenate([part[:, :1], part], axis=1) for part in heads)), batch.actions, batch.states
+        )
 
     def _moments(
         self, weights: Any, pool: Array, observed: Array, actions: Array, states: Array
@@ -197,12 +199,14 @@ class Trainer:
 
 
 def _of_actions(heads: MomentHeads, actions: Array, states: Array) -> tuple[Array, Array]:
-    taken = jnp.maximum(actions, 0)
-    picked = MomentHeads(
-        *(jnp.take_along_axis(h, taken[(..., None) + (None,) * (h.ndim - taken.ndim - 1)], taken.ndim) for h in heads)
-    )
-    alive = MomentHeads(*(jnp.squeeze(h, axis=taken.ndim) for h in picked)).alive(actions != OVER)
-    return alive.mean, alive.covariances(states, actions)
+    """Means and covariances of one action at each place of heads ``[…, A]``, 0 where it is over.
+
+    By a product with 0 and 1: the gradient of an index is a scatter, which takes most of a step on a CPU.
+    """
+    taken = jax.nn.one_hot(actions, heads.mean.shape[-1], dtype=heads.mean.dtype)  # zeros where it is over
+    mean, d = (jnp.sum(taken * part, axis=-1) for part in (heads.mean, heads.d))
+    v, w = (jnp.einsum("...a,...ak->...k", taken, part) for part in (heads.v, heads.w))
+    return mean, MomentHeads(mean, v, w, d).covariances(states, actions)
 
 
 def _blocks(mean: Array, covariance: Array) -> list[Array]:

@@ -204,6 +204,19 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda m, pi, at: jm.train(m.with_discount(0.7), pi, small(), queries=jm.record_queries(m, pi, 100)),
         "another discount: 0.8 there, 0.7 here",
     ),
+    "queries of another policy": (
+        lambda m, pi, at: jm.train(m, "uniform", small(), queries=jm.record_queries(m, pi, 100)),
+        "recorded with another policy",
+    ),
+    "a path as queries": (lambda m, pi, at: jm.train(m, pi, small(), queries="file"), r"RecordedQueries.load\(path\)"),
+    "a checkpoint of other queries": (
+        lambda m, pi, at: jm.train(m, pi, small(steps=1, checkpoint=at / "run"), queries=jm.record_queries(m, pi, 100)),
+        "not the same recorded queries",
+    ),
+    "ragged observations": (
+        lambda *_: jm.record_queries(counting_simulator(observe=lambda s: [s[0]] * (1 + s[1] % 2)), "uniform", 100),
+        "observations of line have different shapes",
+    ),
     "discount 1": (lambda m, pi, at: jm.train(m.with_discount(1.0), pi), "the discount of .* is 1"),
     "no config": (lambda m, pi, at: jm.train(m, pi, {"steps": 3}), "give a TrainConfig"),
     "an unknown form": (lambda *_: jm.TrainConfig(form="psd"), 'form is .psd.; it must be "parts" or "gram"'),  # type: ignore[arg-type]
@@ -235,9 +248,13 @@ def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:
     trained = jm.train(model, policy, small(steps=1), queries=queries)
     with pytest.raises(NotKnownError, match="was not among the recorded ones"):
         trained.trainer.encoding.one(np.array(17))
+    with pytest.raises(NotKnownError, match=r"the state 2.5 was not among"):
+        trained.trainer.encoding.one(np.array(2.5))
+    with pytest.raises(ModelError, match="not finite"):
+        trained.trainer.encoding.one(np.array(np.nan))
 
 
-def counting_simulator() -> jm.FunctionSimulator:
+def counting_simulator(**settings: Any) -> jm.FunctionSimulator:
     """A walk on the line that ends after some steps, with gusts that all actions share."""
 
     def step(state: tuple[float, int], action: float, gust: float) -> Any:
@@ -251,6 +268,7 @@ def counting_simulator() -> jm.FunctionSimulator:
         actions={"left": -1.0, "stay": 0.0, "right": 1.0},
         discount=0.9,
         name="line",
+        **settings,
     )
 
 

@@ -120,11 +120,11 @@ class Places:
             return _all_observed(given, observations, count)
 
         own = _space_bounds(simulator, count) if given is None else None
-        for name, ends, k in (("low", self.low, 0), ("high", self.high, 1)):
+        for ends, k in ((self.low, 0), (self.high, 1)):
             if ends is None and own is None:
                 what = "of what coordinates= gives" if given is not None else f"of observations of {simulator.name}"
-                each = "" if count == 1 else f", or {count} numbers"
-                raise ModelError(f"the range {what} is not known; give {name}=, one number{each}")
+                each = "" if count == 1 else f", or {count}"
+                raise ModelError(f"the range {what} is not known; give low= and high=, one number each{each}")
             if ends is None and own is not None and (at := checks.first_place(np.abs(own[k]) >= LARGEST)):
                 raise ModelError(
                     f"the observation space of {simulator.name} has no finite bounds in dimension {at[0]} of {count}; "

@@ -12,6 +12,7 @@ from jointmdp.errors import ModelError
 from jointmdp.files import sealed_archive
 from jointmdp.files.atomic_write import FilePath, path_name
 
+DIGESTS = {"digest": "model, simulator or policy", "recorded": "recorded queries"}  # whose values say nothing
 KEYS = {"format", "version", "library", "kind", "run", "log"}
 
 
@@ -39,8 +40,8 @@ def check_run(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> 
     if not other and theirs.keys() == ours.keys():
         return
     key = other[0] if other else "settings"
-    known = "" if key == "digest" else f" ({theirs.get(key)!r} there, {ours.get(key)!r} here)"
-    what = "model, simulator or policy" if key == "digest" else key
+    known = "" if key in DIGESTS else f" ({theirs.get(key)!r} there, {ours.get(key)!r} here)"
+    what = DIGESTS.get(key, key)
     raise ModelError(
         f"the checkpoint {name!r} belongs to another run: not the same {what}{known}; delete it to start anew, or give "
         "another path"

@@ -74,11 +74,11 @@ class Encoding(NamedTuple):
 
     def one(self, observation: NDArray[Any]) -> NDArray[Any]:
         """A single observation as stored, checked."""
+        if not np.isfinite(observation).all():
+            raise ModelError("the observation is not finite")
         if self.kind == "number":
-            if observation.ndim or not 0 <= int(observation) < self.shape[0]:
-                raise NotKnownError(
-                    f"the state {observation!r} was not among the recorded ones: nothing is known of it"
-                )
+            if observation.ndim or observation != int(observation) or not 0 <= int(observation) < self.shape[0]:
+                raise NotKnownError(f"the state {observation} was not among the recorded ones: nothing is known of it")
         elif observation.size != math.prod(self.shape):
             raise ModelError(
                 f"the observation has {observation.size} numbers, and the network reads {math.prod(self.shape)}"

@@ -59,6 +59,8 @@ class RecordedQueries:
     observations: NDArray[Any]
     """The pool, ``[N, …]``."""
     lists: Lists
+    behaviour: str = ""
+    """A digest of what the simulator and the policy do; empty where rewards were changed afterwards."""
 
     def __post_init__(self) -> None:
         if self.observations.dtype.kind not in "fiub":
@@ -97,6 +99,7 @@ class RecordedQueries:
             "discount": self.discount,
             "sharing": self.sharing,
             "action_names": list(self.action_names),
+            "behaviour": self.behaviour,
             "run": dict(run or {}),
         }
         sealed_archive.write(path, page, {name: _plain(array) for name, array in arrays.items()})
@@ -110,7 +113,8 @@ class RecordedQueries:
         if run is not None:
             check_run(path_name(path), page.get("run", {}), run)
         pool, names = arrays.pop("observations"), tuple(page["action_names"])
-        return cls(page["simulator"], page["discount"], page["sharing"], names, pool, Lists(**arrays))
+        told = (page["simulator"], page["discount"], page["sharing"], names)
+        return cls(*told, pool, Lists(**arrays), page["behaviour"])
 
     def digest(self) -> str:
         """Of everything that a network learns from."""

@@ -73,7 +73,8 @@ def record_queries(
     )
     tasks = [RecordTask(i, min(lane, count)) for i in range(-(-count // lane))]
     some = len(tasks) if isinstance(source, TableSimulator) else PART
-    kept = _Kept(folder, {} if folder is None else _asked(source, policy, (count, lane, seed), chances))
+    digest = behaviour(source, policy)
+    kept = _Kept(folder, _asked(source, (count, lane, seed), chances, digest))
     parts: list[tuple[NDArray[Any], Lists]] = []
     with opened(executor) as workers, Meter("recording queries") as meter:
         for i in range(0, len(tasks), some):
@@ -83,21 +84,22 @@ def record_queries(
                     found = table_lists(source, policy, count, chances, seed)
                 else:
                     found = joined(list(workers.map(Recorder(source, policy, chances, seed), tasks[i : i + some])))
-                kept.write(len(parts), _as_queries(source, found))
+                kept.write(len(parts), _as_queries(source, found, digest))
             parts.append(found)
             meter.update((i + some) / len(tasks), f"{(i + some) * lane:,} lists")
-    return _as_queries(source, joined(parts))
+    return _as_queries(source, joined(parts), digest)
 
 
-def _as_queries(source: Simulator, found: tuple[NDArray[Any], Lists]) -> RecordedQueries:
+def _as_queries(source: Simulator, found: tuple[NDArray[Any], Lists], digest: str) -> RecordedQueries:
     assert source.action_names is not None
-    return RecordedQueries(source.name, source.discount, source.sharing, source.action_names, *found)
+    return RecordedQueries(source.name, source.discount, source.sharing, source.action_names, *found, digest)
 
 
-def _asked(source: Simulator, policy: Any, sizes: tuple[int, int, int], chances: Restarts) -> dict[str, Any]:
+def _asked(source: Simulator, sizes: tuple[int, int, int], chances: Restarts, digest: str) -> dict[str, Any]:
     """What must be the same for a recording to be continued."""
+    told = {"simulator": source.name, "discount": source.discount, "sharing": source.sharing}
     named = dict(zip(("queries", "lane", "seed"), sizes, strict=True))
-    return {"simulator": source.name, **named, **chances._asdict(), "digest": behaviour(source, policy)}
+    return {**told, **named, "restart": chances.pair, "episode_restart": chances.episode, "digest": digest}
 
 
 class _Kept:
@@ -223,7 +225,13 @@ class _Book:
         found = self.numbers.get(place.key)
         if found is None:
             found = self.numbers[place.key] = len(self.pool)
-            self.pool.append(as_numbers(self.simulator, place.state))
+            seen = as_numbers(self.simulator, place.state)
+            if self.pool and seen.shape != self.pool[0].shape:
+                raise ModelError(
+                    f"observations of {self.simulator.name} have different shapes, {list(self.pool[0].shape)} and "
+                    f"{list(seen.shape)}; a network needs one"
+                )
+            self.pool.append(seen)
         return found
 
     def lists(self) -> tuple[NDArray[Any], Lists]:

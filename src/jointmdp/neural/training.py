@@ -28,6 +28,7 @@ from jointmdp.progress import Meter
 from jointmdp.simulators.any_simulator import as_simulator
 from jointmdp.simulators.simulator import Simulator
 
+KIND = "training"
 WEIGHTS = "weights.jointmdp"  # a file of a checkpoint, beside the recorded queries
 
 
@@ -56,9 +57,13 @@ def train(
         raise ModelError(f"config is {config!r:.80}; give a TrainConfig")
     if source.discount >= 1:
         raise ModelError(f"the discount of {source.name} is 1: backups contract only below")
-    run = _described(source, policy, config, queries)
     if queries is not None:
-        given = _checked(queries, source)
+        queries = _checked(queries, source, policy)
+    run = _described(source, policy, config, queries)
+    if config.checkpoint is not None and os.path.exists(_weights(config)):
+        run_checkpoint.read(_weights(config), KIND, run)  # before queries are recorded for nothing
+    if queries is not None:
+        given = queries
         if config.checkpoint is not None:
             os.makedirs(path_name(config.checkpoint), exist_ok=True)
     else:
@@ -80,16 +85,20 @@ def _described(source: Simulator, policy: Any, config: TrainConfig, queries: Rec
     if config.checkpoint is None:
         return {}
     found = {"simulator": source.name, "discount": source.discount, "sharing": source.sharing}
-    digest = queries.digest() if queries is not None else behaviour(source, policy)
-    return {**found, **config.described(), "digest": digest}
+    recorded = "" if queries is None else queries.digest()
+    return {**found, **config.described(), "recorded": recorded, "digest": behaviour(source, policy)}
 
 
-def _checked(queries: RecordedQueries, source: Simulator) -> RecordedQueries:
+def _checked(queries: RecordedQueries, source: Simulator, policy: Any) -> RecordedQueries:
+    if not isinstance(queries, RecordedQueries):
+        raise ModelError(f"queries is {queries!r:.80}; give RecordedQueries, of a file by RecordedQueries.load(path)")
     theirs = (queries.simulator, queries.action_names, queries.discount, queries.sharing)
     ours = (source.name, source.action_names, source.discount, source.sharing)
     for name, one, other in zip(("simulator", "actions", "discount", "sharing"), theirs, ours, strict=True):
         if one != other:
             raise ModelError(f"the queries were recorded with another {name}: {one} there, {other} here")
+    if queries.behaviour and queries.behaviour != behaviour(source, policy):
+        raise ModelError(f"the queries were recorded with another policy, or {source.name} does something else now")
     return queries
 
 
@@ -144,7 +153,7 @@ def _weights(config: TrainConfig) -> str:
 
 def _save(trainer: Trainer, state: TrainState, log: list[dict[str, Any]], run: Mapping[str, Any]) -> None:
     leaves: dict[str, NDArray[Any]] = {f"part{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-    run_checkpoint.write(_weights(trainer.config), "training", run, log, leaves)
+    run_checkpoint.write(_weights(trainer.config), KIND, run, log, leaves)
 
 
 def _resumed(trainer: Trainer, run: Mapping[str, Any]) -> tuple[TrainState, list[dict[str, Any]]]:
@@ -152,7 +161,7 @@ def _resumed(trainer: Trainer, run: Mapping[str, Any]) -> tuple[TrainState, list
     if trainer.config.checkpoint is None or not os.path.exists(_weights(trainer.config)):
         return first, []
     path = _weights(trainer.config)
-    log, arrays = run_checkpoint.read(path, "training", run)
+    log, arrays = run_checkpoint.read(path, KIND, run)
     leaves, tree = jax.tree.flatten(first)
     run_checkpoint.check_arrays(path, arrays, [f"part{i}" for i in range(len(leaves))])
     found = [run_checkpoint.fitted(path, *part, leaf) for part, leaf in zip(arrays.items(), leaves, strict=True)]

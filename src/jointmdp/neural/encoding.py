@@ -11,7 +11,6 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.neural.queries import OVER, RecordedQueries
 
@@ -103,8 +102,3 @@ def units_of(queries: RecordedQueries) -> Units:
     # Where rewards are certain, what is random is when they come.
     deviation = deviation or math.sqrt(between / (1 - discount**2 * goes_on)) or abs(centre) or 1.0
     return Units(centre, max(spread, deviation / 10), deviation)
-
-
-def as_floats(part: Any) -> Floats:
-    """From where JAX computes, in float64."""
-    return np.asarray(part, dtype=np.float64)

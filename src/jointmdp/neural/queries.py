@@ -65,7 +65,7 @@ class RecordedQueries:
     def __post_init__(self) -> None:
         if self.observations.dtype.kind not in "fiub":
             raise ModelError(f"observations of {self.simulator} are no numbers: {self.observations.dtype}")
-        if not np.isfinite(self.observations.astype(np.float64, copy=False).sum(dtype=np.float64)):
+        if self.observations.dtype.kind == "f" and not np.isfinite(self.observations).all():
             raise ModelError(f"an observation of {self.simulator} is not finite")
         if not np.isfinite(self.lists.rewards).all():
             raise ModelError(f"a reward of {self.simulator} is not finite")

@@ -57,17 +57,15 @@ def train(
         raise ModelError(f"config is {config!r:.80}; give a TrainConfig")
     if source.discount >= 1:
         raise ModelError(f"the discount of {source.name} is 1: backups contract only below")
+    if config.checkpoint is not None:
+        os.makedirs(path_name(config.checkpoint), exist_ok=True)
     if queries is not None:
         queries = _checked(queries, source, policy)
     run = _described(source, policy, config, queries)
     if config.checkpoint is not None and os.path.exists(_weights(config)):
         run_checkpoint.read(_weights(config), KIND, run)  # before queries are recorded for nothing
-    if queries is not None:
-        given = queries
-        if config.checkpoint is not None:
-            os.makedirs(path_name(config.checkpoint), exist_ok=True)
-    else:
-        given = record_queries(
+    if queries is None:
+        queries = record_queries(
             source,
             policy,
             config.queries,
@@ -78,7 +76,7 @@ def train(
             folder=config.checkpoint,
         )
     with float32():
-        return _trained(source, Trainer(given, config), run)
+        return _trained(source, Trainer(queries, config), run)
 
 
 def _described(source: Simulator, policy: Any, config: TrainConfig, queries: RecordedQueries | None) -> dict[str, Any]:

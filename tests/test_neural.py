@@ -245,6 +245,12 @@ def test_a_loss_that_diverges_ends_the_run_and_leaves_the_checkpoint(ring: Any, 
     assert RecordedQueries.load(tmp_path / "run" / "queries-0000.jointmdp").digest()
 
 
+def test_policies_of_tables_come_in_all_their_forms(ring: Any) -> None:
+    model, _ = ring
+    forms: list[Any] = [[1, 0, 1, 1], {0: 1, 1: 0, 2: 1, 3: 1}, lambda s: int(s != 1)]
+    assert len({jm.record_queries(model, form, 200).digest() for form in forms}) == 1
+
+
 def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:
     model, policy = ring
     queries = jm.record_queries(model, policy, 500)

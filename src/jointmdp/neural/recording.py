@@ -24,6 +24,7 @@ from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
 from jointmdp.files.atomic_write import FilePath, path_name
 from jointmdp.incremental.simulator_walks import Coordinate, DrawnOutcome, Walks, behaviour, state_key
+from jointmdp.model.policies import as_policy
 from jointmdp.neural.queries import OVER, Lists, RecordedQueries, joined
 from jointmdp.neural.table_recording import APART, Restarts, table_lists
 from jointmdp.progress import Meter
@@ -63,6 +64,7 @@ def record_queries(
         folder: where finished parts are kept; a recording that was killed goes on from them.
     """
     source = as_simulator(simulator)
+    policy = as_source_policy(source, policy)
     if source.action_names is None:
         raise ModelError(f"the actions of {source.name} are not numbered, and networks have one head for each")
     seed, count, lane = checks.as_count("seed", seed, 0), checks.as_count("count", count), checks.as_count("lane", lane)
@@ -88,6 +90,11 @@ def record_queries(
             parts.append(found)
             meter.update((i + some) / len(tasks), f"{(i + some) * lane:,} lists")
     return _as_queries(source, joined(parts), digest)
+
+
+def as_source_policy(source: Simulator, policy: Any) -> Any:
+    """A policy of a table in any of its forms as probabilities ``[S, A]``; those of other simulators as they are."""
+    return as_policy(source.model, policy) if isinstance(source, TableSimulator) else policy
 
 
 def _as_queries(source: Simulator, found: tuple[NDArray[Any], Lists], digest: str) -> RecordedQueries:
@@ -148,7 +155,7 @@ class Recorder:
             if pair is None or self._noise("restart", task.lane, t).uniform < self.restarts.pair:
                 pair = self._begun(t, task.lane, trunk, pair)
             listed = [pair[0], self._other(t, task.lane, pair[0]), pair[1]]
-            draws = [self._outcomes(word, t, task.lane, listed) for word in WORDS]
+            draws = [self.walks.drawn(word, t, task.lane, listed) for word in WORDS]
             book.add(listed, draws)
             one, _, other = (after for _, _, after in draws[0])
             # One branch goes on with itself where the other is over.
@@ -187,9 +194,6 @@ class Recorder:
 
     def _picked(self, word: str, t: int, lane: int, actions: list[Any]) -> Any:
         return actions[int(self._noise(word, lane, t).uniform * len(actions))]
-
-    def _outcomes(self, word: str, t: int, lane: int, listed: list[Coordinate]) -> list[DrawnOutcome]:
-        return self.walks.drawn(word, t, lane, listed)
 
     def _noise(self, word: str, *where: int) -> Noise:
         return Noise("recording", word, self.seed, *where)

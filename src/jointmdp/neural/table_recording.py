@@ -14,7 +14,6 @@ from jointmdp.arrays import Bools, Floats, Ints, float64, on_device, random_key
 from jointmdp.checks import Sharing
 from jointmdp.incremental.table_draws import DrawTables, draw_lists, draw_tables, uniforms
 from jointmdp.model.inverse_sampling import drawn_rows
-from jointmdp.model.policies import as_policy
 from jointmdp.neural.queries import LISTED, OVER, Lists
 from jointmdp.simulators.table_simulator import TableSimulator
 
@@ -39,13 +38,15 @@ class TableStep(NamedTuple):
     nexts: Int[Array, "L 2 m"]
 
 
-def table_lists(source: TableSimulator, policy: Any, count: int, restarts: Restarts, seed: int) -> tuple[Ints, Lists]:
+def table_lists(
+    source: TableSimulator, policy: Floats, count: int, restarts: Restarts, seed: int
+) -> tuple[Ints, Lists]:
     """Numbers of states as the pool, and lists."""
     model, lanes = source.model, min(LANES, count)
     is_over = np.array([source.is_over(s) for s in range(model.num_states)])
     parts = []
     with float64():
-        tables = draw_tables(model, as_policy(model, policy), source.start_law, restarts.pair)
+        tables = draw_tables(model, policy, source.start_law, restarts.pair)
         over, key = on_device(is_over), random_key(seed)
         walkers = on_device(np.full((lanes, 3), -1, dtype=np.int32))
         for t in range(-(-count // lanes)):

@@ -21,7 +21,7 @@ from jointmdp.incremental.simulator_walks import behaviour
 from jointmdp.neural.config import BLOCKS, TrainConfig
 from jointmdp.neural.event_log import EventLog
 from jointmdp.neural.queries import RecordedQueries
-from jointmdp.neural.recording import record_queries
+from jointmdp.neural.recording import as_source_policy, record_queries
 from jointmdp.neural.trained import TrainedMoments
 from jointmdp.neural.trainer import Metrics, Trainer, TrainState
 from jointmdp.progress import Meter
@@ -57,6 +57,7 @@ def train(
         raise ModelError(f"config is {config!r:.80}; give a TrainConfig")
     if source.discount >= 1:
         raise ModelError(f"the discount of {source.name} is 1: backups contract only below")
+    policy = as_source_policy(source, policy)
     if config.checkpoint is not None:
         os.makedirs(path_name(config.checkpoint), exist_ok=True)
     if queries is not None:

@@ -296,10 +296,9 @@ def test_a_flipped_bit_in_any_byte_is_noticed(saved: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [small_model, small_solution])
-def test_every_flipped_bit_is_noticed(tmp_path: Path, make: Callable[[], jm.JointMDP | jm.Solution]) -> None:
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    save(make(), path)
+    save(small_model(), path)
     data = path.read_bytes()
     for flipped in flips(data, ((i, bit) for i in range(len(data)) for bit in range(8))):
         assert outcome(path, flipped) is None
@@ -324,10 +323,10 @@ def test_a_forged_digest_hides_nothing(saved: Path) -> None:
 
 @pytest.mark.slow
 def test_a_forged_digest_hides_no_bit(tmp_path: Path) -> None:
-    """Three bits of every byte, others of the next."""
+    """Two bits of every byte, others of the next."""
     path = tmp_path / "s"
     save(small_solution(), path)
-    check_forged_flips(path, lambda size: ((i, (i + bit) % 8) for i in range(size) for bit in (0, 3, 5)))
+    check_forged_flips(path, lambda size: ((i, (i + bit) % 8) for i in range(size) for bit in (0, 3)))
 
 
 # -- mutated files ---------------------------------------------------------------------------------------------

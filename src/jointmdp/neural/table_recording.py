@@ -1,7 +1,7 @@
 """Queries of a table, many lanes in one step; the same rules as `recording`."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp

@@ -13,7 +13,7 @@ import jointmdp as jm
 
 ale_py = pytest.importorskip("ale_py")
 
-from jointmdp.experiments import atari_pairs  # noqa: E402
+from jointmdp.experiments import atari_coins, atari_pairs  # noqa: E402
 from jointmdp.simulators.atari_simulator import FRAMES, AtariState, rom_of  # noqa: E402
 
 PAPER = ["Pong", "BattleZone", "Boxing", "Atlantis"]
@@ -191,7 +191,7 @@ def test_states_are_plain_values() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["A", "B"])
 def test_shocks_added_by_hand_are_those_that_are_drawn(variant: str) -> None:
-    steps, coins = 8, dataclasses.replace(atari_pairs.VARIANTS[variant], horizon=8)
+    steps, coins = 8, dataclasses.replace(atari_coins.VARIANTS[variant], horizon=8)
     plain = jm.AtariSimulator("Boxing", discount=0.95)
     root = plain.walk("uniform", 60, seed=3)
     paths = atari_pairs.pair_paths(plain, "uniform", root, (1, 2), 100, steps)

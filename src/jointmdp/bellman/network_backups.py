@@ -9,6 +9,9 @@ Half the product of the differences of two draws has the first expectation witho
 product of differences from the current means would be biased by their errors. Where residuals are *measured*, two
 errors of one coordinate from independent draws are multiplied: the square of a single one has the variance of its draw
 as a floor.
+
+Rewards may be given by their expectations with their covariances R(x, y), where noise in them is known in law and does
+not touch where a state leads. R is added then, and costs no draws.
 """
 
 from typing import NamedTuple
@@ -47,12 +50,13 @@ def backup(
     next_means: Float[Array, "*B 2 m"],
     next_covariances: Float[Array, "*B 2 m m"],
     discount: float,
+    reward_covariances: Float[Array, "*B m m"],
 ) -> Backup:
     """Targets without bias, from both draws."""
     g = rewards + discount * next_means
     off = g[..., 0, :] - g[..., 1, :]
     drawn = 0.5 * off[..., :, None] * off[..., None, :]
-    return Backup(g.mean(axis=-2), drawn + discount**2 * next_covariances.mean(axis=-3))
+    return Backup(g.mean(axis=-2), drawn + reward_covariances + discount**2 * next_covariances.mean(axis=-3))
 
 
 def draw_errors(
@@ -62,6 +66,7 @@ def draw_errors(
     next_means: Float[Array, "*B 2 m"],
     next_covariances: Float[Array, "*B 2 m m"],
     discount: float,
+    reward_covariances: Float[Array, "*B m m"],
 ) -> tuple[Float[Array, "*B 2 m"], Float[Array, "*B 2 m m"]]:
     """The errors of means, and of covariances around the current means, by each draw alone.
 
@@ -69,7 +74,7 @@ def draw_errors(
     where means and covariances are those of the returns.
     """
     off = rewards + discount * next_means - mean[..., None, :]
-    products = off[..., :, None] * off[..., None, :]
+    products = off[..., :, None] * off[..., None, :] + reward_covariances[..., None, :, :]
     return off, products + discount**2 * next_covariances - covariance[..., None, :, :]
 
 

@@ -77,6 +77,44 @@ def reproduce_projected(out: Path, quick: bool, as_json: bool) -> None:
     _told(run(out, _announce, quick), out, as_json)
 
 
+@reproduce.command("atari")
+@click.option("--out", default="results/atari", show_default=True, type=click.Path(path_type=Path), help="Folder.")
+@click.option("--quick", is_flag=True, help="One game, few queries: two minutes that show that everything works.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@in_one_line
+def reproduce_atari(out: Path, quick: bool, as_json: bool) -> None:
+    """Neural JIPE-2 on Atari games beside the emulator: about two hours on two cores.
+
+    What is recorded, simulated and trained is kept in the folder: a run that was stopped goes on from there.
+
+    \b
+    Examples:
+      jointmdp reproduce atari --quick
+      jointmdp reproduce atari --out atari
+    """
+    from jointmdp.experiments.atari_figures import reproduce as run
+
+    _told(run(out, _announce, quick), out, as_json)
+
+
+@reproduce.command("all")
+@click.option("--out", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder of folders.")
+@click.option("--quick", is_flag=True, help="Quick runs of linear features and of Atari.")
+@in_one_line
+def reproduce_all(out: Path, quick: bool) -> None:
+    """All of the paper: the tabular figures, linear features, and Atari.
+
+    \b
+    Examples:
+      jointmdp reproduce all --quick
+    """
+    from jointmdp.experiments import atari_figures, projected_figures, tabular_figures
+
+    _told(tabular_figures.reproduce(out / "tabular", _announce), out / "tabular", False)
+    _told(projected_figures.reproduce(out / "projected", _announce, quick), out / "projected", False)
+    _told(atari_figures.reproduce(out / "atari", _announce, quick), out / "atari", False)
+
+
 def _announce(words: str) -> None:
     click.echo(f"{words} …", err=True)
 

@@ -14,38 +14,18 @@ By the law of total variance the mean of that sum is added to the variance of th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.arrays import Bools, Floats
+from jointmdp.experiments.atari_coins import Coins
 from jointmdp.incremental.replicas import Estimate
 from jointmdp.incremental.simulator_walks import NOWHERE, Coordinate, Walks, state_key
 from jointmdp.simulators.simulator import Simulator, Snapshot, as_agent
 
 SURE = 1.96  # standard errors of a 95 % interval
-
-
-@dataclass(frozen=True)
-class Coins:
-    """A variant: factors of the game's own reward and of both coins, how they are shared, and how far one looks."""
-
-    game: float
-    shared: float
-    own: float
-    is_clocked: bool
-    """Whether branches have the coins in common at the same time, wherever they are."""
-    discount: float
-    horizon: int
-
-
-VARIANTS = {
-    "A": Coins(1.0, 1.0, 0.1, False, 0.95, 100),
-    "B": Coins(0.1, 1.0, 0.1, True, 0.95, 100),
-    "C": Coins(1.0, 0.0, 0.0, False, 0.99, 300),
-}
 
 
 class PairPaths(NamedTuple):
@@ -82,6 +62,11 @@ class PairPaths(NamedTuple):
     def gap_variance(self, coins: Coins) -> Estimate:
         """The variance of the gap under shared noise."""
         return _variance(-np.diff(self.returns(coins), axis=1)[:, 0], self.coin_variances(coins)[0])
+
+    def own_gap_variance(self, coins: Coins) -> Estimate:
+        """The emulator's own part of it: without the coins."""
+        gaps = -np.diff(self.returns(coins), axis=1)[:, 0]
+        return _variance(gaps, np.zeros(len(gaps)))
 
     def variances(self, coins: Coins) -> tuple[Estimate, Estimate]:
         """The variances of both returns."""

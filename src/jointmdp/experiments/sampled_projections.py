@@ -23,6 +23,7 @@ from jointmdp.montecarlo.simulate import simulate_gap
 from jointmdp.projected.feature_learner import FeatureLearner, FeatureState
 from jointmdp.projected.projecting import Projected
 from jointmdp.projected.sample_sums import Sums
+from jointmdp.report import style
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.simulator import Simulator
 from jointmdp.simulators.table_simulator import TableSimulator
@@ -224,10 +225,9 @@ def r_squared(predicted: Floats, simulated: Floats) -> float:
 
 
 def _draw_rate(rows: list[dict[str, Any]]) -> Figure:
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import NullLocator, StrMethodFormatter
 
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    figure, axes = style.figure(width=6, height=4)
     pairs = np.array([row["pairs"] for row in rows], dtype=np.float64)
     for name, words in (("mean_error", "means"), ("covariance_error", "covariances, in standard deviations")):
         axes.loglog(pairs, [row[name] for row in rows], "o-", label=words)
@@ -244,9 +244,7 @@ def _draw_rate(rows: list[dict[str, Any]]) -> Figure:
 
 
 def _draw_calibration(rows: list[dict[str, Any]], title: str) -> Figure:
-    import matplotlib.pyplot as plt
-
-    figure, both = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    figure, both = style.figure(2, width=4.5, height=4)
     for axes, name, words in zip(both, ("mean", "std"), ("mean", "standard deviation"), strict=True):
         x, y = (np.array([row[f"{kind}_{name}"] for row in rows]) for kind in ("predicted", "simulated"))
         ends = np.array([[row[f"simulated_{name}_{end}"] for row in rows] for end in ("lower", "upper")])

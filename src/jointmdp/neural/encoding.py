@@ -17,6 +17,7 @@ from jointmdp.neural.queries import OVER, RecordedQueries
 InputKind = Literal["number", "vector", "frames"]
 LEAST_SIDE = 36  # pixels of a frame that the convolutions leave something of
 CONSTANT = 1e-6  # of the largest spread: what varies less is taken as constant
+REACH = 3.0  # spreads that a number may be from its centre; what lies beyond is read as this far
 SAMPLE = 100_000  # observations that centres and spreads come from
 
 
@@ -67,9 +68,9 @@ class Encoding(NamedTuple):
         """The input of a network, ``[…, *shape]``."""
         if self.kind == "number":
             return jax.nn.one_hot(stored, self.shape[0], dtype=jnp.float32)
-        if self.kind == "vector" and stored.dtype != jnp.uint8:
-            return stored
-        return (stored.astype(jnp.float32) - self.centre) / self.spread
+        if self.kind == "frames" or stored.dtype == jnp.uint8:
+            stored = (stored.astype(jnp.float32) - self.centre) / self.spread
+        return stored if self.kind == "frames" else jnp.clip(stored, -REACH, REACH)
 
     def one(self, observation: NDArray[Any]) -> NDArray[Any]:
         """A single observation as stored, checked."""
@@ -94,10 +95,12 @@ def units_of(queries: RecordedQueries) -> Units:
     first, second = (lists.rewards[:, k][alive] for k in range(2))
     goes_on = float((lists.next_actions != OVER).transpose(0, 2, 1)[alive].mean())
     offset = float(lists.rewards.transpose(0, 2, 1)[alive].mean())
-    noise = 0.5 * float(np.mean((first - second) ** 2))
+    known = float(np.einsum("vii->vi", lists.reward_covariances)[alive].mean())
+    noise = 0.5 * float(np.mean((first - second) ** 2)) + known
     between = max(0.0, float(np.mean((first - offset) * (second - offset))))
     longest = 1 / (1 - discount * goes_on)
-    centre, spread = offset * longest, math.sqrt(between) * longest
+    # What states differ in passes as they change: sums of it grow like a random walk, not like their length.
+    centre, spread = offset * longest, math.sqrt(between * longest)
     deviation = math.sqrt(noise / (1 - discount**2 * goes_on))
     # Where rewards are certain, what is random is when they come.
     deviation = deviation or math.sqrt(between / (1 - discount**2 * goes_on)) or abs(centre) or 1.0

@@ -13,7 +13,8 @@ from jointmdp.neural.libraries import eqx
 
 # Filters, their size and stride: the torso that the field uses for 84×84 frames (Mnih et al., Nature 2015).
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-SMALL = -4.0  # what the part of one coordinate alone begins at, before softplus: 0.02 of the scale
+FAINT = 0.1  # of the usual weights of heads: a network begins nearly constant, and finds constants first
+SMALL = 0.3  # the root of what the part of one coordinate alone begins at
 
 
 class MomentNetwork(eqx.Module):
@@ -51,7 +52,8 @@ class MomentNetwork(eqx.Module):
             self.layers.append(eqx.nn.Linear(width, units, key=next(keys)))
             width = units
         outputs = actions * (2 + self.rank + self.own_rank)
-        self.head = eqx.nn.Linear(width, outputs, key=next(keys))
+        head = eqx.nn.Linear(width, outputs, key=next(keys))
+        self.head = eqx.tree_at(lambda layer: layer.weight, head, FAINT * head.weight)
 
     def _convolved(self, x: Float[Array, "h w c"]) -> Float[Array, " n"]:
         x = jnp.moveaxis(x, -1, 0)
@@ -67,7 +69,7 @@ class MomentNetwork(eqx.Module):
             x = jax.nn.relu(layer(x))
         out = self.head(x).reshape(self.actions, -1)
         v, w = out[:, 2 : 2 + self.rank], out[:, 2 + self.rank :]
-        d = jax.nn.softplus(out[:, 1] + SMALL)
+        d = (SMALL + out[:, 1]) ** 2
         if self.form == "gram":
             w, d = jnp.zeros_like(w), jnp.zeros_like(d)
         return MomentHeads(out[:, 0], v, w, d)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jointmdp import checks
 from jointmdp.arrays import Bools, Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
@@ -37,6 +38,7 @@ class Lists(NamedTuple):
     next_observed: NDArray[Any]  # [V, 2, m], int32
     next_actions: NDArray[Any]  # [V, 2, m], int16
     next_states: NDArray[Any]  # [V, 2, m], int16
+    reward_covariances: NDArray[Any]  # [V, m, m], of what the rewards leave out; 0 where they were drawn
 
     @property
     def is_alive(self) -> Bools:
@@ -67,7 +69,7 @@ class RecordedQueries:
             raise ModelError(f"observations of {self.simulator} are no numbers: {self.observations.dtype}")
         if self.observations.dtype.kind == "f" and not np.isfinite(self.observations).all():
             raise ModelError(f"an observation of {self.simulator} is not finite")
-        if not np.isfinite(self.lists.rewards).all():
+        if not (np.isfinite(self.lists.rewards).all() and np.isfinite(self.lists.reward_covariances).all()):
             raise ModelError(f"a reward of {self.simulator} is not finite")
 
     def __len__(self) -> int:
@@ -80,13 +82,22 @@ class RecordedQueries:
             f"{len(self.observations):,} observations {list(self.observations.shape[1:])}, {size / 2**20:.3g} MiB)"
         )
 
-    def with_rewards(self, rewards: Floats, discount: float | None = None) -> RecordedQueries:
-        """The same queries with other rewards ``[V, 2, m]``: those that do not change where a state leads."""
-        given = np.asarray(rewards, dtype=np.float64)
-        if given.shape != self.lists.rewards.shape:
-            raise ModelError(f"rewards have the shape {list(given.shape)}, not {list(self.lists.rewards.shape)}")
-        factor = self.discount if discount is None else discount
-        lists = self.lists._replace(rewards=given)
+    def with_rewards(
+        self, rewards: Floats, covariances: Floats | None = None, *, discount: float | None = None
+    ) -> RecordedQueries:
+        """The same queries with other rewards ``[V, 2, m]``: those that do not change where a state leads.
+
+        Noise in rewards that is known in law need not be drawn: give the expectations of rewards, and with
+        `covariances` ``[V, m, m]`` what the noise of listed coordinates has in common.
+        """
+        old = self.lists
+        none = np.zeros_like(old.reward_covariances)
+        given = [np.asarray(each, np.float64) for each in (rewards, none if covariances is None else covariances)]
+        for name, new, like in zip(("rewards", "covariances"), given, (old.rewards, none), strict=True):
+            if new.shape != like.shape:
+                raise ModelError(f"{name} have the shape {list(new.shape)}, not {list(like.shape)}")
+        factor = self.discount if discount is None else checks.as_probability("discount", discount)
+        lists = old._replace(rewards=given[0], reward_covariances=given[1])
         return RecordedQueries(self.simulator, factor, self.sharing, self.action_names, self.observations, lists)
 
     def save(self, path: FilePath, run: Mapping[str, Any] | None = None) -> None:
@@ -128,6 +139,11 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(array).view(np.uint8)
     size = {"f": max(size, 4), "i": max(size, 2)}.get(kind, 8)
     return np.ascontiguousarray(array, dtype=f"<{'f' if kind == 'f' else 'i'}{min(size, 8)}")
+
+
+def no_covariances(count: int) -> Floats:
+    """Of rewards that were drawn."""
+    return np.zeros((count, LISTED, LISTED))
 
 
 def joined(parts: list[tuple[NDArray[Any], Lists]]) -> tuple[NDArray[Any], Lists]:

@@ -25,7 +25,7 @@ from jointmdp.executors import Executor, opened
 from jointmdp.files.atomic_write import FilePath, path_name
 from jointmdp.incremental.simulator_walks import Coordinate, DrawnOutcome, Walks, behaviour, state_key
 from jointmdp.model.policies import as_policy
-from jointmdp.neural.queries import OVER, Lists, RecordedQueries, joined
+from jointmdp.neural.queries import OVER, Lists, RecordedQueries, joined, no_covariances
 from jointmdp.neural.table_recording import APART, Restarts, table_lists
 from jointmdp.progress import Meter
 from jointmdp.simulators.any_simulator import as_simulator
@@ -240,9 +240,10 @@ class _Book:
 
     def lists(self) -> tuple[NDArray[Any], Lists]:
         kinds = (np.int32, np.int16, np.int16, np.float64, np.int32, np.int16, np.int16)
-        columns = [
+        columns: list[NDArray[Any]] = [
             np.array(column, dtype=kind) for column, kind in zip(zip(*self.rows, strict=True), kinds, strict=True)
         ]
+        columns.append(no_covariances(len(self.rows)))
         return np.array(self.pool), Lists(*columns)
 
 

@@ -14,7 +14,7 @@ from jointmdp.arrays import Bools, Floats, Ints, float64, on_device, random_key
 from jointmdp.checks import Sharing
 from jointmdp.incremental.table_draws import DrawTables, draw_lists, draw_tables, uniforms
 from jointmdp.model.inverse_sampling import drawn_rows
-from jointmdp.neural.queries import LISTED, OVER, Lists
+from jointmdp.neural.queries import LISTED, OVER, Lists, no_covariances
 from jointmdp.simulators.table_simulator import TableSimulator
 
 LANES = 4096  # stepped together
@@ -111,4 +111,5 @@ def _as_lists(
         return np.where(is_over[s[x]], OVER, a[x]).astype(np.int16)
 
     seen, seen_next = s[listed].astype(np.int32), s[nexts].astype(np.int32)
-    return Lists(seen, actions(listed), numbered(listed), rewards, seen_next, actions(nexts), numbered(nexts))
+    here, there = (seen, actions(listed), numbered(listed)), (seen_next, actions(nexts), numbered(nexts))
+    return Lists(*here, rewards, *there, no_covariances(len(listed)))

@@ -1,9 +1,10 @@
 """The training loop: `init` and `advance`, compiled, for several networks at once.
 
 Losses are those of five blocks: means, covariances of one coordinate with itself, in the same state and across states,
-and variances of gaps. Each is the mean square of a difference from a target that the *target network* helps to form, in
-units that the targets themselves show: means in standard deviations, covariances in variances, gaps in variances of
-gaps. Both units are running averages.
+and variances of gaps. Each is the mean square of a difference from a target that the *target network* helps to form,
+divided by a running average of itself. So every block is worth the same, however much noise its targets have: what
+means tell of a state is small beside the noise of a return, and large beside that of a step. The average is not taken
+to be less than a small part of the squared unit: of variances of returns for means, of their squares for covariances.
 
 Every step draws its lists from the seed and its own number, so that a run that continues from a checkpoint is, bit for
 bit on one machine, the run that was never stopped.
@@ -31,6 +32,7 @@ from jointmdp.neural.queries import LISTED, OVER, Lists, RecordedQueries
 PORTION = 100  # steps of a compiled loop
 SCALE_RATE = 0.01  # of the running averages of units
 LEAST = 1e-6  # a unit is never less, in units of the data
+EXACT = 1e-4  # of a squared unit: less noise than this in the targets of a block is as good as none
 MOST_NORM = 10.0  # of a gradient
 
 UPPER = np.triu(np.ones((LISTED, LISTED), dtype=bool), 1)
@@ -38,10 +40,11 @@ SECOND_STATE = 2  # place of a list; the first two have one state
 
 
 class Scales(NamedTuple):
-    """Running averages of the variances of returns and of gaps."""
+    """Running averages: of the variances of returns and of gaps, and of the squared errors of each block."""
 
     variance: Float[Array, "*R"]
     gap: Float[Array, "*R"]
+    errors: Float[Array, "*R 5"]
 
 
 class TrainState(NamedTuple):
@@ -77,7 +80,11 @@ class Trainer:
         )
         self._shape = self.network(random_key(0))
         lists = queries.lists
-        scaled = lists._replace(rewards=(lists.rewards / self.encoding.units.deviation).astype(np.float32))
+        unit = self.encoding.units.deviation
+        scaled = lists._replace(
+            rewards=(lists.rewards / unit).astype(np.float32),
+            reward_covariances=(lists.reward_covariances / unit**2).astype(np.float32),
+        )
         self._data: Any = on_device(self.encoding.stored(queries.observations)), jax.tree.map(on_device, scaled)
         self._portion = jax.jit(self._steps)
 
@@ -92,7 +99,8 @@ class Trainer:
         online = eqx.filter_vmap(lambda key: eqx.filter(self.network(key), eqx.is_array))(keys)
         optimiser = jax.vmap(self.optimiser.init)(online)
         units = jnp.ones(self.config.networks, jnp.float32)
-        return TrainState(jnp.zeros((), jnp.int32), online, online, online, optimiser, Scales(units, units))
+        scales = Scales(units, units, jnp.ones((self.config.networks, len(BLOCKS)), jnp.float32))
+        return TrainState(jnp.zeros((), jnp.int32), online, online, online, optimiser, scales)
 
     def is_done(self, state: TrainState) -> bool:
         """Whether all steps were taken."""
@@ -138,7 +146,7 @@ class Trainer:
         mean, covariance = self._moments(target, pool, batch.next_observed, batch.next_actions, batch.next_states)
         if self.queries.sharing == "none":  # branches have nothing in common after their first step
             covariance = covariance * jnp.eye(LISTED)
-        aim = backup(batch.rewards, mean, covariance, discount)
+        aim = backup(batch.rewards, mean, covariance, discount, batch.reward_covariances)
         aims = _blocks(aim.mean, aim.covariance)
         masks = _masks(batch)
 
@@ -146,7 +154,8 @@ class Trainer:
             found = self._listed(weights, pool, batch)
             errors = [one - other for one, other in zip(_blocks(*found), aims, strict=True)]
             losses = jnp.stack([_mean(e**2, mask) for e, mask in zip(errors, masks, strict=True)])
-            sizes = jnp.stack([scales.variance, *[scales.variance**2] * 3, scales.gap**2])
+            units = jnp.stack([scales.variance, *[scales.variance**2] * 3, scales.gap**2])
+            sizes = jnp.maximum(scales.errors, EXACT * units)
             factors = jnp.array([self.config.weights[name] for name in BLOCKS])
             return jnp.sum(factors * losses / sizes), (found, errors, losses / sizes)
 
@@ -157,7 +166,7 @@ class Trainer:
         # The average of the first steps weighs them alike, and forgets the start.
         average = optax.incremental_update(online, average, jnp.maximum(1 - self.config.averaging, 1 / (step + 1.0)))
         metrics = self._metrics(found, batch, mean, covariance, errors, masks, losses)
-        sizes = Scales(_mean(aims[1], masks[1]), _mean(aims[4], masks[4]))
+        sizes = Scales(_mean(aims[1], masks[1]), _mean(aims[4], masks[4]), metrics.squared)
         rate = jnp.maximum(SCALE_RATE, 1 / (step + 1.0))
         scales = Scales(
             *((1 - rate) * old + rate * jnp.maximum(new, LEAST) for old, new in zip(scales, sizes, strict=True))
@@ -188,7 +197,9 @@ class Trainer:
         masks: Any,
         losses: Array,
     ) -> Metrics:
-        off, pairs = draw_errors(*found, batch.rewards, mean, covariance, self.queries.discount)
+        off, pairs = draw_errors(
+            *found, batch.rewards, mean, covariance, self.queries.discount, batch.reward_covariances
+        )
         one, other = (_blocks(off[:, k], pairs[:, k]) for k in range(2))
 
         def means(values: Any) -> Array:

@@ -1,0 +1,164 @@
+"""The Atari experiment: coins by their law are coins that are drawn, scores find what was put in, runs go on."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from zoo import build, cases
+
+import jointmdp as jm
+
+pytest.importorskip("ale_py")
+
+from jointmdp.arrays import float64, on_device
+from jointmdp.bellman.network_backups import backup
+from jointmdp.cli import main
+from jointmdp.errors import ModelError
+from jointmdp.executors import as_executor
+from jointmdp.experiments import atari_coins, atari_roots, atari_runs, atari_scores
+from jointmdp.neural.queries import OVER
+
+SURE = 5.0  # standard errors
+CASE = next(case for case in cases(16, 9, discounts=(0.9,)) if case.sharing == "state" and case.rewards.shape[0] > 2)
+
+
+@pytest.fixture(scope="module")
+def queries() -> jm.RecordedQueries:
+    return jm.record_queries(build(CASE), CASE.policy, 20_000, restart=0.2)
+
+
+@pytest.mark.parametrize("variant", ["A", "B"])
+def test_targets_with_known_coins_are_the_mean_of_those_with_drawn_ones(
+    queries: jm.RecordedQueries, variant: str
+) -> None:
+    coins = atari_coins.VARIANTS[variant]
+    known, drawn = (
+        atari_coins.with_coins(queries, coins),
+        atari_coins.with_drawn_coins(queries, coins, seed=1),
+    )
+    assert known.discount == drawn.discount == coins.discount
+    alive = queries.lists.actions != OVER
+    with float64():
+        means, covariances = np.zeros((len(queries), 2, 3)), np.zeros((len(queries), 2, 3, 3))
+        one, other = (
+            backup(
+                on_device(each.lists.rewards),
+                on_device(means),
+                on_device(covariances),
+                coins.discount,
+                on_device(each.lists.reward_covariances),
+            )
+            for each in (known, drawn)
+        )
+    off = np.asarray(one.covariance - other.covariance) * (alive[:, :, None] & alive[:, None, :])
+    error = off.std(axis=0) / np.sqrt(len(off))
+    assert (np.abs(off.mean(axis=0)) < SURE * error + 1e-12).all()
+    mean_off = np.asarray(one.mean - other.mean) * alive
+    assert (np.abs(mean_off.mean(axis=0)) < SURE * mean_off.std(axis=0) / np.sqrt(len(off)) + 1e-12).all()
+    assert off.std() > 0.1  # drawn coins do make noise
+
+
+def test_rewards_of_another_shape_are_refused(queries: jm.RecordedQueries) -> None:
+    with pytest.raises(ModelError, match="covariances have the shape"):
+        queries.with_rewards(queries.lists.rewards, np.zeros((len(queries), 3)))
+    with pytest.raises(ModelError, match="not finite"):
+        queries.with_rewards(queries.lists.rewards, np.full((len(queries), 3, 3), np.nan))
+
+
+def test_networks_that_see_nothing_say_the_same_everywhere(queries: jm.RecordedQueries) -> None:
+    none = atari_coins.blind(queries)
+    assert len(none.observations) == 1
+    assert (none.lists.observed == 0).all()
+    assert (none.lists.states == queries.lists.states).all()
+
+
+def test_ratios_have_intervals_that_hold_the_truth() -> None:
+    """Roots, simulated errors and seeds are all random here; the ratio of the expectations is 1.1."""
+    rng, held, runs = np.random.default_rng(0), 0, 200
+    for _ in range(runs):
+        truth = rng.gamma(4.0, 1.0, 40)
+        simulated = truth * rng.gamma(20.0, 1 / 20, 40)
+        # Seeds of a jackknife leave one of three parts out: their errors have two parts in common.
+        parts = 0.05 * rng.standard_normal(3)
+        of_seeds = 1 + (parts.sum() - parts) / 2
+        found = atari_scores.ratio(1.1 * truth * of_seeds[:, None], simulated)
+        held += found.lower <= 1.1 <= found.upper
+    assert held >= 0.9 * runs
+
+
+def test_a_game_in_which_nothing_happens_has_no_ratio() -> None:
+    assert np.isnan(atari_scores.ratio(np.ones((2, 5)), np.zeros(5)).value)
+
+
+def test_monte_carlo_errors_are_taken_out_of_r_squared() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal(4000)
+    simulated, errors = truth + rng.standard_normal(4000), np.full(4000, atari_scores.SURE)
+    assert atari_scores.r_squared(truth[None], simulated, errors).value == pytest.approx(1.0, abs=0.1)
+    assert atari_scores.r_squared(np.zeros((1, 4000)), simulated, errors).value == pytest.approx(0.0, abs=0.02)
+    halfway = truth + 0.5**0.5 * rng.standard_normal(4000)
+    assert atari_scores.r_squared(halfway[None], simulated, errors).value == pytest.approx(0.5, abs=0.1)
+    assert np.isnan(atari_scores.r_squared(np.zeros((1, 30)), np.zeros(30), np.ones(30)).value)
+
+
+def test_roots_lie_where_the_notes_say_and_do_not_depend_on_their_number() -> None:
+    pong = jm.AtariSimulator("Pong")
+    roots = atari_roots.roots_of(pong, 2, seed=3)
+    again = atari_roots.roots_of(pong, 1, seed=3)
+    assert roots[0] == again[0]._replace(state=roots[0].state)
+    assert pong.identity(roots[0].state) == pong.identity(again[0].state)
+    assert all(one != other for one, other in (root.actions for root in roots))
+    assert pong.identity(roots[0].state) != pong.identity(atari_roots.roots_of(pong, 1, seed=4)[0].state)
+
+
+def test_measured_pairs_come_back_from_their_files(tmp_path: Path) -> None:
+    pong = jm.AtariSimulator("Pong")
+    roots = atari_roots.roots_of(pong, 2, seed=3)
+    measurement = atari_roots.Measurement(pong, 2, 5, seed=3)
+    with as_executor(None) as here:
+        first = atari_roots.measured(measurement, roots, str(tmp_path), here)
+        second = atari_roots.measured(measurement, roots, str(tmp_path), here)
+        for one, other in zip(first, second, strict=True):
+            assert all((a == b).all() and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
+        with pytest.raises(ModelError, match="another run"):
+            atari_roots.measured(atari_roots.Measurement(pong, 2, 5, seed=4), roots, str(tmp_path), here)
+
+
+def test_a_network_does_not_learn_from_its_own_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs = atari_runs.GameRuns("Pong", atari_runs.AtariPlan(seeds=(0, 1, 2)), str(tmp_path), [])
+    asked = []
+
+    def recorded(seed: int) -> jm.RecordedQueries:
+        asked.append(seed)
+        return jm.record_queries(build(CASE), CASE.policy, 20, seed=seed)
+
+    monkeypatch.setattr(runs, "recorded", recorded)
+    assert len(runs.learned_from(1)) == 40
+    assert asked == [0, 2]
+
+
+@pytest.mark.slow
+def test_the_quick_command_writes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = {**atari_runs.QUICK.settings, "steps": 100}
+    plan = atari_runs.AtariPlan(
+        ("Pong",), (0, 1), lists=60, lane=30, roots=2, pairs=2, horizon=10, settings=settings, rows=("parts",)
+    )
+    monkeypatch.setattr("jointmdp.experiments.atari_figures.QUICK", plan)
+    for _ in range(2):  # the second time from files
+        result = CliRunner().invoke(main, ["reproduce", "atari", "--quick"])
+        assert result.exit_code == 0, result.output
+    folder = tmp_path / "results" / "atari"
+    names = {"ratios", "roots", "curves_A", "curves_B", "curves_C"}
+    assert {path.stem for path in folder.glob("*.png")} == names
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    assert "quick run" in page
+    assert all(f"{name}.png" in page for name in names)
+    with open(folder / "ratios.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["variant"], row["network"]) for row in rows] == [(variant, "parts") for variant in "ABC"]
+    assert all(float(row["coupled"]) > 0 for row in rows[:2])

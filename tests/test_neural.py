@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from oracle import RandomModel
@@ -12,7 +14,7 @@ from zoo import build, cases, daily
 
 import jointmdp as jm
 from benchmarks import neural as benchmark
-from jointmdp.arrays import float64, on_device
+from jointmdp.arrays import float32, float64, on_device
 from jointmdp.bellman.network_backups import backup, draw_errors
 from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.neural.encoding import Encoding
@@ -252,6 +254,22 @@ def test_policies_of_tables_come_in_all_their_forms(ring: Any) -> None:
     model, _ = ring
     forms: list[Any] = [[1, 0, 1, 1], {0: 1, 1: 0, 2: 1, 3: 1}, lambda s: int(s != 1)]
     assert len({jm.record_queries(model, form, 200).digest() for form in forms}) == 1
+
+
+def test_frames_pass_convolutions(ring: Any) -> None:
+    """States of a table as pictures that tell them apart."""
+    model, policy = ring
+    queries = jm.record_queries(model, policy, 2000)
+    frames = np.random.default_rng(0).integers(0, 256, (4, 36, 36, 2)).astype(np.uint8)
+    seen = dataclasses.replace(queries, observations=frames)
+    with float32():
+        trainer = Trainer(seen, small(steps=2, batch=2, networks=1))
+        state, metrics = trainer.advance(trainer.init())
+        heads = trainer.heads(jax.tree.map(lambda leaf: leaf[0], state.average), on_device(frames))
+    assert trainer.encoding.kind == "frames"
+    assert heads.mean.shape == (4, 3)
+    assert np.isfinite(metrics.loss).all()
+    assert len(np.unique(np.asarray(heads.mean)[:, 0])) == 4
 
 
 def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:

@@ -45,7 +45,7 @@ class MomentNetwork(eqx.Module):
             for filters, size, stride in CONVOLUTIONS:
                 self.convolutions.append(eqx.nn.Conv2d(depth, filters, size, stride, key=next(keys)))
                 depth = filters
-            shape = jax.eval_shape(self._convolved, jnp.zeros(shape, jnp.float32)).shape
+            shape = jax.eval_shape(lambda x: _convolved(self.convolutions, x), jnp.zeros(shape, jnp.float32)).shape
         width = shape[0]
         self.layers = []
         for units in hidden:
@@ -55,16 +55,10 @@ class MomentNetwork(eqx.Module):
         head = eqx.nn.Linear(width, outputs, key=next(keys))
         self.head = eqx.tree_at(lambda layer: layer.weight, head, FAINT * head.weight)
 
-    def _convolved(self, x: Float[Array, "h w c"]) -> Float[Array, " n"]:
-        x = jnp.moveaxis(x, -1, 0)
-        for layer in self.convolutions:
-            x = jax.nn.relu(layer(x))
-        return x.reshape(-1)
-
     def __call__(self, x: Float[Array, "*shape"]) -> MomentHeads:
         """The heads of all actions, ``[A]`` each."""
         if self.convolutions:
-            x = self._convolved(x)
+            x = _convolved(self.convolutions, x)
         for layer in self.layers:
             x = jax.nn.relu(layer(x))
         out = self.head(x).reshape(self.actions, -1)
@@ -73,3 +67,10 @@ class MomentNetwork(eqx.Module):
         if self.form == "gram":
             w, d = jnp.zeros_like(w), jnp.zeros_like(d)
         return MomentHeads(out[:, 0], v, w, d)
+
+
+def _convolved(layers: list[eqx.nn.Conv2d], x: Float[Array, "h w c"]) -> Float[Array, " n"]:
+    x = jnp.moveaxis(x, -1, 0)
+    for layer in layers:
+        x = jax.nn.relu(layer(x))
+    return x.reshape(-1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracle import RandomModel
@@ -14,10 +15,11 @@ from zoo import build, cases, daily
 
 import jointmdp as jm
 from benchmarks import neural as benchmark
-from jointmdp.arrays import float32, float64, on_device
+from jointmdp.arrays import float32, float64, on_device, random_key
 from jointmdp.bellman.network_backups import backup, draw_errors
 from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.neural.encoding import Encoding
+from jointmdp.neural.networks import MomentNetwork, _convolved
 from jointmdp.neural.queries import OVER, Lists, RecordedQueries
 from jointmdp.neural.recording import Recorder, RecordTask
 from jointmdp.neural.table_recording import Restarts, table_lists
@@ -256,6 +258,7 @@ def test_policies_of_tables_come_in_all_their_forms(ring: Any) -> None:
     assert len({jm.record_queries(model, form, 200).digest() for form in forms}) == 1
 
 
+@pytest.mark.slow
 def test_frames_pass_convolutions(ring: Any) -> None:
     """States of a table as pictures that tell them apart."""
     model, policy = ring
@@ -270,6 +273,18 @@ def test_frames_pass_convolutions(ring: Any) -> None:
     assert heads.mean.shape == (4, 3)
     assert np.isfinite(metrics.loss).all()
     assert len(np.unique(np.asarray(heads.mean)[:, 0])) == 4
+
+
+def test_products_of_patches_are_convolutions() -> None:
+    with float32():
+        network = MomentNetwork((40, 36, 2), 3, (), (2, 1), "parts", random_key(0))
+        frame = on_device(np.random.default_rng(0).random((40, 36, 2)).astype(np.float32))
+        ours = _convolved(network.convolutions, frame)
+        x = jnp.moveaxis(frame, -1, 0)
+        for layer in network.convolutions:
+            x = jax.nn.relu(layer(x))
+        # Sums of at most 576 products of numbers below 1, in single precision.
+        assert np.allclose(ours, jnp.moveaxis(x, 0, -1).reshape(-1), atol=576 * 2.0**-23)
 
 
 def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:

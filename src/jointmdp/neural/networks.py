@@ -70,7 +70,22 @@ class MomentNetwork(eqx.Module):
 
 
 def _convolved(layers: list[eqx.nn.Conv2d], x: Float[Array, "h w c"]) -> Float[Array, " n"]:
-    x = jnp.moveaxis(x, -1, 0)
+    """Features of a frame.
+
+    As products of patches with the filters: with different filters for every network, XLA's own convolutions become
+    grouped ones, which are many times slower, on a CPU most of all. A frame is cut into blocks as large as the stride,
+    and a patch is a few blocks.
+    """
     for layer in layers:
-        x = jax.nn.relu(layer(x))
+        (size, _), (stride, _) = layer.kernel_size, layer.stride
+        across = size // stride  # blocks of a patch; sizes are multiples of strides
+        rows, columns = ((side - size) // stride + 1 for side in x.shape[:2])
+        high, wide = rows - 1 + across, columns - 1 + across
+        cut = x[: high * stride, : wide * stride].reshape(high, stride, wide, stride, -1)
+        blocks = jnp.moveaxis(cut, 2, 1).reshape(high, wide, -1)
+        patches = [blocks[i : i + rows, j : j + columns] for i in range(across) for j in range(across)]
+        filters = layer.weight.reshape(*layer.weight.shape[:2], across, stride, across, stride)
+        filters = filters.transpose(2, 4, 3, 5, 1, 0).reshape(-1, layer.weight.shape[0])
+        assert layer.bias is not None
+        x = jax.nn.relu(jnp.concatenate(patches, axis=-1) @ filters + layer.bias[:, 0, 0])
     return x.reshape(-1)

@@ -49,15 +49,15 @@ class AtariPlan:
     rows: tuple[str, ...] = ROWS
     settings: dict[str, Any] = field(
         default_factory=lambda: {
-            "steps": 2000,
+            "steps": 1500,
             "batch": 256,
-            "hidden": (128, 128),
+            "hidden": (512,),
             "rank": 8,
             "own_rank": 4,
             "learning_rate": 1e-3,
             "target_rate": 0.2,
             "averaging": 0.99,
-            "weight_decay": 10.0,
+            "weight_decay": 3.0,
         }
     )
 

@@ -18,6 +18,7 @@ from benchmarks import neural as benchmark
 from jointmdp.arrays import float32, float64, on_device, random_key
 from jointmdp.bellman.network_backups import backup, draw_errors
 from jointmdp.errors import ModelError, NotKnownError
+from jointmdp.experiments.atari_coins import blind
 from jointmdp.neural.encoding import Encoding
 from jointmdp.neural.networks import MomentNetwork, _convolved
 from jointmdp.neural.queries import OVER, Lists, RecordedQueries
@@ -273,6 +274,19 @@ def test_frames_pass_convolutions(ring: Any) -> None:
     assert heads.mean.shape == (4, 3)
     assert np.isfinite(metrics.loss).all()
     assert len(np.unique(np.asarray(heads.mean)[:, 0])) == 4
+
+
+def test_weight_decay_leaves_constants_alone(ring: Any) -> None:
+    """Nothing is seen, so that biases are all there is: with and without decay the run is the same."""
+    model, policy = ring
+    queries = blind(jm.record_queries(model, policy, 2000))
+    found = []
+    for decay in (0.0, 10.0):
+        with float32():
+            trainer = Trainer(queries, small(steps=50, batch=8, networks=1, weight_decay=decay))
+            state, _ = trainer.advance(trainer.init())
+            found.append(trainer.heads(jax.tree.map(lambda leaf: leaf[0], state.average), jnp.zeros((1, 1))))
+    assert all((np.asarray(one) == np.asarray(other)).all() for one, other in zip(*found, strict=True))
 
 
 def test_products_of_patches_are_convolutions() -> None:

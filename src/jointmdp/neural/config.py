@@ -38,6 +38,7 @@ class TrainConfig:
     learning_rate: float = 1e-3
     """At the beginning; it falls to 0 as a cosine."""
     weight_decay: float = 0.0
+    """Of weights, not of biases."""
     target_rate: float = 0.02
     """How far the target network moves towards the trained one in a step."""
     averaging: float = 0.999

@@ -76,7 +76,8 @@ class Trainer:
         self.queries, self.config, self.encoding = queries, config, Encoding.of(queries)
         schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps)
         self.optimiser = optax.chain(
-            optax.clip_by_global_norm(MOST_NORM), optax.adamw(schedule, weight_decay=config.weight_decay)
+            optax.clip_by_global_norm(MOST_NORM),
+            optax.adamw(schedule, weight_decay=config.weight_decay, mask=_are_weights),
         )
         self._shape = self.network(random_key(0))
         lists = queries.lists
@@ -207,6 +208,11 @@ class Trainer:
 
         double = means([a * b for a, b in zip(one, other, strict=True)])
         return Metrics(means([e**2 for e in errors]), -means(errors), double, losses)
+
+
+def _are_weights(parameters: Any) -> Any:
+    """What decays: not the biases, which would pull constants to 0."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].name == "weight", parameters)
 
 
 def _of_actions(heads: MomentHeads, actions: Array, states: Array) -> tuple[Array, Array]:

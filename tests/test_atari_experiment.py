@@ -19,7 +19,7 @@ from jointmdp.bellman.network_backups import backup
 from jointmdp.cli import main
 from jointmdp.errors import ModelError
 from jointmdp.executors import as_executor
-from jointmdp.experiments import atari_coins, atari_roots, atari_runs, atari_scores
+from jointmdp.experiments import atari_coins, atari_pairs, atari_roots, atari_runs, atari_scores
 from jointmdp.neural.queries import OVER
 
 SURE = 5.0  # standard errors
@@ -46,6 +46,7 @@ def test_targets_with_known_coins_are_the_mean_of_those_with_drawn_ones(
         means, covariances = np.zeros((len(queries), 2, 3)), np.zeros((len(queries), 2, 3, 3))
         one, other = (
             backup(
+                on_device(means[:, 0]),
                 on_device(each.lists.rewards),
                 on_device(means),
                 on_device(covariances),
@@ -97,13 +98,22 @@ def test_a_game_in_which_nothing_happens_has_no_ratio() -> None:
 def test_monte_carlo_errors_are_taken_out_of_r_squared() -> None:
     rng = np.random.default_rng(0)
     truth = rng.standard_normal(4000)
-    simulated, errors = truth + rng.standard_normal(4000), np.full(4000, atari_scores.SURE)
-    # Both sums have a relative error of some 3 %; three of these.
-    assert atari_scores.r_squared(truth[None], simulated, errors).value == pytest.approx(1.0, abs=0.1)
-    assert atari_scores.r_squared(np.zeros((1, 4000)), simulated, errors).value == pytest.approx(0.0, abs=0.02)
+    halves = truth + 2**0.5 * rng.standard_normal((1, 2, 4000))
+    # Both sums have a relative error of some 4 %; three of these.
+    assert atari_scores.r_squared(truth[None], halves).value == pytest.approx(1.0, abs=0.12)
+    assert atari_scores.r_squared(np.zeros((1, 4000)), halves).value == pytest.approx(0.0, abs=0.02)
     halfway = truth + 0.5**0.5 * rng.standard_normal(4000)
-    assert atari_scores.r_squared(halfway[None], simulated, errors).value == pytest.approx(0.5, abs=0.1)
-    assert np.isnan(atari_scores.r_squared(np.zeros((1, 30)), np.zeros(30), np.ones(30)).value)
+    assert atari_scores.r_squared(halfway[None], halves).value == pytest.approx(0.5, abs=0.12)
+    assert np.isnan(atari_scores.r_squared(np.zeros((1, 30)), np.zeros((1, 2, 30))).value)
+
+
+def test_halves_are_halves() -> None:
+    numbers = np.arange(6.0, dtype=np.float32)
+    flags = np.zeros((6, 2, 1), dtype=bool)
+    paths = atari_pairs.PairPaths(np.tile(numbers[:, None, None], (1, 2, 1)), flags, flags[:, 0], flags[:, 0])
+    for one, other in paths.halved(3):
+        assert sorted([*one.rewards[:, 0, 0], *other.rewards[:, 0, 0]]) == list(numbers)
+        assert len(one.rewards) == len(other.rewards) == 3
 
 
 def test_roots_lie_where_the_notes_say_and_do_not_depend_on_their_number() -> None:
@@ -147,19 +157,19 @@ def test_the_quick_command_writes_everything(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     settings = {**atari_runs.QUICK.settings, "steps": 100}
     plan = atari_runs.AtariPlan(
-        ("Pong",), (0, 1), lists=60, lane=30, roots=2, pairs=2, horizon=10, settings=settings, rows=("parts",)
+        ("Pong",), (0, 1), lists=60, lane=30, roots=2, pairs=4, horizon=10, settings=settings, rows=("parts",)
     )
     monkeypatch.setattr("jointmdp.experiments.atari_figures.QUICK", plan)
     for _ in range(2):  # the second time from files
         result = CliRunner().invoke(main, ["reproduce", "atari", "--quick"])
         assert result.exit_code == 0, result.output
     folder = tmp_path / "results" / "atari"
-    names = {"ratios", "roots", "curves_A", "curves_B", "curves_C"}
+    names = {"ratios", "roots", *(f"curves_{variant}" for variant in "ABCD")}
     assert {path.stem for path in folder.glob("*.png")} == names
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert "quick run" in page
     assert all(f"{name}.png" in page for name in names)
     with open(folder / "ratios.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["variant"], row["network"]) for row in rows] == [(variant, "parts") for variant in "ABC"]
+    assert [(row["variant"], row["network"]) for row in rows] == [(variant, "parts") for variant in "ABCD"]
     assert all(float(row["coupled"]) > 0 for row in rows[:2])

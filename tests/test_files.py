@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from zoo import SHARINGS, build, cases
+from zoo import SHARINGS, build, cases, slow_or_long
 
 import jointmdp as jm
 from jointmdp.files import sealed_archive
@@ -379,7 +379,7 @@ def test_mutated_files_are_refused(saved: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [small_model, small_solution])
+@pytest.mark.parametrize("make", slow_or_long([small_solution, small_model], 1))
 def test_ten_thousand_mutated_files_are_refused(tmp_path: Path, make: Callable[[], jm.JointMDP]) -> None:
     save(make(), tmp_path / "m")
     check_mutations(tmp_path / "m", 10_000, seed=4)

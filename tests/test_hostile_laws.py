@@ -175,7 +175,7 @@ def test_limits_are_kept_and_said() -> None:
     assert max(found.simulated.lower, found.lower) <= min(found.simulated.upper, found.upper)
 
 
-@pytest.mark.parametrize("horizon", [None, 6])
+@pytest.mark.parametrize("horizon", [pytest.param(None, marks=pytest.mark.slow), 6])
 def test_where_time_is_over_at_once_moments_answer(horizon: int | None) -> None:
     rng = np.random.default_rng(5)
     rewards, successors = rng.normal(size=(4, 3, 2)), rng.integers(0, 4, (4, 3, 2))
@@ -255,7 +255,7 @@ print(resident("VmHWM") - before)
 @pytest.mark.parametrize(
     ("limit", "discount", "sharing"),
     [
-        (2**24, 0.99999, "none"),
+        pytest.param(2**24, 0.99999, "none", marks=pytest.mark.slow),
         pytest.param(2**26, 0.99999, "none", marks=pytest.mark.slow),
         pytest.param(2**26, 0.9, "state", marks=pytest.mark.slow),
         pytest.param(2**29, 0.9, "none", marks=pytest.mark.slow),
@@ -349,7 +349,7 @@ def test_some_hostile_models(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", slow_or_long(range(20), 2))
+@pytest.mark.parametrize("block", slow_or_long(range(20), 1))
 def test_a_thousand_hostile_models(block: int) -> None:
     for seed in range(50 * block, 50 * (block + 1)):
         check_hostile(hostile_model(np.random.default_rng(1000 + seed)), asks=seed % 10 == 0)

@@ -42,7 +42,7 @@ def agree(found: Estimate, truth: float) -> None:
     [
         ("state", "covariance"),
         pytest.param("time", "covariance", marks=pytest.mark.slow),
-        ("none", "covariance"),
+        pytest.param("none", "covariance", marks=pytest.mark.slow),
         pytest.param("time", "second_moment", marks=pytest.mark.slow),
         pytest.param("none", "second_moment", marks=pytest.mark.slow),
         pytest.param("state", None, marks=pytest.mark.slow),
@@ -181,6 +181,7 @@ def test_features_that_depend_on_each_other_are_named_and_not_solved() -> None:
             ask()
 
 
+@pytest.mark.slow
 def test_a_family_leaves_out_what_samples_do_not_tell_apart() -> None:
     """A flag is its own square wherever samples come: the answer is that of features without the square."""
     flags = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0]

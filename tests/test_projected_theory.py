@@ -26,7 +26,7 @@ from jointmdp.projected.projected_solution import ProjectedSolution, ProjectionE
 from jointmdp.solution.solution import Solution
 
 S, W, A, K = 4, 3, 2, 3
-MODELS = (72, pytest.param(144, marks=pytest.mark.slow), pytest.param(720, marks=pytest.mark.long))
+MODELS = (72, pytest.param(720, marks=pytest.mark.long))
 ROUNDING = 1 + 1e-9
 
 
@@ -261,7 +261,8 @@ def test_bounds_from_the_answer_alone_hold(models: int) -> None:
     assert np.median(slack) < 50
 
 
-@of_many_models
+@pytest.mark.slow
+@pytest.mark.parametrize("models", slow_or_long([72, 720], 1))
 def test_pointwise_bounds_and_gaps_hold(models: int) -> None:
     used, narrow = 0, []
     for each in answers(models):

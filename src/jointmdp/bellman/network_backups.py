@@ -1,14 +1,17 @@
 """What means and covariances of returns should be, from two independent draws of a joint outcome.
 
-Coordinates x₁, …, x_m are listed together. A draw k pays rewards r and leads to next coordinates x′; with
-``g = r + γ μ(x′)`` the covariances satisfy
+Coordinates x₁, …, x_m are listed together. A draw k pays rewards r and leads to next coordinates x′; with the error
+``e(x) = r + γ μ(x′) − μ(x)`` the covariances satisfy
 
-    C(x, y) = Cov(g(x), g(y)) + γ² E C(x′, y′).
+    C(x, y) = E e(x) e(y) + γ² E C(x′, y′)
 
-Half the product of the differences of two draws has the first expectation without bias, whatever the means are; a
-product of differences from the current means would be biased by their errors. Where residuals are *measured*, two
-errors of one coordinate from independent draws are multiplied: the square of a single one has the variance of its draw
-as a floor.
+where μ are the means of returns. Where networks cannot tell states apart that differ, μ is a mean over them, and what
+it leaves out stays in e: C is then how far returns are from what is predicted of them. Half the product of the
+differences of two draws would have the covariance of r + γ μ(x′) alone. It is free of the error of μ(x), and loses what
+μ(x′) fails to see: in a game whose rewards can be foreseen some steps ahead, nearly all.
+
+Where residuals are *measured*, two errors of one coordinate from independent draws are multiplied: the square of a
+single one has the variance of its draw as a floor.
 
 Rewards may be given by their expectations with their covariances R(x, y), where noise in them is known in law and does
 not touch where a state leads. R is added then, and costs no draws.
@@ -46,17 +49,18 @@ class Backup(NamedTuple):
 
 
 def backup(
+    means: Float[Array, "*B m"],
     rewards: Float[Array, "*B 2 m"],
     next_means: Float[Array, "*B 2 m"],
     next_covariances: Float[Array, "*B 2 m m"],
     discount: float,
     reward_covariances: Float[Array, "*B m m"],
 ) -> Backup:
-    """Targets without bias, from both draws."""
+    """Targets from both draws; `means` are the current ones of the listed coordinates."""
     g = rewards + discount * next_means
-    off = g[..., 0, :] - g[..., 1, :]
-    drawn = 0.5 * off[..., :, None] * off[..., None, :]
-    return Backup(g.mean(axis=-2), drawn + reward_covariances + discount**2 * next_covariances.mean(axis=-3))
+    off = g - means[..., None, :]
+    drawn = (off[..., :, None] * off[..., None, :] + discount**2 * next_covariances).mean(axis=-3)
+    return Backup(g.mean(axis=-2), drawn + reward_covariances)
 
 
 def draw_errors(

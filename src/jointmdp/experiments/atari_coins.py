@@ -31,11 +31,13 @@ VARIANTS = {
     "A": Coins(1.0, 1.0, 0.1, False, 0.95, 100),
     "B": Coins(0.1, 1.0, 0.1, True, 0.95, 100),
     "C": Coins(1.0, 0.0, 0.0, False, 0.99, 300),
+    "D": Coins(1.0, 0.0, 0.0, False, 0.95, 100),
 }
 WORDS = {
     "A": "A, the paper's rule: coins shared in the same state",
     "B": "B, coins shared at the same time, wherever branches are",
     "C": "C, the emulator alone",
+    "D": "D, the emulator alone with the discount of A and B: its part of their gaps",
 }
 
 

@@ -77,7 +77,7 @@ def _table(rows: list[dict[str, Any]], variant: str) -> str:
 
 def _draw_ratios(rows: list[dict[str, Any]]) -> Figure:
     games, kinds = (list(dict.fromkeys(row[name] for row in rows)) for name in ("game", "network"))
-    figure, axes = style.figure(3, 2, height=1.2 + 0.45 * len(games))
+    figure, axes = style.figure(len(VARIANTS), 2, height=1.2 + 0.45 * len(games))
     for i, (name, words) in enumerate((("coupled", "variance of the gap"), ("marginal", "variance of a return"))):
         for j, variant in enumerate(VARIANTS):
             panel = axes[i, j]
@@ -139,12 +139,14 @@ def sight(results: Sequence[GameResult]) -> FigureResult:
         "R² over roots, with 95 % intervals that hold seeds, roots and Monte-Carlo error: how much of what differs "
         "from root to root the networks predict. The best constant in hindsight has 0, below it a network would do "
         "better not to look; Monte-Carlo errors are taken out of both sums, and *nan* says that roots differ by no "
-        "more than these. The emulator's own part of a variance is what is left without the coins.\n\n"
+        "more than these. The emulator's own part of a variance is what is left without the coins. In A and B it is a "
+        "few hundredths of the whole, and a network that learns the whole cannot tell it apart: variances add up, so D "
+        "learns it alone.\n\n"
         "| game | variant | R² of gap means | R² of own parts of gap variances |\n|---|---|---|---|\n"
         + "\n".join(lines)
     )
     title = "What networks see: gaps root by root"
-    return FigureResult("roots", title, text, rows, lambda: _draw_roots(rows, "C"))
+    return FigureResult("roots", title, text, rows, lambda: _draw_roots(rows, "D"))
 
 
 def _draw_roots(rows: list[dict[str, Any]], variant: str) -> Figure:

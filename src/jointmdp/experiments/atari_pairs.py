@@ -68,6 +68,15 @@ class PairPaths(NamedTuple):
         gaps = -np.diff(self.returns(coins), axis=1)[:, 0]
         return _variance(gaps, np.zeros(len(gaps)))
 
+    def halved(self, splits: int, seed: int = 0) -> list[tuple[PairPaths, PairPaths]]:
+        """Two halves of the pairs, cut in several ways."""
+        rng, count = np.random.default_rng(seed), len(self.rewards)
+        orders = [rng.permutation(count) for _ in range(splits)]
+        return [(self._some(order[: count // 2]), self._some(order[count // 2 :])) for order in orders]
+
+    def _some(self, chosen: NDArray[np.int64]) -> PairPaths:
+        return PairPaths(self.rewards[chosen], self.is_alive[chosen], self.same_state[chosen], self.same_action[chosen])
+
     def variances(self, coins: Coins) -> tuple[Estimate, Estimate]:
         """The variances of both returns."""
         returns, added = self.returns(coins), self.coin_variances(coins)[1]

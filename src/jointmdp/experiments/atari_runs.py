@@ -23,7 +23,7 @@ from jointmdp.neural.config import TrainConfig
 from jointmdp.neural.queries import RecordedQueries, joined
 from jointmdp.neural.recording import record_queries
 from jointmdp.neural.training import train
-from jointmdp.simulators.atari_simulator import AtariSimulator
+from jointmdp.simulators.atari_simulator import AtariSimulator, RewardShocks
 
 PAPER_GAMES = ("Pong", "BattleZone", "Boxing", "Atlantis")
 FURTHER_GAMES = ("Breakout", "SpaceInvaders")  # not looked at before
@@ -36,24 +36,25 @@ class AtariPlan:
 
     games: tuple[str, ...] = (*PAPER_GAMES, *FURTHER_GAMES)
     seeds: tuple[int, ...] = (0, 1, 2)
-    lists: int = 20_000
+    lists: int = 24_000
     """Recorded for each seed."""
     lane: int = 600
     """Steps of a recorded game: as far as roots lie, and some more."""
     restart: float = 0.03
-    roots: int = 60
-    pairs: int = 24
+    roots: int = 100
+    pairs: int = 10
     horizon: int = 300
     asked: int = 10_000
     """The seed of the roots and of their pairs; settings were chosen by looking at other ones."""
     rows: tuple[str, ...] = ROWS
     settings: dict[str, Any] = field(
         default_factory=lambda: {
-            "steps": 1500,
+            "steps": 2000,
             "batch": 256,
-            "hidden": (512,),
+            "hidden": (128, 128),
             "rank": 8,
             "own_rank": 4,
+            "action_rank": 2,
             "learning_rate": 1e-3,
             "target_rate": 0.2,
             "averaging": 0.99,
@@ -65,7 +66,7 @@ class AtariPlan:
         """What is trained for a game: coins drawn in the first of the paper's games alone, to compare."""
         rows = [row for row in self.rows if row != "drawn coins" or game == self.games[0]]
         found = [RunTask(variant, row, seed) for variant in atari_coins.VARIANTS for row in rows for seed in self.seeds]
-        return [task for task in found if task.row in ("parts", "blind") or task.variant != "C"]
+        return [task for task in found if task.row in ("parts", "blind") or atari_coins.VARIANTS[task.variant].shared]
 
 
 QUICK = AtariPlan(
@@ -151,7 +152,8 @@ class GameRuns:
             queries, changes = atari_coins.blind(queries), {"hidden": (), "learning_rate": 1e-2}
         place = os.path.join(self.folder, task.folder)
         config = TrainConfig(**{**self.plan.settings, **changes}, networks=1, seed=task.seed, checkpoint=place)
-        simulator = AtariSimulator(self.game, shocks=task.variant, discount=coins.discount)
+        shocks = RewardShocks(coins.game, coins.shared, coins.own, "time" if coins.is_clocked else "state")
+        simulator = AtariSimulator(self.game, shocks=shocks, discount=coins.discount)
         trained = train(simulator, POLICY, config, queries=queries)
         means, covariances = np.zeros((len(self.roots), 2)), np.zeros((len(self.roots), 2, 2))
         for i, (_, state, actions) in enumerate(self.roots):

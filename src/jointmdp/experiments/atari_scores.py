@@ -5,8 +5,9 @@ learned from. Roots are resampled, and with them the pairs, which are independen
 the recordings of all seeds but their own, so that the part of the seeds is that of a jackknife; there are few of them,
 so it is Student's. Both parts of an interval add up as squares.
 
-Monte-Carlo errors are in the simulated numbers that R² compares with. Their variance is known, and taken out of both
-sums: without that R² cannot reach 1 even for the truth.
+Monte-Carlo errors are in the simulated numbers that R² compares with, and without care R² could not reach 1 even for
+the truth. So pairs are cut into two halves, and where R² has a square of a difference, that from one half is multiplied
+by that from the other: what is left has no Monte-Carlo error on average.
 """
 
 from __future__ import annotations
@@ -56,31 +57,28 @@ def jackknife(values: Floats) -> float:
     return float(scipy.stats.t.ppf(0.975, count - 1) * math.sqrt(count - 1) * values.std())
 
 
-def r_squared(predicted: Floats, simulated: Floats, errors: Floats) -> Score:
+def r_squared(predicted: Floats, halves: Floats) -> Score:
     """How much of the spread over roots is predicted by the mean over seeds; 0 for the best constant.
 
     Args:
         predicted: ``[seeds, roots]``.
-        simulated: ``[roots]``.
-        errors: half widths of the 95 % intervals of `simulated`.
+        halves: ``[splits, 2, roots]``, simulated by two halves of the pairs, cut in several ways.
 
     NaN where the simulated numbers spread no more than their errors make them.
     """
-    noise = (errors / SURE) ** 2
     rng = np.random.default_rng(0)
     seeds = rng.integers(0, len(predicted), size=(RESAMPLED, len(predicted)))
     drawn = [
-        _r_squared(predicted[some].mean(axis=0)[pick], simulated[pick], noise[pick])
-        for some, pick in zip(seeds, _picks(len(simulated)), strict=True)
+        _r_squared(predicted[some].mean(axis=0)[pick], halves[:, :, pick])
+        for some, pick in zip(seeds, _picks(halves.shape[2]), strict=True)
     ]
     lower, upper = np.nanquantile(drawn, [0.025, 0.975]) if np.isfinite(drawn).any() else (math.nan, math.nan)
-    return Score(_r_squared(predicted.mean(axis=0), simulated, noise), float(lower), float(upper))
+    return Score(_r_squared(predicted.mean(axis=0), halves), float(lower), float(upper))
 
 
-def _r_squared(predicted: Floats, simulated: Floats, noise: Floats) -> float:
-    count = len(simulated)
-    off = float(np.sum((predicted - simulated) ** 2 - noise))
-    total = float(np.sum((simulated - simulated.mean()) ** 2) - (1 - 1 / count) * np.sum(noise))
+def _r_squared(predicted: Floats, halves: Floats) -> float:
+    off = float(np.sum(np.prod(halves - predicted, axis=1)))
+    total = float(np.sum(np.prod(halves - halves.mean(axis=2, keepdims=True), axis=1)))
     return 1 - off / total if total > 0 else math.nan
 
 

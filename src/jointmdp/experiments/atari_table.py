@@ -12,6 +12,8 @@ from jointmdp.experiments.atari_pairs import PairPaths
 from jointmdp.experiments.atari_runs import ROWS, GameResult, Prediction
 from jointmdp.experiments.atari_scores import Score, r_squared, ratio
 
+SPLITS = 20  # ways to cut the pairs into halves
+
 
 class Truth(NamedTuple):
     """What the emulator's pairs say at each root, with half widths of 95 % intervals."""
@@ -23,6 +25,8 @@ class Truth(NamedTuple):
     own_error: Floats
     coins: Floats  # the coins' part of them
     marginal: Floats  # sums of the variances of both returns
+    mean_halves: Floats  # [splits, 2, roots], by halves of the pairs
+    own_halves: Floats
 
     @classmethod
     def of(cls, paths: list[PairPaths], coins: Coins) -> Truth:
@@ -32,7 +36,12 @@ class Truth(NamedTuple):
         added = np.array([each.coin_variances(coins)[0].mean() for each in paths])
         marginal = np.array([sum(one.value for one in each.variances(coins)) for each in paths])
         (m, m_error), (v, v_error) = np.array(mean).T, np.array(own).T
-        return cls(m, m_error, gap, v, v_error, added, marginal)
+        halves = [each.halved(SPLITS) for each in paths]
+        by_halves = [
+            np.array([[[getattr(half, name)(coins).value for half in cut] for cut in cuts] for cuts in halves])
+            for name in ("gap_mean", "own_gap_variance")
+        ]
+        return cls(m, m_error, gap, v, v_error, added, marginal, *(each.transpose(1, 2, 0) for each in by_halves))
 
 
 class PredictedGaps(NamedTuple):
@@ -76,8 +85,8 @@ def _scores(gaps: PredictedGaps, truth: Truth) -> dict[str, Any]:
         "marginal": ratio(gaps.independent, truth.marginal),
         "independent": ratio(gaps.independent, truth.gap),
         "independent_simulated": ratio(truth.marginal, truth.gap),
-        "mean_r_squared": r_squared(gaps.mean, truth.mean, truth.mean_error),
-        "own_variance_r_squared": r_squared(gaps.gap - truth.coins, truth.own, truth.own_error),
+        "mean_r_squared": r_squared(gaps.mean, truth.mean_halves),
+        "own_variance_r_squared": r_squared(gaps.gap - truth.coins, truth.own_halves),
     }
     return {
         name + suffix: value

@@ -33,6 +33,8 @@ class TrainConfig:
     """Length of v, which covariances of all pairs are made of."""
     own_rank: int = 8
     """Length of w, for actions of the same state."""
+    action_rank: int | None = None
+    """In how many ways actions may differ in a state, for games with many actions; None: each has its own weights."""
     form: MatrixForm = "parts"
     """``"parts"``, or ``"gram"`` for the paper's ``⟨v, v⟩`` alone."""
     learning_rate: float = 1e-3
@@ -61,6 +63,8 @@ class TrainConfig:
             self._keep(name, checks.as_count(name, getattr(self, name)))
         for name in ("own_rank", "seed"):
             self._keep(name, checks.as_count(name, getattr(self, name), 0))
+        if self.action_rank is not None:
+            self._keep("action_rank", checks.as_count("action_rank", self.action_rank))
         if not isinstance(self.hidden, tuple | list):
             raise ModelError(f"hidden is {self.hidden!r}; give the units of each layer, as in hidden=(256, 256)")
         self._keep("hidden", tuple(checks.as_count("hidden", units) for units in self.hidden))

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from jointmdp.errors import ModelError, NotKnownError
 from jointmdp.neural.queries import OVER, RecordedQueries
 
-InputKind = Literal["number", "vector", "frames"]
+InputKind = Literal["number", "vector", "bytes", "frames"]
 LEAST_SIDE = 36  # pixels of a frame that the convolutions leave something of
 CONSTANT = 1e-6  # of the largest spread: what varies less is taken as constant
 REACH = 3.0  # spreads that a number may be from its centre; what lies beyond is read as this far
 SAMPLE = 100_000  # observations that centres and spreads come from
+SELDOM = 1e-4  # a bit that differs from the others in less of the observations is taken as constant
 
 
 class Units(NamedTuple):
@@ -36,31 +37,44 @@ class Encoding(NamedTuple):
     shape: tuple[int, ...]  # of an input
     centre: NDArray[np.float32]
     spread: NDArray[np.float32]
+    bits: NDArray[np.int64]  # of bytes: those that vary, numbered from the highest of the first byte
     units: Units
 
     @classmethod
     def of(cls, queries: RecordedQueries) -> Encoding:
-        """What fits the queries: whole numbers are names of states, images are frames, all else is a vector."""
+        """What fits the queries: whole numbers are names of states, images are frames, all else is a vector.
+
+        Vectors of bytes, as the memory of a game, are read twice: as numbers, and bit by bit. Bytes hold flags and
+        patterns as often as sizes.
+        """
         pool, units = queries.observations, units_of(queries)
-        none, one = np.zeros(1, np.float32), np.ones(1, np.float32)
+        none, one, bits = np.zeros(1, np.float32), np.ones(1, np.float32), np.zeros(0, np.int64)
         if pool.ndim == 1 and pool.dtype.kind in "iu" and pool.size and pool.min() >= 0:
-            return cls("number", (int(pool.max()) + 1,), none, one, units)
+            return cls("number", (int(pool.max()) + 1,), none, one, bits, units)
         if pool.ndim == 4 and min(pool.shape[1:3]) >= LEAST_SIDE:
-            return cls("frames", pool.shape[1:], none, 255 * one if pool.dtype.kind == "u" else one, units)
-        flat = pool[:: max(1, len(pool) // SAMPLE)].reshape(-1, math.prod(pool.shape[1:])).astype(np.float64)
+            return cls("frames", pool.shape[1:], none, 255 * one if pool.dtype.kind == "u" else one, bits, units)
+        some = pool[:: max(1, len(pool) // SAMPLE)].reshape(-1, math.prod(pool.shape[1:]))
+        flat = some.astype(np.float64)
         if not flat.shape[1]:
             raise ModelError(f"observations of {queries.simulator} are empty")
         spread = flat.std(axis=0)
         # What never varied stays out: where it does vary later, nothing is known of what that means.
         varies = spread > CONSTANT * max(float(spread.max()), np.finfo(float).tiny)
         inverse = np.where(varies, spread, np.inf)
-        return cls("vector", (flat.shape[1],), flat.mean(axis=0).astype(np.float32), inverse.astype(np.float32), units)
+        centre, width = flat.mean(axis=0).astype(np.float32), flat.shape[1]
+        if pool.dtype != np.uint8:
+            return cls("vector", (width,), centre, inverse.astype(np.float32), bits, units)
+        share = np.concatenate([np.unpackbits(byte[:, None], axis=1).mean(axis=0) for byte in some.T])
+        bits = np.flatnonzero((share > SELDOM) & (share < 1 - SELDOM))
+        return cls("bytes", (width + len(bits),), centre, inverse.astype(np.float32), bits, units)
 
     def stored(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Observations as the training loop holds them: small."""
         if self.kind == "number":
             return observations.astype(np.int32)
-        if self.kind == "frames" or observations.dtype == np.uint8:
+        if self.kind == "bytes":
+            return observations.reshape(len(observations), -1).astype(np.uint8)
+        if self.kind == "frames":
             return observations.reshape(len(observations), *self.shape)
         return ((observations.reshape(len(observations), -1) - self.centre) / self.spread).astype(np.float32)
 
@@ -68,9 +82,14 @@ class Encoding(NamedTuple):
         """The input of a network, ``[…, *shape]``."""
         if self.kind == "number":
             return jax.nn.one_hot(stored, self.shape[0], dtype=jnp.float32)
-        if self.kind == "frames" or stored.dtype == jnp.uint8:
-            stored = (stored.astype(jnp.float32) - self.centre) / self.spread
-        return stored if self.kind == "frames" else jnp.clip(stored, -REACH, REACH)
+        if self.kind == "vector":
+            return jnp.clip(stored, -REACH, REACH)
+        numbers = (stored.astype(jnp.float32) - self.centre) / self.spread
+        if self.kind == "frames":
+            return numbers
+        byte, place = self.bits // 8, (7 - self.bits % 8).astype(np.uint8)
+        signs = 2.0 * ((stored[..., byte] >> place) & 1).astype(jnp.float32) - 1
+        return jnp.concatenate([jnp.clip(numbers, -REACH, REACH), signs], axis=-1)
 
     def one(self, observation: NDArray[Any]) -> NDArray[Any]:
         """A single observation as stored, checked."""
@@ -79,9 +98,10 @@ class Encoding(NamedTuple):
         if self.kind == "number":
             if observation.ndim or observation != int(observation) or not 0 <= int(observation) < self.shape[0]:
                 raise NotKnownError(f"the state {observation} was not among the recorded ones: nothing is known of it")
-        elif observation.size != math.prod(self.shape):
+        elif observation.size != math.prod(self.shape) - len(self.bits):
             raise ModelError(
-                f"the observation has {observation.size} numbers, and the network reads {math.prod(self.shape)}"
+                f"the observation has {observation.size} numbers, and the network reads "
+                f"{math.prod(self.shape) - len(self.bits)}"
             )
         return self.stored(observation[None])[0]
 

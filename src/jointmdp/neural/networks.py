@@ -1,9 +1,15 @@
-"""Networks from what is observed to the moments of all actions: a torso, and one linear layer for all heads."""
+"""Networks from what is observed to the moments of all actions: a torso, and one linear layer for all heads.
 
-from typing import Any
+Each action may have weights of its own in that layer. Where there are many actions, few queries tell of each, and most
+of what they tell is the same for all: then the layer gives one answer for all actions and a few ways to differ from it,
+which every action mixes.
+"""
+
+import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -17,13 +23,33 @@ FAINT = 0.1  # of the usual weights of heads: a network begins nearly constant, 
 SMALL = 0.3  # the root of what the part of one coordinate alone begins at
 
 
+class Layer(eqx.Module):
+    """Weights ``[outputs, …]`` and biases of a linear map.
+
+    They are drawn by NumPy, evenly up to the root of one over the inputs of an output, as the field does: compiling
+    JAX's generators for every shape takes longer than a short run.
+    """
+
+    weight: Array
+    bias: Array
+
+    def __init__(self, shape: tuple[int, ...], rng: np.random.Generator, factor: float = 1.0) -> None:
+        reach = 1 / math.sqrt(math.prod(shape[1:]))
+        self.weight = jnp.asarray(factor * rng.uniform(-reach, reach, shape), jnp.float32)
+        self.bias = jnp.asarray(rng.uniform(-reach, reach, shape[0]), jnp.float32)
+
+    def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        """The map."""
+        return self.weight @ x + self.bias
+
+
 class MomentNetwork(eqx.Module):
     """``network(input)`` gives the heads of all actions, in units of the scales of the data."""
 
-    convolutions: list[eqx.nn.Conv2d]
-    layers: list[eqx.nn.Linear]
-    head: eqx.nn.Linear
-    actions: int = eqx.field(static=True)
+    convolutions: list[Layer]
+    layers: list[Layer]
+    head: Layer
+    mixing: tuple[Array, Array] | None  # of ways [A, ways], and constants [A, outputs]
     rank: int = eqx.field(static=True)
     own_rank: int = eqx.field(static=True)
     form: MatrixForm = eqx.field(static=True)
@@ -34,34 +60,40 @@ class MomentNetwork(eqx.Module):
         actions: int,
         hidden: tuple[int, ...],
         ranks: tuple[int, int],
+        ways: int | None,
         form: MatrixForm,
-        key: Any,
+        rng: np.random.Generator,
     ) -> None:
-        self.actions, (self.rank, self.own_rank), self.form = actions, ranks, form
-        keys = iter(jax.random.split(key, len(CONVOLUTIONS) + len(hidden) + 1))
+        (self.rank, self.own_rank), self.form = ranks, form
         self.convolutions = []
         if len(shape) == 3:
-            depth = shape[-1]
+            *sides, depth = shape
             for filters, size, stride in CONVOLUTIONS:
-                self.convolutions.append(eqx.nn.Conv2d(depth, filters, size, stride, key=next(keys)))
-                depth = filters
-            shape = jax.eval_shape(lambda x: _convolved(self.convolutions, x), jnp.zeros(shape, jnp.float32)).shape
+                self.convolutions.append(Layer((filters, depth, size, size), rng))
+                sides, depth = [(side - size) // stride + 1 for side in sides], filters
+            shape = (math.prod(sides) * depth,)
         width = shape[0]
         self.layers = []
         for units in hidden:
-            self.layers.append(eqx.nn.Linear(width, units, key=next(keys)))
+            self.layers.append(Layer((units, width), rng))
             width = units
-        outputs = actions * (2 + self.rank + self.own_rank)
-        head = eqx.nn.Linear(width, outputs, key=next(keys))
-        self.head = eqx.tree_at(lambda layer: layer.weight, head, FAINT * head.weight)
+        outputs = 2 + self.rank + self.own_rank
+        self.head = Layer((outputs * (actions if ways is None else 1 + ways), width), rng, FAINT)
+        self.mixing = None
+        if ways is not None:
+            shares = jnp.asarray(rng.standard_normal((actions, ways)), jnp.float32)
+            self.mixing = shares, jnp.zeros((actions, outputs), jnp.float32)
 
     def __call__(self, x: Float[Array, "*shape"]) -> MomentHeads:
         """The heads of all actions, ``[A]`` each."""
         if self.convolutions:
-            x = _convolved(self.convolutions, x)
+            x = convolved(self.convolutions, x)
         for layer in self.layers:
             x = jax.nn.relu(layer(x))
-        out = self.head(x).reshape(self.actions, -1)
+        out = self.head(x).reshape(-1, 2 + self.rank + self.own_rank)
+        if self.mixing is not None:
+            shares, constants = self.mixing
+            out = out[0] + shares @ out[1:] + constants
         v, w = out[:, 2 : 2 + self.rank], out[:, 2 + self.rank :]
         d = (SMALL + out[:, 1]) ** 2
         if self.form == "gram":
@@ -69,15 +101,14 @@ class MomentNetwork(eqx.Module):
         return MomentHeads(out[:, 0], v, w, d)
 
 
-def _convolved(layers: list[eqx.nn.Conv2d], x: Float[Array, "h w c"]) -> Float[Array, " n"]:
+def convolved(layers: list[Layer], x: Float[Array, "h w c"]) -> Float[Array, " n"]:
     """Features of a frame.
 
     As products of patches with the filters: with different filters for every network, XLA's own convolutions become
     grouped ones, which are many times slower, on a CPU most of all. A frame is cut into blocks as large as the stride,
     and a patch is a few blocks.
     """
-    for layer in layers:
-        (size, _), (stride, _) = layer.kernel_size, layer.stride
+    for layer, (_, size, stride) in zip(layers, CONVOLUTIONS, strict=True):
         across = size // stride  # blocks of a patch; sizes are multiples of strides
         rows, columns = ((side - size) // stride + 1 for side in x.shape[:2])
         high, wide = rows - 1 + across, columns - 1 + across
@@ -86,6 +117,5 @@ def _convolved(layers: list[eqx.nn.Conv2d], x: Float[Array, "h w c"]) -> Float[A
         patches = [blocks[i : i + rows, j : j + columns] for i in range(across) for j in range(across)]
         filters = layer.weight.reshape(*layer.weight.shape[:2], across, stride, across, stride)
         filters = filters.transpose(2, 4, 3, 5, 1, 0).reshape(-1, layer.weight.shape[0])
-        assert layer.bias is not None
-        x = jax.nn.relu(jnp.concatenate(patches, axis=-1) @ filters + layer.bias[:, 0, 0])
+        x = jax.nn.relu(jnp.concatenate(patches, axis=-1) @ filters + layer.bias)
     return x.reshape(-1)

@@ -96,7 +96,7 @@ class RecordedQueries:
         for name, new, like in zip(("rewards", "covariances"), given, (old.rewards, none), strict=True):
             if new.shape != like.shape:
                 raise ModelError(f"{name} have the shape {list(new.shape)}, not {list(like.shape)}")
-        factor = self.discount if discount is None else checks.as_probability("discount", discount)
+        factor = self.discount if discount is None else checks.as_discount(discount)
         lists = old._replace(rewards=given[0], reward_covariances=given[1])
         return RecordedQueries(self.simulator, factor, self.sharing, self.action_names, self.observations, lists)
 

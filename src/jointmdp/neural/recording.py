@@ -69,6 +69,11 @@ def record_queries(
         raise ModelError(f"the actions of {source.name} are not numbered, and networks have one head for each")
     seed, count, lane = checks.as_count("seed", seed, 0), checks.as_count("count", count), checks.as_count("lane", lane)
     leave = 1 - source.discount
+    if leave == 0 and None in (restart, episode_restart):
+        raise ModelError(
+            f"the discount of {source.name} is 1, so that branches and episodes would never begin anew; give `restart` "
+            "and `episode_restart`, and for training a discount below 1"
+        )
     chances = Restarts(
         leave if restart is None else checks.as_probability("restart", restart),
         leave if episode_restart is None else checks.as_probability("episode_restart", episode_restart),

@@ -74,12 +74,8 @@ class Trainer:
 
     def __init__(self, queries: RecordedQueries, config: TrainConfig) -> None:
         self.queries, self.config, self.encoding = queries, config, Encoding.of(queries)
-        schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps)
-        self.optimiser = optax.chain(
-            optax.clip_by_global_norm(MOST_NORM),
-            optax.adamw(schedule, weight_decay=config.weight_decay, mask=_are_weights),
-        )
-        self._shape = self.network(random_key(0))
+        self.optimiser = optimiser_of(config)
+        self._shape = self.network(np.random.default_rng(0))
         lists = queries.lists
         unit = self.encoding.units.deviation
         scaled = lists._replace(
@@ -89,15 +85,16 @@ class Trainer:
         self._data: Any = on_device(self.encoding.stored(queries.observations)), jax.tree.map(on_device, scaled)
         self._portion = jax.jit(self._steps)
 
-    def network(self, key: Array) -> MomentNetwork:
+    def network(self, rng: np.random.Generator) -> MomentNetwork:
         """A network with random weights."""
         c, actions = self.config, len(self.queries.action_names)
-        return MomentNetwork(self.encoding.shape, actions, c.hidden, (c.rank, c.own_rank), c.form, key)
+        ranks = (c.rank, c.own_rank)
+        return MomentNetwork(self.encoding.shape, actions, c.hidden, ranks, c.action_rank, c.form, rng)
 
     def init(self) -> TrainState:
         """Before the first step."""
-        keys = jax.random.split(random_key(self.config.seed), self.config.networks)
-        online = eqx.filter_vmap(lambda key: eqx.filter(self.network(key), eqx.is_array))(keys)
+        drawn = [self.network(np.random.default_rng([self.config.seed, i])) for i in range(self.config.networks)]
+        online: Any = jax.tree.map(lambda *each: jnp.stack(each), *(eqx.filter(one, eqx.is_array) for one in drawn))
         optimiser = jax.vmap(self.optimiser.init)(online)
         units = jnp.ones(self.config.networks, jnp.float32)
         scales = Scales(units, units, jnp.ones((self.config.networks, len(BLOCKS)), jnp.float32))
@@ -147,7 +144,8 @@ class Trainer:
         mean, covariance = self._moments(target, pool, batch.next_observed, batch.next_actions, batch.next_states)
         if self.queries.sharing == "none":  # branches have nothing in common after their first step
             covariance = covariance * jnp.eye(LISTED)
-        aim = backup(batch.rewards, mean, covariance, discount, batch.reward_covariances)
+        now, _ = self._listed(target, pool, batch)
+        aim = backup(now, batch.rewards, mean, covariance, discount, batch.reward_covariances)
         aims = _blocks(aim.mean, aim.covariance)
         masks = _masks(batch)
 
@@ -210,9 +208,18 @@ class Trainer:
         return Metrics(means([e**2 for e in errors]), -means(errors), double, losses)
 
 
+def optimiser_of(config: TrainConfig) -> Any:
+    """Adam with decay of weights and a rate that falls to 0."""
+    schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps)
+    return optax.chain(
+        optax.clip_by_global_norm(MOST_NORM),
+        optax.adamw(schedule, weight_decay=config.weight_decay, mask=_are_weights),
+    )
+
+
 def _are_weights(parameters: Any) -> Any:
     """What decays: not the biases, which would pull constants to 0."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].name == "weight", parameters)
+    return jax.tree_util.tree_map_with_path(lambda path, _: getattr(path[-1], "name", "") == "weight", parameters)
 
 
 def _of_actions(heads: MomentHeads, actions: Array, states: Array) -> tuple[Array, Array]:

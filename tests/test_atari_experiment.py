@@ -157,7 +157,7 @@ def test_the_quick_command_writes_everything(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     settings = {**atari_runs.QUICK.settings, "steps": 100}
     plan = atari_runs.AtariPlan(
-        ("Pong",), (0, 1), lists=60, lane=30, roots=2, pairs=4, horizon=10, settings=settings, rows=("parts",)
+        ("Pong",), (0,), lists=60, lane=30, roots=2, pairs=4, horizon=10, settings=settings, rows=("parts",)
     )
     monkeypatch.setattr("jointmdp.experiments.atari_figures.QUICK", plan)
     for _ in range(2):  # the second time from files

@@ -256,7 +256,7 @@ print(resident("VmHWM") - before)
     ("limit", "discount", "sharing"),
     [
         pytest.param(2**24, 0.99999, "none", marks=pytest.mark.slow),
-        pytest.param(2**26, 0.99999, "none", marks=pytest.mark.slow),
+        pytest.param(2**26, 0.99999, "none", marks=pytest.mark.long),
         pytest.param(2**26, 0.9, "state", marks=pytest.mark.slow),
         pytest.param(2**29, 0.9, "none", marks=pytest.mark.slow),
     ],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from oracle_incremental import RULES, loop, shared_draws
-from zoo import SHARINGS, build, daily, random_model
+from zoo import SHARINGS, build, daily, random_model, slow_or_long
 
 import jointmdp as jm
 from benchmarks import incremental as benchmark
@@ -759,7 +759,7 @@ def test_new_numbers_compile_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", ["pairs", "trajectory", "uniform"])
+@pytest.mark.parametrize("choice", slow_or_long(["trajectory", "pairs", "uniform"], 1))
 def test_walkers_leave_no_bias(choice: str) -> None:
     """The mean of many replicas is as far from the truth as its own noise and bias bound say, at every coordinate.
 

@@ -218,7 +218,7 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
-@pytest.mark.parametrize("kills", slow_or_long([6, 30], 1))
+@pytest.mark.parametrize("kills", slow_or_long([4, 30], 1))
 def test_many_killed_runs_end_with_the_same_bits(kills: int, tmp_path: Path) -> None:
     """Sweeps, lists and simulators, on two servers at once."""
     simulators = [("simulator-pairs", 512), ("simulator-trajectory", 512), ("simulator-uniform", 512)]

@@ -619,7 +619,7 @@ def test_gymnax_by_environment_and_bad_names(monkeypatch: pytest.MonkeyPatch) ->
     [
         "Acrobot-v1",
         "MountainCarContinuous-v0",
-        "Asterix-MinAtar",
+        pytest.param("Asterix-MinAtar", marks=pytest.mark.long),
         "Catch-bsuite",
         "MemoryChain-bsuite",
         "FourRooms-misc",

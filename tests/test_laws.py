@@ -490,7 +490,7 @@ def test_who_arrives_first_in_the_windy_gridworld(sharing: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 1))
 def test_tail_means_of_patternless_models_are_sharp(sharing: str) -> None:
     case = random_model(np.random.default_rng(9), 25, 3, 3, discount=0.9, sharing=sharing)
     model = build(case)

@@ -371,7 +371,7 @@ def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path:
     assert queries.digest() == jm.record_queries(simulator, "uniform", **settings, folder=tmp_path / "parts").digest()
     with pytest.raises(ModelError, match="not the same model, simulator or policy"):
         jm.record_queries(simulator, "stay", **settings, folder=tmp_path / "parts")
-    config = small(queries=15_000, steps=1500, batch=256, hidden=(64,), learning_rate=5e-3, target_rate=0.05)
+    config = small(queries=8_000, steps=1000, batch=256, hidden=(64,), learning_rate=5e-3, target_rate=0.05)
     trained = jm.train(simulator, "uniform", config, executor="processes")
     state = simulator.reset(5)
     found, truth = (

@@ -67,7 +67,7 @@ def test_errors_of_the_exact_solution_are_zero() -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projected_figures, "QUICK_SIZES", (3, 4))
+    monkeypatch.setattr(projected_figures, "QUICK_SIZES", (3,))
     monkeypatch.setattr(projected_figures, "QUICK_DEGREES", (0, 1))
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["reproduce", "projected", "--quick"])
@@ -80,7 +80,7 @@ def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.Monke
         "calibration_inventory",
     }
     counts = {
-        "weightings": 2 * 2 * 3 * 2,
+        "weightings": 2 * 3 * 2,
         "constraints": 2 * 3 * 2,
         "sample_convergence": 3,
         "calibration_inventory": 6,
@@ -102,7 +102,7 @@ def test_what_the_figures_say() -> None:
 
     Second moments are the wrong thing to fit.
     """
-    weightings = feature_counts.run_weightings((10,), (2,))
+    weightings = feature_counts.run_weightings((7,), (2,))
     found = {(row["sharing"], row["weighting"], row["parts"]): row for row in weightings.rows}
     for sharing in ("state", "time"):
         restart, stationary = found[sharing, "restart", 3], found[sharing, "stationary", 1]

@@ -172,6 +172,8 @@ def _as_tuple(value: Any) -> Any:
 
 def as_index(kind: str, value: Any, names: tuple[Any, ...] | None, count: int) -> int:
     """A state or action given by index, by name, or by its name in words."""
+    if type(value) is int and 0 <= value < count:  # by far the most frequent, in every step of a simulator
+        return value
     if isinstance(value, list):
         value = _as_tuple(value)
     refuse_traced(f"the {kind}", value)

@@ -136,7 +136,7 @@ def test_another_sharing_is_told_apart() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [CLIFF, RAIN._replace(pairs=1200)], ids=name_of)
+@pytest.mark.parametrize("case", slow_or_long([CLIFF, RAIN._replace(pairs=1200)], 1), ids=name_of)
 def test_sharing_in_time_and_in_the_same_state_are_told_apart(case: Case) -> None:
     _, variance = distances(case, sharing="state")
     assert variance > K

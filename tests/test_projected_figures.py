@@ -102,7 +102,7 @@ def test_what_the_figures_say() -> None:
 
     Second moments are the wrong thing to fit.
     """
-    weightings = feature_counts.run_weightings((7,), (2,))
+    weightings = feature_counts.run_weightings((6,), (2,))
     found = {(row["sharing"], row["weighting"], row["parts"]): row for row in weightings.rows}
     for sharing in ("state", "time"):
         restart, stationary = found[sharing, "restart", 3], found[sharing, "stationary", 1]

@@ -89,3 +89,4 @@ from .solution.policy_returns import PolicyReturns as PolicyReturns
 from .solution.saving import load as load
 from .solution.saving import save as save
 from .solution.solution import Solution as Solution
+from .solution.variance_split import VarianceSplit as VarianceSplit

@@ -18,6 +18,7 @@ from jointmdp.law.merging import merge_probability
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
 from jointmdp.law.refined_laws import FACTOR, FEWEST, Level, Refinement
 from jointmdp.law.time_limit import IsOver, OutOfTimeError, TimeLimit
+from jointmdp.law.variance_parts import VarianceParts, variance_parts
 from jointmdp.progress import Meter
 
 MOST_LEVELS = 6
@@ -108,6 +109,11 @@ class Laws:
 
         level, status = self._refined((query,), wide, tolerance, limits, f"law of {name or self.name_of(*query)}")
         return replace(self._read(query, level, 0, mean, name), status=status)
+
+    def variance_parts(self, query: GapQuery, limits: Limits) -> VarianceParts:
+        """Where the variance of one gap arises."""
+        is_over = TimeLimit(limits.seconds).is_over
+        return variance_parts(self.branches, query, self.horizon, limits.memory, is_over)
 
     def signs(self, tolerance: float, limits: Limits) -> Signs:
         """Who beats whom, for every state and every two actions."""

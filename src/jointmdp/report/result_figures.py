@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_CURVES = 7
 MOST_ROWS = 60
+MOST_BARS = 20
+LEAST_BAR = 5e-4  # of the whole: less cannot be seen
 
 
 def draw_law(name: str, x: Floats, low: Floats, high: Floats, mean: Interval, words: str) -> Figure:
@@ -89,4 +91,22 @@ def draw_errors(log: Sequence[Mapping[str, Any]]) -> Figure:
         ax.minorticks_off()
         ax.set_xlabel("updates of coordinates, all replicas")
         ax.set_ylabel("largest error")
+    return fig
+
+
+def draw_parts(names: Sequence[str], shares: Floats, kind: str, title: str) -> Figure:
+    """Shares of a whole as bars, the first of them; what the others come to is said."""
+    seen = np.flatnonzero(np.abs(shares) >= LEAST_BAR)
+    count = min(MOST_BARS, int(seen[-1]) + 1 if len(seen) else 1)
+    shown, rest = names[:count], float(shares[count:].sum())
+    with style.context():
+        fig, ax = style.figure(width=4.6, height=1.1 + 0.18 * len(shown))
+        ax.barh(range(len(shown)), 100 * shares[:count], color=style.PALETTE[1])
+        ax.axvline(0, color=style.GREY, linewidth=1)
+        ax.set_yticks(range(len(shown)), shown)
+        ax.invert_yaxis()
+        ax.grid(visible=False, axis="y")
+        more = f"; the other {len(names) - len(shown):,}: {rest:.1%}" if len(names) > len(shown) else ""
+        ax.set_xlabel(f"% of the variance, by {kind}{more}")
+        ax.set_title(title, loc="left")
     return fig

@@ -16,11 +16,13 @@ from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.reached_pairs import NOTHING, GapQuery
 from jointmdp.law.solution_laws import Laws, Limits
+from jointmdp.law.variance_parts import MOST_STEPS, VarianceParts
 from jointmdp.montecarlo.samples import GapSample
 from jointmdp.montecarlo.simulate import simulate_gap
 from jointmdp.report.result_face import ResultFace
 from jointmdp.report.result_figures import draw_law
 from jointmdp.solution.replications_needed import ReplicationsNeeded, to_estimate, to_select
+from jointmdp.solution.variance_split import VarianceSplit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -263,8 +265,40 @@ class Gap(ResultFace):
     def _law(self, width: Callable[[GapLaw], float], asked: _Asked) -> GapLaw:
         assert self.place is not None
         laws, query = self.place
-        name = f"{self.action} − {self.other} in {self.state}"
-        return laws.gap_law(query, width, asked.tolerance, asked.limits, self.mean_interval, name)
+        return laws.gap_law(query, width, asked.tolerance, asked.limits, self.mean_interval, self._name)
+
+    def variance_by_step(self, *, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS) -> VarianceSplit:
+        """How much of the variance arises at each step: what that step changes in what is expected of G.
+
+        The parts sum to the variance. Steps that are too many to be told apart are one part, *later*.
+        """
+        parts = self._parts(memory_limit, seconds)[1].by_step
+        names = [f"step {t}" for t in range(len(parts))]
+        if len(parts) > MOST_STEPS:
+            names[-1] = "later"
+        return VarianceSplit(self._name, "step", tuple(names), parts)
+
+    def variance_by_state(self, *, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS) -> VarianceSplit:
+        """How much of the variance arises in each state of the model, whichever of the two branches is there.
+
+        The parts sum to the variance. Where branches in two states share their noise, each state bears half of what
+        that takes away or adds; so a part can be negative.
+        """
+        laws, parts = self._parts(memory_limit, seconds)
+        model = laws.branches.model
+        names = tuple(model.state_label(s) for s in range(model.num_states))
+        return VarianceSplit(self._name, "state", names, parts.by_state)
+
+    def _parts(self, memory_limit: int, seconds: float | None) -> tuple[Laws, VarianceParts]:
+        if self.is_identical:
+            raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no variance to split")
+        assert self.place is not None
+        laws, query = self.place
+        return laws, laws.variance_parts(query, _Asked(1.0, memory_limit, seconds).limits)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.action} − {self.other} in {self.state}"
 
     def moment_bounds(
         self, support: tuple[float, float] | None = None, *, order: int | None = None

@@ -110,10 +110,10 @@ class Laws:
         level, status = self._refined((query,), wide, tolerance, limits, f"law of {name or self.name_of(*query)}")
         return replace(self._read(query, level, 0, mean, name), status=status)
 
-    def variance_parts(self, query: GapQuery, limits: Limits) -> VarianceParts:
-        """Where the variance of one gap arises."""
+    def variance_parts(self, queries: list[GapQuery], limits: Limits) -> VarianceParts:
+        """Where the variance of each gap arises."""
         is_over = TimeLimit(limits.seconds).is_over
-        return variance_parts(self.branches, query, self.horizon, limits.memory, is_over)
+        return variance_parts(self.branches, queries, self.horizon, limits.memory, is_over)
 
     def signs(self, tolerance: float, limits: Limits) -> Signs:
         """Who beats whom, for every state and every two actions."""

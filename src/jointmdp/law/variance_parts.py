@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
-from jointmdp.arrays import Floats, summed
+from jointmdp.arrays import Floats, Ints, summed
 from jointmdp.law.branch_outcomes import Outcomes
 from jointmdp.law.fixed_points import fixed_point
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, PairGraph, reached_pairs
@@ -26,11 +26,10 @@ LITTLE = 1e-13  # of the variance: what is left out at the end
 
 
 class VarianceParts(NamedTuple):
-    """Both sum to the variance."""
+    """Of several gaps; both sum to their variances."""
 
-    by_step: Floats
-    """The last is that of all later steps."""
-    by_state: Floats  # [S]
+    by_step: Floats  # [gaps, T], the last of all later steps where there are more than `MOST_STEPS`
+    by_state: Floats  # [gaps, S]
 
 
 class _Branch(NamedTuple):
@@ -42,43 +41,45 @@ class _Branch(NamedTuple):
 
 
 def variance_parts(
-    branches: GapBranches, query: GapQuery, horizon: int | None, memory: int, is_over: IsOver
+    branches: GapBranches, queries: list[GapQuery], horizon: int | None, memory: int, is_over: IsOver
 ) -> VarianceParts:
-    """Split the variance of one gap."""
-    graph = reached_pairs(branches, [query], memory, is_over)
-    size, (state, _, _) = branches.model.num_states, query
-    e, found = graph.edges, np.zeros(size)
+    """Split the variance of each gap."""
+    graph = reached_pairs(branches, queries, memory, is_over)
+    size, roots = branches.model.num_states, np.array([query[0] for query in queries])
+    e = graph.edges
     some, scale = e.child >= 0, np.where(e.is_discounted, graph.discount, 1.0)
     links = (e.weight * scale**2)[some], (e.child[some], e.parent[some])
     forward = sp.csr_array(links, shape=(graph.num_nodes, graph.num_nodes))
-    ahead = _values_ahead(graph, size, horizon)
-    steps: list[float] = []
-    at = np.zeros(graph.num_nodes)
-    at[0] = 1.0
-    step = _Step(graph, state, ahead[-1])
+    ahead, is_half = _values_ahead(graph, size, horizon), graph.is_half[:, None]
+    at = np.eye(graph.num_nodes, len(queries))
+    by_step, by_state, total = [], np.zeros((size, len(queries))), np.zeros(len(queries))
+    step = _Step(graph, roots, ahead[-1], size)
     for number in range(MOST_STEPS if horizon is None else horizon):
         if is_over():
             raise OutOfTimeError(f"the variance was split over {number:,} steps, and time was over")
         if horizon is not None:
-            step = _Step(graph, state, ahead[horizon - number])
+            step = _Step(graph, roots, ahead[horizon - number], size)
         after = forward @ at
-        halves = np.where(graph.is_half, after, 0.0)
-        steps.append(float((at + halves) @ step.variance))
-        found += step.by_state(at + halves, size)
-        at = np.where(graph.is_half, 0.0, after) + forward @ halves
-        if not at.any() or (horizon is None and step.left(at, graph.discount) <= LITTLE * sum(steps)):
-            return VarianceParts(np.array(steps), found)
-    if horizon is None:
-        rest = fixed_point(forward, at)
-        steps.append(float(rest @ step.variance))
-        found += step.by_state(rest, size)
-    return VarianceParts(np.array(steps), found)
+        halves = np.where(is_half, after, 0.0)
+        by_step.append(step.variance @ (at + halves))
+        by_state += step.states @ (at + halves)
+        total += by_step[-1]
+        at = np.where(is_half, 0.0, after) + forward @ halves
+        left = 0.0 if horizon is not None else step.most / (1 - graph.discount**2)
+        if not at.any() or (horizon is None and np.all(left * at.sum(axis=0) <= LITTLE * total)):
+            break
+    else:
+        if horizon is None:
+            rest = np.stack([fixed_point(forward, column) for column in at.T], axis=1)
+            by_step.append(step.variance @ rest)
+            by_state += step.states @ rest
+    return VarianceParts(np.array(by_step).T, by_state.T)
 
 
 class _Step:
-    """The variance of one step of every node, and whose it is."""
+    """The variance of one step of every node, ``variance[K]``, and whose it is, ``states[S, K]``."""
 
-    def __init__(self, graph: PairGraph, state: int, ahead: tuple[_Branch, _Branch]) -> None:
+    def __init__(self, graph: PairGraph, roots: Ints, ahead: tuple[_Branch, _Branch], states: int) -> None:
         one, two = ahead
         first, second = np.maximum(graph.first, 0), np.maximum(graph.second, 0)
         pairs = graph.discount * (one.later[first] - two.later[second])
@@ -87,23 +88,15 @@ class _Step:
         change = (e.shift - e.counter) / 2 + np.where(e.child >= 0, expected[np.maximum(e.child, 0)], 0.0)
         mean = summed(e.parent, e.weight * change, size) / summed(e.parent, e.weight, size)
         self.variance = summed(e.parent, e.weight * (change - mean[e.parent]) ** 2, size)
+        self.most = 2 * float(self.variance.max())
         # Half steps: the second branch moves from a pair, the first from what that comes to. Roots are one state.
         moves_second = np.zeros(size, dtype=bool)
         moves_second[e.parent[~e.is_discounted]] = True
         of_first = (self.variance + one.variance[first] - two.variance[second]) / 2
         of_first = np.where(graph.is_half | graph.is_together, self.variance, np.where(moves_second, 0.0, of_first))
-        is_root = np.arange(size) < graph.num_roots
-        self.first, self.second = np.where(is_root, state, first), np.where(is_root, state, second)
-        self.of_first = np.where(is_root, self.variance, of_first)
-
-    def by_state(self, weight: Floats, size: int) -> Floats:
-        """What nodes of so much weight give to each state."""
-        second = self.variance - self.of_first
-        return summed(self.first, weight * self.of_first, size) + summed(self.second, weight * second, size)
-
-    def left(self, at: Floats, discount: float) -> float:
-        """A bound on what can still come."""
-        return float(at.sum() * 2 * self.variance.max() / (1 - discount**2))
+        first[: len(roots)] = second[: len(roots)] = roots
+        parts, nodes = np.concatenate([of_first, self.variance - of_first]), np.tile(np.arange(size), 2)
+        self.states = sp.csr_array((parts, (np.concatenate([first, second]), nodes)), shape=(states, size))
 
 
 def _values_ahead(graph: PairGraph, size: int, horizon: int | None) -> list[tuple[_Branch, _Branch]]:

@@ -272,7 +272,7 @@ class Gap(ResultFace):
 
         The parts sum to the variance. Steps that are too many to be told apart are one part, *later*.
         """
-        parts = self._parts(memory_limit, seconds)[1].by_step
+        parts = self._parts(memory_limit, seconds)[1].by_step[0]
         names = [f"step {t}" for t in range(len(parts))]
         if len(parts) > MOST_STEPS:
             names[-1] = "later"
@@ -287,14 +287,14 @@ class Gap(ResultFace):
         laws, parts = self._parts(memory_limit, seconds)
         model = laws.branches.model
         names = tuple(model.state_label(s) for s in range(model.num_states))
-        return VarianceSplit(self._name, "state", names, parts.by_state)
+        return VarianceSplit(self._name, "state", names, parts.by_state[0])
 
     def _parts(self, memory_limit: int, seconds: float | None) -> tuple[Laws, VarianceParts]:
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no variance to split")
         assert self.place is not None
         laws, query = self.place
-        return laws, laws.variance_parts(query, _Asked(1.0, memory_limit, seconds).limits)
+        return laws, laws.variance_parts([query], _Asked(1.0, memory_limit, seconds).limits)
 
     @property
     def _name(self) -> str:

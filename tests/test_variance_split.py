@@ -91,6 +91,14 @@ def test_parts_are_those_of_enumeration(seed: int) -> None:
                     assert found.sum() == pytest.approx(gap.variance, abs=size + gap.variance_error, rel=1e-9)
 
 
+def race(sharing: Any) -> jm.JointMDP:
+    """Without a discount: 0 to 3 fields forward until the end, where nothing is paid any more."""
+    rng = np.random.default_rng(5)
+    successors = np.minimum(np.arange(6)[:, None, None] + rng.integers(0, 4, (6, 4, 3)), 5)
+    rewards = rng.integers(-2, 3, (6, 4, 3)) * (np.arange(6) < 5)[:, None, None]
+    return jm.JointMDP(np.full((6, 4), 0.25), rewards, successors, 1.0, sharing=sharing)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -108,6 +116,9 @@ def test_parts_add_up(sharing: Any, halves: bool, monkeypatch: pytest.MonkeyPatc
         gap = jm.evaluate(model, policy).gap(1, 0, 2)
         for split in (gap.variance_by_step(), gap.variance_by_state()):
             assert split.total == pytest.approx(gap.variance, rel=1e-9)
+    gap = jm.evaluate(race(sharing), "uniform").gap(1, 0, 2)
+    for split in (gap.variance_by_step(), gap.variance_by_state()):
+        assert split.total == pytest.approx(gap.variance, rel=1e-9)
     returns = jm.evaluate_policies(shop, {"order": order, "any": jm.uniform_policy(shop)})
     gap = returns.gap(3, "order", "any")
     assert gap.variance_by_step().total == pytest.approx(gap.variance, rel=1e-9)

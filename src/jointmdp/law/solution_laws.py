@@ -110,6 +110,18 @@ class Laws:
         level, status = self._refined((query,), wide, tolerance, limits, f"law of {name or self.name_of(*query)}")
         return replace(self._read(query, level, 0, mean, name), status=status)
 
+    def gap_laws(self, queries: Queries, tolerance: float, limits: Limits) -> list[GapLaw]:
+        """The laws of several gaps on one graph of pairs, refined until the signs of all are known to `tolerance`."""
+
+        def read(level: Level) -> list[GapLaw]:
+            return [self._read(query, level, number) for number, query in enumerate(queries)]
+
+        def wide(level: Level) -> float:
+            return max(max(law.superiority().width, law.tie().width) for law in read(level))
+
+        level, status = self._refined(queries, wide, tolerance, limits, f"laws of {len(queries):,} gaps")
+        return [replace(law, status=status) for law in read(level)]
+
     def variance_parts(self, queries: list[GapQuery], limits: Limits) -> VarianceParts:
         """Where the variance of each gap arises."""
         is_over = TimeLimit(limits.seconds).is_over

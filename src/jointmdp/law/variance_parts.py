@@ -35,6 +35,8 @@ class VarianceParts(NamedTuple):
 class _Branch(NamedTuple):
     """What one branch expects, and the variance of one step, by state."""
 
+    reward: float
+    """What a half step is paid too much, since values are relative to it."""
     value: Floats  # [S]
     later: Floats  # [S] after a step
     variance: Floats  # [S]
@@ -65,8 +67,7 @@ def variance_parts(
         by_state += step.states @ (at + halves)
         total += by_step[-1]
         at = np.where(is_half, 0.0, after) + forward @ halves
-        left = 0.0 if horizon is not None else step.most / (1 - graph.discount**2)
-        if not at.any() or (horizon is None and np.all(left * at.sum(axis=0) <= LITTLE * total)):
+        if not at.any() or (horizon is None and np.all(step.left(at, graph.discount) <= LITTLE * total)):
             break
     else:
         if horizon is None:
@@ -83,12 +84,12 @@ class _Step:
         one, two = ahead
         first, second = np.maximum(graph.first, 0), np.maximum(graph.second, 0)
         pairs = graph.discount * (one.later[first] - two.later[second])
-        expected = np.where(graph.is_half, one.value[first] - graph.discount * two.later[second], pairs)
+        half = one.value[first] - one.reward - graph.discount * two.later[second]
+        expected = np.where(graph.is_half, half, pairs)
         e, size = graph.edges, graph.num_nodes
         change = (e.shift - e.counter) / 2 + np.where(e.child >= 0, expected[np.maximum(e.child, 0)], 0.0)
         mean = summed(e.parent, e.weight * change, size) / summed(e.parent, e.weight, size)
         self.variance = summed(e.parent, e.weight * (change - mean[e.parent]) ** 2, size)
-        self.most = 2 * float(self.variance.max())
         # Half steps: the second branch moves from a pair, the first from what that comes to. Roots are one state.
         moves_second = np.zeros(size, dtype=bool)
         moves_second[e.parent[~e.is_discounted]] = True
@@ -98,6 +99,12 @@ class _Step:
         parts, nodes = np.concatenate([of_first, self.variance - of_first]), np.tile(np.arange(size), 2)
         self.states = sp.csr_array((parts, (np.concatenate([first, second]), nodes)), shape=(states, size))
 
+    def left(self, at: Floats, discount: float) -> Floats:
+        """A bound on what can still come; without a discount there is none."""
+        if discount == 1:
+            return np.full(at.shape[1], np.inf)
+        return at.sum(axis=0) * 2 * self.variance.max() / (1 - discount**2)
+
 
 def _values_ahead(graph: PairGraph, size: int, horizon: int | None) -> list[tuple[_Branch, _Branch]]:
     """By the number of steps that are left, from 0; without a horizon, what stays the same."""
@@ -106,20 +113,30 @@ def _values_ahead(graph: PairGraph, size: int, horizon: int | None) -> list[tupl
 
 
 def _ahead(out: Outcomes, graph: PairGraph, size: int, horizon: int | None) -> list[_Branch]:
-    weights, rewards = out.chances[:, None, None] * out.weights, out.rewards - graph.common
-    zero = np.zeros(size)
+    # Values relative to a reward that is often paid lose no digits; without a discount they would never end.
+    is_relative = horizon is not None or graph.discount < 1
+    weights, rewards = out.chances[:, None, None] * out.weights, out.rewards - (graph.common if is_relative else 0.0)
+    zero, paid = np.zeros(size), 0.0 if is_relative else graph.common
 
     def before(later: Floats) -> _Branch:
         returns = rewards + graph.discount * later[out.successors]
         value = np.sum(weights * returns, axis=(0, 2))
-        return _Branch(value, later, np.sum(weights * (returns - value[:, None]) ** 2, axis=(0, 2)))
+        return _Branch(paid, value, later, np.sum(weights * (returns - value[:, None]) ** 2, axis=(0, 2)))
 
     if horizon is not None:
-        found = [_Branch(zero, zero, zero)]
+        found = [_Branch(paid, zero, zero, zero)]
         for _ in range(horizon):
             found.append(before(found[-1].value))
         return found
     here = np.broadcast_to(np.arange(size)[None, :, None], out.successors.shape)
-    moves = sp.coo_array((weights.ravel(), (here.ravel(), out.successors.ravel())), shape=(size, size))
+    moves = sp.csr_array((weights.ravel(), (here.ravel(), out.successors.ravel())), shape=(size, size))
     mean = np.sum(weights * rewards, axis=(0, 2))
-    return [before(spsolve((sp.eye_array(size) - graph.discount * moves).tocsc(), mean))]
+    # Where nothing is paid any more the value is 0, and without a discount the equations do not say so.
+    pays, last = np.any((weights > 0) & (rewards != 0), axis=(0, 2)), 0
+    while last != (last := int(pays.sum())):
+        pays |= moves @ pays.astype(float) > 0
+    some = np.flatnonzero(pays)
+    value = zero.copy()
+    if len(some):
+        value[some] = spsolve((sp.eye_array(len(some)) - graph.discount * moves[some][:, some]).tocsc(), mean[some])
+    return [before(value)]

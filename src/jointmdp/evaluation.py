@@ -12,33 +12,26 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.bellman import second_moments
-from jointmdp.bellman.second_moments import Moments, PairKernel, PairProblem, Tables
-from jointmdp.errors import ModelError, Status
+from jointmdp.bellman.second_moments import Moments
+from jointmdp.errors import ModelError
 from jointmdp.model.episodes import paying_state
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
-from jointmdp.moments.certificates import HorizonErrors, StateErrors, assess_pairs
-from jointmdp.moments.gap_variances import GapVariances, solve_gap_variances
-from jointmdp.moments.higher_solver import BackwardSweeps, solve_higher
+from jointmdp.moments.certificates import assess_pairs
 from jointmdp.moments.iteration import iterate, report_missed
-from jointmdp.moments.local_errors import ValueErrors
 from jointmdp.moments.pair_solver import PAIR_LIMIT, Solve
-from jointmdp.moments.policy_pairs import RESIDUAL_SHARE, PolicyBranch
-from jointmdp.moments.single_branch import solve_single_branch
-from jointmdp.moments.stored_moments import GapErrors, PairMoments, StateMoments
-from jointmdp.progress import Meter
+from jointmdp.moments.policy_pairs import PolicyBranch
+from jointmdp.moments.solving import solve, solve_horizon
+from jointmdp.moments.stored_moments import PairMoments
 from jointmdp.projected.projecting import Projected, project
 from jointmdp.solution.policy_returns import PolicyReturns
 from jointmdp.solution.solution import Solution
 
-LEAST_STD = 1e-8  # of the spread of possible returns: smaller deviations may be rounding, and count as this
-LEAST_SCALE = 1e-280  # of a variance, where no reward varies at all
 LARGEST = 1e100  # rewards and starting values whose squares floats can hold with room to spare
 MOMENT_LIMIT = 2**28  # coordinate pairs that `Iterate` agrees to form: 2 GiB a collection
 MAX_ORDER = 30  # beyond it binomial coefficients amplify rounding until no digit is left
@@ -90,14 +83,18 @@ def evaluate(
     if horizon is not None:
         if method is not None:
             raise ModelError("a horizon is evaluated by backward sweeps; leave method=None")
+        horizon = checks.as_count("horizon", horizon)
         with float64():
-            return _evaluate_horizon(model, chosen, checks.as_count("horizon", horizon), order)
+            found = solve_horizon(model, chosen, horizon, order)
+        known = found.moments, found.certificate, found.status
+        return Solution(model, chosen, *known, method="horizon", steps=horizon, horizon=horizon)
     method = Solve() if method is None else method
     if model.discount == 1:
         _check_ends(model, chosen, method, order)
     with float64():
         if isinstance(method, Solve):
-            solution = _solve(model, chosen, method, order)
+            found = solve(model, chosen, method, order)
+            solution = Solution(model, chosen, found.moments, found.certificate, found.status, "Solve", found.steps)
         elif isinstance(method, Iterate):
             solution = _iterate(model, chosen, method)
         else:
@@ -175,84 +172,6 @@ def _check_size(model: JointMDP, order: int) -> None:
         raise ModelError(
             f"{model.num_states:,} states make {pairs:,} pairs{each}, more than the {PAIR_LIMIT:,} numbers that fit"
         )
-
-
-def _solve(model: JointMDP, policy: Floats, method: Solve, order: int) -> Solution:
-    tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
-    max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
-    branch = solve_single_branch(model, policy)
-    tables = transition_kernels.tables(model, policy, branch.state.rewards)
-    kernel = transition_kernels.pair_kernel(model, policy)
-    m, B = on_device(branch.mean), on_device(branch.variance)
-    errors = StateErrors(model, policy, branch)
-    largest = errors.largest_variance
-    span = branch.state.span
-    target = RESIDUAL_SHARE * tolerance * largest * (1 + model.discount) / span
-    v, nothing = second_moments.state_mean(tables, m), np.zeros((1, 1))
-    pairs = GapVariances(on_device(nothing), nothing, 0.0, 0)  # under "none" distinct branches are independent
-    if model.sharing != "none":
-        problem = PairProblem(kernel, _gap_source(tables, kernel, v), tables.discount)
-        pairs = solve_gap_variances(problem, errors, target, method)
-    sweeps = pairs.sweeps
-    certificate = errors.certificate(pairs.errors, pairs.residual)
-    status = Status.CONVERGED
-    paid = float(np.max(np.abs(branch.state.rewards)))
-    scale = max(largest, (LEAST_STD * paid * span) ** 2, LEAST_SCALE)
-    if certificate.covariance_error > tolerance * scale:
-        status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
-    higher = None
-    if order > 2:
-        higher, more, is_reached = solve_higher(errors, tables, v, pairs.values, order, method)
-        sweeps += more
-        if not is_reached:
-            status = Status.STEP_LIMIT
-    mean = np.asarray(second_moments.mean(tables, v)) + branch.state.offset[:, None]
-    known = GapErrors(errors.values, pairs.errors)
-    moments = StateMoments(model, tables, v, pairs.values, B, mean, known, higher, method)
-    return Solution(model, policy, moments, certificate, status, method="Solve", steps=sweeps)
-
-
-_gap_source = jax.jit(second_moments.gap_source)
-
-
-@jax.jit
-def _backward(tables: Tables, kernel: PairKernel, m: Array, D: Array, B: Array) -> tuple[Array, Array, Array]:
-    v = second_moments.state_mean(tables, m)
-    m2 = second_moments.mean(tables, v)
-    problem = PairProblem(kernel, second_moments.gap_source(tables, kernel, v), tables.discount)
-    # One more step in front: the variance over the first action is that of the new means.
-    later = second_moments.state_mean(tables, second_moments.variance(tables, v, B))
-    B2 = second_moments.action_variance(tables, m2) + later
-    return m2, second_moments.sweep(problem, D), B2
-
-
-def _evaluate_horizon(model: JointMDP, policy: Floats, horizon: int, order: int) -> Solution:
-    """T backward sweeps from zero; the last one is the action-level backup of the answer itself."""
-    tables = transition_kernels.tables(model, policy)
-    kernel = transition_kernels.pair_kernel(model, policy)
-    size = model.num_states
-    pairs = (1, 1) if model.sharing == "none" else (size, size)
-    m, B, D = (on_device(np.zeros(shape)) for shape in ((size, model.num_actions), size, pairs))
-    errors = HorizonErrors(tables)
-    above = BackwardSweeps(model, tables, order) if order > 2 else None
-    with Meter("backward sweeps") as meter:
-        for step in range(horizon):
-            errors.step(m, D, B)
-            if step + 1 < horizon:
-                before = m
-                m, D, B = _backward(tables, kernel, m, D, B)
-                if above is not None:
-                    later, now = (np.asarray(second_moments.state_mean(tables, each)) for each in (before, m))
-                    above.step(later, now, errors.mean)
-            meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
-    v = second_moments.state_mean(tables, m)
-    mean = np.asarray(second_moments.mean(tables, v)) + 0.0  # no negative zeros
-    value_error, variance_error = errors.before
-    known = GapErrors(ValueErrors.uniform(size, value_error), np.full(D.shape, 4 * variance_error))
-    moments = StateMoments(model, tables, v, D, B, mean, known, None if above is None else above.finished(horizon))
-    return Solution(
-        model, policy, moments, errors.certificate(), Status.COMPLETED, method="horizon", steps=horizon, horizon=horizon
-    )
 
 
 def _iterate(model: JointMDP, policy: Floats, method: Iterate) -> Solution:

@@ -18,6 +18,7 @@ from benchmarks import neural as benchmark
 from jointmdp.arrays import float32, float64, on_device
 from jointmdp.bellman.network_backups import backup, draw_errors
 from jointmdp.errors import ModelError, NotKnownError
+from jointmdp.neural.config import BLOCKS
 from jointmdp.neural.encoding import Encoding
 from jointmdp.neural.networks import CONVOLUTIONS, Layer, MomentNetwork, convolved
 from jointmdp.neural.queries import OVER, Lists, RecordedQueries
@@ -237,6 +238,34 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown block": (lambda *_: jm.TrainConfig(weights={"sigma": 1.0}), "names 'sigma'; the blocks are mean"),
     "no steps": (lambda *_: jm.TrainConfig(steps=0), "steps is 0"),
     "one number of units": (lambda *_: jm.TrainConfig(hidden=64), r"as in hidden=\(256, 256\)"),  # type: ignore[arg-type]
+    "weights that are no mapping": (lambda *_: jm.TrainConfig(weights=[1, 1]), "give factors by block"),  # type: ignore[arg-type]
+    "no weights at all": (lambda *_: jm.TrainConfig(weights=dict.fromkeys(BLOCKS, 0.0)), "nothing to learn"),
+    "a file as checkpoint": (
+        lambda m, pi, at: jm.train(m, pi, small(checkpoint=at / "torn" / "queries-0000.jointmdp")),
+        "cannot be a folder",
+    ),
+    "a file as log": (
+        lambda m, pi, at: jm.train(m, pi, small(log=at / "torn" / "queries-0000.jointmdp")),
+        "cannot be a folder",
+    ),
+    "shapes that differ from lane to lane": (
+        lambda *_: jm.record_queries(standing(lambda s: [0.0] * (1 + s)), "uniform", 40, lane=5, episode_restart=0),
+        r"observations have different shapes, \[1\] and \[2\]|\[2\] and \[1\]",
+    ),
+    "a reward that is no number": (
+        lambda *_: jm.record_queries(
+            jm.FunctionSimulator(
+                lambda s, a, u: (np.nan if a else 0.0, s), lambda rng: 0.0, start=0, actions=2, discount=0.9, name="bad"
+            ),
+            "uniform",
+            100,
+        ),
+        "bad gave a reward of nan for action 1 in 0",
+    ),
+    "networks in a file": (
+        lambda m, pi, at: jm.save(jm.train(m, pi, small(steps=1)), at / "networks"),
+        r"not TrainedMoments, which train\(..., checkpoint=folder\) keeps",
+    ),
     "a frozen target": (lambda *_: jm.TrainConfig(target_rate=0), "target_rate is 0"),
 }
 
@@ -339,6 +368,65 @@ def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:
         encoding.one(np.array(2.5))
     with pytest.raises(ModelError, match="not finite"):
         encoding.one(np.array(np.nan))
+
+
+def near_certain(noise: float, constant: float = 0.0) -> jm.JointMDP:
+    """Rewards that depend on the state, with little noise of their own: what is random is where a branch goes."""
+    rewards = constant + np.array([[[1, 0], [1 + noise, 0]], [[-1, 0], [-1, noise]]])
+    return jm.JointMDP([[0.5, 0.5]] * 2, rewards, [[[0, 1], [1, 0]]] * 2, 0.9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "constant"), [(1e-3, 0.0), (0.5, 1e6)])
+def test_little_noise_beside_shifting_states_and_large_constants(noise: float, constant: float) -> None:
+    """A stranger's model: units by the noise of rewards alone made variances a millionth of what they are."""
+    model = near_certain(noise, constant)
+    policy, exact = jm.uniform_policy(model), jm.evaluate(model, jm.uniform_policy(model))
+    config = jm.TrainConfig(
+        queries=20_000, steps=1500, batch=128, hidden=(), rank=8, networks=2, learning_rate=5e-3, target_rate=0.1
+    )
+    trained = jm.train(model, policy, config)
+    for s in range(2):
+        found, truth = trained.gap(s, 0, 1), exact.gap(s, 0, 1)
+        assert found.variance == pytest.approx(truth.variance, rel=0.05)
+        assert found.mean == pytest.approx(truth.mean, abs=0.05 * truth.std)
+        assert trained.mean_at(s, 0).value == pytest.approx(exact.mean[s, 0], abs=0.1 * np.sqrt(exact.variance[s, 0]))
+
+
+@pytest.mark.parametrize("kind", [bool, np.int8, np.uint16, np.float16, ">f8", np.uint8])
+def test_a_file_changes_nothing_of_what_was_observed(kind: Any, ring: Any, tmp_path: Path) -> None:
+    model, policy = ring
+    queries = jm.record_queries(model, policy, 500)
+    pool = np.random.default_rng(0).integers(0, 2, (len(queries.observations), 4)).astype(kind)
+    given = dataclasses.replace(queries, observations=pool)
+    given.save(tmp_path / "q")
+    found = RecordedQueries.load(tmp_path / "q")
+    assert found.observations.dtype == given.observations.dtype
+    assert found.digest() == given.digest()
+    assert Encoding.of(found).kind == Encoding.of(given).kind == ("bytes" if kind is np.uint8 else "vector")
+    assert (found.observations == pool).all()
+
+
+def test_numbers_are_names_of_the_states_that_were_recorded(ring: Any) -> None:
+    model, policy = ring
+    queries = jm.record_queries(model, policy, 500)
+    numbers = 10 * np.arange(len(queries.observations))
+    encoding = Encoding.of(dataclasses.replace(queries, observations=numbers))
+    assert encoding.shape == (len(numbers),)
+    assert (encoding.stored(numbers) == np.arange(len(numbers))).all()
+    assert encoding.one(np.array(10)) == 1
+    with pytest.raises(NotKnownError, match="the state 13 was not among the recorded ones"):
+        encoding.one(np.array(13))
+    with pytest.raises(ModelError, match="30,000 different ones were recorded; observe a float"):
+        Encoding.of(dataclasses.replace(queries, observations=np.arange(30_000)))
+
+
+def standing(observe: Any) -> jm.FunctionSimulator:
+    """Stays where it starts, in one of two states."""
+    start = lambda rng: int(rng.integers(2))  # noqa: E731 - as users write it
+    return jm.FunctionSimulator(
+        lambda s, a, u: (0.0, s), lambda rng: 0.0, start=start, actions=2, discount=0.9, observe=observe
+    )
 
 
 def counting_simulator(**settings: Any) -> jm.FunctionSimulator:

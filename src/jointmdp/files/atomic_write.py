@@ -24,6 +24,15 @@ def write_file(path: FilePath, fill: Callable[[IO[bytes]], object]) -> None:
         raise ModelError(f"cannot write {target!r}: {cause(error)}") from error
 
 
+def make_folder(path: FilePath) -> None:
+    """A folder of this name, new or as it is."""
+    target = path_name(path)
+    try:
+        os.makedirs(target, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{target!r} cannot be a folder: {cause(error)}") from error
+
+
 def write_text(path: FilePath, text: str) -> None:
     """Write a text in UTF-8."""
     write_file(path, lambda file: file.write(text.encode()))

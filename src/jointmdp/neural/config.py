@@ -20,7 +20,7 @@ class TrainConfig:
     """Settings of `train`; each has a default that serves."""
 
     queries: int = 100_000
-    """Lists of three coordinates that are recorded, each drawn twice."""
+    """Lists of three coordinates that are recorded, each drawn twice; rounded up to thousands."""
     steps: int = 20_000
     """Steps of the optimiser."""
     batch: int = 256
@@ -80,10 +80,14 @@ class TrainConfig:
             raise ModelError("averaging is 1: the average would never leave the start")
         if self.form not in ("parts", "gram"):
             raise ModelError(f'form is {self.form!r}; it must be "parts" or "gram"')
+        if not isinstance(self.weights, Mapping):
+            raise ModelError(f"weights is {self.weights!r:.80}; give factors by block, as in weights={{'gap': 2.0}}")
         unknown = set(self.weights) - set(BLOCKS)
         if unknown:
             raise ModelError(f"weights names {sorted(unknown)[0]!r}; the blocks are {', '.join(BLOCKS)}")
         factors = {name: checks.as_amount(f"the weight of {name}", self.weights.get(name, 1.0)) for name in BLOCKS}
+        if not any(factors.values()):
+            raise ModelError("all weights are 0: there is nothing to learn")
         self._keep("weights", factors)
 
     def _keep(self, name: str, value: Any) -> None:

@@ -19,6 +19,9 @@ LEAST_SIDE = 36  # pixels of a frame that the convolutions leave something of
 CONSTANT = 1e-6  # of the largest spread: what varies less is taken as constant
 REACH = 3.0  # spreads that a number may be from its centre; what lies beyond is read as this far
 SAMPLE = 100_000  # observations that centres and spreads come from
+SHIFTING = 0.1  # of what states differ in, in squares: about what comes into returns as states change
+MOST_NUMBERS = 20_000  # names of states that a network has an input for
+FAR = 100.0  # times their spread: rewards that lie so far from 0 are centred first, since float32 has seven digits
 SELDOM = 1e-4  # a bit that differs from the others in less of the observations is taken as constant
 
 
@@ -28,6 +31,8 @@ class Units(NamedTuple):
     offset: float
     mean: float
     deviation: float
+    reward: float = 0.0
+    """What is taken from every reward first, and given back to means."""
 
 
 class Encoding(NamedTuple):
@@ -38,6 +43,7 @@ class Encoding(NamedTuple):
     centre: NDArray[np.float32]
     spread: NDArray[np.float32]
     bits: NDArray[np.int64]  # of bytes: those that vary, numbered from the highest of the first byte
+    numbers: NDArray[np.int64]  # the names of states that were recorded
     units: Units
 
     @classmethod
@@ -49,10 +55,18 @@ class Encoding(NamedTuple):
         """
         pool, units = queries.observations, units_of(queries)
         none, one, bits = np.zeros(1, np.float32), np.ones(1, np.float32), np.zeros(0, np.int64)
-        if pool.ndim == 1 and pool.dtype.kind in "iu" and pool.size and pool.min() >= 0:
-            return cls("number", (int(pool.max()) + 1,), none, one, bits, units)
+        if pool.ndim == 1 and pool.dtype.kind in "iu" and pool.size:
+            numbers = np.unique(pool).astype(np.int64)
+            if len(numbers) > MOST_NUMBERS:
+                raise ModelError(
+                    f"observations of {queries.simulator} are whole numbers, which are taken for names of states, and "
+                    f"{len(numbers):,} different ones were recorded; observe a float, as in float(stock), to have them "
+                    "read as amounts"
+                )
+            return cls("number", (len(numbers),), none, one, bits, numbers, units)
         if pool.ndim == 4 and min(pool.shape[1:3]) >= LEAST_SIDE:
-            return cls("frames", pool.shape[1:], none, 255 * one if pool.dtype.kind == "u" else one, bits, units)
+            largest = 255.0 if pool.dtype == np.uint8 else max(1.0, float(np.abs(pool[:: len(pool) // 100 + 1]).max()))
+            return cls("frames", pool.shape[1:], none, np.float32(largest) * one, bits, bits, units)
         some = pool[:: max(1, len(pool) // SAMPLE)].reshape(-1, math.prod(pool.shape[1:]))
         flat = some.astype(np.float64)
         if not flat.shape[1]:
@@ -63,15 +77,15 @@ class Encoding(NamedTuple):
         inverse = np.where(varies, spread, np.inf)
         centre, width = flat.mean(axis=0).astype(np.float32), flat.shape[1]
         if pool.dtype != np.uint8:
-            return cls("vector", (width,), centre, inverse.astype(np.float32), bits, units)
+            return cls("vector", (width,), centre, inverse.astype(np.float32), bits, bits, units)
         share = np.concatenate([np.unpackbits(byte[:, None], axis=1).mean(axis=0) for byte in some.T])
-        bits = np.flatnonzero((share > SELDOM) & (share < 1 - SELDOM))
-        return cls("bytes", (width + len(bits),), centre, inverse.astype(np.float32), bits, units)
+        seen = np.flatnonzero((share > SELDOM) & (share < 1 - SELDOM))
+        return cls("bytes", (width + len(seen),), centre, inverse.astype(np.float32), seen, bits, units)
 
     def stored(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Observations as the training loop holds them: small."""
         if self.kind == "number":
-            return observations.astype(np.int32)
+            return np.searchsorted(self.numbers, observations).astype(np.int32)
         if self.kind == "bytes":
             return observations.reshape(len(observations), -1).astype(np.uint8)
         if self.kind == "frames":
@@ -96,7 +110,7 @@ class Encoding(NamedTuple):
         if not np.isfinite(observation).all():
             raise ModelError("the observation is not finite")
         if self.kind == "number":
-            if observation.ndim or observation != int(observation) or not 0 <= int(observation) < self.shape[0]:
+            if observation.ndim or not np.isin(observation, self.numbers):
                 raise NotKnownError(f"the state {observation} was not among the recorded ones: nothing is known of it")
         elif observation.size != math.prod(self.shape) - len(self.bits):
             raise ModelError(
@@ -121,7 +135,9 @@ def units_of(queries: RecordedQueries) -> Units:
     longest = 1 / (1 - discount * goes_on)
     # What states differ in passes as they change: sums of it grow like a random walk, not like their length.
     centre, spread = offset * longest, math.sqrt(between * longest)
-    deviation = math.sqrt(noise / (1 - discount**2 * goes_on))
-    # Where rewards are certain, what is random is when they come.
-    deviation = deviation or math.sqrt(between / (1 - discount**2 * goes_on)) or abs(centre) or 1.0
+    # Where rewards are certain or nearly so, what is random is when they come.
+    random = max(noise, SHIFTING * between) if noise else between
+    deviation = math.sqrt(random / (1 - discount**2 * goes_on)) or abs(centre) or 1.0
+    if goes_on == 1 and offset**2 > FAR**2 * (noise + between) > 0:
+        return Units(0.0, max(spread, deviation / 10), deviation, offset)
     return Units(centre, max(spread, deviation / 10), deviation)

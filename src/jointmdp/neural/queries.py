@@ -67,6 +67,7 @@ class RecordedQueries:
     def __post_init__(self) -> None:
         if self.observations.dtype.kind not in "fiub":
             raise ModelError(f"observations of {self.simulator} are no numbers: {self.observations.dtype}")
+        object.__setattr__(self, "observations", _held(self.observations))
         if self.observations.dtype.kind == "f" and not np.isfinite(self.observations).all():
             raise ModelError(f"an observation of {self.simulator} is not finite")
         if not (np.isfinite(self.lists.rewards).all() and np.isfinite(self.lists.reward_covariances).all()):
@@ -132,13 +133,28 @@ class RecordedQueries:
         return fingerprint([self.discount, self.sharing, self.observations, *self.lists]).hex()
 
 
+def _held(observations: NDArray[Any]) -> NDArray[Any]:
+    """In a type that files know, so that what is loaded is what was recorded: flags are read as numbers, 0 and 1."""
+    kind, size = observations.dtype.kind, observations.dtype.itemsize
+    if kind == "b":
+        return observations.astype(np.float32)
+    return (
+        observations
+        if observations.dtype == np.uint8
+        else _plain(observations).astype(f"={'f' if kind == 'f' else 'i'}{_size(kind, size)}", copy=False)
+    )
+
+
+def _size(kind: str, size: int) -> int:
+    return min(8, {"f": max(size, 4), "i": max(size, 2)}.get(kind, 8))
+
+
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
     """As files hold it: bytes, and whole numbers and floats of at least 16 and 32 bits, little-endian."""
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind in "ub" and size == 1:
         return np.ascontiguousarray(array).view(np.uint8)
-    size = {"f": max(size, 4), "i": max(size, 2)}.get(kind, 8)
-    return np.ascontiguousarray(array, dtype=f"<{'f' if kind == 'f' else 'i'}{min(size, 8)}")
+    return np.ascontiguousarray(array, dtype=f"<{'f' if kind == 'f' else 'i'}{_size(kind, size)}")
 
 
 def no_covariances(count: int) -> Floats:
@@ -148,6 +164,11 @@ def no_covariances(count: int) -> Floats:
 
 def joined(parts: list[tuple[NDArray[Any], Lists]]) -> tuple[NDArray[Any], Lists]:
     """Pools and lists one after the other."""
+    shapes = list(dict.fromkeys(pool.shape[1:] for pool, _ in parts))
+    if len(shapes) > 1:
+        raise ModelError(
+            f"observations have different shapes, {list(shapes[0])} and {list(shapes[1])}; a network needs one"
+        )
     starts = np.cumsum([0, *(len(pool) for pool, _ in parts)])
     moved = [lists.shifted(int(start)) for (_, lists), start in zip(parts, starts[:-1], strict=True)]
     columns: list[NDArray[Any]] = [np.concatenate(each) for each in zip(*moved, strict=True)]

@@ -11,6 +11,7 @@ All randomness is addressed by lane and step: lanes can be recorded anywhere, an
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from jointmdp import checks
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
-from jointmdp.files.atomic_write import FilePath, path_name
+from jointmdp.files.atomic_write import FilePath, make_folder, path_name
 from jointmdp.incremental.simulator_walks import Coordinate, DrawnOutcome, Walks, behaviour, state_key
 from jointmdp.model.policies import as_policy
 from jointmdp.neural.queries import OVER, Lists, RecordedQueries, joined, no_covariances
@@ -120,7 +121,7 @@ class _Kept:
     def __init__(self, folder: FilePath | None, asked: dict[str, Any]) -> None:
         self.folder, self.asked = None if folder is None else path_name(folder), asked
         if self.folder is not None:
-            os.makedirs(self.folder, exist_ok=True)
+            make_folder(self.folder)
 
     def _path(self, number: int) -> str | None:
         return None if self.folder is None else os.path.join(self.folder, f"queries-{number:04}.jointmdp")
@@ -214,6 +215,11 @@ class _Book:
         self.rows: list[tuple[Any, ...]] = []
 
     def add(self, listed: list[Coordinate], draws: list[list[DrawnOutcome]]) -> None:
+        for each in draws:
+            for place, (_, reward, _) in zip(listed, each, strict=True):
+                if not math.isfinite(reward):
+                    action, seen = self.simulator.action_label(place.action), self.simulator.observe(place.state)
+                    raise ModelError(f"{self.simulator.name} gave a reward of {reward} for {action} in {seen!r:.60}")
         nexts = [[after for _, _, after in each] for each in draws]
         self.rows.append(
             (

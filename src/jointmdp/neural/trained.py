@@ -65,7 +65,8 @@ class TrainedMoments(ResultFace):
                 found = self._heads(self.state.average, on_device(stored))
             mean, v, w, d = (np.asarray(part, dtype=np.float64) for part in found)
             size, alive = self.trainer.encoding.units.deviation, not self.simulator.is_over(place)
-            self._seen[key] = MomentHeads(mean * size * alive, v * size * alive, w * size * alive, d * size**2 * alive)  # type: ignore[arg-type]
+            mean = mean * size + self.trainer.encoding.units.reward / (1 - self.trainer.queries.discount)
+            self._seen[key] = MomentHeads(mean * alive, v * size * alive, w * size * alive, d * size**2 * alive)  # type: ignore[arg-type]
         return self._seen[key]
 
     def mean_at(self, state: Any, action: Any) -> Estimate:

@@ -79,7 +79,7 @@ class Trainer:
         lists = queries.lists
         unit = self.encoding.units.deviation
         scaled = lists._replace(
-            rewards=(lists.rewards / unit).astype(np.float32),
+            rewards=((lists.rewards - self.encoding.units.reward) / unit).astype(np.float32),
             reward_covariances=(lists.reward_covariances / unit**2).astype(np.float32),
         )
         self._data: Any = on_device(self.encoding.stored(queries.observations)), jax.tree.map(on_device, scaled)

@@ -16,7 +16,7 @@ from jointmdp.arrays import float32, on_device
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor
 from jointmdp.files import run_checkpoint
-from jointmdp.files.atomic_write import path_name
+from jointmdp.files.atomic_write import make_folder, path_name
 from jointmdp.incremental.simulator_walks import behaviour
 from jointmdp.neural.config import BLOCKS, TrainConfig
 from jointmdp.neural.event_log import EventLog
@@ -56,10 +56,14 @@ def train(
     if not isinstance(config, TrainConfig):
         raise ModelError(f"config is {config!r:.80}; give a TrainConfig")
     if source.discount >= 1:
-        raise ModelError(f"the discount of {source.name} is 1: backups contract only below")
+        raise ModelError(
+            f"the discount of {source.name} is 1: backups contract only below. Give the simulator one, as in "
+            "discount=0.99"
+        )
     policy = as_source_policy(source, policy)
-    if config.checkpoint is not None:
-        os.makedirs(path_name(config.checkpoint), exist_ok=True)
+    for folder in (config.checkpoint, config.log):  # before queries are recorded for nothing
+        if folder is not None:
+            make_folder(folder)
     if queries is not None:
         queries = _checked(queries, source, policy)
     run = _described(source, policy, config, queries)

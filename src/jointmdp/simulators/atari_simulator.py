@@ -226,7 +226,7 @@ def rom_of(game: str) -> str:
     known = {"".join(part.capitalize() for part in name.split("_")): name for name in ale_py.roms.get_all_rom_ids()}
     if game not in known:
         near = get_close_matches(str(game), known, 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if near else "."
         raise ModelError(f"there is no Atari game {game!r}{hint} Names are written as in Gymnasium: Pong, BattleZone")
     return str(ale_py.roms.get_rom_path(known[game]))
 

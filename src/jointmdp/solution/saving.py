@@ -72,7 +72,9 @@ def save(thing: JointMDP | Solution | Comparison | ReturnSample | GapSample, pat
 
     if not isinstance(thing, Solution):
         known = "a JointMDP, a Solution, a Comparison and samples"
-        raise ModelError(f"only {known} can be saved, not {type(thing).__name__}")
+        kept = ", which train(..., checkpoint=folder) keeps and gives back when called again"
+        name = type(thing).__name__
+        raise ModelError(f"only {known} can be saved, not {name}{kept if name == 'TrainedMoments' else ''}")
     page, arrays = _model_parts(thing.model, "solution")
     more, results = _answer_parts(thing)
     sealed_archive.write(path, {**page, **more}, {**arrays, **results})

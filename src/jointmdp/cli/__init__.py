@@ -17,6 +17,7 @@ for command in (
     model_commands.demo,
     model_commands.evaluate,
     model_commands.list_models,
+    model_commands.report,
     model_commands.reproduce,
 ):
     main.add_command(command)

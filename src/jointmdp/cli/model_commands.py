@@ -1,9 +1,10 @@
-"""The commands about models: ``jointmdp demo``, ``evaluate``, ``list`` and ``reproduce``."""
+"""The commands about models: ``jointmdp demo``, ``evaluate``, ``list``, ``report`` and ``reproduce``."""
 
 from __future__ import annotations
 
 import csv
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,17 +149,29 @@ def list_models(as_json: bool) -> None:
         print_models(models)
 
 
+def _model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A model, and how it is evaluated."""
+    options = (
+        click.argument("model"),
+        click.option(
+            "--policy",
+            help="default (the model's own), uniform, a .npy or .csv file, or one action per state: 0,1,1. "
+            "Files hold [S, A] probabilities or [S] actions. A model from a file has no policy of its own: uniform.",
+        ),
+        sharing_option("as in the model"),
+        click.option("--discount", type=float, help="Another discount; the policy stays. [as in the model]"),
+        click.option(
+            "--horizon", type=int, help="The first T steps only; the discount may then be 1. [an endless future]"
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.argument("model")
-@click.option(
-    "--policy",
-    help="default (the model's own), uniform, a .npy or .csv file, or one action per state: 0,1,1. "
-    "Files hold [S, A] probabilities or [S] actions. A model from a file has no policy of its own: uniform.",
-)
+@_model_options
 @click.option("--state", "states", multiple=True, help="Name or index of a state to show; may be repeated. [the first]")
-@sharing_option("as in the model")
-@click.option("--discount", type=float, help="Another discount; the policy stays. [as in the model]")
-@click.option("--horizon", type=int, help="The first T steps only; the discount may then be 1. [an endless future]")
 @click.option(
     "--law", "with_law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %."
 )
@@ -200,6 +213,43 @@ def evaluate(model: str, states: tuple[str, ...], with_law: bool, as_json: bool,
         click.echo(to_json(found))
     else:
         print_solution(found)
+
+
+@click.command()
+@_model_options
+@click.option(
+    "-o", "--out", default="report.html", show_default=True, type=click.Path(path_type=Path), help="The page to write."
+)
+@click.option("--title", help="Its first line. [the model]")
+@click.option("--grid", help="States are the cells of a grid, row by row: 8x8. [seen from names like (x,y)]")
+@click.option(
+    "--seconds", default=30.0, show_default=True, help="What the laws of gaps may take; the rest shows moments."
+)
+@in_one_line
+def report(model: str, out: Path, title: str | None, grid: str | None, seconds: float, **changes: Any) -> None:
+    """One page to open in a browser: pick a state and two actions, and see what their difference is like.
+
+    MODEL is a built-in model with optional settings (see: jointmdp list), or a file that jointmdp.save has written.
+
+    \b
+    Examples:
+      jointmdp report inventory --sharing time -o inventory.html
+      jointmdp report windy-gridworld:size=5 --seconds 60
+      jointmdp report lake.npz --policy policy.csv --grid 8x8
+    """
+    shape = None if grid is None else _grid(grid)
+    solution, remarks = _evaluated(model, {key: value for key, value in changes.items() if value is not None})
+    for remark in remarks:
+        click.echo(remark, err=True)
+    written = solution.report(out, title=model if title is None else title, grid=shape, seconds=seconds)
+    click.echo(f"{written}: open it in a browser")
+
+
+def _grid(text: str) -> tuple[int, int]:
+    rows, _, columns = text.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal()):
+        raise ModelError(f"grid is {text!r}; write rows and columns, as in 8x8")
+    return int(rows), int(columns)
 
 
 def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str]]:

@@ -110,14 +110,22 @@ class Laws:
         level, status = self._refined((query,), wide, tolerance, limits, f"law of {name or self.name_of(*query)}")
         return replace(self._read(query, level, 0, mean, name), status=status)
 
-    def gap_laws(self, queries: Queries, tolerance: float, limits: Limits) -> list[GapLaw]:
-        """The laws of several gaps on one graph of pairs, refined until the signs of all are known to `tolerance`."""
+    def gap_laws(self, queries: Queries, scales: Floats, tolerance: float, limits: Limits) -> list[GapLaw]:
+        """The laws of several gaps on one graph of pairs.
+
+        They are refined until all signs are known to `tolerance`, and tail means to `tolerance` times their `scales`.
+        """
 
         def read(level: Level) -> list[GapLaw]:
             return [self._read(query, level, number) for number, query in enumerate(queries)]
 
         def wide(level: Level) -> float:
-            return max(max(law.superiority().width, law.tie().width) for law in read(level))
+            laws = read(level)
+            tails = (max(law.cvar(0.05).width, law.cvar(0.95).width) for law in laws)
+            return max(
+                max(law.superiority().width, law.tie().width, tail / scale)
+                for law, tail, scale in zip(laws, tails, scales.tolist(), strict=True)
+            )
 
         level, status = self._refined(queries, wide, tolerance, limits, f"laws of {len(queries):,} gaps")
         return [replace(law, status=status) for law in read(level)]

@@ -7,24 +7,30 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.arrays import Floats
+from jointmdp.arrays import Floats, float64
 from jointmdp.errors import ConvergenceWarning, ModelError, Status
+from jointmdp.files import __version__
 from jointmdp.files.atomic_write import FilePath, write_csv
 from jointmdp.law.reached_pairs import GapBranches
 from jointmdp.law.solution_laws import Laws, Limits, Signs
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
-from jointmdp.moments.stored_moments import StateMoments, StoredMoments
+from jointmdp.moments.pair_solver import Solve
+from jointmdp.moments.solving import solve, solve_horizon
+from jointmdp.moments.stored_moments import PairMoments, StateMoments, StoredMoments
+from jointmdp.report.page import write_page
 from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
 from jointmdp.report.result_figures import draw_means
 from jointmdp.solution.best_action import BestAction, best_of
 from jointmdp.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
+from jointmdp.solution.report_data import GapVariance, Reported, gap_variances, report_data
 
 if TYPE_CHECKING:
     import xarray
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
 # A variance below this fraction of the largest, and below its own certified error, cannot be told from zero.
 ZERO_FRACTION = 1e-9
+REPORT_SECONDS = 30.0  # that the laws of a report may take
 
 
 def _check_blocks(states: int, actions: int) -> None:
@@ -47,6 +54,12 @@ def _check_blocks(states: int, actions: int) -> None:
 def _limits(memory_limit: int, seconds: float | None) -> Limits:
     seconds = None if seconds is None else checks.as_positive("seconds", seconds)
     return Limits(checks.as_count("memory_limit", memory_limit), seconds)
+
+
+def _variance_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapVariance:
+    with float64():
+        found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
+    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate).variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +264,59 @@ class Solution(ResultFace):
             seed=seed,
             confidence=confidence,
         )
+
+    def report(
+        self,
+        path: FilePath = "report.html",
+        *,
+        title: str | None = None,
+        grid: tuple[int, int] | None = None,
+        seconds: float = REPORT_SECONDS,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> Path:
+        """Write one HTML file that needs nothing else: states to pick, gaps with their laws, where the policy is wrong.
+
+        Args:
+            path: where to write it.
+            title: its first line.
+            grid: rows and columns, where states are the cells of a grid, row by row; names like ``(x,y)`` are seen.
+            seconds: that laws may take; those of states where another action comes nearest are computed first.
+            memory_limit: bytes that a law may take.
+        """
+        limits = _limits(memory_limit, seconds)
+        if not Path(path).absolute().parent.is_dir():  # said before anything is computed
+            raise ModelError(f"cannot write {str(path)!r}: there is no such folder")
+        known = {self.model.sharing: lambda s, a, b: self.gap(s, a, b).variance, **self._other_sharings()}
+        reported = Reported(
+            self.model,
+            self.policy,
+            self.mean,
+            self.variance,
+            {kind: gap_variances(self.model, of) for kind, of in known.items() if kind != "none"},
+            self._laws,
+            self.certificate.mean_error,
+            self.horizon,
+            [
+                ("Certificate", f"{self.status.value} ({self.certificate})"),
+                ("Method", f"{self.method}, jointmdp {__version__}"),
+            ],
+        )
+        title = "What would the other actions have given?" if title is None else title
+        assert limits.seconds is not None
+        return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
+
+    def _other_sharings(self) -> dict[str, GapVariance]:
+        """Variances of gaps under the other kinds, where the model knows them and the moments are exact."""
+        found: dict[str, GapVariance] = {}
+        if isinstance(self.moments, StateMoments | PairMoments):
+            for kind in ("state", "time"):
+                if kind != self.model.sharing:
+                    try:
+                        model = self.model.with_sharing(kind)
+                    except ModelError:  # scenarios have other probabilities in other states
+                        continue
+                    found[kind] = _variance_under(model, self.policy, self.horizon)
+        return found
 
     def to_xarray(self) -> xarray.Dataset:
         """The moments as a labelled dataset with dimensions state, action and other."""

@@ -1,0 +1,269 @@
+"""What the report of a solution shows, as plain numbers: moments of all states, laws of as many gaps as time allows."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.arrays import Floats
+from jointmdp.errors import ModelError, NotKnownError
+from jointmdp.intervals import Interval
+from jointmdp.law.gap_law import GapLaw
+from jointmdp.law.reached_pairs import GapQuery
+from jointmdp.law.solution_laws import Laws, Limits
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.progress import Meter
+
+TOLERANCE = 0.01  # of the probabilities of signs
+DIGITS = 6  # of moments; curves have fewer
+CURVE = 64  # points of a law, about
+FIRST = 16  # gaps whose laws are computed together at first; then twice as many, while time allows
+MOST = 1_000  # gaps with a law on one page
+FEW_ACTIONS = 5  # up to which every two are compared; beyond, each with the policy's
+SHOWN_STEPS, SHOWN_STATES = 16, 12  # parts of a variance
+ARROWS = {"up": "↑", "down": "↓", "left": "←", "right": "→", "u": "↑", "d": "↓", "l": "←", "r": "→"}
+
+Grid = tuple[int, int]  # rows, columns
+
+
+class Reported(NamedTuple):
+    """What is reported of a solution."""
+
+    model: JointMDP
+    policy: Floats  # [S, A]
+    mean: Floats  # [S, A], NaN where an action is not available
+    variance: Floats  # [S, A]
+    gaps: Mapping[str, Floats]
+    """Variances of gaps by sharing, ``[S, pairs of actions]``, for all kinds that are known."""
+    laws: Laws
+    mean_error: float
+    horizon: int | None
+    foot: Sequence[tuple[str, str]]
+
+
+def report_data(reported: Reported, title: str, seconds: float, memory: int, grid: Grid | None) -> dict[str, Any]:
+    """Everything on the page."""
+    model = reported.model
+    names = [model.state_label(s) for s in range(model.num_states)]
+    baseline, rival = _compared(reported)
+    laws, parts, note = _computed(reported, _queries(reported, baseline, rival), seconds, memory)
+    over = "an endless future" if reported.horizon is None else f"the first {reported.horizon} steps"
+    shared = {"time": "shared at the same time", "state": "shared in the same state", "none": "not shared"}
+    return {
+        "title": title,
+        "summary": f"{model.num_states:,} states, {model.num_actions} actions; noise {shared[model.sharing]}; discount "
+        f"{model.discount:g}, {over}. Pick a state and two actions: what is the difference of their returns like?",
+        "states": names,
+        "actions": [model.action_label(a) for a in range(model.num_actions)],
+        "arrows": [ARROWS.get(model.action_label(a).lower(), "") for a in range(model.num_actions)],
+        "sharing": model.sharing,
+        "policy": [[(a, _short(row[a])) for a in np.flatnonzero(row).tolist()] for row in reported.policy],
+        "mean": _shorts(reported.mean),
+        "variance": _shorts(reported.variance),
+        "gaps": {kind: _shorts(values) for kind, values in reported.gaps.items()},
+        "meanError": reported.mean_error,
+        "start": int(np.argmax(_gain(reported, baseline, rival))),
+        "laws": laws,
+        "parts": parts,
+        "partsNote": note,
+        "wrongNote": "The policy's most likely action in each state beside the best other one by its mean. P(better): "
+        "certified where the law was computed, else what mean and variance guarantee.",
+        "grid": _grid(model, names, grid),
+        "foot": [*reported.foot, ("Laws", note)],
+    }
+
+
+def action_pairs(count: int) -> list[tuple[int, int]]:
+    """Every two actions, in the order in which the page holds them."""
+    return list(combinations(range(count), 2))
+
+
+# -- which gaps ----------------------------------------------------------------------------------------------------
+
+
+def _compared(reported: Reported) -> tuple[Any, Any]:
+    """The policy's most likely action of each state, and the best other one by its mean (or itself)."""
+    baseline = np.argmax(np.where(np.isnan(reported.mean), -1.0, reported.policy), axis=1)
+    others = np.where(np.isnan(reported.mean), -np.inf, reported.mean).copy()
+    here = np.arange(len(baseline))
+    others[here, baseline] = -np.inf
+    rival = np.where(np.isfinite(others).any(axis=1), np.argmax(others, axis=1), baseline)
+    return baseline, rival
+
+
+def _gain(reported: Reported, baseline: Any, rival: Any) -> Floats:
+    here = np.arange(len(baseline))
+    return np.asarray(reported.mean[here, rival] - reported.mean[here, baseline])
+
+
+def _queries(reported: Reported, baseline: Any, rival: Any) -> list[GapQuery]:
+    """The gaps whose laws are wanted, the most interesting first: where another action gives more, or nearly so."""
+    model = reported.model
+    found: list[list[GapQuery]] = [[], [], []]
+    for s in np.argsort(-_gain(reported, baseline, rival), kind="stable").tolist():
+        own, other = int(baseline[s]), int(rival[s])
+        actions = np.flatnonzero(model.available[s]).tolist()
+        for a, b in combinations(actions, 2):
+            rank = 0 if {a, b} == {own, other} else 1 if own in (a, b) else 2
+            if rank < 2 or model.num_actions <= FEW_ACTIONS:
+                found[rank].append((s, a, b))
+    return [query for some in found for query in some][:MOST]
+
+
+def _computed(reported: Reported, queries: list[GapQuery], seconds: float, memory: int) -> tuple[Any, Any, str]:
+    """Laws and split variances of as many gaps as time allows, and a sentence that says how many."""
+    laws: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    end, size, why = time.monotonic() + seconds, FIRST, ""
+    with Meter("report: laws of gaps") as meter:
+        while len(laws) < len(queries):
+            some = queries[len(laws) : len(laws) + size]
+            left = end - time.monotonic()
+            if left <= 0:
+                why = f"time was over after {seconds:g} s"
+                break
+            try:
+                scales = np.array([_scale(reported, query) for query in some])
+                found = reported.laws.gap_laws(tuple(some), scales, TOLERANCE, Limits(memory, left))
+                split = reported.laws.variance_parts(some, Limits(memory, max(1.0, end - time.monotonic())))
+            except NotKnownError as error:
+                why = str(error)
+                break
+            for query, law, steps, states in zip(some, found, split.by_step, split.by_state, strict=True):
+                key = ",".join(map(str, query))
+                laws[key] = law_data(law)
+                whole = float(steps.sum())
+                if whole > 0:
+                    parts[key] = _shares(steps / whole, states / whole)
+            meter.update(len(laws) / len(queries), f"{len(laws):,} gaps")
+            size *= 2
+    every = f"Certified laws of {len(laws):,} gaps are on this page"
+    if len(laws) == len(queries) < MOST:
+        return laws, parts, every + (": of every two actions." if reported.model.num_actions <= FEW_ACTIONS else ".")
+    reason = why or f"a page holds at most {MOST:,}"
+    return (
+        laws,
+        parts,
+        f"{every}, those where another action comes nearest or gives more; others were left out: {reason}.",
+    )
+
+
+def _scale(reported: Reported, query: GapQuery) -> float:
+    """The standard deviation of a gap; that of its returns where it has none."""
+    s, a, b = query
+    of_returns = reported.variance[s, a] + reported.variance[s, b]
+    known = reported.gaps.get(reported.model.sharing)
+    own = of_returns if known is None else known[s, action_pairs(reported.model.num_actions).index((a, b))]
+    return float(np.sqrt(max(own, 1e-12 * of_returns, 1e-300)))
+
+
+def law_data(law: GapLaw) -> dict[str, Any]:
+    """One law, its curves thinned on the safe side."""
+    x, low, high = law.band
+    keep = _kept(low, high)
+    ends = np.append(keep[1:], len(x)) - 1
+    tails = law.cvar(0.05), law.cvar(0.95)
+    mean = law.mean_interval
+    highest = Interval((mean.lower - 0.95 * tails[1].upper) / 0.05, (mean.upper - 0.95 * tails[1].lower) / 0.05)
+    return {
+        "x": _shorts(x[keep], 5),
+        "low": _shorts(low[keep], 4),
+        "high": _shorts(high[ends], 4),  # the highest up to the next point that is kept
+        "better": _ends(law.superiority()),
+        "worse": _ends(law.inferiority()),
+        "tie": _ends(law.tie()),
+        "quantiles": [_ends(law.quantile(q)) for q in (0.05, 0.5, 0.95)],
+        "lowest": _ends(tails[0]),
+        "highest": _ends(highest),
+        "certified": True,
+    }
+
+
+def _kept(low: Floats, high: Floats) -> Any:
+    """Points where the curves have moved by a step of 1/CURVE, and both ends."""
+    levels = np.floor((low + high) / 2 * CURVE)
+    moved = np.flatnonzero(np.diff(levels, prepend=-1.0))
+    return np.unique(np.concatenate([[0], moved, [len(low) - 1]]))
+
+
+def _shares(steps: Floats, states: Floats) -> dict[str, Any]:
+    last = np.flatnonzero(np.abs(steps) >= 5e-4)
+    largest = np.argsort(-np.abs(states), kind="stable")[:SHOWN_STATES]
+    return {
+        "steps": _shorts(steps[: min(SHOWN_STEPS, int(last[-1]) + 1 if len(last) else 1)], 4),
+        "states": [(int(s), _short(states[s], 4)) for s in largest if abs(states[s]) >= 5e-4],
+    }
+
+
+# -- where states lie ----------------------------------------------------------------------------------------------
+
+
+def _grid(model: JointMDP, names: list[str], grid: Grid | None) -> dict[str, Any] | None:
+    """Cells row by row: as the user says, or from names like ``(x,y)``; up is where an action of that name leads."""
+    if grid is not None:
+        rows, columns = grid
+        if rows * columns != model.num_states:
+            raise ModelError(
+                f"a grid of {rows}×{columns} has {rows * columns:,} cells, but there are {model.num_states:,} states"
+            )
+        return {"columns": columns, "cells": list(range(model.num_states))}
+    found = [re.fullmatch(r"\(?(-?\d+), ?(-?\d+)\)?", name) for name in names]
+    if len(names) < 4 or not all(found):
+        return None
+    places = np.array([[int(part) for part in match.groups()] for match in found if match])
+    places -= places.min(axis=0)
+    columns, rows = (places.max(axis=0) + 1).tolist()
+    if rows * columns > 4 * len(names):
+        return None
+    if _leads(model, places, {"up", "u", "north"}) >= 0 and _leads(model, places, {"down", "d", "south"}) <= 0:
+        places[:, 1] = rows - 1 - places[:, 1]
+    cells: list[int | None] = [None] * (rows * columns)
+    for s, (x, y) in enumerate(places.tolist()):
+        cells[y * columns + x] = s
+    return {"columns": columns, "cells": cells}
+
+
+def _leads(model: JointMDP, places: Any, words: set[str]) -> int:
+    """Which way actions of such a name lead along the second number, on the whole."""
+    actions = [a for a in range(model.num_actions) if model.action_label(a).lower() in words]
+    moves = places[model.successors[:, :, actions], 1] - places[:, None, None, 1]
+    return int(np.sign(np.sum(moves)))
+
+
+# -- few digits ----------------------------------------------------------------------------------------------------
+
+
+def _short(value: float, digits: int = DIGITS) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def _shorts(values: Floats, digits: int = DIGITS) -> list[float]:
+    return [_short(value, digits) for value in np.asarray(values).ravel().tolist()]
+
+
+def _ends(interval: Interval) -> list[float]:
+    """Rounded outwards."""
+    off = [10.0 ** (np.floor(np.log10(abs(x))) - DIGITS + 1) if x else 0.0 for x in interval]
+    low, high = interval.lower - off[0], interval.upper + off[1]
+    return [
+        _short(low if low * interval.lower > 0 else interval.lower),
+        _short(high if high * interval.upper > 0 else interval.upper),
+    ]
+
+
+GapVariance = Callable[[int, int, int], float]
+
+
+def gap_variances(model: JointMDP, variance: GapVariance) -> Floats:
+    """Of every two available actions of every state, ``[S, pairs]``; NaN for others."""
+    pairs = action_pairs(model.num_actions)
+    found = np.full((model.num_states, len(pairs)), np.nan)
+    for i, (a, b) in enumerate(pairs):
+        for s in np.flatnonzero(model.available[:, a] & model.available[:, b]).tolist():
+            found[s, i] = variance(s, a, b)
+    return found

@@ -1,0 +1,158 @@
+"""The report: its numbers are the solution's, its curves hold the laws, and names are never markup."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import jointmdp as jm
+from jointmdp.cli import main
+from jointmdp.report.page import page
+from jointmdp.solution import report_data
+
+HOSTILE = "</script><img src=x onerror=alert(1)>{{data}}"
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    text = path.read_text(encoding="utf-8")
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert len(found) == 1
+    data: dict[str, Any] = json.loads(found[0])
+    return data
+
+
+@pytest.fixture(scope="module")
+def solution() -> jm.Solution:
+    model, policy = jm.inventory(5, 3, 2.0, discount=0.9, sharing="time")
+    return jm.evaluate(model, policy)
+
+
+@pytest.fixture(scope="module")
+def data(solution: jm.Solution, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return data_of(solution.report(tmp_path_factory.mktemp("report") / "page.html"))
+
+
+def near(value: float, truth: float) -> bool:
+    """Six digits are kept."""
+    return value == pytest.approx(truth, rel=1e-5, abs=1e-12)
+
+
+def test_moments_are_those_of_the_solution(solution: jm.Solution, data: dict[str, Any]) -> None:
+    S, A = solution.mean.shape
+    pairs = report_data.action_pairs(A)
+    for s in range(S):
+        for a in range(A):
+            given = data["mean"][s * A + a]
+            if not solution.model.available[s, a]:
+                assert given is None
+                continue
+            assert near(given, solution.mean[s, a])
+            assert near(data["variance"][s * A + a], solution.variance[s, a])
+    others = {kind: jm.evaluate(solution.model.with_sharing(kind), solution.policy) for kind in ("time", "state")}
+    assert set(data["gaps"]) == set(others)
+    for kind, other in others.items():
+        for i, (a, b) in enumerate(pairs):
+            for s in range(S):
+                given = data["gaps"][kind][s * len(pairs) + i]
+                if solution.model.available[s, [a, b]].all():
+                    assert near(given, other.gap(s, a, b).variance)
+                else:
+                    assert given is None
+
+
+def test_laws_and_parts_are_those_of_the_gaps(solution: jm.Solution, data: dict[str, Any]) -> None:
+    checked = 0
+    for key, law in data["laws"].items():
+        s, a, b = map(int, key.split(","))
+        gap = solution.gap(s, a, b)
+        for name, found in (("better", gap.superiority()), ("tie", gap.tie()), ("worse", gap.inferiority())):
+            low, high = law[name]
+            assert low <= found.upper
+            assert found.lower <= high
+        assert law["lowest"][0] <= gap.cvar(0.05).upper
+        assert sum(data["parts"][key]["steps"]) == pytest.approx(1, abs=0.02)
+        split = dict(data["parts"][key]["states"])
+        exact = np.asarray(gap.variance_by_state()) / gap.variance
+        assert all(share == pytest.approx(exact[s], abs=1e-3) for s, share in split.items())
+        checked += 1
+    assert checked == len(report_data.action_pairs(4)) * solution.model.num_states - missing(solution)
+
+
+def missing(solution: jm.Solution) -> int:
+    """Pairs of actions that are not both available."""
+    both = solution.model.available[:, :, None] & solution.model.available[:, None, :]
+    return int((~both).sum() - (~solution.model.available).sum()) // 2
+
+
+def test_thinned_curves_hold_the_whole_band(solution: jm.Solution) -> None:
+    law = solution.gap(0, 0, 3).law()
+    x, low, high = law.band
+    thin = report_data.law_data(law)
+    place = np.searchsorted(np.array(thin["x"]), x, side="right") - 1
+    inside = place >= 0  # x is rounded to five digits, so the first may lie before
+    assert inside.sum() >= len(x) - 1
+    off = 1e-4  # values are rounded to four digits
+    near_a_step = np.min(np.abs(x[:, None] - np.array(thin["x"])[None]), axis=1) <= 1e-4 * np.abs(x).max()
+    kept = inside & ~near_a_step
+    assert (np.array(thin["low"])[place[kept]] <= low[kept] + off).all()
+    assert (np.array(thin["high"])[place[kept]] >= high[kept] - off).all()
+
+
+def test_names_are_data_and_never_markup(tmp_path: Path) -> None:
+    model = jm.JointMDP(
+        [[0.5, 0.5]], [[[1, 0], [0, 2]]], [[[0, 0], [0, 0]]], 0.5, state_names=[HOSTILE], action_names=[HOSTILE, "b"]
+    )
+    path = jm.evaluate(model, [0]).report(tmp_path / "page.html", title=HOSTILE)
+    text = path.read_text(encoding="utf-8")
+    assert text.count("</script>") == 2
+    assert "<img" not in text
+    assert data_of(path)["states"] == [HOSTILE]
+    assert data_of(path)["title"] == HOSTILE
+
+
+def test_nothing_is_fetched() -> None:
+    text = page({"title": "x"})
+    assert "http://www.w3.org/2000/svg" in text  # a name, not an address that is opened
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", text)
+    assert "import(" not in text
+    assert "fetch(" not in text
+
+
+@pytest.mark.parametrize(("sharing", "upwards"), [("state", True), ("time", True)])
+def test_grids_are_seen(sharing: Any, upwards: bool) -> None:
+    model, _ = jm.windy_gridworld(3, 0.9, sharing=sharing)
+    names = [model.state_label(s) for s in range(9)]
+    found = report_data._grid(model, names, None)
+    assert found is not None
+    assert found["columns"] == 3
+    rows = np.array(found["cells"]).reshape(3, 3)
+    assert names[rows[0, 0]] == "(0,2)"  # y grows upwards, as U does
+    assert names[rows[2, 2]] == "(2,0)"
+    given = report_data._grid(model, names, (1, 9))
+    assert given == {"columns": 9, "cells": list(range(9))}
+    with pytest.raises(jm.ModelError, match="2×3 has 6 cells, but there are 9 states"):
+        report_data._grid(model, names, (2, 3))
+
+
+def test_without_time_moments_are_shown(solution: jm.Solution, tmp_path: Path) -> None:
+    found = data_of(solution.report(tmp_path / "page.html", seconds=1e-9))
+    assert found["laws"] == {}
+    assert "time was over" in found["partsNote"] or "all the time that was given" in found["partsNote"]
+    assert len(found["mean"]) == len(solution.mean.ravel())
+
+
+def test_the_command_writes_a_page(tmp_path: Path) -> None:
+    out = tmp_path / "lake.html"
+    result = CliRunner().invoke(main, ["report", "windy-gridworld:size=2", "-o", str(out), "--grid", "2x2"])
+    assert result.exit_code == 0, result.output
+    assert data_of(out)["title"] == "windy-gridworld:size=2"
+    result = CliRunner().invoke(main, ["report", "windy-gridworld:size=2", "--grid", "two"])
+    assert result.exit_code == 1
+    assert "write rows and columns, as in 8x8" in result.output
+    result = CliRunner().invoke(main, ["report", "windy-gridworld:size=2", "-o", str(tmp_path / "no" / "page.html")])
+    assert result.exit_code == 1
+    assert "cannot write" in result.output

@@ -168,7 +168,7 @@ def test_commands_of_the_readme(arguments: list[str], tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
-    assert len(result.output) > 200
+    assert len(result.output) + sum(path.stat().st_size for path in tmp_path.iterdir()) > 200
 
 
 def test_public_names_are_documented() -> None:

@@ -60,6 +60,7 @@ def test_moments_are_those_of_the_solution(solution: jm.Solution, data: dict[str
                 given = data["gaps"][kind][s * len(pairs) + i]
                 if solution.model.available[s, [a, b]].all():
                     assert near(given, other.gap(s, a, b).variance)
+                    assert near(data["gapMeans"][s * len(pairs) + i], other.gap(s, a, b).mean)
                 else:
                     assert given is None
 

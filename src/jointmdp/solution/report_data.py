@@ -38,6 +38,7 @@ class Reported(NamedTuple):
     policy: Floats  # [S, A]
     mean: Floats  # [S, A], NaN where an action is not available
     variance: Floats  # [S, A]
+    gap_means: Floats  # [S, pairs of actions]
     gaps: Mapping[str, Floats]
     """Variances of gaps by sharing, ``[S, pairs of actions]``, for all kinds that are known."""
     laws: Laws
@@ -65,6 +66,7 @@ def report_data(reported: Reported, title: str, seconds: float, memory: int, gri
         "policy": [[(a, _short(row[a])) for a in np.flatnonzero(row).tolist()] for row in reported.policy],
         "mean": _shorts(reported.mean),
         "variance": _shorts(reported.variance),
+        "gapMeans": _shorts(reported.gap_means),
         "gaps": {kind: _shorts(values) for kind, values in reported.gaps.items()},
         "meanError": reported.mean_error,
         "start": int(np.argmax(_gain(reported, baseline, rival))),
@@ -256,14 +258,14 @@ def _ends(interval: Interval) -> list[float]:
     ]
 
 
-GapVariance = Callable[[int, int, int], float]
+GapNumber = Callable[[int, int, int], float]
 
 
-def gap_variances(model: JointMDP, variance: GapVariance) -> Floats:
+def of_all_gaps(model: JointMDP, number: GapNumber) -> Floats:
     """Of every two available actions of every state, ``[S, pairs]``; NaN for others."""
     pairs = action_pairs(model.num_actions)
     found = np.full((model.num_states, len(pairs)), np.nan)
     for i, (a, b) in enumerate(pairs):
         for s in np.flatnonzero(model.available[:, a] & model.available[:, b]).tolist():
-            found[s, i] = variance(s, a, b)
+            found[s, i] = number(s, a, b)
     return found

@@ -30,7 +30,7 @@ from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_data
 from jointmdp.report.result_figures import draw_means
 from jointmdp.solution.best_action import BestAction, best_of
 from jointmdp.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
-from jointmdp.solution.report_data import GapVariance, Reported, gap_variances, report_data
+from jointmdp.solution.report_data import GapNumber, Reported, of_all_gaps, report_data
 
 if TYPE_CHECKING:
     import xarray
@@ -56,7 +56,7 @@ def _limits(memory_limit: int, seconds: float | None) -> Limits:
     return Limits(checks.as_count("memory_limit", memory_limit), seconds)
 
 
-def _variance_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapVariance:
+def _variance_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapNumber:
     with float64():
         found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
     return lambda s, a, b: found.moments.difference(s, a, b, found.certificate).variance
@@ -292,7 +292,8 @@ class Solution(ResultFace):
             self.policy,
             self.mean,
             self.variance,
-            {kind: gap_variances(self.model, of) for kind, of in known.items() if kind != "none"},
+            of_all_gaps(self.model, lambda s, a, b: self.gap(s, a, b).mean),
+            {kind: of_all_gaps(self.model, of) for kind, of in known.items() if kind != "none"},
             self._laws,
             self.certificate.mean_error,
             self.horizon,
@@ -305,9 +306,9 @@ class Solution(ResultFace):
         assert limits.seconds is not None
         return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
 
-    def _other_sharings(self) -> dict[str, GapVariance]:
+    def _other_sharings(self) -> dict[str, GapNumber]:
         """Variances of gaps under the other kinds, where the model knows them and the moments are exact."""
-        found: dict[str, GapVariance] = {}
+        found: dict[str, GapNumber] = {}
         if isinstance(self.moments, StateMoments | PairMoments):
             for kind in ("state", "time"):
                 if kind != self.model.sharing:

@@ -23,7 +23,7 @@ const fill = (id, ...children) => $(id).replaceChildren(...children.flat());
 const pair = (a, b) => a * A - (a * (a + 1)) / 2 + b - a - 1; // of a < b
 const mean = (s, a) => data.mean[s * A + a];
 const variance = (s, a) => data.variance[s * A + a];
-const isHere = (s, a) => mean(s, a) !== null;
+const isHere = (s, a) => Number.isFinite(mean(s, a));
 const actionsOf = (s) => [...Array(A).keys()].filter((a) => isHere(s, a));
 
 function gapVariance(s, a, b, sharing = data.sharing) {
@@ -32,12 +32,22 @@ function gapVariance(s, a, b, sharing = data.sharing) {
   const found = data.gaps[sharing];
   return found ? found[s * PAIRS + pair(Math.min(a, b), Math.max(a, b))] : null;
 }
+const gapMean = (s, a, b) => { // by itself: a difference of rounded means would lose its digits
+  if (a === b) return 0;
+  return (a < b ? 1 : -1) * data.gapMeans[s * PAIRS + pair(Math.min(a, b), Math.max(a, b))];
+};
 const correlation = (s, a, b) => {
   const both = variance(s, a) * variance(s, b);
   if (a === b) return variance(s, a) > 0 ? 1 : null;
   return both > 0 ? Math.max(-1, Math.min(1, (variance(s, a) + variance(s, b) - gapVariance(s, a, b)) / 2 / Math.sqrt(both))) : null;
 };
-const baseline = (s) => data.policy[s].reduce((best, one) => (one[1] > best[1] ? one : best))[0];
+const OWN = data.policy.map((row) => row.reduce((best, one) => (one[1] > best[1] ? one : best))[0]);
+const RIVAL = data.states.map((_, s) => {
+  const others = actionsOf(s).filter((a) => a !== OWN[s]);
+  return others.length ? others.reduce((best, a) => (mean(s, a) > mean(s, best) ? a : best)) : OWN[s];
+});
+const baseline = (s) => OWN[s]; // the policy's most likely action
+const rival = (s) => RIVAL[s]; // the best other one by its mean, or itself
 const minus = ([low, high]) => [-high, -low];
 
 // The certified law of Z(s,a) − Z(s,b), turned round where the other difference was computed.
@@ -64,7 +74,7 @@ function cantelli(m, v, x) {
 function better(s, a, b) {
   const law = lawOf(s, a, b);
   if (law) return law.better;
-  const [low, high] = cantelli(mean(s, a) - mean(s, b), gapVariance(s, a, b), 0);
+  const [low, high] = cantelli(gapMean(s, a, b), gapVariance(s, a, b), 0);
   return [1 - high, 1 - low];
 }
 const runs = (m, v) => (m === 0 ? Infinity : Math.max(1, Math.ceil((1.6448536 ** 2 * v) / m ** 2)));
@@ -86,10 +96,6 @@ const percent = (x) => `${(100 * x).toFixed(Math.abs(x) < 0.0995 ? 1 : 0)} %`.re
 // -- what is chosen -------------------------------------------------------------------------------------------------
 
 const chosen = { state: 0, first: 0, second: 0 };
-function rival(s) {
-  const own = baseline(s), others = actionsOf(s).filter((a) => a !== own);
-  return others.length ? others.reduce((best, a) => (mean(s, a) > mean(s, best) ? a : best)) : own;
-}
 function choose(state, first = rival(state), second = baseline(state)) {
   Object.assign(chosen, { state, first, second });
   const hash = `#state=${state}&action=${first}&other=${second}`;
@@ -105,7 +111,7 @@ function fromAddress() {
 
 // -- the map --------------------------------------------------------------------------------------------------------
 
-const gain = (s) => (rival(s) === baseline(s) ? 0 : mean(s, rival(s)) - mean(s, baseline(s)));
+const gain = (s) => gapMean(s, rival(s), baseline(s));
 const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 function shade(part) { // from the ground to blue, also for colour-blind eyes; null is no number
   const [from, to] = isDark() ? [[38, 44, 51], [120, 190, 245]] : [[238, 241, 245], [0, 96, 168]];
@@ -122,16 +128,24 @@ function drawMap() {
   $("map").setAttribute("role", "group");
   $("map").setAttribute("aria-label", "Map of the states; arrow keys move");
   const letters = columns <= 24;
+  const inks = [...Array(101).keys()].map((i) => shade(i / 100));
+  const words = data.actions.map((name, a) => (letters ? data.arrows[a] || [...name].slice(0, 2).join("") : ""));
   fill("map", cells.map((s) => {
     if (s === null) return h("span");
-    const colour = shade(values[s] / top), own = data.actions[baseline(s)];
-    const cell = h("button", {
-      type: "button", id: `cell-${s}`, tabindex: -1, style: `background:${colour.back};color:${colour.ink}`,
-      title: `${data.states[s]}: policy ${own}; best other ${data.actions[rival(s)]} gives ${number(gain(s))} more`,
-      onclick: () => choose(s),
-    }, letters ? (data.arrows[baseline(s)] || own.slice(0, 2)) : "");
+    const cell = document.createElement("button"), colour = inks[Math.round((100 * values[s]) / top)];
+    cell.type = "button";
+    cell.id = `cell-${s}`;
+    cell.tabIndex = -1;
+    cell.style.cssText = `background:${colour.back};color:${colour.ink}`;
+    cell.textContent = words[baseline(s)];
     return cell;
   }));
+  const under = (event) => event.target.closest("button")?.id.slice(5);
+  $("map").addEventListener("click", (event) => under(event) && choose(Number(under(event))));
+  $("map").addEventListener("mouseover", (event) => {
+    const s = under(event);
+    if (s) event.target.title = `${data.states[s]}: policy ${data.actions[baseline(s)]}; best other ${data.actions[rival(s)]} gives ${number(gain(s))} more`;
+  });
   const ends = [shade(0).back, shade(1).back];
   $("map").after(h("p", { class: "key" }, "0 ", h("i", { style: `background:linear-gradient(90deg,${ends})` }),
     ` ${number(top)}: how much more the best other action gives on average. In the cells: the policy's action.`));
@@ -197,7 +211,7 @@ function drawActions() {
       : h("button", { type: "button", class: "link", onclick: () => choose(s, a, own) }, data.actions[a])),
     h("td", {}, likely.has(a) ? percent(likely.get(a)) : "–"),
     h("td", {}, number(mean(s, a))), h("td", {}, number(Math.sqrt(variance(s, a)))),
-    ...(a === own ? ["–", "–", "–"] : [number(mean(s, a) - mean(s, own)), number(Math.sqrt(gapVariance(s, a, own))),
+    ...(a === own ? ["–", "–", "–"] : [number(gapMean(s, a, own)), number(Math.sqrt(gapVariance(s, a, own))),
       span(better(s, a, own), 2)]).map((text) => h("td", {}, text))));
   $("state-title").textContent = `In ${data.states[s]}`;
   fill("actions", h("thead", {}, h("tr", {}, head.map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, body));
@@ -214,7 +228,7 @@ function drawChoice() {
 function drawAnswer() {
   const { state: s, first: a, second: b } = chosen;
   if (a === b) { $("answer").textContent = "There is only one action here: nothing to compare."; return; }
-  const m = mean(s, a) - mean(s, b), [low, high] = better(s, a, b), law = lawOf(s, a, b);
+  const m = gapMean(s, a, b), [low, high] = better(s, a, b), law = lawOf(s, a, b);
   const [x, y] = [data.actions[a], data.actions[b]];
   const amount = `On average ${x} gives ${number(Math.abs(m))} ${m >= 0 ? "more" : "less"} than ${y}, ± ${number(Math.sqrt(gapVariance(s, a, b)))}. `;
   const chance = `It gives more in ${law ? span([100 * low, 100 * high], 1) : low > 0 ? `at least ${(100 * low).toFixed(1)}` : `at most ${(100 * high).toFixed(1)}`} of 100 cases`;
@@ -239,7 +253,7 @@ const svg = (tag, attributes, ...children) => {
 };
 function drawLaw() {
   const { state: s, first: a, second: b } = chosen, law = lawOf(s, a, b);
-  const m = mean(s, a) - mean(s, b), sd = Math.sqrt(gapVariance(s, a, b));
+  const m = gapMean(s, a, b), sd = Math.sqrt(gapVariance(s, a, b));
   if (a === b) { fill("law"); $("law-note").textContent = ""; return; }
   const [W, H, left, right, top, bottom] = [Math.max(280, $("law").clientWidth), 300, 40, 14, 24, 46];
   let low = Math.min(0, m - 3.2 * sd), high = Math.max(0, m + 3.2 * sd);
@@ -285,7 +299,7 @@ function drawLaw() {
 
 function drawNumbers() {
   const { state: s, first: a, second: b } = chosen, law = lawOf(s, a, b);
-  const m = mean(s, a) - mean(s, b), v = gapVariance(s, a, b), sd = Math.sqrt(v);
+  const m = gapMean(s, a, b), v = gapVariance(s, a, b), sd = Math.sqrt(v);
   const quantile = (q) => [m - sd * Math.sqrt((1 - q) / q), m + sd * Math.sqrt(q / (1 - q))];
   const [low, high] = cantelli(m, v, 0);
   const lines = [
@@ -301,7 +315,7 @@ function drawNumbers() {
 }
 
 function drawSharing() {
-  const { state: s, first: a, second: b } = chosen, m = mean(s, a) - mean(s, b);
+  const { state: s, first: a, second: b } = chosen, m = gapMean(s, a, b);
   const kinds = ["time", "state", "none"].filter((kind) => gapVariance(s, a, b, kind) !== null);
   fill("sharing", h("thead", {}, h("tr", {}, ["noise shared", "±", "runs to tell"].map((t) => h("th", { scope: "col" }, t)))),
     h("tbody", {}, kinds.map((kind) => {
@@ -381,4 +395,5 @@ addEventListener("hashchange", () => choose(...fromAddress()));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => location.reload());
 drawMap();
 choose(...fromAddress());
+performance.mark("ready");
 document.documentElement.dataset.ready = "yes";

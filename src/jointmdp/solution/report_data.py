@@ -22,7 +22,7 @@ from jointmdp.progress import Meter
 TOLERANCE = 0.01  # of the probabilities of signs
 DIGITS = 6  # of moments; curves have fewer
 CURVE = 64  # points of a law, about
-FIRST = 16  # gaps whose laws are computed together at first; then twice as many, while time allows
+FIRST = 4  # gaps whose laws are computed together at first; then twice as many, while time allows
 MOST = 1_000  # gaps with a law on one page
 FEW_ACTIONS = 5  # up to which every two are compared; beyond, each with the policy's
 SHOWN_STEPS, SHOWN_STATES = 16, 12  # parts of a variance

@@ -123,13 +123,13 @@ function drawMap() {
   if (!data.grid) { $("map").remove(); return; }
   const { columns, cells } = data.grid;
   const values = data.states.map((_, s) => Math.max(0, gain(s)));
-  const top = Math.max(...values) || 1;
+  const most = Math.max(...values), top = most || 1;
   $("map").style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   $("map").setAttribute("role", "group");
   $("map").setAttribute("aria-label", "Map of the states; arrow keys move");
   const letters = columns <= 24;
   const inks = [...Array(101).keys()].map((i) => shade(i / 100));
-  const words = data.actions.map((name, a) => (letters ? data.arrows[a] || [...name].slice(0, 2).join("") : ""));
+  const words = data.actions.map((name, a) => (letters ? data.arrows[a] || /^action (\d+)$/.exec(name)?.[1] || [...name].slice(0, 2).join("") : ""));
   fill("map", cells.map((s) => {
     if (s === null) return h("span");
     const cell = document.createElement("button"), colour = inks[Math.round((100 * values[s]) / top)];
@@ -147,8 +147,9 @@ function drawMap() {
     if (s) event.target.title = `${data.states[s]}: policy ${data.actions[baseline(s)]}; best other ${data.actions[rival(s)]} gives ${number(gain(s))} more`;
   });
   const ends = [shade(0).back, shade(1).back];
-  $("map").after(h("p", { class: "key" }, "0 ", h("i", { style: `background:linear-gradient(90deg,${ends})` }),
-    ` ${number(top)}: how much more the best other action gives on average. In the cells: the policy's action.`));
+  const key = most > 0 ? ["0 ", h("i", { style: `background:linear-gradient(90deg,${ends})` }), ` ${number(top)}: how much more the best other action gives on average. `]
+    : ["Nowhere does another action give more on average. "];
+  $("map").after(h("p", { class: "key" }, ...key, letters ? "In the cells: the policy's action." : ""));
   $("map").addEventListener("keydown", (event) => {
     const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
     if (!move) return;
@@ -231,9 +232,12 @@ function drawAnswer() {
   const m = gapMean(s, a, b), [low, high] = better(s, a, b), law = lawOf(s, a, b);
   const [x, y] = [data.actions[a], data.actions[b]];
   const amount = `On average ${x} gives ${number(Math.abs(m))} ${m >= 0 ? "more" : "less"} than ${y}, ± ${number(Math.sqrt(gapVariance(s, a, b)))}. `;
-  const chance = `It gives more in ${law ? span([100 * low, 100 * high], 1) : low > 0 ? `at least ${(100 * low).toFixed(1)}` : `at most ${(100 * high).toFixed(1)}`} of 100 cases`;
-  const tie = law && law.tie[1] >= 0.0005 ? `, and exactly as much in ${span(law.tie.map((p) => 100 * p), 1)}.` : ".";
-  $("answer").textContent = amount + chance + tie;
+  const often = ([p, q]) => span([100 * p, 100 * q], 1);
+  let chance = "How often it gives more, mean and variance alone do not say.";
+  if (law) chance = `It gives more in ${often(law.better)} of 100 cases${law.tie[1] >= 0.0005 ? `, and exactly as much in ${often(law.tie)}` : ""}.`;
+  else if (low >= 0.05) chance = `It gives more in at least ${(100 * low).toFixed(1)} of 100 cases.`;
+  else if (high <= 0.95) chance = `It gives more in at most ${(100 * high).toFixed(1)} of 100 cases.`;
+  $("answer").textContent = amount + chance;
 }
 
 // -- the law --------------------------------------------------------------------------------------------------------

@@ -160,16 +160,18 @@ def test_the_quick_command_writes_everything(tmp_path: Path, monkeypatch: pytest
         ("Pong",), (0,), lists=60, lane=30, roots=2, pairs=4, horizon=10, settings=settings, rows=("parts",)
     )
     monkeypatch.setattr("jointmdp.experiments.atari_figures.QUICK", plan)
+    for variant in "BC":  # with coins, and without, are enough
+        monkeypatch.delitem(atari_coins.VARIANTS, variant)
     for _ in range(2):  # the second time from files
         result = CliRunner().invoke(main, ["reproduce", "atari", "--quick"])
         assert result.exit_code == 0, result.output
     folder = tmp_path / "results" / "atari"
-    names = {"ratios", "roots", *(f"curves_{variant}" for variant in "ABCD")}
+    names = {"ratios", "roots", *(f"curves_{variant}" for variant in "AD")}
     assert {path.stem for path in folder.glob("*.png")} == names
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert "quick run" in page
     assert all(f"{name}.png" in page for name in names)
     with open(folder / "ratios.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["variant"], row["network"]) for row in rows] == [(variant, "parts") for variant in "ABCD"]
-    assert all(float(row["coupled"]) > 0 for row in rows[:2])
+    assert [(row["variant"], row["network"]) for row in rows] == [(variant, "parts") for variant in "AD"]
+    assert float(rows[0]["coupled"]) > 0

@@ -157,3 +157,24 @@ def test_the_command_writes_a_page(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["report", "windy-gridworld:size=2", "-o", str(tmp_path / "no" / "page.html")])
     assert result.exit_code == 1
     assert "cannot write" in result.output
+
+
+@pytest.mark.parametrize("minimise", [False, True])
+def test_comparisons_have_a_page_too(minimise: bool, tmp_path: Path) -> None:
+    def profit(order: int, seed: int) -> float:
+        demand = np.random.default_rng(seed).poisson(3)
+        return 5.0 * min(order, demand) - 3.0 * order
+
+    found = jm.compare(profit, decisions=[2, 3, 4], max_replications=2000, minimise=minimise, seed=1)
+    data = data_of(found.report(tmp_path / "page.html"))
+    assert data["actions"] == list(found.labels)
+    assert data["own"] == [found.best_index]
+    for (i, j), key in zip(report_data.action_pairs(3), data["laws"], strict=True):
+        gap, law = found.gap(found.labels[i], found.labels[j]), data["laws"][key]
+        assert key == f"0,{i},{j}"
+        assert data["gapMeans"][report_data.action_pairs(3).index((i, j))] == pytest.approx(gap.mean, rel=1e-5)
+        assert law["better"][0] <= gap.superiority().lower
+        assert law["highest"][1] >= -gap.reversed().cvar(0.05).lower - 1e-9
+        F = np.searchsorted(np.sort(gap.gaps), np.array(law["x"]) + 1e-3, side="right") / len(gap.gaps)
+        assert (np.array(law["low"]) <= F + 1e-4).all()
+        assert (np.array(law["high"]) >= F - 1e-4).all()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jointmdp.comparing.comparison_page import comparison_data
 from jointmdp.comparing.comparison_text import as_text, guarantee
 from jointmdp.comparing.paired_gaps import Compared
+from jointmdp.files.atomic_write import FilePath
 from jointmdp.files.strict_json import to_json
+from jointmdp.report.page import write_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +33,10 @@ class Comparison(Compared):
         from jointmdp.comparing.comparison_figure import draw  # here, because Matplotlib is an extra
 
         return draw(self)
+
+    def report(self, path: FilePath = "report.html", *, title: str | None = None) -> Path:
+        """Write one HTML file that needs nothing else: pick two alternatives, and see what their difference is like."""
+        return write_page(comparison_data(self, self.title if title is None else title), path)
 
     def to_json(self) -> str:
         """One strict JSON object; what is infinite is null."""

@@ -18,10 +18,9 @@ from jointmdp.law.reached_pairs import GapQuery
 from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.progress import Meter
+from jointmdp.report.page_numbers import ends, short, shorts, thinned
 
 TOLERANCE = 0.01  # of the probabilities of signs
-DIGITS = 6  # of moments; curves have fewer
-CURVE = 64  # points of a law, about
 FIRST = 4  # gaps whose laws are computed together at first; then twice as many, while time allows
 MOST = 1_000  # gaps with a law on one page
 FEW_ACTIONS = 5  # up to which every two are compared; beyond, each with the policy's
@@ -63,11 +62,14 @@ def report_data(reported: Reported, title: str, seconds: float, memory: int, gri
         "actions": [model.action_label(a) for a in range(model.num_actions)],
         "arrows": [ARROWS.get(model.action_label(a).lower(), "") for a in range(model.num_actions)],
         "sharing": model.sharing,
-        "policy": [[(a, _short(row[a])) for a in np.flatnonzero(row).tolist()] for row in reported.policy],
-        "mean": _shorts(reported.mean),
-        "variance": _shorts(reported.variance),
-        "gapMeans": _shorts(reported.gap_means),
-        "gaps": {kind: _shorts(values) for kind, values in reported.gaps.items()},
+        "own": baseline.tolist(),
+        "ownTitle": "policy",
+        "sign": 1,
+        "policy": [[(a, short(row[a])) for a in np.flatnonzero(row).tolist()] for row in reported.policy],
+        "mean": shorts(reported.mean),
+        "variance": shorts(reported.variance),
+        "gapMeans": shorts(reported.gap_means),
+        "gaps": {kind: shorts(values) for kind, values in reported.gaps.items()},
         "meanError": reported.mean_error,
         "start": int(np.argmax(_gain(reported, baseline, rival))),
         "laws": laws,
@@ -166,39 +168,27 @@ def _scale(reported: Reported, query: GapQuery) -> float:
 
 def law_data(law: GapLaw) -> dict[str, Any]:
     """One law, its curves thinned on the safe side."""
-    x, low, high = law.band
-    keep = _kept(low, high)
-    ends = np.append(keep[1:], len(x)) - 1
     tails = law.cvar(0.05), law.cvar(0.95)
     mean = law.mean_interval
     highest = Interval((mean.lower - 0.95 * tails[1].upper) / 0.05, (mean.upper - 0.95 * tails[1].lower) / 0.05)
     return {
-        "x": _shorts(x[keep], 5),
-        "low": _shorts(low[keep], 4),
-        "high": _shorts(high[ends], 4),  # the highest up to the next point that is kept
-        "better": _ends(law.superiority()),
-        "worse": _ends(law.inferiority()),
-        "tie": _ends(law.tie()),
-        "quantiles": [_ends(law.quantile(q)) for q in (0.05, 0.5, 0.95)],
-        "lowest": _ends(tails[0]),
-        "highest": _ends(highest),
+        **thinned(*law.band),
+        "better": ends(law.superiority()),
+        "worse": ends(law.inferiority()),
+        "tie": ends(law.tie()),
+        "quantiles": [ends(law.quantile(q)) for q in (0.05, 0.5, 0.95)],
+        "lowest": ends(tails[0]),
+        "highest": ends(highest),
         "certified": True,
     }
-
-
-def _kept(low: Floats, high: Floats) -> Any:
-    """Points where the curves have moved by a step of 1/CURVE, and both ends."""
-    levels = np.floor((low + high) / 2 * CURVE)
-    moved = np.flatnonzero(np.diff(levels, prepend=-1.0))
-    return np.unique(np.concatenate([[0], moved, [len(low) - 1]]))
 
 
 def _shares(steps: Floats, states: Floats) -> dict[str, Any]:
     last = np.flatnonzero(np.abs(steps) >= 5e-4)
     largest = np.argsort(-np.abs(states), kind="stable")[:SHOWN_STATES]
     return {
-        "steps": _shorts(steps[: min(SHOWN_STEPS, int(last[-1]) + 1 if len(last) else 1)], 4),
-        "states": [(int(s), _short(states[s], 4)) for s in largest if abs(states[s]) >= 5e-4],
+        "steps": shorts(steps[: min(SHOWN_STEPS, int(last[-1]) + 1 if len(last) else 1)], 4),
+        "states": [(int(s), short(states[s], 4)) for s in largest if abs(states[s]) >= 5e-4],
     }
 
 
@@ -235,27 +225,6 @@ def _leads(model: JointMDP, places: Any, words: set[str]) -> int:
     actions = [a for a in range(model.num_actions) if model.action_label(a).lower() in words]
     moves = places[model.successors[:, :, actions], 1] - places[:, None, None, 1]
     return int(np.sign(np.sum(moves)))
-
-
-# -- few digits ----------------------------------------------------------------------------------------------------
-
-
-def _short(value: float, digits: int = DIGITS) -> float:
-    return float(f"{value:.{digits}g}")
-
-
-def _shorts(values: Floats, digits: int = DIGITS) -> list[float]:
-    return [_short(value, digits) for value in np.asarray(values).ravel().tolist()]
-
-
-def _ends(interval: Interval) -> list[float]:
-    """Rounded outwards."""
-    off = [10.0 ** (np.floor(np.log10(abs(x))) - DIGITS + 1) if x else 0.0 for x in interval]
-    low, high = interval.lower - off[0], interval.upper + off[1]
-    return [
-        _short(low if low * interval.lower > 0 else interval.lower),
-        _short(high if high * interval.upper > 0 else interval.upper),
-    ]
 
 
 GapNumber = Callable[[int, int, int], float]

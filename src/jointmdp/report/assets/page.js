@@ -5,6 +5,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const S = data.states.length, A = data.actions.length, PAIRS = (A * (A - 1)) / 2;
 const $ = (id) => document.getElementById(id);
 const WORDS = { time: "at the same time", state: "in the same state", none: "not at all" };
+const MORE = data.sign < 0 ? "P(more)" : "P(better)"; // of costs, more is not better
 const STEP = innerWidth < 700 ? 10 : 50; // rows that a table grows by
 
 function h(tag, attributes = {}, ...children) {
@@ -41,10 +42,10 @@ const correlation = (s, a, b) => {
   if (a === b) return variance(s, a) > 0 ? 1 : null;
   return both > 0 ? Math.max(-1, Math.min(1, (variance(s, a) + variance(s, b) - gapVariance(s, a, b)) / 2 / Math.sqrt(both))) : null;
 };
-const OWN = data.policy.map((row) => row.reduce((best, one) => (one[1] > best[1] ? one : best))[0]);
+const OWN = data.own;
 const RIVAL = data.states.map((_, s) => {
   const others = actionsOf(s).filter((a) => a !== OWN[s]);
-  return others.length ? others.reduce((best, a) => (mean(s, a) > mean(s, best) ? a : best)) : OWN[s];
+  return others.length ? others.reduce((best, a) => (data.sign * (mean(s, a) - mean(s, best)) > 0 ? a : best)) : OWN[s];
 });
 const baseline = (s) => OWN[s]; // the policy's most likely action
 const rival = (s) => RIVAL[s]; // the best other one by its mean, or itself
@@ -169,7 +170,7 @@ const COLUMNS = [
   ["best other", "rival", (row) => data.actions[row.rival]],
   ["gives more", "gain", (row) => (row.own === row.rival ? -Infinity : row.gain)],
   ["±", "std", (row) => row.std],
-  ["P(better)", "better", (row) => row.better[0]],
+  [MORE, "better", (row) => row.better[0]],
 ];
 const order = { by: "gain", falling: true };
 let limit = STEP;
@@ -206,7 +207,7 @@ function drawStates() {
 function drawActions() {
   const { state: s, first, second } = chosen, own = baseline(s);
   const likely = new Map(data.policy[s]);
-  const head = ["action", "policy", "mean return", "±", `more than ${data.actions[own]}`, "±", "P(better)"];
+  const head = ["action", data.ownTitle, "mean return", "±", `more than ${data.actions[own]}`, "±", MORE];
   const body = actionsOf(s).map((a) => h("tr", { class: a === first || a === second ? "chosen" : null },
     h("td", {}, a === own ? data.actions[a] + " *"
       : h("button", { type: "button", class: "link", onclick: () => choose(s, a, own) }, data.actions[a])),
@@ -214,7 +215,7 @@ function drawActions() {
     h("td", {}, number(mean(s, a))), h("td", {}, number(Math.sqrt(variance(s, a)))),
     ...(a === own ? ["–", "–", "–"] : [number(gapMean(s, a, own)), number(Math.sqrt(gapVariance(s, a, own))),
       span(better(s, a, own), 2)]).map((text) => h("td", {}, text))));
-  $("state-title").textContent = `In ${data.states[s]}`;
+  $("state-title").textContent = S > 1 ? `In ${data.states[s]}` : data.states[s];
   fill("actions", h("thead", {}, h("tr", {}, head.map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, body));
 }
 
@@ -307,7 +308,7 @@ function drawNumbers() {
   const quantile = (q) => [m - sd * Math.sqrt((1 - q) / q), m + sd * Math.sqrt(q / (1 - q))];
   const [low, high] = cantelli(m, v, 0);
   const lines = [
-    ["P(better)", law && span(law.better), span([1 - high, 1 - low])],
+    [MORE, law && span(law.better), span([1 - high, 1 - low])],
     ["P(equal)", law && span(law.tie), null],
     ["5 % quantile", law && amounts(law.quantiles[0]), amounts(quantile(0.05))],
     ["median", law && amounts(law.quantiles[1]), amounts(quantile(0.5))],
@@ -346,6 +347,7 @@ function drawParts() {
   const total = gapVariance(s, a, b);
   if (!parts || !(total > 0)) {
     fill("by-step"); fill("by-state");
+    $("where").hidden = S === 1;
     $("parts-note").textContent = a !== b && !(total > 0) ? "The difference is certain: there is no variance to split." : data.partsNote;
     return;
   }
@@ -380,6 +382,7 @@ function show() {
   }
 }
 
+if (S === 1) document.body.classList.add("single"); // nothing to pick
 $("title").textContent = data.title;
 $("summary").textContent = data.summary;
 $("wrong-note").textContent = data.wrongNote;

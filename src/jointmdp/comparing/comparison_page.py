@@ -1,0 +1,76 @@
+"""What the report of a comparison shows: the alternatives as the actions of one state, with sampled laws."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from jointmdp.checks import SHARING_WORDS
+from jointmdp.comparing.comparison_text import guarantee
+from jointmdp.comparing.paired_gaps import Compared, PairedGap
+from jointmdp.report.page_numbers import ends, short, shorts, thinned
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+def comparison_data(found: Compared, title: str) -> dict[str, Any]:
+    """Everything on the page."""
+    pairs = list(combinations(range(len(found.alternatives)), 2))
+    sharings: dict[str, list[float | None]] = {"state": [], "time": []}
+    for gap in found.gaps:
+        for kind, std in (("state", gap.std_state), ("time", gap.std_time)):
+            known = gap.std if kind == found.sharing else std
+            sharings[kind].append(None if known is None else short(known**2))
+    runs = f"{found.replications:,} replications"
+    return {
+        "title": title,
+        "summary": f"{found.title}: {len(found.alternatives)} alternatives, {SHARING_WORDS[found.sharing]}, {runs}."
+        + (" Returns are costs: the lowest is the best." if found.minimise else ""),
+        "states": [found.title],
+        "actions": list(found.labels),
+        "arrows": [""] * len(found.labels),
+        "sharing": found.sharing,
+        "own": [found.best_index],
+        "ownTitle": "best in",
+        "sign": -1 if found.minimise else 1,
+        "policy": [[(i, short(each.best, 4)) for i, each in enumerate(found.alternatives)]],
+        "mean": [short(each.mean) for each in found.alternatives],
+        "variance": [short(each.std**2) for each in found.alternatives],
+        "gapMeans": [short(gap.mean) for gap in found.gaps],
+        "gaps": {kind: values for kind, values in sharings.items() if None not in values},
+        "meanError": 0.0,
+        "start": 0,
+        "laws": {f"0,{i},{j}": _sampled(gap) for (i, j), gap in zip(pairs, found.gaps, strict=True)},
+        "parts": {},
+        "partsNote": "Samples do not tell where the variance arises; the gaps of jointmdp.evaluate do.",
+        "wrongNote": "",
+        "grid": None,
+        "foot": [
+            ("Verdict", f"{found.status.value}; best: {found.best_label}"),
+            ("What is promised", guarantee(found)),
+            *([("Remark", found.remark)] if found.remark else []),
+            *(("Warning", each) for each in found.warnings),
+        ],
+    }
+
+
+def _sampled(gap: PairedGap) -> dict[str, Any]:
+    """The sampled law; its band holds the whole of the law with the confidence of the gap (Dvoretzky, Massart)."""
+    x, counts = np.unique(gap.gaps, return_counts=True)
+    n = len(gap.gaps)
+    off = math.sqrt(math.log(2 / (1 - gap.confidence)) / (2 * n))
+    F = np.cumsum(counts) / n
+    back = gap.reversed()
+    return {
+        **thinned(x, np.maximum(0.0, F - off), np.minimum(1.0, F + off)),
+        "better": ends(gap.superiority()),
+        "worse": ends(gap.inferiority()),
+        "tie": ends(gap.tie()),
+        "quantiles": [ends(gap.quantile(q)) for q in QUANTILES],
+        "lowest": ends(gap.cvar(0.05)),
+        "highest": shorts(-np.array(ends(back.cvar(0.05)))[::-1]),
+        "certified": False,
+    }

@@ -16,10 +16,10 @@ PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow long check bench wild lock clean
+.PHONY: help demo test slow long test-browser check bench wild lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(STAMP) ## run the demonstration
 	@$(BIN)/jointmdp demo
@@ -34,6 +34,9 @@ slow: $(STAMP) $(MDPAX)/.installed ## run the slow tests
 
 long: $(STAMP) ## repeat the slow tests that draw at random, many more times
 	$(PYTEST) -m long
+
+test-browser: $(STAMP) ## run the tests in headless Chromium, which must be installed
+	$(BIN)/python -m pytest -m browser
 
 check: $(STAMP) ## check formatting, lint and types
 	$(BIN)/ruff format --check .

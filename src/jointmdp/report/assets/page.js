@@ -351,6 +351,7 @@ function drawParts() {
     $("parts-note").textContent = a !== b && !(total > 0) ? "The difference is certain: there is no variance to split." : data.partsNote;
     return;
   }
+  $("where").hidden = false;
   const rest = (entries) => { const left = 1 - entries.reduce((sum, e) => sum + e[1], 0); return Math.abs(left) >= 5e-4 ? left : null; };
   const steps = parts.steps.map((share, t) => [`step ${t}`, share]), states = parts.states.map(([i, share]) => [data.states[i], share]);
   bars("by-step", steps, rest(steps));

@@ -19,7 +19,7 @@ from jointmdp.bellman.network_backups import backup
 from jointmdp.cli import main
 from jointmdp.errors import ModelError
 from jointmdp.executors import as_executor
-from jointmdp.experiments import atari_coins, atari_pairs, atari_roots, atari_runs, atari_scores
+from jointmdp.experiments import atari_coins, atari_pairs, atari_roots, atari_runs, atari_scores, atari_table
 from jointmdp.neural.queries import OVER
 
 SURE = 5.0  # standard errors
@@ -175,3 +175,28 @@ def test_the_quick_command_writes_everything(tmp_path: Path, monkeypatch: pytest
         rows = list(csv.DictReader(file))
     assert [(row["variant"], row["network"]) for row in rows] == [(variant, "parts") for variant in "AD"]
     assert float(rows[0]["coupled"]) > 0
+
+
+def test_the_page_shows_what_the_run_wrote() -> None:
+    """Every number of the two tables of docs/atari.md is that of docs/atari/ratios.csv."""
+    docs = Path(__file__).parents[1] / "docs"
+    with open(docs / "atari" / "ratios.csv", newline="", encoding="utf-8") as file:
+        rows = {(row["game"], row["variant"], row["network"]): row for row in csv.DictReader(file)}
+    shown = [line.strip("| ").split(" | ") for line in (docs / "atari.md").read_text().splitlines() if "|" in line]
+    tables = [[cell.strip() for cell in row] for row in shown if (row[0].strip(), "A", "parts") in rows]
+    assert len(tables) == 12
+    columns = [("A", "parts", "coupled"), ("A", "parts", "marginal"), ("B", "parts", "coupled")]
+    columns += [("B", "parts", "marginal"), ("A", "gram", "coupled"), ("B", "gram", "coupled")]
+    columns += [("A", "blind", "coupled"), ("B", "blind", "coupled")]
+    for game, *cells in tables[:6]:
+        assert cells == [f"{float(rows[game, variant, kind][name]):.2f}" for variant, kind, name in columns]
+    seen = [(name, variant) for name in ("mean", "own_variance") for variant in "CD"]
+    for game, *cells in tables[6:]:
+        scores = [
+            atari_table.score(as_numbers(rows[game, variant, "parts"]), f"{name}_r_squared") for name, variant in seen
+        ]
+        assert cells == [str(score) for score in scores]
+
+
+def as_numbers(row: dict[str, str]) -> dict[str, float]:
+    return {name: float(value) for name, value in row.items() if name not in ("game", "variant", "network")}

@@ -109,7 +109,8 @@ def is_documented(name: str, thing: object) -> bool:
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
-def test_code_runs_and_prints_what_the_page_shows(page: Path) -> None:
+def test_code_runs_and_prints_what_the_page_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # some pages write files
     run(page.name, page.read_text(encoding="utf-8"))
 
 

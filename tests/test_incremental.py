@@ -17,10 +17,10 @@ import jointmdp as jm
 from benchmarks import incremental as benchmark
 from jointmdp.arrays import float64
 from jointmdp.bellman.sample_backups import MeansAndPairs, powers
+from jointmdp.evaluation import learn
 from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn_joint_moments
 from jointmdp.incremental import recursion as engine
 from jointmdp.incremental.replicas import Replicas
-from jointmdp.learning import learn
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

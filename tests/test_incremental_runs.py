@@ -16,9 +16,9 @@ import pytest
 from zoo import slow_or_long
 
 import jointmdp as jm
+from jointmdp.evaluation import learn
 from jointmdp.files import sealed_archive
 from jointmdp.incremental import LearnOptions, TableLearner, learn_joint_moments
-from jointmdp.learning import learn
 
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ import jax
 import jointmdp as jm
 from jointmdp.simulators.table_simulator import TableSimulator
 from jointmdp.incremental import LearnOptions
-from jointmdp.learning import learn
+from jointmdp.evaluation import learn
 
 def work(path, choice, steps):
     model, policy = jm.coupled_reward_chain(3, discount=0.8)

@@ -11,12 +11,12 @@ from test_incremental import check_all, exact
 from zoo import SHARINGS, build, random_model
 
 import jointmdp as jm
+from jointmdp.evaluation import learn
 from jointmdp.executors import Processes, Serial
 from jointmdp.incremental import LearnedStates, SimulatorLearner, learn_joint_moments
 from jointmdp.incremental.replicas import Replicas
 from jointmdp.incremental.simulator_learner import STEPS_AHEAD
 from jointmdp.incremental.simulator_walks import Walks, WalkTask, state_key
-from jointmdp.learning import learn
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.table_simulator import TableSimulator
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
+from jointmdp.evaluation import learn
 from jointmdp.executors import RayExecutor, Serial, WorkerError, as_executor
-from jointmdp.learning import learn
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.montecarlo.replications import sample
 from jointmdp.simulators.function_simulator import FunctionSimulator

@@ -33,6 +33,7 @@ from .errors import Status as Status
 from .evaluation import Iterate as Iterate
 from .evaluation import evaluate as evaluate
 from .evaluation import evaluate_policies as evaluate_policies
+from .evaluation import learn as learn
 from .files import __version__ as __version__
 from .incremental import Learned as Learned
 from .incremental import LearnedGap as LearnedGap
@@ -43,7 +44,6 @@ from .incremental import learn_joint_moments as learn_joint_moments
 from .intervals import Interval as Interval
 from .law.gap_law import GapLaw as GapLaw
 from .law.solution_laws import Signs as Signs
-from .learning import learn as learn
 from .model.importers import from_gymnasium as from_gymnasium
 from .model.importers import from_mdp as from_mdp
 from .model.importers import from_noise as from_noise

@@ -1,4 +1,4 @@
-"""Exact evaluation: one front door, two methods, and a certificate with every answer.
+"""Two front doors: `evaluate`, exact with a certificate in every answer, and `learn`, from samples.
 
 `Solve` (the default) solves the mean and the one-branch variance directly and iterates the centred recursion on pairs
 of *states*: |S|² numbers, contraction γ² or better. `Iterate` is the paper's iteration M ← T₂M on pairs of
@@ -8,7 +8,7 @@ state-action *coordinates*, for small models, teaching and checking.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -19,6 +19,10 @@ from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Moments
 from jointmdp.errors import ModelError
+from jointmdp.executors import Executor
+from jointmdp.incremental.learned import Learned, LearnedStates
+from jointmdp.incremental.learner_runs import answers, last_answer, reports
+from jointmdp.incremental.options import LearnOptions
 from jointmdp.model.episodes import paying_state
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
@@ -28,7 +32,10 @@ from jointmdp.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.moments.policy_pairs import PolicyBranch
 from jointmdp.moments.solving import solve, solve_horizon
 from jointmdp.moments.stored_moments import PairMoments
+from jointmdp.projected.feature_learner import FeatureLearner
+from jointmdp.projected.learned_features import LearnedFeatures
 from jointmdp.projected.projecting import Projected, project
+from jointmdp.simulators.any_simulator import as_simulator
 from jointmdp.solution.policy_returns import PolicyReturns
 from jointmdp.solution.solution import Solution
 
@@ -203,3 +210,77 @@ def _first_collection(model: JointMDP, method: Iterate) -> Moments:
     if np.max(np.abs(mean)) > LARGEST or np.max(np.abs(second)) > LARGEST:
         raise ModelError(f"the starting collection has entries above {LARGEST:g}, whose squares floats cannot hold")
     return Moments(on_device(mean), on_device(second))
+
+
+# -- from samples --------------------------------------------------------------------------------------------------
+
+
+class LearnLimits(TypedDict, total=False):
+    """When `learn` stops, and where it runs."""
+
+    steps: int | None
+    tolerance: float | None
+    seconds: float | None
+    executor: Executor | str | None
+
+
+@overload
+def learn(
+    source: JointMDP,
+    policy: Any,
+    options: LearnOptions | None = ...,
+    *,
+    features: None = ...,
+    **limits: Unpack[LearnLimits],
+) -> Learned: ...
+
+
+@overload
+def learn(
+    source: Any, policy: Any, options: LearnOptions | None = ..., *, features: None = ..., **limits: Unpack[LearnLimits]
+) -> LearnedStates: ...
+
+
+@overload
+def learn(
+    source: Any, policy: Any, options: LearnOptions | None = ..., *, features: Any, **limits: Unpack[LearnLimits]
+) -> LearnedFeatures: ...
+
+
+def learn(
+    source: Any,
+    policy: Any,
+    options: LearnOptions | None = None,
+    *,
+    features: Any = None,
+    steps: int | None = None,
+    tolerance: float | None = None,
+    seconds: float | None = None,
+    executor: Executor | str | None = None,
+) -> Learned | LearnedStates | LearnedFeatures:
+    """Joint moments of returns learned from samples.
+
+    Without features: the paper's incremental JIPE-2 and higher moments of pairs, one number for each coordinate and
+    pair. With features: projected JIPE-2, for state spaces too large to list or continuous.
+
+    Args:
+        source: a `JointMDP`, or a simulator whose states are discovered on the way.
+        policy: as in `evaluate`; for a simulator as in `simulate_gap`.
+        options: order, coordinates, replicas, seed, checkpoint and the rest: see `LearnOptions`.
+        features: `jointmdp.features.…`, a function ``f(observation, action) -> [K]``, for a model also an array
+            ``[S, A, K]``; or `Projected(features, constraint=…)` with settings of its own.
+        steps: steps of each replica; a step of a sweep updates every coordinate once, any other visits a batch of
+            pairs. By default 100/(1 − γ).
+        tolerance: stop earlier, at the first report whose `error` is below it.
+        seconds: stop earlier, after about so many seconds.
+        executor: where a simulator is sampled, ``"processes"``, ``"ray"`` and so on; the result is the same to the last
+            bit. Draws from tables are part of the compiled recursion and have none, unless features are learned.
+
+    Returns:
+        `Learned` for a model, `LearnedStates` for a simulator, `LearnedFeatures` with features. With a checkpoint a run
+        that was killed, or that ended before, is continued.
+    """
+    if features is None:
+        return last_answer(answers(source, policy, options, steps=steps, seconds=seconds, executor=executor), tolerance)
+    learner = FeatureLearner(as_simulator(source), policy, features, options)
+    return last_answer(reports(learner, steps, seconds, executor), tolerance)

@@ -12,12 +12,11 @@ import numpy as np
 from jointmdp.arrays import Floats
 from jointmdp.envs.gusty_cartpole import gusty_cartpole
 from jointmdp.errors import NotKnownError
-from jointmdp.evaluation import evaluate
+from jointmdp.evaluation import evaluate, learn
 from jointmdp.experiments.cartpole_scenarios import ScenarioReturns
 from jointmdp.experiments.result import FigureResult
 from jointmdp.features import Features
 from jointmdp.incremental.options import LearnOptions
-from jointmdp.learning import learn
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.montecarlo.simulate import simulate_gap
 from jointmdp.projected.feature_learner import FeatureLearner, FeatureState

@@ -123,9 +123,22 @@ def test_nothing_is_fetched() -> None:
     assert "fetch(" not in text
 
 
-@pytest.mark.parametrize(("sharing", "upwards"), [("state", True), ("time", True)])
-def test_grids_are_seen(sharing: Any, upwards: bool) -> None:
-    model, _ = jm.windy_gridworld(3, 0.9, sharing=sharing)
+def test_rows_and_columns_are_told_from_x_and_y() -> None:
+    """Where names are (row, column), up lowers the first number; nobody says so but the moves."""
+    names = [(row, column) for row in range(2) for column in range(3)]
+    to = np.zeros((6, 1, 4), dtype=int)
+    for s, (r, c) in enumerate(names):
+        for a, (dr, dc) in enumerate(((-1, 0), (0, 1), (1, 0), (0, -1))):
+            to[s, 0, a] = names.index((min(max(r + dr, 0), 1), min(max(c + dc, 0), 2)))
+    model = jm.JointMDP(
+        np.ones((6, 1)), np.zeros((6, 1, 4)), to, 0.9, state_names=names, action_names=["Up", "Right", "Down", "Left"]
+    )
+    found = report_data._grid(model, [model.state_label(s) for s in range(6)], None)
+    assert found == {"columns": 3, "cells": [0, 1, 2, 3, 4, 5]}
+
+
+def test_grids_are_seen() -> None:
+    model, _ = jm.windy_gridworld(3, 0.9)
     names = [model.state_label(s) for s in range(9)]
     found = report_data._grid(model, names, None)
     assert found is not None
@@ -175,6 +188,8 @@ def test_comparisons_have_a_page_too(minimise: bool, tmp_path: Path) -> None:
         assert data["gapMeans"][report_data.action_pairs(3).index((i, j))] == pytest.approx(gap.mean, rel=1e-5)
         assert law["better"][0] <= gap.superiority().lower
         assert law["highest"][1] >= -gap.reversed().cvar(0.05).lower - 1e-9
-        F = np.searchsorted(np.sort(gap.gaps), np.array(law["x"]) + 1e-3, side="right") / len(gap.gaps)
-        assert (np.array(law["low"]) <= F + 1e-4).all()
-        assert (np.array(law["high"]) >= F - 1e-4).all()
+        x = np.array(law["x"])
+        last = np.append(np.diff(x) > 0, True)  # a gap within its slack makes two steps that round to one place
+        F = np.searchsorted(np.sort(gap.gaps), x[last] + 1e-3, side="right") / len(gap.gaps)
+        assert (np.array(law["low"])[last] <= F + 1e-4).all()
+        assert (np.array(law["high"])[last] >= F - 1e-4).all()

@@ -7,9 +7,9 @@ import json
 import re
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from jointmdp.files.atomic_write import FilePath, write_file
+from jointmdp.files.atomic_write import FilePath, write_text
 from jointmdp.files.strict_json import strict
 
 ASSETS = "assets"
@@ -17,14 +17,8 @@ ASSETS = "assets"
 
 def write_page(data: dict[str, Any], path: FilePath) -> Path:
     """Write the report; a reader finds the old file or the new one, never a part."""
-    text = page(data).encode("utf-8")
-
-    def fill(file: IO[bytes]) -> None:
-        file.write(text)
-
-    target = Path(path)
-    write_file(target, fill)
-    return target
+    write_text(path, page(data))
+    return Path(path)
 
 
 def page(data: dict[str, Any]) -> str:

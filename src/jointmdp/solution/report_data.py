@@ -196,7 +196,10 @@ def _shares(steps: Floats, states: Floats) -> dict[str, Any]:
 
 
 def _grid(model: JointMDP, names: list[str], grid: Grid | None) -> dict[str, Any] | None:
-    """Cells row by row: as the user says, or from names like ``(x,y)``; up is where an action of that name leads."""
+    """Cells row by row: as the user says, or from names like ``(x,y)`` or ``(row, column)``.
+
+    Up is where actions of that name lead, and away from where down does; where there are none, y grows upwards.
+    """
     if grid is not None:
         rows, columns = grid
         if rows * columns != model.num_states:
@@ -209,10 +212,13 @@ def _grid(model: JointMDP, names: list[str], grid: Grid | None) -> dict[str, Any
         return None
     places = np.array([[int(part) for part in match.groups()] for match in found if match])
     places -= places.min(axis=0)
+    up = _moves(model, places, {"up", "u", "north"}) - _moves(model, places, {"down", "d", "south"})
+    if abs(up[0]) > abs(up[1]):  # the first number is that of the row
+        places, up = places[:, ::-1].copy(), up[::-1]
     columns, rows = (places.max(axis=0) + 1).tolist()
     if rows * columns > 4 * len(names):
         return None
-    if _leads(model, places, {"up", "u", "north"}) >= 0 and _leads(model, places, {"down", "d", "south"}) <= 0:
+    if up[1] >= 0:
         places[:, 1] = rows - 1 - places[:, 1]
     cells: list[int | None] = [None] * (rows * columns)
     for s, (x, y) in enumerate(places.tolist()):
@@ -220,11 +226,11 @@ def _grid(model: JointMDP, names: list[str], grid: Grid | None) -> dict[str, Any
     return {"columns": columns, "cells": cells}
 
 
-def _leads(model: JointMDP, places: Any, words: set[str]) -> int:
-    """Which way actions of such a name lead along the second number, on the whole."""
+def _moves(model: JointMDP, places: Any, words: set[str]) -> Any:
+    """Where actions of such a name lead on the whole, along both numbers."""
     actions = [a for a in range(model.num_actions) if model.action_label(a).lower() in words]
-    moves = places[model.successors[:, :, actions], 1] - places[:, None, None, 1]
-    return int(np.sign(np.sum(moves)))
+    moves = places[model.successors[:, :, actions]] - places[:, None, None]
+    return np.sum(moves, axis=(0, 1, 2))
 
 
 GapNumber = Callable[[int, int, int], float]

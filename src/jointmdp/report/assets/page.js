@@ -298,7 +298,7 @@ function drawLaw() {
   const words = `Probability that ${data.actions[a]} less ${data.actions[b]} is at most x, in ${data.states[s]}`;
   fill("law", svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": words }, ...parts));
   $("law-note").textContent = `Height: the probability that the difference is at most x. Triangle: the mean. Dotted: what mean and variance alone leave open. ` +
-    (law ? (law.certified ? "Blue: the law, between two curves that certainly hold it." : "Blue: the sampled law with a 95 % band.")
+    (law ? (law.certified ? "Blue: the law, between two curves that certainly hold it." : "Blue: the sampled law with a confidence band.")
       : "The law of this difference was not computed for this page (see the foot of the page).");
 }
 

@@ -71,7 +71,7 @@ def report_data(reported: Reported, title: str, seconds: float, memory: int, gri
         "gapMeans": shorts(reported.gap_means),
         "gaps": {kind: shorts(values) for kind, values in reported.gaps.items()},
         "meanError": reported.mean_error,
-        "start": int(np.argmax(_gain(reported, baseline, rival))),
+        "start": _start(reported, baseline, rival),
         "laws": laws,
         "parts": parts,
         "partsNote": note,
@@ -103,6 +103,14 @@ def _compared(reported: Reported) -> tuple[Any, Any]:
 def _gain(reported: Reported, baseline: Any, rival: Any) -> Floats:
     here = np.arange(len(baseline))
     return np.asarray(reported.mean[here, rival] - reported.mean[here, baseline])
+
+
+def _start(reported: Reported, baseline: Any, rival: Any) -> int:
+    """The state that is shown first: where another action gives most, or comes nearest, and something is random."""
+    here = np.arange(len(baseline))
+    is_random = np.nan_to_num(reported.variance[here, rival] + reported.variance[here, baseline]) > 0
+    gain = _gain(reported, baseline, rival)
+    return int(np.argmax(np.where(is_random & (rival != baseline), gain, gain.min() - 1)))
 
 
 def _queries(reported: Reported, baseline: Any, rival: Any) -> list[GapQuery]:
@@ -208,21 +216,23 @@ def _grid(model: JointMDP, names: list[str], grid: Grid | None) -> dict[str, Any
             )
         return {"columns": columns, "cells": list(range(model.num_states))}
     found = [re.fullmatch(r"\(?(-?\d+), ?(-?\d+)\)?", name) for name in names]
-    if len(names) < 4 or not all(found):
+    lying = [s for s, match in enumerate(found) if match]
+    if len(lying) < max(4, 0.9 * len(names)):  # a few, such as an end, may lie nowhere
         return None
-    places = np.array([[int(part) for part in match.groups()] for match in found if match])
-    places -= places.min(axis=0)
+    places = np.zeros((len(names), 2), dtype=np.int64)
+    places[lying] = [[int(part) for part in match.groups()] for match in found if match]
+    places -= places[lying].min(axis=0)
     up = _moves(model, places, {"up", "u", "north"}) - _moves(model, places, {"down", "d", "south"})
     if abs(up[0]) > abs(up[1]):  # the first number is that of the row
         places, up = places[:, ::-1].copy(), up[::-1]
-    columns, rows = (places.max(axis=0) + 1).tolist()
+    columns, rows = (places[lying].max(axis=0) + 1).tolist()
     if rows * columns > 4 * len(names):
         return None
     if up[1] >= 0:
         places[:, 1] = rows - 1 - places[:, 1]
     cells: list[int | None] = [None] * (rows * columns)
-    for s, (x, y) in enumerate(places.tolist()):
-        cells[y * columns + x] = s
+    for s in lying:
+        cells[int(places[s, 1]) * columns + int(places[s, 0])] = s
     return {"columns": columns, "cells": cells}
 
 

@@ -83,8 +83,9 @@ const runs = (m, v) => (m === 0 ? Infinity : Math.max(1, Math.ceil((1.6448536 **
 function number(x) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   if (!Number.isFinite(x)) return "∞";
+  if (x === 0) return "0"; // also −0
   const size = Math.abs(x);
-  if (size >= 1e7 || (size > 0 && size < 1e-3)) return x.toExponential(2).replace("-", "−");
+  if (size >= 1e7 || (size > 0 && size < 1e-3)) return x.toExponential(2).replaceAll("-", "−");
   return x.toLocaleString("en", { maximumSignificantDigits: size >= 1000 ? 6 : 4 }).replace("-", "−");
 }
 const span = ([low, high], digits = 3) => {

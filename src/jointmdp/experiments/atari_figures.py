@@ -119,7 +119,8 @@ def sight(results: Sequence[GameResult]) -> FigureResult:
                 [p for p in result.predictions if (p.task.variant, p.task.row) == (variant, "parts")]
             )
             found = scored[variant, "parts"]
-            means, own = (str(score(found, f"{name}_r_squared")) for name in ("mean", "own_variance"))
+            means = str(score(found, "mean_r_squared"))
+            own = "" if coins.shared else str(score(found, "own_variance_r_squared"))
             lines.append(f"| {result.game} | {variant} | {means} | {own} |")
             rows += [
                 {
@@ -140,8 +141,8 @@ def sight(results: Sequence[GameResult]) -> FigureResult:
         "from root to root the networks predict. The best constant in hindsight has 0, below it a network would do "
         "better not to look; Monte-Carlo errors are taken out of both sums, and *nan* says that roots differ by no "
         "more than these. The emulator's own part of a variance is what is left without the coins. In A and B it is a "
-        "few hundredths of the whole, and a network that learns the whole cannot tell it apart: variances add up, so D "
-        "learns it alone.\n\n"
+        "few hundredths of the whole, a network that learns the whole cannot tell it apart, and no number is given: "
+        "variances add up, so D learns it alone.\n\n"
         "| game | variant | R² of gap means | R² of own parts of gap variances |\n|---|---|---|---|\n"
         + "\n".join(lines)
     )

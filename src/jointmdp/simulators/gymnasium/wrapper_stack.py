@@ -126,9 +126,13 @@ def copied(env: Env[Any, Any], shared: Memo) -> Env[Any, Any]:
             memo[id(level)] = copy.deepcopy(level, memo)
             continue
         held = vars(plain[id(level)])
+        held.update(vars(level))
         for name, value in vars(level).items():
+            kind = type(value)
+            if kind in PLAIN:
+                continue
             held[name] = copied_value(value, memo)
-            if type(value) is types.FunctionType and value.__closure__:
+            if kind is types.FunctionType and value.__closure__:
                 functions.append((held, name))
     for held, name in functions:  # when all that they may close over is copied
         held[name] = rebound(held[name], memo)

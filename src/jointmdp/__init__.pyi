@@ -4,7 +4,7 @@ from . import bounds as bounds
 from . import executors as executors
 from . import features as features
 from . import incremental as incremental
-from . import report as report
+from . import plots as plots
 from .auditor import AuditReport as AuditReport
 from .auditor import audit as audit
 from .bounds import MomentBounds as MomentBounds

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from jointmdp.checks import SHARING_WORDS
-from jointmdp.report import style
+from jointmdp.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
 from jointmdp.evaluation import evaluate
 from jointmdp.experiments.result import FigureResult
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.report import style
+from jointmdp.plots import correlation_matrix, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +46,7 @@ def run_gridworld(sharing: Sharing) -> FigureResult:
         tiles[SIZE - 1 - y, x] = (f"{model.state_label(state)}{goal}", correlation[state])
     labels = [model.action_label(a)[0].upper() for a in range(4)]
     rows = _rows(model, correlation, sharing=sharing)
-    return FigureResult(name, title, text, rows, lambda: _draw(tiles, labels, digits=2, size=8))
+    return FigureResult(name, title, text, rows, lambda: _draw(tiles, labels, digits=2))
 
 
 def run_chain() -> FigureResult:
@@ -70,7 +70,7 @@ def run_chain() -> FigureResult:
         "time are the same here."
     )
     title = "Correlation in the coupled-reward chain"
-    return FigureResult("crc-correlation", title, text, rows, lambda: _draw(tiles, ["1st", "2nd"], digits=3, size=11))
+    return FigureResult("crc-correlation", title, text, rows, lambda: _draw(tiles, ["1st", "2nd"], digits=3))
 
 
 def _rows(model: JointMDP, correlation: Floats, **labels: Any) -> list[dict[str, Any]]:
@@ -81,21 +81,12 @@ def _rows(model: JointMDP, correlation: Floats, **labels: Any) -> list[dict[str,
     return rows
 
 
-def _draw(tiles: Tiles, labels: list[str], digits: int, size: float) -> Figure:
+def _draw(tiles: Tiles, labels: list[str], digits: int) -> Figure:
     """Matrices: dark for high correlation, the number in every cell, crossed out where there is none."""
     row, column = max(tiles)
     fig, axes = style.figure(columns=column + 1, rows=row + 1, width=2.4, height=2.3)
     for place, (title, matrix) in tiles.items():
         ax = axes[place]
-        image = ax.imshow(matrix, vmin=-1, vmax=1, cmap="PuOr_r")
-        for (i, j), value in np.ndenumerate(matrix):
-            color = "0.6" if np.isnan(value) else "white" if abs(value) > 0.7 else "black"
-            number = "×" if np.isnan(value) else f"{value:.{digits}f}"
-            ax.text(j, i, number, ha="center", va="center", fontsize=size, color=color)
-        ax.set_xticks(range(len(labels)), labels)
-        ax.set_yticks(range(len(labels)), labels)
-        ax.tick_params(length=0)
-        ax.grid(False)
-        ax.set_title(title, fontsize=9)
-    fig.colorbar(image, ax=np.ravel(axes).tolist(), shrink=0.7, label="correlation of returns")
+        correlation_matrix(matrix, labels, ax, digits=digits, title=title)
+    fig.colorbar(axes[0, 0].images[0], ax=np.ravel(axes).tolist(), shrink=0.7, label="correlation of returns")
     return fig

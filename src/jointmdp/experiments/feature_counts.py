@@ -17,8 +17,8 @@ from jointmdp.evaluation import evaluate
 from jointmdp.experiments.result import FigureResult
 from jointmdp.features import polynomial
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.plots import style
 from jointmdp.projected.projecting import Constraint, Projected
-from jointmdp.report import style
 from jointmdp.solution.solution import Solution
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from jointmdp.features import Features
 from jointmdp.incremental.options import LearnOptions
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.montecarlo.simulate import simulate_gap
+from jointmdp.plots import style
 from jointmdp.projected.feature_learner import FeatureLearner, FeatureState
 from jointmdp.projected.projecting import Projected
 from jointmdp.projected.sample_sums import Sums
-from jointmdp.report import style
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.simulator import Simulator
 from jointmdp.simulators.table_simulator import TableSimulator

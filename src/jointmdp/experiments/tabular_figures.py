@@ -12,7 +12,7 @@ from jointmdp.checks import SHARING_WORDS, SHARINGS
 from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
 from jointmdp.experiments import correlations, gap_validation, law_bands, learning_curves, residuals
 from jointmdp.experiments.result import FigureResult, save_all
-from jointmdp.report import pictures, style
+from jointmdp.plots import diagrams, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,8 +59,8 @@ def run_diagrams(size: int = 3) -> FigureResult:
 
     def draw() -> Figure:
         fig, (left, right) = style.figure(columns=2, rows=1, width=4.0, height=3.6)
-        pictures.draw_gridworld(model, policy, size, left)
-        pictures.draw_chain(coupled_reward_chain(25)[0], 0, right)
+        diagrams.draw_gridworld(model, policy, size, left)
+        diagrams.draw_chain(coupled_reward_chain(25)[0], 0, right)
         return fig
 
     return FigureResult("models", "The two models", text, rows, draw)

@@ -24,8 +24,8 @@ from jointmdp.incremental.simulator_walks import state_key
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import norm_weight
+from jointmdp.plots import method_plots, style
 from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
-from jointmdp.report.result_figures import draw_errors
 from jointmdp.simulators.simulator import Simulator, Snapshot
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class RunSummary(ResultFace):
 
     def figure(self) -> Figure:
         """How the error fell."""
-        return draw_errors(self.log)
+        return style.figure_of(method_plots.learning_curve(self))
 
     def _words(self) -> str:
         return f"order {self.order}, {self.steps:,} steps, {self.replicas} replicas, {self.updates:.3g} updates"

@@ -22,8 +22,8 @@ from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.checks import Sharing
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals
+from jointmdp.plots import method_plots, result_plots, style
 from jointmdp.report.result_face import ResultFace, as_dataset
-from jointmdp.report.result_figures import draw_law, draw_returns
 
 if TYPE_CHECKING:
     import xarray
@@ -163,7 +163,7 @@ class ReturnSample(ResultFace):
 
     def figure(self) -> Figure:
         """The distribution of each action's return."""
-        return draw_returns(self.actions, self.returns)
+        return style.figure_of(method_plots.returns(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +210,12 @@ class GapSample(ResultFace):
         )
 
     def figure(self) -> Figure:
-        """The distribution of the gap: between the two curves it holds everywhere at once, at its confidence.
+        """The distribution of the gap: between the two curves it holds everywhere at once, at its confidence."""
+        return style.figure_of(result_plots.gap_law(self))
+
+    @property
+    def band(self) -> tuple[Floats, Floats, Floats]:
+        """Thresholds with lower and upper bounds of P(G ≤ t) at each, which hold together at the confidence.
 
         The band is that of Dvoretzky, Kiefer and Wolfowitz, the samples widened by their slack.
         """
@@ -219,9 +224,7 @@ class GapSample(ResultFace):
         x = np.unique(np.concatenate([self.gaps - self.slack, self.gaps + self.slack]))
         x = np.concatenate([[x[0] - 0.03 * (np.ptp(x) or 1.0)], x, [x[-1] + 0.03 * (np.ptp(x) or 1.0)]])
         ends = [np.searchsorted(np.sort(self.gaps + sign * self.slack), x, "right") / n for sign in (1, -1)]
-        low, high = np.clip(ends[0] - half, 0, 1), np.clip(ends[1] + half, 0, 1)
-        name = f"{self.action} − {self.other}"
-        return draw_law(name, x, low, high, self.mean_interval, f"{self.confidence:.4g} band, {n:,} samples")
+        return x, np.clip(ends[0] - half, 0, 1), np.clip(ends[1] + half, 0, 1)
 
     def reversed(self) -> GapSample:
         """The gap seen from the other side."""

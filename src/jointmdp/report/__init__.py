@@ -1,10 +1,6 @@
-"""For people: pictures and tables. Needs Matplotlib for pictures (the extra ``plots``)."""
+"""For people: one page for a browser, tables for a terminal and a notebook."""
 
 from collections.abc import Sequence
-
-from jointmdp.report.pictures import draw_chain, draw_gridworld
-
-__all__ = ["draw_chain", "draw_gridworld"]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -19,8 +19,8 @@ from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.law.variance_parts import MOST_STEPS, VarianceParts
 from jointmdp.montecarlo.samples import GapSample
 from jointmdp.montecarlo.simulate import simulate_gap
+from jointmdp.plots import result_plots, style
 from jointmdp.report.result_face import ResultFace
-from jointmdp.report.result_figures import draw_law
 from jointmdp.solution.replications_needed import ReplicationsNeeded, to_estimate, to_select
 from jointmdp.solution.variance_split import VarianceSplit
 
@@ -77,9 +77,7 @@ class Gap(ResultFace):
 
     def figure(self) -> Figure:
         """The certified law: P(gap ≤ x) lies between the two curves."""
-        law = self.law()
-        words = f"certified law in {self.state}"
-        return draw_law(f"{self.action} − {self.other}", *law.band, self.mean_interval, words)
+        return style.figure_of(result_plots.gap_law(self))
 
     @property
     def mean_interval(self) -> Interval:

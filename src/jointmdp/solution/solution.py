@@ -25,9 +25,9 @@ from jointmdp.moments.certificates import Certificate
 from jointmdp.moments.pair_solver import Solve
 from jointmdp.moments.solving import solve, solve_horizon
 from jointmdp.moments.stored_moments import PairMoments, StateMoments, StoredMoments
+from jointmdp.plots import result_plots, style
 from jointmdp.report.page import write_page
 from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
-from jointmdp.report.result_figures import draw_means
 from jointmdp.solution.best_action import BestAction, best_of
 from jointmdp.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
 from jointmdp.solution.report_data import GapNumber, Reported, of_all_gaps, report_data
@@ -377,6 +377,4 @@ class Solution(ResultFace):
 
     def figure(self) -> Figure:
         """The mean return of each action in each state."""
-        model = self.model
-        states, actions = range(model.num_states), range(model.num_actions)
-        return draw_means([*map(model.state_label, states)], [*map(model.action_label, actions)], self.mean)
+        return style.figure_of(result_plots.means(self))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp.arrays import Floats
+from jointmdp.plots import result_plots, style
 from jointmdp.report.result_face import ResultFace
-from jointmdp.report.result_figures import draw_parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,6 +56,5 @@ class VarianceSplit(ResultFace):
 
     def figure(self) -> Figure:
         """Bars: of the first steps, or of the states with the largest parts."""
-        rows = self.table()
-        names, shares = [row[self.by] for row in rows], np.array([row["share"] for row in rows])
-        return draw_parts(names, shares, self.by, f"{self.gap}: where a variance of {self.total:.4g} arises")
+        draw = result_plots.variance_over_time if self.by == "step" else result_plots.variance_over_states
+        return style.figure_of(draw(self))

@@ -7,14 +7,19 @@ needs a display, and no figure stays in memory after its last reference.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import wraps
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
 from jointmdp.files.atomic_write import write_file
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Asked = ParamSpec("Asked")
 
 # Okabe and Ito's palette, black first; the pale yellow, invisible on white, is left out.
 PALETTE = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
@@ -83,15 +88,39 @@ def figure(columns: int = 1, rows: int = 1, width: float = WIDTH, height: float 
     return fig, axes
 
 
-def save(fig: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure as a PNG of 200 dots per inch; a reader finds the old file or the new one, never a part."""
-    target = Path(path)
+def in_our_style(draw: Callable[Concatenate[Any, Asked], Axes]) -> Callable[Concatenate[Any, Asked], Axes]:
+    """Our fonts and lines while a function draws, whoever made the axes."""
+
+    @wraps(draw)
+    def drawn(result: Any, *given: Asked.args, **named: Asked.kwargs) -> Axes:
+        with context():
+            return draw(result, *given, **named)
+
+    return drawn
+
+
+def axes_or_own(ax: Axes | None, width: float, height: float) -> Axes:
+    """The axes given, or those of a new figure."""
+    return figure(width=width, height=height)[1] if ax is None else ax
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The figure that axes are part of."""
+    return cast("Figure", ax.figure)
+
+
+def save(fig: Figure | Axes, path: str | os.PathLike[str]) -> Path:
+    """Write a figure, or the one that axes are part of, as a PNG of 200 dots per inch.
+
+    A reader finds the old file or the new one, never a part.
+    """
+    target, drawn = Path(path), cast("Figure", getattr(fig, "figure", fig))
     target.parent.mkdir(parents=True, exist_ok=True)
 
     def fill(file: IO[bytes]) -> None:
         # Without the version of matplotlib in it, the same picture is the same file.
         with context():
-            fig.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
+            drawn.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
 
     write_file(target, fill)
     return target

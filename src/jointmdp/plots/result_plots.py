@@ -216,7 +216,7 @@ def variance_over_time(gap: Any, ax: Axes | None = None) -> Axes:
         "step" + (f"; {len(shares) - count:,} more: {shares[count:].sum():.1f} %" if count < len(shares) else "")
     )
     ax.set_ylabel("% of the variance")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="x", integer=True)
     ax.set_title(f"{split.gap}: variance {split.total:.4g}", loc="left")
     ax.legend()
     return ax

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from jointmdp.files.atomic_write import write_file
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Asked = ParamSpec("Asked")
+Drawing = TypeVar("Drawing", bound=Callable[..., Any])
 
 # Okabe and Ito's palette, black first; the pale yellow, invisible on white, is left out.
 PALETTE = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
@@ -88,15 +88,15 @@ def figure(columns: int = 1, rows: int = 1, width: float = WIDTH, height: float 
     return fig, axes
 
 
-def in_our_style(draw: Callable[Concatenate[Any, Asked], Axes]) -> Callable[Concatenate[Any, Asked], Axes]:
+def in_our_style(draw: Drawing) -> Drawing:
     """Our fonts and lines while a function draws, whoever made the axes."""
 
     @wraps(draw)
-    def drawn(result: Any, *given: Asked.args, **named: Asked.kwargs) -> Axes:
+    def drawn(*given: Any, **named: Any) -> Any:
         with context():
-            return draw(result, *given, **named)
+            return draw(*given, **named)
 
-    return drawn
+    return cast("Drawing", drawn)
 
 
 def axes_or_own(ax: Axes | None, width: float, height: float) -> Axes:

@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import jointmdp as jm
@@ -275,3 +278,49 @@ def test_large_numbers_keep_their_labels() -> None:
     result = CliRunner().invoke(main, ["evaluate", "inventory:price=1000", "--state", "4"])
     assert "order 7 *" in result.output
     assert "normal approximation" in result.output
+
+
+def test_every_option_can_be_a_variable() -> None:
+    asked = ["evaluate", "inventory", "--json"]
+    told = CliRunner().invoke(main, [*asked, "--state", "stock 4"])
+    found = CliRunner().invoke(main, asked, env={"JOINTMDP_EVALUATE_STATE": "4"})
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout) == json.loads(told.stdout) != json.loads(CliRunner().invoke(main, asked).stdout)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete(shell: str) -> None:
+    script = CliRunner().invoke(main, ["completion", shell])
+    assert script.exit_code == 0
+    assert "_JOINTMDP_COMPLETE" in script.stdout
+
+
+def test_completion_knows_commands_options_and_models() -> None:
+    def completed(words: list[str], begun: str) -> list[str]:
+        return [item.value for item in ShellComplete(main, {}, "jointmdp", "").get_completions(words, begun)]
+
+    assert completed([], "re") == ["report", "reproduce"]
+    assert completed(["evaluate"], "inv") == ["inventory"]
+    assert completed(["audit"], "windy") == ["windy-gridworld"]
+    assert "--sharing" in completed(["evaluate", "inventory"], "--s")
+    assert completed(["evaluate", "inventory", "--sharing"], "t") == ["time"]
+
+
+def test_every_command_has_examples_and_json() -> None:
+    def commands(group: click.Group) -> Iterator[click.Command]:
+        for command in group.commands.values():
+            yield from commands(command) if isinstance(command, click.Group) else [command]
+
+    found = {command.name: command for command in commands(main)}
+    assert len(found) > 8
+    assert [name for name, each in found.items() if "Examples:" not in (each.help or "")] == []
+    flags = {name: {flag for option in each.params for flag in option.opts} for name, each in found.items()}
+    assert [name for name, each in flags.items() if "--json" not in each] == ["completion"]
+
+
+def test_a_report_says_where_it_is_as_json(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    found = CliRunner().invoke(main, ["report", "anticorrelated-rewards", "-o", str(page), "--json"])
+    assert found.exit_code == 0, found.output
+    written = {"page": str(page), "bytes": page.stat().st_size, "remarks": ["Policy: the model's own."]}
+    assert json.loads(found.stdout) == written

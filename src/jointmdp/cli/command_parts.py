@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from jointmdp.errors import ModelError
 
@@ -23,6 +24,14 @@ def in_one_line(command: Callable[..., None]) -> Callable[..., None]:
             raise click.ClickException(words) from None
 
     return wrapped
+
+
+def complete_model(context: click.Context, parameter: click.Parameter, text: str) -> list[CompletionItem]:
+    """The names of built-in models that begin like this; a file if there is none."""
+    from jointmdp.envs.registry import MODELS
+
+    found = [CompletionItem(name, help=entry.description) for name, entry in MODELS.items() if name.startswith(text)]
+    return found or [CompletionItem(text, type="file")]
 
 
 def sharing_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

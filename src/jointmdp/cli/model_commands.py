@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jointmdp.cli.command_parts import in_one_line, named_or_numbered, sharing_option
+from jointmdp.cli.command_parts import complete_model, in_one_line, named_or_numbered, sharing_option
 from jointmdp.errors import ConvergenceWarning, ModelError
 
 if TYPE_CHECKING:
@@ -24,14 +24,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--stock", default=4, show_default=True, help="Units on the shelf this morning.")
 @click.option("--out", default="results/demo", show_default=True, type=click.Path(path_type=Path), help="For figures.")
-@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON, and draw nothing.")
+@click.option("--json", is_flag=True, help="Print the table as JSON, and draw nothing.")
 @in_one_line
-def demo(stock: int, out: Path, as_json: bool) -> None:
-    """How much to order today: one decision of an inventory, compared under three kinds of sharing."""
+def demo(stock: int, out: Path, json: bool) -> None:
+    """How much to order today: one decision of an inventory, compared under three kinds of sharing.
+
+    \b
+    Examples:
+      jointmdp demo
+      jointmdp demo --stock 7 --out figures
+      jointmdp demo --json
+    """
     from jointmdp.experiments.order_demo import compare_orders, print_comparison, save_figure, to_json
 
     comparison = compare_orders(stock)
-    if as_json:
+    if json:
         click.echo(to_json(comparison))
     else:
         print_comparison(comparison)
@@ -45,9 +52,9 @@ def reproduce() -> None:
 
 @reproduce.command("tabular")
 @click.option("--out", default="results/tabular", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@click.option("--json", is_flag=True, help="Print what was written as JSON.")
 @in_one_line
-def reproduce_tabular(out: Path, as_json: bool) -> None:
+def reproduce_tabular(out: Path, json: bool) -> None:
     """Every tabular figure of the paper, and what lies beyond them, under all three kinds of sharing: a few minutes.
 
     \b
@@ -57,15 +64,15 @@ def reproduce_tabular(out: Path, as_json: bool) -> None:
     """
     from jointmdp.experiments.tabular_figures import reproduce as run
 
-    _told(run(out, _announce), out, as_json)
+    _told(run(out, _announce), out, json)
 
 
 @reproduce.command("projected")
 @click.option("--out", default="results/projected", show_default=True, type=click.Path(path_type=Path), help="Folder.")
 @click.option("--quick", is_flag=True, help="Small grids and few features: a minute instead of half an hour.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@click.option("--json", is_flag=True, help="Print what was written as JSON.")
 @in_one_line
-def reproduce_projected(out: Path, quick: bool, as_json: bool) -> None:
+def reproduce_projected(out: Path, quick: bool, json: bool) -> None:
     """Projected JIPE-2 on gridworlds: which weighting and which constraint, over the number of features.
 
     \b
@@ -75,15 +82,15 @@ def reproduce_projected(out: Path, quick: bool, as_json: bool) -> None:
     """
     from jointmdp.experiments.projected_figures import reproduce as run
 
-    _told(run(out, _announce, quick), out, as_json)
+    _told(run(out, _announce, quick), out, json)
 
 
 @reproduce.command("atari")
 @click.option("--out", default="results/atari", show_default=True, type=click.Path(path_type=Path), help="Folder.")
 @click.option("--quick", is_flag=True, help="One game, few queries: two minutes that show that everything works.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@click.option("--json", is_flag=True, help="Print what was written as JSON.")
 @in_one_line
-def reproduce_atari(out: Path, quick: bool, as_json: bool) -> None:
+def reproduce_atari(out: Path, quick: bool, json: bool) -> None:
     """Neural JIPE-2 on Atari games beside the emulator: about two hours on two cores.
 
     What is recorded, simulated and trained is kept in the folder: a run that was stopped goes on from there.
@@ -95,14 +102,15 @@ def reproduce_atari(out: Path, quick: bool, as_json: bool) -> None:
     """
     from jointmdp.experiments.atari_figures import reproduce as run
 
-    _told(run(out, _announce, quick), out, as_json)
+    _told(run(out, _announce, quick), out, json)
 
 
 @reproduce.command("all")
 @click.option("--out", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder of folders.")
 @click.option("--quick", is_flag=True, help="Quick runs of linear features and of Atari.")
+@click.option("--json", is_flag=True, help="Print what was written as JSON, a line for each part.")
 @in_one_line
-def reproduce_all(out: Path, quick: bool) -> None:
+def reproduce_all(out: Path, quick: bool, json: bool) -> None:
     """All of the paper: the tabular figures, linear features, and Atari.
 
     \b
@@ -111,19 +119,19 @@ def reproduce_all(out: Path, quick: bool) -> None:
     """
     from jointmdp.experiments import atari_figures, projected_figures, tabular_figures
 
-    _told(tabular_figures.reproduce(out / "tabular", _announce), out / "tabular", False)
-    _told(projected_figures.reproduce(out / "projected", _announce, quick), out / "projected", False)
-    _told(atari_figures.reproduce(out / "atari", _announce, quick), out / "atari", False)
+    _told(tabular_figures.reproduce(out / "tabular", _announce), out / "tabular", json)
+    _told(projected_figures.reproduce(out / "projected", _announce, quick), out / "projected", json)
+    _told(atari_figures.reproduce(out / "atari", _announce, quick), out / "atari", json)
 
 
 def _announce(words: str) -> None:
     click.echo(f"{words} …", err=True)
 
 
-def _told(done: list[FigureResult], out: Path, as_json: bool) -> None:
+def _told(done: list[FigureResult], out: Path, json: bool) -> None:
     from jointmdp.files.strict_json import to_json
 
-    if as_json:
+    if json:
         rows = [{"name": r.name, "title": r.title, "text": r.text, "rows": len(r.rows)} for r in done]
         click.echo(to_json({"folder": str(out), "figures": rows}))
     else:
@@ -133,9 +141,15 @@ def _told(done: list[FigureResult], out: Path, as_json: bool) -> None:
 
 
 @click.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print names, descriptions and settings as JSON.")
-def list_models(as_json: bool) -> None:
-    """The built-in models and their settings."""
+@click.option("--json", is_flag=True, help="Print names, descriptions and settings as JSON.")
+def list_models(json: bool) -> None:
+    """The built-in models and their settings.
+
+    \b
+    Examples:
+      jointmdp list
+      jointmdp list --json
+    """
     from jointmdp.envs.registry import MODELS
     from jointmdp.files.strict_json import to_json
     from jointmdp.report.command_tables import print_models
@@ -143,7 +157,7 @@ def list_models(as_json: bool) -> None:
     models = [
         {"name": name, "description": entry.description, "settings": entry.settings} for name, entry in MODELS.items()
     ]
-    if as_json:
+    if json:
         click.echo(to_json({"models": models}))
     else:
         print_models(models)
@@ -152,7 +166,7 @@ def list_models(as_json: bool) -> None:
 def _model_options(command: Callable[..., None]) -> Callable[..., None]:
     """A model, and how it is evaluated."""
     options = (
-        click.argument("model"),
+        click.argument("model", shell_complete=complete_model),
         click.option(
             "--policy",
             help="default (the model's own), uniform, a .npy or .csv file, or one action per state: 0,1,1. "
@@ -171,13 +185,11 @@ def _model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @_model_options
-@click.option("--state", "states", multiple=True, help="Name or index of a state to show; may be repeated. [the first]")
-@click.option(
-    "--law", "with_law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
+@click.option("--state", multiple=True, help="Name or index of a state to show; may be repeated. [the first]")
+@click.option("--law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %.")
+@click.option("--json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
 @in_one_line
-def evaluate(model: str, states: tuple[str, ...], with_law: bool, as_json: bool, **changes: Any) -> None:
+def evaluate(model: str, state: tuple[str, ...], law: bool, json: bool, **changes: Any) -> None:
     """What each action gives in a state, and how sure one can be of the differences.
 
     MODEL is a built-in model with optional settings (see: jointmdp list), or a file that jointmdp.save has
@@ -201,15 +213,15 @@ def evaluate(model: str, states: tuple[str, ...], with_law: bool, as_json: bool,
         warnings.simplefilter("always", ConvergenceWarning)
         solution, remarks = _evaluated(model, changes)
     shown = solution.model
-    asked = (named_or_numbered(text, shown.state_names, shown.state_index) for text in states)
+    asked = (named_or_numbered(text, shown.state_names, shown.state_index) for text in state)
     chosen = list(dict.fromkeys(asked)) or [0]
-    if not states and shown.num_states > 1:
+    if not state and shown.num_states > 1:
         remarks.append(f"Shown: {shown.state_label(0)}, the first state; others by --state.")
     for note in caught:
         click.echo(f"Warning: {note.message}", err=True)
     policy = changes.get("policy", "default")
-    found = action_table(solution, chosen, with_law, remarks, model=model, policy=policy)
-    if as_json:
+    found = action_table(solution, chosen, law, remarks, model=model, policy=policy)
+    if json:
         click.echo(to_json(found))
     else:
         print_solution(found)
@@ -225,8 +237,11 @@ def evaluate(model: str, states: tuple[str, ...], with_law: bool, as_json: bool,
 @click.option(
     "--seconds", default=30.0, show_default=True, help="What the laws of gaps may take; the rest shows moments."
 )
+@click.option("--json", is_flag=True, help="Print where the page is as JSON.")
 @in_one_line
-def report(model: str, out: Path, title: str | None, grid: str | None, seconds: float, **changes: Any) -> None:
+def report(
+    model: str, out: Path, title: str | None, grid: str | None, seconds: float, json: bool, **changes: Any
+) -> None:
     """One page to open in a browser: pick a state and two actions, and see what their difference is like.
 
     MODEL is a built-in model with optional settings (see: jointmdp list), or a file that jointmdp.save has written.
@@ -237,12 +252,17 @@ def report(model: str, out: Path, title: str | None, grid: str | None, seconds: 
       jointmdp report windy-gridworld:size=5 --seconds 60
       jointmdp report lake.npz --policy policy.csv --grid 8x8
     """
+    from jointmdp.files.strict_json import to_json
+
     shape = None if grid is None else _grid(grid)
     solution, remarks = _evaluated(model, {key: value for key, value in changes.items() if value is not None})
     for remark in remarks:
         click.echo(remark, err=True)
     written = solution.report(out, title=model if title is None else title, grid=shape, seconds=seconds)
-    click.echo(f"{written}: open it in a browser")
+    if json:
+        click.echo(to_json({"page": str(written), "bytes": Path(written).stat().st_size, "remarks": remarks}))
+    else:
+        click.echo(f"{written}: open it in a browser")
 
 
 def _grid(text: str) -> tuple[int, int]:

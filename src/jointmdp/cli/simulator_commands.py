@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jointmdp.cli.command_parts import in_one_line, named_or_numbered, sharing_option
+from jointmdp.cli.command_parts import complete_model, in_one_line, named_or_numbered, sharing_option
 from jointmdp.errors import ModelError, NoiseWarning
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ SIMULATORS = (
 
 
 @click.command(epilog=SIMULATORS, short_help="Whether a simulator's common random numbers are common.")
-@click.argument("simulator")
+@click.argument("simulator", shell_complete=complete_model)
 @click.option("--seed", default=0, show_default=True, help="Of all that is drawn.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--json", is_flag=True, help="Print the report as JSON.")
 @click.option("--strict", is_flag=True, help="Warnings count as failures.")
 @click.option("--seconds", default=60.0, show_default=True, help="Time that the audit may take.")
 @click.pass_context
-def audit(context: click.Context, simulator: str, seed: int, as_json: bool, strict: bool, seconds: float) -> None:
+def audit(context: click.Context, simulator: str, seed: int, json: bool, strict: bool, seconds: float) -> None:
     """Whether a simulator can be asked for several actions under the same noise.
 
     The exit status is 0 if it passed, 1 if it failed, and 2 if it could not be audited.
@@ -50,14 +50,14 @@ def audit(context: click.Context, simulator: str, seed: int, as_json: bool, stri
         is_ours = isinstance(error, ModelError | ImportError | OSError)
         words = " ".join((str(error) if is_ours else f"{type(error).__name__}: {error}").split())
         found = {"simulator": simulator, "is_ok": None, "error": words}
-        click.echo(to_json(found) if as_json else f"Error: {words}", err=not as_json)
+        click.echo(to_json(found) if json else f"Error: {words}", err=not json)
         context.exit(2)
-    click.echo(report.to_json() if as_json else str(report))
+    click.echo(report.to_json() if json else str(report))
     context.exit(report.exit_status(strict))
 
 
 @click.command(epilog=SIMULATORS, short_help="Which first action gives more, and how sure.")
-@click.argument("simulator")
+@click.argument("simulator", shell_complete=complete_model)
 @click.option("--policy", help="After the first action: default (the model's own), uniform, or one action for ever.")
 @click.option("--state", help="Name or number of a state, where states have them. [where a seed begins]")
 @click.option("--after", type=int, default=0, help="Begin after this many steps under the policy instead.")
@@ -75,7 +75,7 @@ def audit(context: click.Context, simulator: str, seed: int, as_json: bool, stri
 @click.option("--executor", help="Where replications are made: serial, processes:4, ray. [serial]")
 @click.option("--address", help="Of the Ray cluster, with --executor ray.")
 @click.option("--figure", type=click.Path(path_type=Path), help="Draw the comparison into this file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@click.option("--json", is_flag=True, help="Print the comparison as JSON.")
 @in_one_line
 def compare(  # many parameters: one for each option of the command
     simulator: str,
@@ -87,7 +87,7 @@ def compare(  # many parameters: one for each option of the command
     executor: str | None,
     address: str | None,
     figure: Path | None,
-    as_json: bool,
+    json: bool,
     **settings: Any,
 ) -> None:
     """Which first action gives more here, under the same noise, and how sure one can be.
@@ -118,11 +118,11 @@ def compare(  # many parameters: one for each option of the command
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseWarning)  # they stand in the answer
         found = run(opened, followed, begin, chosen, seed=seed, executor=executor, **settings)
-    click.echo(found.to_json() if as_json else str(found))
+    click.echo(found.to_json() if json else str(found))
     if figure is not None:
         from jointmdp.plots import style
 
-        click.echo(f"Figure: {style.save(found.figure(), figure)}", err=as_json)
+        click.echo(f"Figure: {style.save(found.figure(), figure)}", err=json)
 
 
 def _action(simulator: Simulator, text: str) -> Any:

@@ -4,24 +4,33 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.demo
 MDPAX := $(VENV)/mdpax
+AGENTS := $(VENV)/agents
 WILD := $(VENV)/wild
 
 # More than four workers gain little: each compiles its own JAX programs, and XLA runs threads of its own. Neighbours
 # among the tests use the same programs: stealing work leaves them together, dealing it out parts them.
 # BLAS gets one thread in each: with more, eigenvalues of small matrices wait for each other on busy cores.
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# What one process compiled, the others read: workers, and the many processes that tests start, use the same programs.
+PYTEST := OPENBLAS_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/compiled \
+	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 \
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+NEW_ENOUGH = $(if $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")' 2>/dev/null),,\
+	$(error jointmdp needs Python 3.11 or newer, and `$(PYTHON)` is not; name one, as in `make PYTHON=python3.12`))
 
 # Without bytecode every process of the tests compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow long test-browser check bench wild lock clean
+.PHONY: help demo test slow long test-browser test-agents check docs bench wild lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: $(STAMP) ## run the demonstration
+# Where the developers' environment is not there yet, the demonstration installs what it needs itself: far less.
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)) ## run the demonstration
 	@$(BIN)/jointmdp demo
 
 # Everyday tests spend most of their time compiling, so XLA optimises less there, as in JAX's own tests. The slow ones run
@@ -38,10 +47,17 @@ long: $(STAMP) ## repeat the slow tests that draw at random, many more times
 test-browser: $(STAMP) ## run the tests in headless Chromium, which must be installed
 	$(BIN)/python -m pytest -m browser
 
+test-agents: $(AGENTS)/.installed ## run the tutorial with Stable-Baselines3, which is installed apart
+	PYTHONPATH=$(AGENTS) $(BIN)/python -m pytest -m slow tests/test_docs.py -k "as_notebooks and gymnasium"
+
 check: $(STAMP) ## check formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(STAMP) ## build the documentation site in build/docs; warnings are errors
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/docs
+	@echo "build/docs/index.html: open it in a browser"
 
 bench: $(STAMP) ## run the benchmarks
 	$(BIN)/python -m benchmarks
@@ -58,6 +74,9 @@ lock: $(BIN)/uv ## pin all dependencies in requirements.lock
 	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
 		--all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
 		--output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
+		--extra plots --group build --constraint requirements.lock --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --no-header $(LOCKFLAGS) --output-file requirements-demo.lock pyproject.toml
 	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
 		--no-deps --group mdpax --generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
 		--output-file requirements-mdpax.lock
@@ -77,11 +96,20 @@ clean: ## remove the environment, caches and build outputs; keep results/
 # The stamp is written last and removed first: without it the environment may be half-made, and pip takes a package
 # whose files were cut short for an installed one, so the environment is then built anew.
 $(STAMP): pyproject.toml requirements.lock
-	$(if $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")' 2>/dev/null),,\
-		$(error jointmdp needs Python 3.11 or newer, and `$(PYTHON)` is not; name one, as in `make PYTHON=python3.12`))
+	$(NEW_ENOUGH)
 	@echo "Setting up $(VENV) from requirements.lock; from nothing this takes about two minutes."
-	@if [ -f $@ ] && $(BIN)/python -c '' 2>/dev/null; then rm $@; else $(PYTHON) -m venv --clear $(VENV); fi
+	@if [ -f $@ -o -f $(DEMO) ] && $(BIN)/python -c '' 2>/dev/null; then rm -f $@ $(DEMO); \
+		else $(PYTHON) -m venv --clear $(VENV); fi
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEMO): pyproject.toml requirements-demo.lock
+	$(NEW_ENOUGH)
+	@echo "Setting up $(VENV) for the demonstration; from nothing this takes half a minute."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		--requirement requirements-demo.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -91,6 +119,14 @@ $(MDPAX)/.installed: $(STAMP) requirements-mdpax.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(MDPAX) \
 		--requirement requirements-mdpax.lock
 	@touch $@
+
+# Apart, since PyTorch is large: a build for CPUs where there is one with that label, else the one that there is.
+$(AGENTS)/.installed: $(STAMP)
+	@rm -rf $(AGENTS)
+	@for torch in torch==2.13.0+cpu torch==2.13.0; do \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(AGENTS) $$torch \
+			stable-baselines3==2.9.2 sympy==1.14.0 mpmath==1.3.0 networkx==3.6.1 && touch $@ && break; \
+	done; test -f $@
 
 # Third-party packages ask for versions that exclude each other: an environment of their own, without their bounds.
 # Where the lock cannot be installed as a whole, its packages are installed one by one and those that fail are named.

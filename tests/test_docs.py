@@ -5,9 +5,12 @@ import inspect
 import io
 import re
 import shlex
-from importlib.util import find_spec
+import subprocess
+import sys
+from copy import deepcopy
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +19,9 @@ import jointmdp as jm
 from jointmdp.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+PAGES = [README, *sorted(DOCS.glob("*.md")), *TUTORIALS]
 LONG = {
     f"{name}.md"
     for name in (
@@ -34,8 +39,13 @@ LONG = {
         "simulators",
     )
 }
-RUN = [pytest.param(page, marks=pytest.mark.slow) if page.name in LONG else page for page in PAGES]
+RUN = [
+    pytest.param(page, marks=pytest.mark.slow) if page.name in LONG else page for page in PAGES if page not in TUTORIALS
+]
+NOTEBOOKS = ROOT / "examples" / "notebooks"
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 OPTIONAL = {"jumanji", "navix", "pgx"}  # recipes for packages that are not installed are skipped
+AGENTS = "stable_baselines3"  # of one tutorial
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -75,6 +85,10 @@ def imported(code: str) -> set[str]:
     return set(re.findall(r"^import (\w+)", code, re.MULTILINE))
 
 
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT)).removeprefix("docs/")
+
+
 def without_code(text: str) -> str:
     return re.sub(r"`[^`\n]*`", "", FENCE.sub("", text))
 
@@ -108,30 +122,96 @@ def is_documented(name: str, thing: object) -> bool:
     return bool(text.strip()) and not text.startswith(f"{name}(")
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_code_runs_and_prints_what_the_page_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # some pages write files
     run(page.name, page.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
+def test_notebooks_are_the_tutorials(page: Path) -> None:
+    import nbformat
+
+    place = spec_from_file_location("make_notebooks", DOCS / "make_notebooks.py")
+    assert place is not None
+    assert place.loader is not None
+    maker = module_from_spec(place)
+    place.loader.exec_module(maker)
+    kept = nbformat.read(NOTEBOOKS / f"{page.stem}.ipynb", as_version=4)
+    assert kept == maker.notebook(page), "run: python docs/make_notebooks.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
+def test_tutorials_run_as_notebooks_and_print_what_they_show(page: Path, tmp_path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    if AGENTS in page.read_text(encoding="utf-8") and find_spec(AGENTS) is None:
+        pytest.skip(f"{page.name} needs {AGENTS}; `make test-agents` runs it")
+    shown = nbformat.read(NOTEBOOKS / f"{page.stem}.ipynb", as_version=4)
+    done = NotebookClient(deepcopy(shown), timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    for before, after in zip(shown.cells, done.cells, strict=True):
+        if before.cell_type == "code":
+            assert stdout(after) == stdout(before), before.source
+
+
+def stdout(cell: Any) -> str:
+    return "".join(each.text for each in cell.outputs if each.output_type == "stream" and each.name == "stdout")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run(example: Path, tmp_path: Path) -> None:
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 60
+    found = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr
+    assert len(found.stdout.splitlines()) >= 2
+
+
+def test_every_example_is_in_the_list_of_examples() -> None:
+    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in EXAMPLES if f"({path.name})" not in text] == []
+    assert broken_links(ROOT / "examples", text) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page.parent, page.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_tests_that_are_named_exist(page: Path) -> None:
     for file, test in re.findall(r"`(tests/\w+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
         assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{page.name} names {file}::{test}"
 
 
-def test_every_page_is_linked_from_the_readme() -> None:
-    text = PAGES[0].read_text(encoding="utf-8")
-    assert [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text] == []
+def test_every_page_is_in_the_index() -> None:
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = {line for block in blocks(text.replace("```{toctree}", "```toctree")) for line in block.text.splitlines()}
+    missing = [name for page in PAGES[1:] if (name := name_of(page).removesuffix(".md")) not in listed]
+    assert missing == ["index"]
+
+
+def test_the_first_screen_of_the_readme() -> None:
+    """The question, one picture, two commands and the first code, within 40 lines."""
+    screen = "\n".join(README.read_text(encoding="utf-8").splitlines()[:40])
+    assert "What would the other actions have brought, under the same luck?" in screen
+    assert "![" in screen
+    first, code, printed = blocks(screen)
+    assert (first.language, code.language, printed.language) == ("sh", "python", "text")
+    assert len(first.text.splitlines()) == 2
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    rooms = {"bounds", "incremental", "__version__"}  # what is public of them stands there by itself
+    missing = [name for name in jm.__all__ if not re.search(rf":: jointmdp\.{name}$", text, re.MULTILINE)]
+    assert set(missing) == rooms
 
 
 def test_first_commands_are_targets_of_the_makefile() -> None:
-    first = blocks(PAGES[0].read_text(encoding="utf-8"))[0]
+    first = blocks(README.read_text(encoding="utf-8"))[0]
     assert first.language == "sh"
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     commands = [line.split() for line in first.text.splitlines()]
@@ -141,8 +221,8 @@ def test_first_commands_are_targets_of_the_makefile() -> None:
         assert set(command[1:]) <= set(targets)
 
 
-def test_the_readme_shows_the_demonstration(tmp_path: Path) -> None:
-    shown = blocks(PAGES[0].read_text(encoding="utf-8"))[1:3]
+def test_the_tour_shows_the_demonstration(tmp_path: Path) -> None:
+    shown = blocks((DOCS / "tour.md").read_text(encoding="utf-8"))[:2]
     assert ["demo"] in readme_commands()
     result = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0
@@ -160,7 +240,8 @@ def test_the_readme_says_how_to_reproduce() -> None:
 
 
 def readme_commands() -> list[list[str]]:
-    found = [block.text for block in blocks(PAGES[0].read_text(encoding="utf-8")) if block.language == "sh"]
+    pages = [page.read_text(encoding="utf-8") for page in (README, DOCS / "command-line.md")]
+    found = [block.text for page in pages for block in blocks(page) if block.language == "sh"]
     return [shlex.split(line)[1:] for text in found for line in text.splitlines() if line.startswith("jointmdp ")]
 
 

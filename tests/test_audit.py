@@ -257,6 +257,22 @@ def test_a_fault_is_named_with_its_place() -> None:
     assert "down took 2 and up 3 numbers from the stream main" in message
 
 
+def test_functions_of_noise_are_watched_too() -> None:
+    """One generator for two sources shifts, two streams by name do not."""
+
+    def one(extra: int, noise: jm.Noise) -> float:
+        return sum(noise.rng.exponential(size=extra)) + noise.rng.normal()
+
+    def two(extra: int, noise: jm.Noise) -> float:
+        return sum(noise["more"].exponential(size=extra)) + noise["main"].normal()
+
+    found = audit(one, decisions=[1, 3])
+    assert found.faults == ("draws out of step",)
+    assert 'noise["service", k]' in found["noise"].cause
+    assert not audit(two, decisions=[1, 3]).faults
+    assert jm.compare(two, decisions=[1, 3], seed=3).returns.shape[1] == 2
+
+
 def test_draws_of_a_named_stream_do_not_count_against_the_others() -> None:
     check = quick(NamedStreams())["noise"]
     assert check.status == "pass"

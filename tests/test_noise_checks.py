@@ -8,6 +8,7 @@ import types
 import warnings
 
 import cloudpickle
+import jax
 import numpy as np
 import pytest
 
@@ -176,6 +177,18 @@ def test_noise_that_never_matters_is_a_warning_in_the_answer():
         found = asked(walker(lambda x, a, u: 1.0 + a, lambda x, a, u: x))
     assert found.warnings[0].startswith("Noise never mattered")
     assert found.warnings[0] in found.to_json()
+
+
+def test_the_same_in_jax():
+    few = {"pilot": 30, "max_replications": 30, "horizon": 5}
+
+    def step(key, x, a):
+        return x * float(np.random.default_rng(0).random()) - 0.1 * a, 0.9 * x  # the mistake
+
+    with pytest.warns(jm.NoiseWarning, match="Noise never mattered: all 30 replications of .* gave the same"):
+        jm.compare(jm.JaxSimulator(step, 40.0, actions=2, discount=0.9), 0, **few)
+    rare = jm.JaxSimulator(lambda key, x, a: (0.0, x + jax.random.normal(key)), 0.0, actions=2, discount=0.9)
+    assert not jm.compare(rare, 0, **few).warnings  # nothing was paid yet, but states differ
 
 
 def test_noise_that_has_not_paid_yet_is_alive():

@@ -50,7 +50,8 @@ RUN_CAUSES = {
     "seed ignored": _SEED_CURE,
     "noise not shared": "the decisions are given different seeds: use default_rng(seed), without the decision",
     "draws out of step": "a decision draws more or otherwise than another, and all draws after that shift: give each "
-    "source its own generator, default_rng([seed, 0]), default_rng([seed, 1]), or use run(decision, noise)",
+    "source its own generator, default_rng([seed, 0]), default_rng([seed, 1]), or write run(decision, noise) and draw "
+    'from streams by name, noise["arrivals"], noise["service", k]',
 }
 
 # A guess at the cause of each fault, and what to do about it. Faults that are not here get theirs where they are found.

@@ -4,11 +4,12 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jointmdp.auditor.probe import WatchedNoise
 from jointmdp.envs.registry import as_simulator
 from jointmdp.errors import ModelError
-from jointmdp.simulators.function_simulator import RunSimulator
+from jointmdp.simulators.function_simulator import RunSimulator, WithNoise
 from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Simulator
+from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot
 
 SEEDS = 8  # tried on a run function, to see whether its outcome changes with the seed
 
@@ -20,6 +21,13 @@ class AuditedRun(RunSimulator):
 
     def outcome(self, action: int, seed: int) -> float:
         return float(self.run(self.decisions[action], seed))
+
+    def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
+        """One call of the function; what it draws from a noise of named streams is written down."""
+        if isinstance(self.run, WithNoise) and isinstance(noise, WatchedNoise):
+            given = noise.moved_to(self.run.noise(noise.seed).address)
+            return Outcome(float(self.run.run(self.decisions[action], given)), True)
+        return super().step(state, action, noise)
 
     @property
     def ignores_seed(self) -> bool:

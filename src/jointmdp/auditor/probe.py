@@ -65,8 +65,12 @@ class WatchedNoise(Noise):
 
     def fresh(self) -> WatchedNoise:
         """The same draw, from its beginning, counted with the others."""
+        return self.moved_to(self.address)
+
+    def moved_to(self, address: bytes) -> WatchedNoise:
+        """Another draw, counted with this one."""
         found = WatchedNoise.__new__(WatchedNoise)
-        found.address, found._streams, found.family, found.others = self.address, {}, self.family, self.others
+        found.address, found._streams, found.family, found.others = address, {}, self.family, self.others
         found.log = self.log
         self.family.append(found)
         return found

@@ -20,10 +20,13 @@ from jointmdp.montecarlo.replications import sample
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.global_generators import global_states
+from jointmdp.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulators.noise import Noise
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
 MANY = 100
 FEW = 20  # replications from which on it is odd that none differs from another
+WALK = 20  # steps that are looked at, to see whether noise moves anything
 ROUNDING = 1e-9  # relative: two runs on several threads may add in another order
 GLOBAL = "the generator of the whole program"
 WHO = {
@@ -155,6 +158,14 @@ class NoiseChecks:
             f"Likely cause: {'; '.join(drawn) or cause}"
         )
 
+    def _is_dead(self) -> bool:
+        """Whether nothing that was looked at changes with the noise; tables say themselves what is random."""
+        simulator = self.found.simulator
+        if self._replay is None and isinstance(simulator, JaxSimulator):
+            place = getattr(getattr(self.found.sampler, "dynamics", None), "place", None)
+            return not _is_moved_by_noise(simulator, place)
+        return self._replay is not None and not self.is_alive
+
     def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
         n, whole = len(run.returns), run.whole
@@ -169,7 +180,7 @@ class NoiseChecks:
             )
         if frozen:
             self._warn(f"Some of the noise of {self._name} is frozen: {frozen}. Replications differ by the rest alone.")
-        elif is_same and n >= FEW and self._replay is not None and not self.is_alive:
+        elif is_same and n >= FEW and self._is_dead():
             what = "does run use its seed?" if isinstance(self.found.sampler, RunSampler) else "see jointmdp.audit."
             self._warn(
                 f"Noise never mattered: all {n:,} replications of {self._name} gave the same. Either nothing is random "
@@ -215,3 +226,19 @@ def _digest(value: Any) -> bytes:
         return fingerprint(value)
     except ValueError:
         return b""
+
+
+def _is_moved_by_noise(simulator: JaxSimulator, place: Any) -> bool:
+    """Whether two short walks with the same actions lead apart."""
+    walks = [simulator.start(Noise("alive", k)) if place is None else place for k in range(2)]
+    for t in range(WALK):
+        if simulator.identity(walks[0]) != simulator.identity(walks[1]):
+            return True
+        if simulator.is_over(walks[0]):
+            return False
+        action = simulator.available(walks[0])[0]
+        steps = [simulator.query(state, [action], Noise("alive", k, t))[0] for k, state in enumerate(walks)]
+        if steps[0].reward != steps[1].reward:
+            return True
+        walks = [step.state for step in steps]
+    return False

@@ -127,13 +127,18 @@ def is_run_function(source: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _WithNoise:
+class WithNoise:
     """A function ``run(decision, noise)`` as one of a decision and a seed, from which its noise is made."""
 
     run: Callable[[Any, Noise], Any]
 
     def __call__(self, decision: Any, seed: int) -> Any:
-        return self.run(decision, Noise("run", seed))
+        return self.run(decision, self.noise(seed))
+
+    @staticmethod
+    def noise(seed: int) -> Noise:
+        """The noise of a seed."""
+        return Noise("run", seed)
 
 
 def _with_seed(run: Callable[..., Any]) -> Callable[[Any, int], Any]:
@@ -142,7 +147,7 @@ def _with_seed(run: Callable[..., Any]) -> Callable[[Any, int], Any]:
         names = list(inspect.signature(run).parameters)
     except (TypeError, ValueError):  # written in C
         return run
-    return _WithNoise(run) if names[1:2] == ["noise"] else run
+    return WithNoise(run) if names[1:2] == ["noise"] else run
 
 
 class RunSimulator(Simulator):

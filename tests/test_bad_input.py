@@ -145,7 +145,7 @@ BAD_POLICIES: dict[str, tuple[Any, list[str]]] = {
     "too few states": ([0, 0], ["policy", "2 actions for 3 states"]),
     "axes swapped": (np.full((2, 3), 0.5), ["policy", "(2, 3)", "another order"]),
     "three axes": (np.zeros((3, 2, 1)), ["policy", "3 axes"]),
-    "one number": (0, ["policy", "0 axes"]),
+    "one number": (0.5, ["policy", "0 axes"]),
     "ragged": ([[1], [1, 0], [1, 0]], ["policy", "[S, A]"]),
     "nothing": (None, ["policy", "None"]),
 }

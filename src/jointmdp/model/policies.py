@@ -16,13 +16,15 @@ def as_policy(model: ModelTables, policy: Any) -> Floats:
     """A checked ``[S, A]`` policy.
 
     Given as probabilities ``[S, A]``; as one action per state ``[S]``, by index or name; as ``"uniform"``, or the name
-    of one action that is taken everywhere; as ``{state: action}`` or ``{state: {action: probability}}``; or as a
-    function of the state's index that gives an action or probabilities.
+    or number of one action that is taken everywhere; as ``{state: action}`` or ``{state: {action: probability}}``; or
+    as a function of the state's index that gives an action or probabilities.
     """
     if isinstance(policy, str):
         if policy == "uniform" and policy not in (model.action_names or ()):
             return uniform_policy(model)
         return deterministic_policy(model, [_named(model, s, policy) for s in range(model.num_states)])
+    if isinstance(policy, int | np.integer) and not isinstance(policy, bool):
+        return deterministic_policy(model, [int(policy)] * model.num_states)
     if isinstance(policy, Mapping):
         return _rows_of(model, _by_state(model, policy))
     if callable(policy):

@@ -18,6 +18,7 @@ from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.model.episodes import start_law
+from jointmdp.model.policies import as_policy
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulators.any_simulator import as_simulator
@@ -181,6 +182,8 @@ def _simulated(
     discount = simulator.discount if how.discount is None else how.discount
     bounds = simulator.reward_bounds
     return_bound = None if bounds is None or discount >= 1 else max(map(abs, bounds)) / (1 - discount)
+    if isinstance(simulator, TableSimulator):  # the forms that only tables know
+        policies = [as_policy(simulator.model, each) if isinstance(each, Mapping) else each for each in policies]
     # Whatever the engine, a policy that makes no sense is refused here.
     agents = [as_agent(policy, simulator) for policy in policies]
     dynamics, remark = _dynamics(simulator, policies, kinds, first, state, discount, how.horizon)

@@ -293,3 +293,59 @@ def test_identity_of_a_history_is_the_history() -> None:
     assert simulator.identity(a.state) == simulator.identity(b.state) != simulator.identity(c.state)
     (d,) = simulator.query(state, [0], Noise("m"))
     assert simulator.identity(a.state) != simulator.identity(d.state)
+
+
+# -- captured from a live environment --------------------------------------------------------------------------------
+
+
+class Slots(gymnasium.Env):
+    """Its state holds values that are one object in the whole program: None, small numbers, an empty tuple."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(-100, 100, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.slots, self.stock, self.past = [None, None, None], [7, 3, 5], ()
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        if action:
+            self.slots[0] = 1
+        self.past = (*self.past, action)
+        paid = sum(slot is None for slot in self.slots) + 10 * sum(self.stock) + 1000 * len(self.past)
+        return np.zeros(1, np.float32), float(paid), False, False, {}
+
+
+@pytest.fixture
+def slots_id():
+    name = "JointmdpSlots-v0"
+    gymnasium.register(name, entry_point=Slots, max_episode_steps=5)
+    yield name
+    del gymnasium.registry[name]
+
+
+@pytest.mark.parametrize("kind", ["plain", "made", "used before"])
+def test_what_is_one_object_everywhere_stays_what_it_is(slots_id, kind):
+    """A copy of a live environment replaces how it was made by what the simulator has, and nothing else."""
+
+    def made():
+        return Slots() if kind == "plain" else gymnasium.make(slots_id)
+
+    first = made()
+    if kind == "used before":
+        first.reset(seed=0)
+        _ = first.spec
+    simulator = GymnasiumSimulator(first)
+    for seed in (7, 0, None):
+        env = made()
+        observation, _ = env.reset(seed=seed)
+        here = simulator.capture(env, observation)
+        assert [each.reward for each in simulator.query(here, [0, 1], Noise(1))] == [1153.0, 1152.0]
+
+
+def test_stock_environments_are_captured_as_they_are_made():
+    simulator, env = GymnasiumSimulator("CartPole-v1"), gymnasium.make("CartPole-v1")
+    observation, _ = env.reset(seed=7)
+    (found,) = simulator.query(simulator.capture(env, observation), [1], Noise(1))
+    assert np.array_equal(simulator.observe(found.state), env.step(1)[0])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from oracle import random_model
 
+import jointmdp as jm
 from jointmdp.model.episodes import start_law
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, uniform_policy

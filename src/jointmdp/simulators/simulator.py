@@ -32,7 +32,7 @@ Agent = Callable[[Snapshot, Noise], Action]
 PolicyForm = Literal["uniform", "constant", "predicting", "function", "table", "none"]
 
 FORMS = (
-    "a function f(observation) -> probabilities or f(observation, rng) -> action, an array [S, A] or [S] indexed by "
+    "a function f(observation) -> action or probabilities, or f(observation, rng) -> action, an array [S, A] or [S] indexed by "
     'the observation, an object with predict(observation), "uniform", or one action to take for ever'
 )
 
@@ -106,7 +106,10 @@ class Simulator(ABC):
     def available(self, state: Snapshot) -> Sequence[Action]:
         """The actions that can be taken in `state`."""
         if self.action_names is None:
-            raise ModelError(f"the actions of {self.name} are not numbered; name those that you want to compare")
+            raise ModelError(
+                f"the actions of {self.name} are not numbered; name those that you want to compare, as in "
+                "actions=[first, second]"
+            )
         return range(len(self.action_names))
 
     def policy_draw(self, noise: Noise) -> Any:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Env
+from gymnasium import Env, Space
+from gymnasium.envs.registration import EnvSpec
 
 from jointmdp.errors import ModelError
 from jointmdp.simulators.fingerprints import fingerprint
@@ -270,12 +271,15 @@ class CopyKeeper(Keeper):
         return found
 
     def capture_from(self, env: Env[Any, Any]) -> Place:
-        # How it was made is the same for all, so that it need not be copied at every step.
+        # How it was made is the same for all, so that it need not be copied at every step. Not None, numbers and words:
+        # what is one object in the whole program may be state elsewhere.
         setup = {
             id(value): vars(own)[name]
             for other, own in zip(levels(env), levels(self.env), strict=True)
             for name, value in vars(other).items()
-            if name in SETUP and name != "env" and name in vars(own)
+            if name in SETUP
+            and isinstance(value, Space | EnvSpec | dict)
+            and isinstance(vars(own).get(name), type(value))
         }
         return Place(self, wrapper_stack.copied(env, wrapper_stack.constants(env) | setup))
 

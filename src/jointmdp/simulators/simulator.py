@@ -32,8 +32,8 @@ Agent = Callable[[Snapshot, Noise], Action]
 PolicyForm = Literal["uniform", "constant", "predicting", "function", "table", "none"]
 
 FORMS = (
-    "a function f(observation) -> action or probabilities, or f(observation, rng) -> action, an array [S, A] or [S] indexed by "
-    'the observation, an object with predict(observation), "uniform", or one action to take for ever'
+    "a function f(observation) -> action or probabilities, or f(observation, rng) -> action, an array [S, A] or [S] "
+    'indexed by the observation, an object with predict(observation), "uniform", or one action to take for ever'
 )
 
 

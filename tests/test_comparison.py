@@ -1,5 +1,6 @@
 """The decision helper: its levels against the worst rule, its intervals against known truths, its words."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -677,3 +678,25 @@ def test_intervals_are_not_wide_for_nothing():
     assert stopping.worst_case_error(0.95) == pytest.approx(0.3, abs=0.01)
     t = coverage.tally(pair, 40, confidence=0.05)
     assert t.decisions - t.gaps > 2
+
+
+def test_decisions_are_called_what_they_call_themselves() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Plan:
+        doctors: int
+
+        def __repr__(self) -> str:
+            return f"Plan(doctors={self.doctors})"
+
+    class Silent:
+        pass
+
+    def run(plan: object, seed: int) -> float:
+        return np.random.default_rng(seed).normal()
+
+    few = {"pilot": 30, "max_replications": 30}
+    plans = [Plan(1), Plan(2)]
+    found = jm.compare(run, decisions=plans, **few)
+    assert found.labels[0].endswith("Plan(doctors=1)")
+    assert found.gap(*plans).mean == found.gap(*found.labels).mean
+    assert jm.compare(run, decisions=[Silent(), {"k": "v" * 60}], **few).labels == ("number 1", "number 2")

@@ -130,7 +130,9 @@ def test_clicks_show_what_the_solution_says(browser: Any, pages: Any) -> None:
     page.select_option("#first", label="order 4")
     page.select_option("#second", label="order 0")
     gap = solution.gap("stock 4", "order 4", "order 0")
-    assert f"order 4 gives {gap.mean:.4g} more than order 0, ± {gap.std:.4g}" in opened.text("#answer")
+    assert f"order 4 gives {gap.mean:.4g} more than order 0; one difference varies by ± {gap.std:.4g}" in opened.text(
+        "#answer"
+    )
     assert f"{100 * gap.superiority().middle:.1f} of 100 cases" in opened.text("#answer")
     assert f"{gap.superiority().middle:.3f}" in opened.text("#numbers")
     assert f"{gap.variance_by_step().table()[0]['share']:.0%}".replace("%", " %") in opened.text("#by-step")

@@ -27,7 +27,8 @@ def comparison_data(found: Compared, title: str) -> dict[str, Any]:
     runs = f"{found.replications:,} replications"
     return {
         "title": title,
-        "summary": f"{found.title}: {len(found.alternatives)} alternatives, {SHARING_WORDS[found.sharing]}, {runs}."
+        "summary": f"Best: {found.best_label} ({found.status.value}). {found.title}: {len(found.alternatives)} "
+        f"alternatives, {SHARING_WORDS[found.sharing]}, {runs}."
         + (" Returns are costs: the lowest is the best." if found.minimise else ""),
         "states": [found.title],
         "actions": list(found.labels),
@@ -49,7 +50,6 @@ def comparison_data(found: Compared, title: str) -> dict[str, Any]:
         "wrongNote": "",
         "grid": None,
         "foot": [
-            ("Verdict", f"{found.status.value}; best: {found.best_label}"),
             ("What is promised", guarantee(found)),
             *([("Remark", found.remark)] if found.remark else []),
             *(("Warning", each) for each in found.warnings),
@@ -75,4 +75,5 @@ def _sampled(gap: PairedGap) -> dict[str, Any]:
         "lowest": ends(gap.cvar(0.05)),
         "highest": shorts(-np.array(ends(back.cvar(0.05)))[::-1]),
         "certified": False,
+        "mean": ends(gap.mean_interval),
     }

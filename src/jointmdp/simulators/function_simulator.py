@@ -18,6 +18,8 @@ from jointmdp.simulators.simulator import Action, Outcome, Simulator, Snapshot, 
 
 Draw = Callable[[np.random.Generator], Any]
 
+MOST_LETTERS = 40  # of what a decision calls itself, to be its name in tables
+
 
 class FunctionState(NamedTuple):
     """A snapshot: the function's own state, and whether the episode has ended there."""
@@ -217,4 +219,8 @@ def as_named(what: str, given: Mapping[str, Any] | Sequence[Any], least: int = 2
 def _label(value: Any, place: int) -> str:
     if isinstance(value, int | float | str | np.generic | tuple):
         return str(value)
-    return str(getattr(value, "__name__", f"number {place + 1}"))
+    if hasattr(value, "__name__"):
+        return str(value.__name__)
+    says_itself = type(value).__str__ is not object.__str__ or type(value).__repr__ is not object.__repr__
+    text = str(value) if says_itself else ""
+    return text if 0 < len(text) <= MOST_LETTERS and "\n" not in text else f"number {place + 1}"

@@ -5,7 +5,9 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const S = data.states.length, A = data.actions.length, PAIRS = (A * (A - 1)) / 2;
 const $ = (id) => document.getElementById(id);
 const WORDS = { time: "at the same time", state: "in the same state", none: "not at all" };
-const MORE = data.sign < 0 ? "P(more)" : "P(better)"; // of costs, more is not better
+const IS_COST = data.sign < 0; // then more is not better
+const MORE = IS_COST ? "P(more)" : "P(better)";
+const [GIVES, RETURN] = IS_COST ? ["costs", "cost"] : ["gives", "return"];
 const STEP = innerWidth < 700 ? 10 : 50; // rows that a table grows by
 
 function h(tag, attributes = {}, ...children) {
@@ -62,7 +64,7 @@ function lawOf(s, a, b) {
     high: law.x.map((_, i) => 1 - (i < last ? law.low[last - i - 1] : 0)),
     better: law.worse, worse: law.better, tie: law.tie, certified: law.certified,
     quantiles: law.quantiles.map((_, i) => minus(law.quantiles[law.quantiles.length - 1 - i])),
-    lowest: minus(law.highest), highest: minus(law.lowest),
+    lowest: minus(law.highest), highest: minus(law.lowest), mean: law.mean && minus(law.mean),
   };
 }
 
@@ -208,7 +210,7 @@ function drawStates() {
 function drawActions() {
   const { state: s, first, second } = chosen, own = baseline(s);
   const likely = new Map(data.policy[s]);
-  const head = ["action", data.ownTitle, "mean return", "±", `more than ${data.actions[own]}`, "±", MORE];
+  const head = ["action", data.ownTitle, `mean ${RETURN}`, "±", `more than ${data.actions[own]}`, "±", MORE];
   const body = actionsOf(s).map((a) => h("tr", { class: a === first || a === second ? "chosen" : null },
     h("td", {}, a === own ? data.actions[a] + " *"
       : h("button", { type: "button", class: "link", onclick: () => choose(s, a, own) }, data.actions[a])),
@@ -233,12 +235,13 @@ function drawAnswer() {
   if (a === b) { $("answer").textContent = "There is only one action here: nothing to compare."; return; }
   const m = gapMean(s, a, b), [low, high] = better(s, a, b), law = lawOf(s, a, b);
   const [x, y] = [data.actions[a], data.actions[b]];
-  const amount = `On average ${x} gives ${number(Math.abs(m))} ${m >= 0 ? "more" : "less"} than ${y}, ± ${number(Math.sqrt(gapVariance(s, a, b)))}. `;
+  const ends = law && law.mean ? ` (${amounts(m >= 0 ? law.mean : minus(law.mean))})` : "";
+  const amount = `On average ${x} ${GIVES} ${number(Math.abs(m))}${ends} ${m >= 0 ? "more" : "less"} than ${y}; one difference varies by ± ${number(Math.sqrt(gapVariance(s, a, b)))}. `;
   const often = ([p, q]) => span([100 * p, 100 * q], 1);
-  let chance = "How often it gives more, mean and variance alone do not say.";
-  if (law) chance = `It gives more in ${often(law.better)} of 100 cases${law.tie[1] >= 0.0005 ? `, and exactly as much in ${often(law.tie)}` : ""}.`;
-  else if (low >= 0.05) chance = `It gives more in at least ${(100 * low).toFixed(1)} of 100 cases.`;
-  else if (high <= 0.95) chance = `It gives more in at most ${(100 * high).toFixed(1)} of 100 cases.`;
+  let chance = "How often, mean and variance alone do not say.";
+  if (law) chance = `It ${GIVES} more in ${often(law.better)} of 100 cases${law.tie[1] >= 0.0005 ? `, and exactly as much in ${often(law.tie)}` : ""}.`;
+  else if (low >= 0.05) chance = `It ${GIVES} more in at least ${(100 * low).toFixed(1)} of 100 cases.`;
+  else if (high <= 0.95) chance = `It ${GIVES} more in at most ${(100 * high).toFixed(1)} of 100 cases.`;
   $("answer").textContent = amount + chance;
 }
 
@@ -275,7 +278,7 @@ function drawLaw() {
   for (const p of [0, 0.25, 0.5, 0.75, 1]) parts.push(svg("line", { class: "grid", x1: left, x2: W - right, y1: Y(p), y2: Y(p) }),
     svg("text", { class: "soft", x: left - 6, y: Y(p) + 4, "text-anchor": "end" }, String(p)));
   for (const x of ticks(low, high, W / 90)) parts.push(svg("text", { class: "soft", x: X(x), y: H - bottom + 18, "text-anchor": "middle" }, number(x)));
-  parts.push(svg("text", { x: (left + W - right) / 2, y: H - 6, "text-anchor": "middle" }, `return of ${data.actions[a]} less return of ${data.actions[b]}`));
+  parts.push(svg("text", { x: (left + W - right) / 2, y: H - 6, "text-anchor": "middle" }, `${RETURN} of ${data.actions[a]} less ${RETURN} of ${data.actions[b]}`));
   if (law) {
     const path = (values) => {
       let d = `M${X(low)},${Y(0)}`;
@@ -293,8 +296,8 @@ function drawLaw() {
   parts.push(svg("path", { class: "known", d: curve(0) }), svg("path", { class: "known", d: curve(1) }));
   parts.push(svg("line", { class: "zero", x1: X(0), x2: X(0), y1: top, y2: H - bottom }));
   const wide = (a) => 34 + 7.5 * (data.actions[a].length + 11);
-  if (X(0) > wide(b)) parts.push(svg("text", { x: X(0) - 8, y: top - 7, "text-anchor": "end" }, `◂ ${data.actions[b]} gives more`));
-  if (W - X(0) > wide(a)) parts.push(svg("text", { x: X(0) + 8, y: top - 7 }, `${data.actions[a]} gives more ▸`));
+  if (X(0) > wide(b)) parts.push(svg("text", { x: X(0) - 8, y: top - 7, "text-anchor": "end" }, `◂ ${data.actions[b]} ${GIVES} more`));
+  if (W - X(0) > wide(a)) parts.push(svg("text", { x: X(0) + 8, y: top - 7 }, `${data.actions[a]} ${GIVES} more ▸`));
   parts.push(svg("path", { class: "mark", d: `M${X(m)},${Y(0)}l-6,11h12z` }));
   const words = `Probability that ${data.actions[a]} less ${data.actions[b]} is at most x, in ${data.states[s]}`;
   fill("law", svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": words }, ...parts));
@@ -314,7 +317,8 @@ function drawNumbers() {
     ["5 % quantile", law && amounts(law.quantiles[0]), amounts(quantile(0.05))],
     ["median", law && amounts(law.quantiles[1]), amounts(quantile(0.5))],
     ["95 % quantile", law && amounts(law.quantiles[2]), amounts(quantile(0.95))],
-    ["mean of the worst 5 %", law && amounts(law.lowest), amounts([m - sd * Math.sqrt(19), m])],
+    IS_COST ? ["mean of the highest 5 %", law && amounts(law.highest), amounts([m, m + sd * Math.sqrt(19)])]
+      : ["mean of the worst 5 %", law && amounts(law.lowest), amounts([m - sd * Math.sqrt(19), m])],
   ];
   fill("numbers", h("thead", {}, h("tr", {}, ["", law && !law.certified ? "sampled" : "the law", "moments alone"].map((t) => h("th", { scope: "col" }, t)))),
     h("tbody", {}, a === b ? [] : lines.map(([name, known, loose]) => h("tr", {}, h("td", {}, name), h("td", {}, known || "–"), h("td", {}, loose || "–")))));
@@ -329,7 +333,7 @@ function drawSharing() {
       return h("tr", { class: kind === data.sharing ? "chosen" : null }, h("td", {}, WORDS[kind] + (kind === data.sharing ? " (this model)" : "")),
         h("td", {}, number(Math.sqrt(v))), h("td", {}, number(runs(m, v))));
     })));
-  $("sharing-note").textContent = "Runs: pairs of simulated futures until the better of the two has the higher average with 95 % probability (normal approximation).";
+  $("sharing-note").textContent = "Runs: pairs of simulated futures until the better of the two has the better average with 95 % probability (normal approximation).";
 }
 
 // -- where it comes from --------------------------------------------------------------------------------------------
@@ -384,6 +388,7 @@ function show() {
   }
 }
 
+if (IS_COST) $("give").textContent = "cost than";
 if (S === 1) document.body.classList.add("single"); // nothing to pick
 $("title").textContent = data.title;
 $("summary").textContent = data.summary;

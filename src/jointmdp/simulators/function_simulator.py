@@ -221,6 +221,6 @@ def _label(value: Any, place: int) -> str:
         return str(value)
     if hasattr(value, "__name__"):
         return str(value.__name__)
-    says_itself = type(value).__str__ is not object.__str__ or type(value).__repr__ is not object.__repr__
+    says_itself = any({"__str__", "__repr__"} & vars(base).keys() for base in type(value).__mro__[:-1])
     text = str(value) if says_itself else ""
     return text if 0 < len(text) <= MOST_LETTERS and "\n" not in text else f"number {place + 1}"

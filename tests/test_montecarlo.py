@@ -376,3 +376,14 @@ def test_bad_requests(arguments: dict, message: str) -> None:
         jm.simulate_gap(model, policy, 0, 0, 1, **arguments)
     with pytest.raises(jm.ModelError, match="unknown action 9"):
         jm.simulate_gap(model, policy, 0, 0, 9)
+
+
+def test_sharing_can_be_said_when_sampling() -> None:
+    model, policy = jm.inventory()
+    asked = (policy, "stock 4", "order 4", "order 0")
+    for sharing in ("state", "none"):
+        one = jm.simulate_gap(model, *asked, num_samples=50, seed=1, sharing=sharing)
+        other = jm.simulate_gap(model.with_sharing(sharing), *asked, num_samples=50, seed=1)
+        assert np.array_equal(one.gaps, other.gaps)
+    with pytest.raises(jm.ModelError, match="sharing"):
+        jm.simulate_gap(model, *asked, num_samples=50, sharing="luck")

@@ -191,6 +191,19 @@ def test_the_same_in_jax():
     assert not jm.compare(rare, 0, **few).warnings  # nothing was paid yet, but states differ
 
 
+def test_a_key_that_is_kept_is_refused_in_jax():
+    def step(key, state, action):
+        x, own = state
+        own, now = jax.random.split(own)
+        return 0.1 * x + jax.random.normal(now) - 0.3 * action, (0.9 * x, own)
+
+    with pytest.warns(UserWarning, match="ignores the key"):
+        simulator = jm.JaxSimulator(step, (1.0, jax.random.PRNGKey(0)), actions=2, discount=0.9)
+    for ask in (jm.simulate_gap, jm.compare):
+        with pytest.raises(jm.ModelError, match="one and the same future"):
+            ask(simulator, 0, None, 0, 1) if ask is jm.simulate_gap else ask(simulator, 0)
+
+
 def test_noise_that_has_not_paid_yet_is_alive():
     assert not asked(walker(lambda x, a, u: 0.0), pilot=100, max_replications=100).warnings
 

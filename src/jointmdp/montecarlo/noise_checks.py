@@ -169,11 +169,9 @@ class NoiseChecks:
     def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
         n, whole = len(run.returns), run.whole
-        is_same = len(whole.returns) > 1 and _close(whole.returns, whole.returns[:1]) and not np.ptp(whole.steps)
-        if run.is_whole is not None:
-            is_same = is_same and _close(run.leads, whole.leads[:1])
+        is_same = _are_all_same(whole) and (run.is_whole is None or _close(run.leads, whole.leads[:1]))
         frozen = str(getattr(self.found.simulator, "frozen_noise", "")).rstrip(".")
-        if frozen and is_same:
+        if frozen and (is_same or (not len(whole.returns) and _are_all_same(run))):
             raise ModelError(
                 f"the noise of {self._name} is frozen: {frozen}. All {n:,} replications are one and the same future, "
                 "which says nothing of others. If nothing is random from here on, say so: simulator.frozen_noise = ''"
@@ -201,6 +199,10 @@ class NoiseChecks:
         text = text[:1].upper() + text[1:]
         self.warnings.append(text)
         warnings.warn(text, NoiseWarning, stacklevel=5)
+
+
+def _are_all_same(run: Replications) -> bool:
+    return len(run.returns) > 1 and _close(run.returns, run.returns[:1]) and not np.ptp(run.steps)
 
 
 def _cure(who: str, name: str) -> str:

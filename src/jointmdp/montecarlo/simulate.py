@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jointmdp import checks
+from jointmdp.checks import Sharing
 from jointmdp.executors import Executor, opened
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.montecarlo.noise_checks import NoiseChecks
@@ -24,9 +25,10 @@ def simulate_gap(  # many parameters: a front door, one keyword for each setting
     num_samples: int = 10_000,
     seed: int = 0,
     horizon: int | None = None,
+    sharing: Sharing | None = None,
     executor: Executor | str | None = None,
 ) -> GapSample:
-    """Independent samples of the gap between two actions of a model or simulator, under its `sharing`.
+    """Independent samples of the gap between two actions of a model or simulator.
 
     Args:
         source: a `JointMDP`, a simulator, or a Gymnasium environment.
@@ -37,13 +39,14 @@ def simulate_gap(  # many parameters: a front door, one keyword for each setting
         num_samples, seed: pair i depends on the seed and i alone.
         horizon: simulate the first `horizon` steps only. Otherwise a pair stops when it has merged or is over, or when
             what is left of it is too little to matter; the intervals allow for that.
+        sharing: ``"time"``, ``"state"`` or ``"none"``; by default what the model or simulator says.
         executor: where pairs are simulated: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
-    how = SimulationSettings(seed, horizon=horizon, until_merged=True)
+    how = SimulationSettings(seed, sharing=sharing, horizon=horizon, until_merged=True)
     return _sampled(source, policy, state, (action, other), how, num_samples, executor)[0].gap(0, 1)
 
 
-def simulate_gaps(
+def simulate_gaps(  # many parameters: as above
     source: Any,
     policy: Any,
     state: Any,
@@ -52,18 +55,19 @@ def simulate_gaps(
     num_samples: int = 10_000,
     seed: int = 0,
     horizon: int | None = None,
+    sharing: Sharing | None = None,
     executor: Executor | str | None = None,
 ) -> dict[tuple[int, int], GapSample]:
     """Samples of the gaps of all pairs of actions, from one joint simulation; the settings are those of `simulate_gap`.
 
     Keys are the actions' numbers; their places in `actions` where they are not numbered.
     """
-    how = SimulationSettings(seed, horizon=horizon, until_merged=True)
+    how = SimulationSettings(seed, sharing=sharing, horizon=horizon, until_merged=True)
     run, keys = _sampled(source, policy, state, actions, how, num_samples, executor)
     return {(keys[i], keys[j]): run.gap(i, j) for i, j in itertools.combinations(range(len(keys)), 2)}
 
 
-def simulate_returns(
+def simulate_returns(  # many parameters: as above
     source: Any,
     policy: Any,
     state: Any,
@@ -72,13 +76,15 @@ def simulate_returns(
     num_samples: int = 10_000,
     seed: int = 0,
     horizon: int | None = None,
+    sharing: Sharing | None = None,
     executor: Executor | str | None = None,
 ) -> ReturnSample:
     """Joint samples of the returns of several actions (by default all available ones): every pair at once.
 
     The settings are those of `simulate_gap`.
     """
-    return _sampled(source, policy, state, actions, SimulationSettings(seed, horizon=horizon), num_samples, executor)[0]
+    how = SimulationSettings(seed, sharing=sharing, horizon=horizon)
+    return _sampled(source, policy, state, actions, how, num_samples, executor)[0]
 
 
 def _sampled(

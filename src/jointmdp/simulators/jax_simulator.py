@@ -97,7 +97,7 @@ class JaxSimulator(Simulator):
         self._types: Any = None
         # Bound once: each has its own cache of compiled programs.
         self._reset, self._look, self._legal = map(jax.jit, (self.reset_one, self.observe_one, self.available_one))
-        self._query, self._queries = jax.jit(self._query_one), jax.jit(self._query_many)
+        self._query, self._queries = jax.jit(self.step_one), jax.jit(self._query_many)
         if self.action_names is not None:
             self.types(jnp.int32(0))
         elif self._random is not None:
@@ -181,16 +181,18 @@ class JaxSimulator(Simulator):
 
     @users_calls()
     def query(self, state: Any, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
-        """All actions under one key; compiled once for each number of actions."""
+        """All actions under one key, one after the other: a program for several at once may round otherwise."""
         place = self.at(state)
         if place.is_over:
             return [Outcome(0.0, place) for _ in actions]
         chosen = self.as_actions(actions)
         self.types(chosen[0])
         self._check_legal(place, chosen)
-        rewards, after = on_host(self._query(noise.key, place.state, chosen))
-        split = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in range(len(chosen)))
-        return [Outcome(float(reward), each) for reward, each in zip(rewards, split, strict=True)]
+        key, found = noise.key, []
+        for i in range(len(chosen)):
+            reward, after, ended = self._query(key, place.state, chosen[i])
+            found.append((reward, JaxState(after, ended)))
+        return [Outcome(float(reward), after) for reward, after in on_host(found)]
 
     @users_calls()
     def query_batch(self, keys: Array, states: JaxState, actions: Sequence[Action]) -> tuple[Array, JaxState]:
@@ -303,15 +305,12 @@ class JaxSimulator(Simulator):
             return state
         return jax.tree.map(lambda leaf, like: jnp.asarray(leaf, dtype=like.dtype), state, self._types)
 
-    def _query_one(self, key: Array, state: Any, actions: Array) -> tuple[Array, JaxState]:
-        reward, after, ended = jax.vmap(self.step_one, (None, None, 0))(key, state, actions)
-        return reward, JaxState(after, ended)
-
     def _query_many(self, keys: Array, states: JaxState, actions: Array) -> tuple[Array, JaxState]:
-        reward, after = jax.vmap(self._query_one, (0, 0, None))(keys, states.state, actions)
+        each = jax.vmap(jax.vmap(self.step_one, (None, None, 0)), (0, 0, None))
+        reward, new, ended = each(keys, states.state, actions)
         over = jnp.broadcast_to(states.is_over[:, None], reward.shape)
-        stays = jax.tree.map(partial(_kept, over), states.state, after.state)
-        return jnp.where(over, 0, reward), JaxState(stays, over | after.is_over)
+        stays = jax.tree.map(partial(_kept, over), states.state, new)
+        return jnp.where(over, 0, reward), JaxState(stays, over | ended)
 
 
 def _kept(over: Array, old: Array, new: Array) -> Array:

@@ -28,6 +28,7 @@ LONG = {
         "bounds",
         "comparing",
         "executors",
+        "gallery",
         "incremental",
         "jax",
         "laws",
@@ -37,6 +38,7 @@ LONG = {
         "sharing",
         "signs",
         "simulators",
+        "tour",
     )
 }
 RUN = [

@@ -24,6 +24,11 @@ from jointmdp.model.ordinary_models import Rows, dense_model, is_sparse, laws_of
 NoiseFunction = Callable[[Any, Any, Any], Any]  # state, action, noise
 
 MAX_ENTRIES = 20_000_000
+TOY_TEXT_ACTIONS: dict[str, tuple[str, ...]] = {  # what their pages call them, by class
+    "CliffWalkingEnv": ("up", "right", "down", "left"),
+    "FrozenLakeEnv": ("left", "down", "right", "up"),
+    "TaxiEnv": ("south", "north", "east", "west", "pick up", "drop off"),
+}
 
 
 def from_mdp(  # many parameters: the parts of a model, and how to couple them
@@ -88,7 +93,8 @@ def from_gymnasium(
     The table is ``{state: {action: [(probability, successor, reward, terminated), …]}}``. Outcomes stay in listed
     order, so the comonotone coupling is the one of the live environment, which draws one uniform a step and takes the
     first outcome whose cumulative probability exceeds it. All states have one scenario grid, so every ``sharing``
-    works. An action that a state does not list is unavailable there.
+    works. An action that a state does not list is unavailable there. Actions of Gymnasium's own environments have the
+    names of their pages.
 
     A terminated transition ends the episode. It goes to its successor when that state is absorbing with zero
     reward (FrozenLake), and otherwise to one more state, ``"terminated"``, which is (CliffWalking, Taxi).
@@ -97,6 +103,9 @@ def from_gymnasium(
     if getattr(environment, "fickle_passenger", False):
         raise ModelError("the fickle passenger changes its mind outside of the table P, so P is not the model")
     rows = _table_rows(getattr(environment, "P", environment))
+    known = TOY_TEXT_ACTIONS.get(type(environment).__name__, ())
+    if action_names is None and len(known) == 1 + max(max(row) for row in rows):
+        action_names = known
     laws, exists, state_names = laws_of_rows(rows, 1 + max(max(row) for row in rows), state_names)
     tables = coupled_tables(laws, coupling, True, MAX_ENTRIES)
     return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)

@@ -7,19 +7,18 @@ from typing import Any
 import gymnasium
 from gymnasium import Env
 
+from jointmdp.model.importers import TOY_TEXT_ACTIONS
 from jointmdp.simulators.gymnasium.wrapper_stack import levels
 
 # The names that the environments' own pages give to their actions, by class.
 ACTION_NAMES: dict[str, tuple[str, ...]] = {
+    **TOY_TEXT_ACTIONS,
     "AcrobotEnv": ("torque −1", "no torque", "torque +1"),
     "BlackjackEnv": ("stick", "hit"),
     "CarRacing": ("nothing", "steer right", "steer left", "gas", "brake"),
     "CartPoleEnv": ("left", "right"),
-    "CliffWalkingEnv": ("up", "right", "down", "left"),
-    "FrozenLakeEnv": ("left", "down", "right", "up"),
     "LunarLander": ("nothing", "left engine", "main engine", "right engine"),
     "MountainCarEnv": ("left", "coast", "right"),
-    "TaxiEnv": ("south", "north", "east", "west", "pick up", "drop off"),
 }
 # Where environments keep the names of their actions, as attributes of the environment or of its module.
 PLACES = ("get_action_meanings", "action_meanings", "action_names", "actions", "action_type.actions", "Actions")

@@ -48,7 +48,7 @@ test-browser: $(STAMP) ## run the tests in headless Chromium, which must be inst
 	$(BIN)/python -m pytest -m browser
 
 test-agents: $(AGENTS)/.installed ## run the tutorial with Stable-Baselines3, which is installed apart
-	PYTHONPATH=$(AGENTS) $(BIN)/python -m pytest -m slow tests/test_docs.py -k "as_notebooks and gymnasium"
+	PYTHONPATH=$(CURDIR)/$(AGENTS) $(BIN)/python -m pytest -m slow tests/test_docs.py -k "as_notebooks and gymnasium"
 
 check: $(STAMP) ## check formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -17,6 +17,9 @@ PYTEST := OPENBLAS_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/com
 	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
+# Without dependencies, all of which a lock has: pip would look at releases that are newer than the lock, and refuse them.
+LOCKED = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
+
 NEW_ENOUGH = $(if $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")' 2>/dev/null),,\
 	$(error jointmdp needs Python 3.11 or newer, and `$(PYTHON)` is not; name one, as in `make PYTHON=python3.12`))
 
@@ -100,7 +103,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@echo "Setting up $(VENV) from requirements.lock; from nothing this takes about two minutes."
 	@if [ -f $@ -o -f $(DEMO) ] && $(BIN)/python -c '' 2>/dev/null; then rm -f $@ $(DEMO); \
 		else $(PYTHON) -m venv --clear $(VENV); fi
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(LOCKED) --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -108,8 +111,7 @@ $(DEMO): pyproject.toml requirements-demo.lock
 	$(NEW_ENOUGH)
 	@echo "Setting up $(VENV) for the demonstration; from nothing this takes half a minute."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
-		--requirement requirements-demo.lock
+	@$(LOCKED) --requirement requirements-demo.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

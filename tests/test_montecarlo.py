@@ -379,8 +379,8 @@ def test_bad_requests(arguments: dict, message: str) -> None:
 
 
 def test_sharing_can_be_said_when_sampling() -> None:
-    model, policy = jm.inventory()
-    asked = (policy, "stock 4", "order 4", "order 0")
+    model, policy = jm.coupled_reward_chain(3, discount=0.5, sharing="time")
+    asked = (policy, "s0", "a1", "a2")
     for sharing in ("state", "none"):
         one = jm.simulate_gap(model, *asked, num_samples=50, seed=1, sharing=sharing)
         other = jm.simulate_gap(model.with_sharing(sharing), *asked, num_samples=50, seed=1)

@@ -153,7 +153,7 @@ PLOTS: dict[str, tuple[Callable[..., Any], str]] = {
     "time": (lambda ax: jm.plots.variance_over_time(GAP, ax), "% of the variance"),
     "states": (lambda ax: jm.plots.variance_over_states(GAP, ax), "% of the variance, by state"),
     "returns": (
-        lambda ax: jm.plots.returns(jm.simulate_returns(MODEL, POLICY, 0, num_samples=20, seed=1), ax),
+        lambda ax: jm.plots.returns(SimpleNamespace(actions=("R", "L"), returns=np.ones((20, 2))), ax),
         "x, the return; 20 samples",
     ),
     "two methods": (

@@ -18,6 +18,7 @@ from benchmarks import neural as benchmark
 from jointmdp.arrays import float32, float64, on_device
 from jointmdp.bellman.network_backups import backup, draw_errors
 from jointmdp.errors import ModelError, NotKnownError
+from jointmdp.neural import encoding
 from jointmdp.neural.config import BLOCKS
 from jointmdp.neural.encoding import Encoding
 from jointmdp.neural.networks import CONVOLUTIONS, Layer, MomentNetwork, convolved
@@ -468,3 +469,14 @@ def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path:
     )
     assert abs(found.mean - truth.mean) < 0.25 * truth.std
     assert 0.7 < found.variance / truth.variance < 1.4  # half a minute of training; the benchmark asks for 1 %
+
+
+def test_a_checkpoint_in_other_units_is_refused(ring: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a version that finds other units from the same queries would do; its weights mean something else."""
+    config = small(steps=1, checkpoint=tmp_path / "run")
+    jm.train(*ring, config)
+    jm.train(*ring, config)
+    of = encoding.units_of
+    monkeypatch.setattr(encoding, "units_of", lambda queries: of(queries)._replace(deviation=7.0))
+    with pytest.raises(jm.ModelError, match="trained in other units"):
+        jm.train(*ring, config)

@@ -30,6 +30,7 @@ from jointmdp.simulators.simulator import Simulator
 
 KIND = "training"
 WEIGHTS = "weights.jointmdp"  # a file of a checkpoint, beside the recorded queries
+UNITS = "units"  # what the weights answer in
 
 
 def train(
@@ -156,7 +157,7 @@ def _weights(config: TrainConfig) -> str:
 
 def _save(trainer: Trainer, state: TrainState, log: list[dict[str, Any]], run: Mapping[str, Any]) -> None:
     leaves: dict[str, NDArray[Any]] = {f"part{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-    run_checkpoint.write(_weights(trainer.config), KIND, run, log, leaves)
+    run_checkpoint.write(_weights(trainer.config), KIND, run, log, {**leaves, UNITS: np.array(trainer.encoding.units)})
 
 
 def _resumed(trainer: Trainer, run: Mapping[str, Any]) -> tuple[TrainState, list[dict[str, Any]]]:
@@ -166,6 +167,12 @@ def _resumed(trainer: Trainer, run: Mapping[str, Any]) -> tuple[TrainState, list
     path = _weights(trainer.config)
     log, arrays = run_checkpoint.read(path, KIND, run)
     leaves, tree = jax.tree.flatten(first)
-    run_checkpoint.check_arrays(path, arrays, [f"part{i}" for i in range(len(leaves))])
+    run_checkpoint.check_arrays(path, arrays, [*(f"part{i}" for i in range(len(leaves))), UNITS])
+    units, here = arrays.pop(UNITS), np.array(trainer.encoding.units)
+    if not np.array_equal(units, here):
+        raise ModelError(
+            f"{path} was trained in other units, {units.tolist()} there and {here.tolist()} here: by another version, "
+            "whose weights would be read wrongly; remove it to train anew"
+        )
     found = [run_checkpoint.fitted(path, *part, leaf) for part, leaf in zip(arrays.items(), leaves, strict=True)]
     return jax.tree.unflatten(tree, [on_device(each) for each in found]), log

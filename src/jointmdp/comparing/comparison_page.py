@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import combinations
 from typing import Any
 
@@ -58,16 +57,10 @@ def comparison_data(found: Compared, title: str) -> dict[str, Any]:
 
 
 def _sampled(gap: PairedGap) -> dict[str, Any]:
-    """The sampled law; its band holds the whole of the law with the confidence of the gap (Dvoretzky, Massart)."""
-    n = len(gap.gaps)
-    off = math.sqrt(math.log(2 / (1 - gap.confidence)) / (2 * n))
-    # Each gap may be off by its slack: counted where it is at most, and where it is at least.
-    most, least = np.sort(gap.gaps + gap.slack), np.sort(gap.gaps - gap.slack)
-    x = np.union1d(least, most)
-    low, high = (np.searchsorted(ends_at, x, side="right") / n for ends_at in (most, least))
+    """The sampled law; its band holds the whole of the law with the confidence of the gap."""
     back = gap.reversed()
     return {
-        **thinned(x, np.maximum(0.0, low - off), np.minimum(1.0, high + off)),
+        **thinned(*gap.band),
         "better": ends(gap.superiority()),
         "worse": ends(gap.inferiority()),
         "tie": ends(gap.tie()),

@@ -70,6 +70,14 @@ def summed(places: Ints, values: Floats, size: int) -> Floats:
     return np.asarray(np.bincount(places, values, minlength=size), dtype=np.float64)
 
 
+def distinct(values: Ints) -> Ints:
+    """The different values, in order. Sorting them is many times as fast as `numpy.unique`, which hashes."""
+    values = np.sort(values, axis=None)
+    is_new = np.ones(len(values), dtype=bool)
+    is_new[1:] = values[1:] != values[:-1]
+    return values[is_new]
+
+
 class JaxContext:
     """JAX set as `wanted` inside; only what differs is entered, since this stands around every query."""
 

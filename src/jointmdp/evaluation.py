@@ -5,7 +5,7 @@ of *states*: |S|² numbers, contraction γ² or better. `Iterate` is the paper's
 state-action *coordinates*, for small models, teaching and checking.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypedDict, Unpack, overload
@@ -25,7 +25,9 @@ from jointmdp.incremental.learner_runs import answers, last_answer, reports
 from jointmdp.incremental.options import LearnOptions
 from jointmdp.model.episodes import paying_state
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import StateLike
 from jointmdp.moments import transition_kernels
+from jointmdp.moments.asked_states import solve_asked
 from jointmdp.moments.certificates import assess_pairs
 from jointmdp.moments.iteration import iterate, report_missed
 from jointmdp.moments.pair_solver import PAIR_LIMIT, Solve
@@ -65,6 +67,7 @@ def evaluate(
     *,
     order: int = 2,
     horizon: int | None = None,
+    states: Iterable[StateLike] | None = None,
 ) -> Solution:
     """The joint moments of the returns of all actions under `policy`, with their certificate and status.
 
@@ -76,6 +79,8 @@ def evaluate(
         order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs.
         horizon: evaluate the first `horizon` steps only, exactly. Without one the discount may be 1 where every return
             surely comes to an end under the policy.
+        states: only these are asked about. Then only what they lead to is looked at, by every action first and by the
+            policy after, so the time does not depend on the size of the model; see docs/large-models.md.
     """
     chosen = transition_kernels.checked_policy(model, policy, "evaluate(*jointmdp.inventory())")
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
@@ -84,6 +89,8 @@ def evaluate(
             f"Iterate evaluates moments of order 2, not {order}; joint_moments(model, policy, {order}) iterates the "
             "operator of higher order, and the default method gives the moments of pairs"
         )
+    if states is not None:
+        return _evaluate_states(model, chosen, states, method, order, horizon)
     _check_size(model, order)
     if isinstance(method, Projected):
         return _project(model, chosen, method, order, horizon)
@@ -108,6 +115,30 @@ def evaluate(
             raise ModelError(
                 f"method must be jointmdp.Solve(...), jointmdp.Iterate(...) or jointmdp.Projected(...), not {method!r}"
             )
+    report_missed(solution.status, str(solution.certificate), method.throw)
+    return solution
+
+
+# many parameters: those of `evaluate`
+def _evaluate_states(
+    model: JointMDP,
+    policy: Floats,
+    states: Iterable[StateLike],
+    method: Solve | Iterate | Projected | None,
+    order: int,
+    horizon: int | None,
+) -> Solution:
+    if order > 2 or horizon is not None or not isinstance(method, Solve | None):
+        raise ModelError("states=[…] gives means and second moments by Solve(); leave order, horizon and others out")
+    if isinstance(states, str) or not isinstance(states, Iterable):
+        raise ModelError(f"states must be a list of states, not {states!r}")
+    asked = np.unique([model.state_index(state) for state in states])
+    if not len(asked):
+        raise ModelError("states=[] asks about no state; name at least one")
+    _check_range(model, 2)
+    method = Solve() if method is None else method
+    found = solve_asked(model, policy, asked, method)
+    solution = Solution(model, policy, found.moments, found.certificate, found.status, "Solve", found.steps)
     report_missed(solution.status, str(solution.certificate), method.throw)
     return solution
 
@@ -166,18 +197,23 @@ def _check_ends(model: JointMDP, policy: Floats, method: Solve | Iterate, order:
         raise ModelError(f"discount is 1: {what} needs a discount below 1, or a horizon; the default method does not")
 
 
-def _check_size(model: JointMDP, order: int) -> None:
+def _check_range(model: JointMDP, order: int) -> None:
     bound, largest = model.reward_bound, LARGEST ** (2 / order)
     if bound > largest or 0 < bound < 1 / largest:
         powers = "squares" if order == 2 else f"powers of order {order}"
         raise ModelError(
             f"rewards up to {bound:g} have {powers} beyond the range of floats; rescale them to a size near 1"
         )
+
+
+def _check_size(model: JointMDP, order: int) -> None:
+    _check_range(model, order)
     pairs, held = model.num_states**2, 1 if order == 2 else order + 1
     if model.sharing != "none" and pairs * held > PAIR_LIMIT:
         each = "" if order == 2 else f", in each of {held} arrays for moments up to order {order}"
         raise ModelError(
-            f"{model.num_states:,} states make {pairs:,} pairs{each}, more than the {PAIR_LIMIT:,} numbers that fit"
+            f"{model.num_states:,} states make {pairs:,} pairs{each}, more than the {PAIR_LIMIT:,} numbers that fit; "
+            "evaluate(..., states=[…]) answers for a few states of a large model"
         )
 
 

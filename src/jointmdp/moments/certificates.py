@@ -191,7 +191,15 @@ class HorizonErrors:
 class StateErrors:
     """Bounds for moments that are one backup of ``(m, C, B)``; `branch` holds m and B, relative to its offset."""
 
-    def __init__(self, model: JointMDP, policy: Floats, branch: SingleBranch) -> None:
+    def __init__(
+        self,
+        model: JointMDP,
+        policy: Floats,
+        branch: SingleBranch,
+        outside: int | None = None,
+        value_error: float = 0.0,
+    ) -> None:
+        """One state may be the `outside` of a part of a model: a value there is off by up to `value_error`."""
         self.model, self.single = model, branch
         p, n, g = model.probabilities, model.successors, model.discount
         support = int((policy > 0).sum(axis=1).max())
@@ -215,6 +223,8 @@ class StateErrors:
         r_mean = np.abs(self.mean - m)
         self.rounding_mean = rounding
         source = average(r_mean + rounding)
+        if outside is not None:  # |e| ≤ (1−γ)·error + γ|e| says that |e| ≤ error
+            source[outside] += (1 + CHECK_ROOM) * (1 - g) * value_error
         delta = supersolution(state.kernel, g, state.solve, np.where(state.idle, 0.0, source), self.relative)
         self.values = ValueErrors(
             delta, deviations(state, g, source, delta, self.relative), state.classes.label, state.offset
@@ -252,6 +262,8 @@ class StateErrors:
         self.r_next_branch = float(np.max(np.abs(change + next_choice)))
         size = choice**2 + np.abs(branch.drift) + np.abs(D) + state.kernel @ np.abs(D)
         self.branch = np.where(state.idle, 0.0, np.abs(change) + by_mean_branch + self.relative * size)  # [S]
+        if outside is not None:
+            self.branch[outside] += (1 + CHECK_ROOM) * (1 - g) * (1 + g) * value_error**2
         self.step_mean = float(np.max(np.abs(average(self.mean) - v)))
 
         # The gap of two branches sees how the error varies over scenarios and actions together, and that of two

@@ -7,14 +7,14 @@ most ρ̃(s) + ρ̃(t): cheap, and as large as 1/(1−γ²) steps. The other com
 checked: it is as large as the number of steps until branches meet. The smaller of two such K is such a K again.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp.arrays import Floats, on_device
+from jointmdp.arrays import Floats, Ints, on_device
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import PairProblem, Source
 from jointmdp.moments.certificates import StateErrors
@@ -26,6 +26,7 @@ from jointmdp.progress import Meter
 AMPLE = 100.0  # times ρ that a bound from single branches may be before sweeps over pairs are made for a better one
 FEW = 128  # states; sweeps over more pairs take time, and ten times as much is ample
 LEAST = 1e-3  # of the largest ρ: what a pair's source is raised to, so that few sweeps are enough
+Values = TypeVar("Values", Floats, Array)
 ROOM = 1e-6  # relative room that pays for computing a bound in float64
 
 
@@ -69,15 +70,25 @@ def _step_errors(
     """ρ ``[S, S]``, exactly zero where no error can arise, and the largest residual."""
     after = second_moments.sweep(problem, D)
     assert problem.added.cross is not None
-    both = off[:, None] + off[None, :]
-    by_values = 2 * (1 + CHECK_ROOM) * jnp.sqrt(problem.added.cross) * both + both**2
     here = jnp.arange(len(off))
-    choice = jnp.sqrt(problem.added.same / 2)
-    by_values = by_values.at[here, here].set(4 * (1 + CHECK_ROOM) * choice * choice_off + 2 * choice_off**2)
+    by_values = _by_values(problem.added.cross, off[:, None] + off[None, :])
+    by_values = by_values.at[here, here].set(2 * _by_values(problem.added.same / 2, choice_off))
     residual = jnp.abs(after - D)
     rho = residual + relative * (after + D) + by_values + UNDERFLOW * (1 + jnp.max(D))
     rho = jnp.where(_is_settled(idle, is_single), 0.0, rho)
     return jnp.maximum(rho, rho.T), jnp.max(residual)
+
+
+def _by_values(added: Values, off: Values) -> Values:
+    """How far the variance of a step is off, where what varies is off by `off` in the mean square."""
+    return 2 * (1 + CHECK_ROOM) * added**0.5 * off + off**2
+
+
+def gap_step_errors(errors: StateErrors, added: Floats, s: Ints, t: Ints, sizes: Floats, largest: float) -> Floats:
+    """ρ of listed pairs without the residual: `added` is what a step adds, `sizes` what rounding is relative to."""
+    off, choice_off = errors.gap_step[:2]
+    by_values = np.where(s == t, 2 * _by_values(added / 2, choice_off[s]), _by_values(added, off[s] + off[t]))
+    return errors.relative * sizes + by_values + UNDERFLOW * (1 + largest)
 
 
 def _is_settled(idle: Array, is_single: Array) -> Array:

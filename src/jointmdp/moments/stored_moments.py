@@ -17,10 +17,10 @@ from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Tables
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
-from jointmdp.moments.certificates import Certificate, mean_operations, pair_operations
+from jointmdp.moments.certificates import Certificate
+from jointmdp.moments.gap_backup import GapEstimate, gap_backup, reward_sizes
 from jointmdp.moments.higher_solver import HigherMoments, JointPowers
-from jointmdp.moments.local_errors import UNDERFLOW, ValueErrors
-from jointmdp.moments.long_run import MIXED
+from jointmdp.moments.local_errors import ValueErrors
 from jointmdp.moments.pair_solver import Solve
 from jointmdp.moments.power_steps import ROOM, power_operations
 
@@ -54,15 +54,6 @@ class StoredMoments(Protocol):
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         """Z(s,a) − Z(s,b), two distinct actions."""
-
-
-class GapEstimate(NamedTuple):
-    """Mean and variance of a gap, and bounds on their errors."""
-
-    mean: float
-    variance: float
-    mean_error: float
-    variance_error: float
 
 
 class GapErrors(NamedTuple):
@@ -130,35 +121,15 @@ class StateMoments:
         return np.asarray(self.tables.rewards), np.asarray(self.v), np.asarray(self.D)
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
-        """By one backup of D: E_w[(d − E d)² + γ² D(S'_a,S'_b)], where d = R_a − R_b + γ (v(S'_a) − v(S'_b)).
-
-        What both actions share, successors and digits of values, is left out before anything is rounded.
-        """
-        model, values = self.model, self.errors.values
-        g, p, n = model.discount, model.probabilities[s], model.successors[s]
         rewards, v, D = self._on_host
-        parted = n[:, a] != n[:, b]
-        later = g * np.where(parted, v[n[:, a]] - v[n[:, b]], 0.0)
-        d = np.where(p > 0, rewards[s, :, a] - rewards[s, :, b] + later, 0.0)
-        mean = float(p @ d)
-        sizes = np.where(parted, g * (np.abs(v[n[:, a]]) + np.abs(v[n[:, b]])), 0.0)
-        sizes = sizes + self._reward_sizes(s, a) + self._reward_sizes(s, b)
-        sizes = np.where(p > 0, sizes, 0.0)
-        apart = g * np.where(p > 0, values.between(n[:, a], n[:, b]), 0.0)
-        rounding = mean_operations(model.num_scenarios, 2) * UNIT * float(p @ sizes) + UNDERFLOW * (
-            1 + float(sizes.max())
-        )
-        mean_error = float(p @ apart) + rounding
-        if model.sharing == "none":
+        if self.model.sharing == "none":
             variance = float(np.sum(self.blocks([s], [a, b])[0].diagonal()))
             shares = certificate.covariance_shares[s]
-            return GapEstimate(mean, variance, mean_error, float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance)
-        spread = float(p @ (d - mean) ** 2)
-        variance = spread + g**2 * float(p @ D[n[:, a], n[:, b]])
-        off = math.sqrt(float(p @ apart**2)) + 4 * UNIT * math.sqrt(float(p @ sizes**2)) + rounding
-        error = 2 * math.sqrt(spread) * off + off**2 + g**2 * float(p @ self.errors.pairs[n[:, a], n[:, b]])
-        relative = pair_operations(model.num_scenarios, 2) * UNIT
-        return GapEstimate(mean, variance, mean_error, (1 + ROOM) * error + relative * variance + UNDERFLOW)
+            apart = variance, float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance
+            return gap_backup(self.model, rewards[s], v, self.errors.values, (s, a, b), apart)
+        return gap_backup(
+            self.model, rewards[s], v, self.errors.values, (s, a, b), lambda x, y: (D[x, y], self.errors.pairs[x, y])
+        )
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
         chosen, is_shared = (np.asarray(states), np.asarray(actions)), self.model.sharing != "none"
@@ -172,12 +143,7 @@ class StateMoments:
             return float(_distinct_states(self.tables, self.v, self.C, (s, a), (t, b), sharing=self.model.sharing))
 
     def _reward_sizes(self, s: int, a: int) -> Floats:
-        """How large the numbers are that the rewards of an action were made of, ``[W]``."""
-        values, to = self.errors.values, self.model.successors[s, :, a]
-        # Those of steps that change the class hold its offset.
-        changes = (values.label[to] != values.label[s]) | (values.label[s] == MIXED)
-        offsets = np.where(changes, abs(values.offset[s]) + np.abs(values.offset[to]), 0.0)
-        return np.abs(self._on_host[0][s, :, a]) + offsets
+        return reward_sizes(self.model, self._on_host[0][s], self.errors.values, s, a)
 
     def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats, gap_error: float) -> KnownMoments:
         """Central moments of Z(s,a) − Z(s,b) up to the order held, by one backup.

@@ -31,7 +31,7 @@ from jointmdp.bellman.feature_moments import PARTS, PairMatrices, PairPart
 from jointmdp.errors import ModelError, Status
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
-from jointmdp.moments.stored_moments import GapEstimate
+from jointmdp.moments.gap_backup import GapEstimate
 from jointmdp.projected.fixed_point import FixedPoint
 from jointmdp.projected.psd_least_squares import QuadraticForm, fit_psd
 from jointmdp.projected.table_sums import TableSums

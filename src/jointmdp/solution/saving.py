@@ -177,6 +177,10 @@ def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray
     from jointmdp.moments.stored_moments import PairMoments, StateMoments
 
     moments = solution.moments
+    if len(solution.asked) < solution.model.num_states:
+        raise ModelError(
+            "a Solution of some states only cannot be saved; to_csv keeps its numbers, save(model) its model"
+        )
     if not isinstance(moments, StateMoments | PairMoments):
         raise ModelError(
             f"a {type(solution).__name__} cannot be saved: files hold exact moments, not moments as "

@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.arrays import Floats, float64
+from jointmdp.arrays import Floats, Ints, float64
 from jointmdp.errors import ConvergenceWarning, ModelError, Status
 from jointmdp.files import __version__
 from jointmdp.files.atomic_write import FilePath, write_csv
-from jointmdp.law.reached_pairs import GapBranches
 from jointmdp.law.solution_laws import Laws, Limits, Signs
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
+from jointmdp.moments.listed_moments import ListedMoments
 from jointmdp.moments.pair_solver import Solve
 from jointmdp.moments.solving import solve, solve_horizon
 from jointmdp.moments.stored_moments import PairMoments, StateMoments, StoredMoments
 from jointmdp.plots import result_plots, style
 from jointmdp.report.page import write_page
 from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
+from jointmdp.solution.asked_part import check_whole, law_state, laws_of
 from jointmdp.solution.best_action import BestAction, best_of
 from jointmdp.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
 from jointmdp.solution.report_data import GapNumber, Reported, of_all_gaps, report_data
@@ -219,18 +220,23 @@ class Solution(ResultFace):
             variance_error=variance_error,
             higher=higher,
             higher_errors=higher_errors,
-            place=(self._laws, (s, a, b)),
+            place=(self._laws, (law_state(self.moments, s), a, b)),
         )
 
     @cached_property
+    def asked(self) -> Ints:
+        """The states whose actions were asked about: all, or those of ``evaluate(..., states=[…])``."""
+        return self.moments.asked if isinstance(self.moments, ListedMoments) else np.arange(self.model.num_states)
+
+    @cached_property
     def _laws(self) -> Laws:
-        branches = GapBranches(self.model, self.policy, self.policy, can_merge=True)
-        return Laws(branches, self.horizon, self.moments.mean, self.certificate.mean_errors)
+        return laws_of(self.model, self.policy, self.moments, self.certificate.mean_errors, self.horizon)
 
     def signs(
         self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
     ) -> Signs:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
+        check_whole(len(self.asked), self.model.num_states, "signs()")
         tolerance = checks.as_positive("tolerance", tolerance)
         found = self._laws.signs(tolerance, _limits(memory_limit, seconds))
         if not found.status.is_success:
@@ -256,7 +262,7 @@ class Solution(ResultFace):
         """
         return best_of(
             self._laws,
-            state,
+            law_state(self.moments, self.model.state_index(state)),
             actions,
             tolerance=tolerance,
             limits=_limits(memory_limit, seconds),
@@ -283,6 +289,7 @@ class Solution(ResultFace):
             seconds: that laws may take; those of states where another action comes nearest are computed first.
             memory_limit: bytes that a law may take.
         """
+        check_whole(len(self.asked), self.model.num_states, "a report")
         limits = _limits(memory_limit, seconds)
         if not Path(path).absolute().parent.is_dir():  # said before anything is computed
             raise ModelError(f"cannot write {str(path)!r}: there is no such folder")
@@ -346,8 +353,8 @@ class Solution(ResultFace):
         )
 
     def table(self, states: Iterable[StateLike] | None = None) -> list[dict[str, Any]]:
-        """One row per state and unordered pair of available actions: a tidy table of gaps."""
-        chosen = range(self.model.num_states) if states is None else states
+        """One row per state (all that were asked about by default) and unordered pair of available actions."""
+        chosen = self.asked.tolist() if states is None else states
         rows = []
         for s in (self.model.state_index(state) for state in chosen):
             actions = np.flatnonzero(self.model.available[s])
@@ -373,7 +380,7 @@ class Solution(ResultFace):
         write_csv(path, self.table(states), ("state", "action", "other"))
 
     def _shown(self) -> list[dict[str, Any]]:
-        return self.table(range(min(self.model.num_states, SHOWN_STATES)))[:SHOWN]
+        return self.table(self.asked[:SHOWN_STATES].tolist())[:SHOWN]
 
     def figure(self) -> Figure:
         """The mean return of each action in each state."""

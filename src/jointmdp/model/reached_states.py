@@ -1,0 +1,177 @@
+"""The part of a model that matters to a few states: what their actions and then the policy lead to.
+
+From a state that is asked about every action is taken once, and the policy afterwards. The states that come up make a
+model of their own. Where there are too many, those that come up with hardly any discounted probability are left out:
+one more state, the *outside*, stands for all of them. It pays one reward for ever, so that a value there is off by at
+most what the rewards can differ, over 1 − γ.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jointmdp.arrays import Bools, Floats, Ints, summed
+from jointmdp.errors import ModelError
+from jointmdp.model.joint_mdp import JointMDP
+
+MOST_CLOSED = 20_000  # states up to which all that can be reached are taken, whatever their probability
+
+
+class Layers(NamedTuple):
+    """Where a branch from each asked state may be, step by step: γᵗ P(S_t = s), at most over its first actions."""
+
+    root: Ints  # [n] which of the asked states
+    step: Ints  # [n]
+    state: Ints  # [n] index in the part
+    weight: Floats  # [n]
+
+
+class ReachedPart(NamedTuple):
+    """The states that matter, as a model."""
+
+    model: JointMDP
+    policy: Floats  # [R, A]
+    states: Ints  # [R] their indices in the whole model, increasing; the outside has none
+    asked: Ints  # [n] indices in the part
+    outside: int | None  # the index that stands for everything else; None where nothing was left out
+    value_error: float  # how far a value outside can be from the one that stands for it
+    layers: Layers | None  # of a part that leaves something out
+
+    def place(self, states: Ints) -> Ints:
+        """Indices in the part of states of the whole model; those that are not in it have −1."""
+        at = np.minimum(np.searchsorted(self.states, states), len(self.states) - 1)
+        return np.where(self.states[at] == states, at, -1)
+
+
+def reached_part(model: JointMDP, policy: Floats, asked: Ints, least: float) -> ReachedPart:
+    """What matters to the states `asked`; beyond `MOST_CLOSED` states, those of a weight of at least `least`."""
+    states = _closed(model, policy, asked, MOST_CLOSED)
+    layers = None
+    if states is None:
+        if model.discount == 1:
+            raise ModelError(
+                f"the states asked about lead to more than {MOST_CLOSED:,} others, and with the discount 1 none of "
+                "them can be left out; a discount below 1 or a simulation can answer"
+            )
+        layers = _layers(model, policy, asked, least)
+        states = np.union1d(asked, layers.state)
+        layers = layers._replace(state=np.searchsorted(states, layers.state))
+    return _restricted(model, policy, states, asked, layers)
+
+
+def _closed(model: JointMDP, policy: Floats, asked: Ints, most: int) -> Ints | None:
+    """All states that can be reached, the asked ones included; None beyond `most`."""
+    exists = (model.probabilities[asked] > 0)[:, :, None] & model.available[asked][:, None, :]
+    known = np.unique(asked)
+    fresh = np.setdiff1d(model.successors[asked][exists], known)
+    while len(fresh):
+        known = np.union1d(known, fresh)
+        if len(known) > most:
+            return None
+        taken = (model.probabilities[fresh] > 0)[:, :, None] & (policy[fresh] > 0)[:, None, :]
+        fresh = np.setdiff1d(model.successors[fresh][taken], known)
+    return known
+
+
+def _layers(model: JointMDP, policy: Floats, asked: Ints, least: float) -> Layers:
+    """Forward from each asked state, a step at a time, as long as some weight is at least `least`."""
+    found: list[tuple[Ints, Ints, Ints, Floats]] = []
+    rows = _Rows(model, policy)
+    for root, s in enumerate(asked.tolist()):
+        actions = np.flatnonzero(model.available[s])
+        to = rows.numbers(model.successors[s][:, actions])  # [W, A]
+        each = np.zeros((rows.count, len(actions)))
+        np.add.at(each, (to, np.arange(len(actions))[None, :]), model.probabilities[s][:, None])
+        weights, step = model.discount * each.max(axis=1), 1
+        while True:
+            active = np.flatnonzero(weights >= least)
+            if not len(active):
+                break
+            weight = weights[active]
+            found.append((np.full(len(active), root), np.full(len(active), step), active, weight))
+            columns, chances = rows.of(active)  # [n, K] each
+            later = (model.discount * weight)[:, None] * chances
+            weights, step = summed(columns.ravel(), later.ravel(), rows.count), step + 1
+    roots, steps, numbers, every = (np.concatenate(part) for part in zip(*found, strict=True))
+    return Layers(roots, steps, rows.states[numbers], every)
+
+
+class _Rows:
+    """Rows of the policy's kernel, made when a state first comes up; states are numbered in that order."""
+
+    def __init__(self, model: JointMDP, policy: Floats) -> None:
+        self.model, self.policy, self.count = model, policy, 0
+        self.number = np.full(model.num_states, -1, dtype=np.int32)
+        self.states = np.zeros(1024, dtype=np.int64)
+        self.columns = np.full((1024, model.num_scenarios * model.num_actions), -1, dtype=np.int32)
+        self.chances = np.zeros(self.columns.shape)
+
+    def numbers(self, states: Ints) -> Ints:
+        """The numbers of states, which get one where they have none."""
+        flat = states.ravel()
+        fresh = np.unique(flat[self.number[flat] < 0])
+        self.number[fresh] = self.count + np.arange(len(fresh))
+        while self.count + len(fresh) > len(self.states):
+            self.states, self.columns, self.chances = (
+                np.concatenate([each, fill])
+                for each, fill in (
+                    (self.states, self.states),
+                    (self.columns, np.full_like(self.columns, -1)),
+                    (self.chances, np.zeros_like(self.chances)),
+                )
+            )
+        self.states[self.count : self.count + len(fresh)] = fresh
+        self.count += len(fresh)
+        return self.number[states].astype(np.int64)
+
+    def of(self, numbers: Ints) -> tuple[Ints, Floats]:
+        """Columns, as numbers, and chances of some rows."""
+        new = numbers[self.columns[numbers, 0] < 0]
+        if len(new):
+            states = self.states[new]
+            chances = self.model.probabilities[states][:, :, None] * self.policy[states][:, None, :]
+            to = np.where(chances > 0, self.model.successors[states], states[:, None, None])
+            columns = self.numbers(to.reshape(len(new), -1))
+            self.columns[new], self.chances[new] = columns, chances.reshape(len(new), -1)
+        return self.columns[numbers].astype(np.int64), self.chances[numbers]
+
+
+def _restricted(model: JointMDP, policy: Floats, states: Ints, asked: Ints, layers: Layers | None) -> ReachedPart:
+    count, places = len(states), np.searchsorted(states, asked)
+    exists: Bools = policy[states] > 0
+    exists[places] = model.available[asked]
+    chances, rewards, n = model.probabilities[states], model.rewards[states], model.successors[states]
+    to = np.minimum(np.searchsorted(states, n), count - 1)
+    is_possible = (chances > 0)[:, :, None] & exists[:, None, :]
+    leaves = (states[to] != n) & is_possible
+    to = np.where(leaves, count, np.where(is_possible, to, np.arange(count)[:, None, None]))
+    chosen, outside, value_error = policy[states], None, 0.0
+    if leaves.any():
+        # Not zero, since a state that pays nothing for ever would count as known.
+        low, high = _reward_ends(model)
+        paid = (low + high) / 2 if low + high != 0 else high / 4 or 1.0
+        value_error = max(high - paid, paid - low) / (1 - model.discount)
+        first = np.eye(1, model.num_actions)
+        usual = chances[:1] if model.sharing == "time" else np.eye(1, model.num_scenarios)
+        chances, chosen = np.concatenate([chances, usual]), np.concatenate([chosen, first])
+        exists = np.concatenate([exists, first > 0])
+        rewards = np.concatenate([rewards, np.full((1, *rewards.shape[1:]), paid)])
+        to = np.concatenate([to, np.full((1, *to.shape[1:]), count)])
+        outside = count
+    names = [model.state_label(state) for state in states.tolist()] + [f"outside of the {count:,} states reached"] * (
+        outside is not None
+    )
+    labels = {"state_names": names, "action_names": model.action_names}
+    part = JointMDP(chances, rewards, to, model.discount, model.sharing, available=exists, **labels)
+    return ReachedPart(part, chosen, states, places, outside, value_error, layers)
+
+
+def _reward_ends(model: JointMDP) -> tuple[float, float]:
+    """The least and the largest reward that can be paid."""
+    low, high = np.inf, -np.inf
+    for block in np.array_split(np.arange(model.num_states), model.num_states // 100_000 + 1):
+        is_possible = (model.probabilities[block] > 0)[:, :, None] & model.available[block][:, None, :]
+        paid = model.rewards[block]
+        low = min(low, float(np.min(paid, where=is_possible, initial=np.inf)))
+        high = max(high, float(np.max(paid, where=is_possible, initial=-np.inf)))
+    return low, high

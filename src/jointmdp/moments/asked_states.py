@@ -1,0 +1,250 @@
+"""Moments of a few states of a large model: means and variances on the states that they lead to, gaps on pairs.
+
+The steps are those of `solving`, on a part of the model (`model.reached_states`) and on a list of pairs (`pair_lists`)
+instead of all. What is left out enters as an error: a value outside is off by at most the spread of all values, and the
+variance of a gap that is not listed lies between ``(√B(s) − √B(t))²`` and ``(√B(s) + √B(t))²``. How these errors come
+back to the asked states is part of the same bounds that hold rounding and residuals, so the certificate covers it.
+While it is too large, less is left out.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse.linalg
+
+from jointmdp import checks
+from jointmdp.arrays import Floats, Ints, distinct, summed
+from jointmdp.errors import ModelError, Status
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.reached_states import ReachedPart, reached_part
+from jointmdp.moments.certificates import Certificate, StateErrors
+from jointmdp.moments.gap_variances import gap_step_errors
+from jointmdp.moments.listed_moments import ListedMoments
+from jointmdp.moments.local_errors import CHECK_ROOM
+from jointmdp.moments.pair_lists import PairList, PairWalk, code
+from jointmdp.moments.pair_solver import Solve
+from jointmdp.moments.single_branch import SingleBranch, solve_single_branch
+from jointmdp.progress import Meter
+
+MOVE_BYTES = 60  # that a move takes at the peak
+MEMORY = 2**31  # bytes for moves of pairs
+# Of the tolerance: the discounted probability below which a pair of states, or a state, is left out at first.
+LEAST_PAIR, LEAST_STATE = 1e-3, 1e-7
+FINER = 30.0  # times as small at the next attempt
+ATTEMPTS = 4
+TARGET = 1e-2  # of the tolerance: the residual, relative to what a step adds and to the steps that a return takes
+NEGLIGIBLE = 1e-2  # of the least weight of a pair: steps that add less are not counted
+SHARP = 0.9  # of a bound on errors that is left after some sweeps, when more are not worth it
+SMALL = 1e-6  # of the variance of one branch: gaps that vary less need not be known to the tolerance of their own
+LOOK = 16  # sweeps between two looks at the residual
+RESTART, RESTARTS = 40, 10  # steps of GMRES between two restarts, and how many of these before sweeps look again
+MOST_FROM_ABOVE = 512  # sweeps that sharpen a bound on errors
+LONG = 400  # sweeps still to come, at the rate seen, beyond which a Krylov method takes over
+
+
+class FoundStates(NamedTuple):
+    """Moments of the asked states, and how true they are."""
+
+    moments: ListedMoments
+    certificate: Certificate
+    status: Status
+    steps: int
+
+
+def solve_asked(model: JointMDP, policy: Floats, asked: Ints, method: Solve) -> FoundStates:
+    """All moments of an endless future in the asked states."""
+    tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
+    least = LEAST_PAIR * min(tolerance, 1.0)
+    with Meter("joint moments") as meter:
+        for attempt in range(ATTEMPTS):
+            part = reached_part(model, policy, asked, least * LEAST_STATE / LEAST_PAIR)
+            found = _solve_part(model, part, method, tolerance, meter, least)
+            if part.layers is None or found.status is Status.CONVERGED or attempt + 1 == ATTEMPTS:
+                break
+            least /= FINER
+    return found
+
+
+def _solve_part(
+    model: JointMDP, part: ReachedPart, method: Solve, tolerance: float, meter: Meter, least: float
+) -> FoundStates:
+    branch = solve_single_branch(part.model, part.policy)
+    errors = StateErrors(part.model, part.policy, branch, part.outside, part.value_error)
+    pairs, values, bounds, residual, sweeps = None, np.zeros(0), np.zeros(0), 0.0, 0
+    if model.sharing != "none":
+        pairs = _pair_list(part, branch, least, meter)
+        values, bounds, residual, sweeps = _solve_list(part, branch, errors, pairs, tolerance, method, meter)
+    mean = errors.mean + branch.state.offset[:, None]
+    moments = ListedMoments(model, part, branch, errors, mean, pairs, values, bounds)
+    certificate = moments.certificate(residual)
+    is_met = moments.worst_error(SMALL) <= tolerance
+    status = Status.CONVERGED if is_met else Status.STEP_LIMIT if sweeps >= method.max_sweeps else Status.STAGNATED
+    return FoundStates(moments, certificate, status, sweeps)
+
+
+def _pair_list(part: ReachedPart, branch: SingleBranch, least: float, meter: Meter) -> PairList:
+    """The pairs that the first steps lead to: all of them, or those of a weight of at least `least`."""
+    model, most = part.model, MEMORY // MOVE_BYTES
+    walk = PairWalk(model, part.policy, branch.state.idle)
+    found = None
+    if part.layers is None:
+        found = walk.reached(_first_pairs(part, walk), most)
+    else:
+        found = walk.listed(_weighty_pairs(part, least), most)
+    if found is None:
+        raise ModelError(
+            f"the states asked about lead to {len(part.states):,} states and to more pairs of them than {MEMORY:,} "
+            f"bytes hold ({most:,} moves between pairs); ask for fewer states at a time, with a larger "
+            "relative_tolerance, or simulate: simulate_gap(model, policy, state, action, other)"
+        )
+    meter.update(0.0, f"{len(found.codes):,} pairs of {len(part.states):,} states")
+    return found
+
+
+def _first_pairs(part: ReachedPart, walk: PairWalk) -> Ints:
+    """Codes of the pairs that two actions of an asked state lead to."""
+    model, found = part.model, [np.zeros(0, dtype=np.int64)]
+    for s in part.asked.tolist():
+        actions = np.flatnonzero(model.available[s])
+        to = model.successors[s][model.probabilities[s] > 0][:, actions]  # [W, A]
+        i, j = np.triu_indices(len(actions), 1)
+        found.append(code(walk.size, to[:, i], to[:, j]).ravel())
+    codes = distinct(np.concatenate(found))
+    return codes[~walk.is_settled(*np.divmod(codes, walk.size))]
+
+
+def _weighty_pairs(part: ReachedPart, least: float) -> Ints:
+    """Codes of pairs that branches from one asked state come to with a weight of `least`, as if they moved apart."""
+    layers, size = part.layers, part.model.num_states
+    assert layers is not None
+    found = []
+    for root in range(len(part.asked)):
+        mine = layers.root == root
+        step, weight = layers.step[mine], layers.weight[mine]
+        states, where = np.unique(layers.state[mine], return_inverse=True)
+        # A weight is at most the largest of one branch at any time, times what the other has over all times.
+        largest, most = np.zeros(len(states)), summed(where, weight, len(states)).max()
+        np.maximum.at(largest, where, weight)
+        number = np.cumsum(largest * most >= least) - 1
+        keep = (largest * most >= least)[where] & (weight * largest.max() * step.max() >= NEGLIGIBLE * least)
+        weights = np.zeros((int(step[keep].max(initial=0)) + 1, int(number[-1]) + 1), dtype=np.float32)
+        weights[step[keep], number[where[keep]]] = weight[keep]
+        i, j = np.nonzero(weights.T @ weights >= least)
+        chosen = states[largest * most >= least]
+        found.append(chosen[i[i <= j]] * size + chosen[j[i <= j]])
+    return distinct(np.concatenate(found))
+
+
+def _solve_list(  # many parameters: a part of a model, what is known of its branches, and how to solve
+    part: ReachedPart,
+    branch: SingleBranch,
+    errors: StateErrors,
+    pairs: PairList,
+    tolerance: float,
+    method: Solve,
+    meter: Meter,
+) -> tuple[Floats, Floats, float, int]:
+    """D on the list, bounds on its errors, the residual and the sweeps taken."""
+    if not len(pairs.codes):
+        return np.zeros(0), np.zeros(0), 0.0, 0
+    model, factor = part.model, part.model.discount**2
+    s, t = pairs.pairs
+    source = _gap_source(model, part.policy, branch, s, t)
+    B, off = branch.variance, errors.variance_errors
+    std_up, std_low = np.sqrt(B + off), np.sqrt(np.maximum(B - off, 0.0))
+
+    def ends(s: Ints, t: Ints) -> tuple[Floats, Floats]:
+        nearest = np.maximum(np.maximum(std_low[s] - std_up[t], std_low[t] - std_up[s]), 0.0)
+        return nearest**2, (std_up[s] + std_up[t]) ** 2
+
+    middle = pairs.left(lambda s, t: (ends(s, t)[1] + ends(s, t)[0]) / 2)
+    apart = pairs.left(lambda s, t: (ends(s, t)[1] - ends(s, t)[0]) / 2)
+    added, most = source + factor * middle, ends(s, t)[1]
+    target = TARGET * tolerance * float(added.max()) / branch.state.span
+    rounding = gap_step_errors(errors, source, s, t, 2 * most, float(most.max()))
+    rho = rounding + factor * apart * (1 + CHECK_ROOM)
+    recursion = _Recursion(pairs, factor, errors.relative, method, meter)
+    D, sweeps, _ = recursion.solved(added, np.where(s == t, source, B[s] + B[t]), target)
+    D = np.maximum(D, 0.0)
+    residual = float(np.max(np.abs(added + factor * pairs.later(D) - D)))
+    return D, recursion.bound(rho + residual), residual, sweeps
+
+
+def _gap_source(model: JointMDP, policy: Floats, branch: SingleBranch, s: Ints, t: Ints) -> Floats:
+    """`second_moments.gap_source` for pairs of a list."""
+    p = model.probabilities
+    v = np.sum(policy * branch.mean, axis=1)
+    e = branch.state.rewards + model.discount * v[model.successors]
+    e = e - np.einsum("sw,sa,swa->s", p, policy, e)[:, None, None]
+    shared = np.einsum("sa,swa->sw", policy, e)
+    is_choice = (policy > 0).sum(axis=1) > 1
+    choice = np.where(is_choice, np.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
+    if model.sharing == "state":
+        alone = choice + np.sum(p * shared**2, axis=1)
+        apart = alone[s] + alone[t]
+    else:
+        apart = choice[s] + choice[t]
+        for w in np.flatnonzero(p[0]):
+            apart += p[0, w] * (shared[s, w] - shared[t, w]) ** 2
+    return np.where(s == t, 2 * choice[s], apart)
+
+
+class _Recursion:
+    """``x = added + factor·E x(S', T')`` on a list of pairs."""
+
+    def __init__(self, pairs: PairList, factor: float, relative: float, method: Solve, meter: Meter) -> None:
+        self.pairs, self.factor, self.relative, self.method, self.meter = pairs, factor, relative, method, meter
+
+    def sweeps(self, added: Floats, x: Floats, count: int) -> tuple[Floats, float]:
+        """`count` sweeps, and the largest step of the last one."""
+        for _ in range(count - 1):
+            x = added + self.factor * self.pairs.later(x)
+        after = added + self.factor * self.pairs.later(x)
+        return after, float(np.max(np.abs(after - x)))
+
+    def solved(self, added: Floats, x: Floats, target: float) -> tuple[Floats, int, float]:
+        """From `x` to a residual below `target` or to what rounding leaves: sweeps, and GMRES where they are slow."""
+        done, before, left = 0, math.inf, math.inf
+        while done < self.method.max_sweeps:
+            x, left = self.sweeps(added, x, LOOK)
+            done += LOOK
+            aim = max(target, self.relative * float(np.max(np.abs(x))) / 8)
+            self.meter.update(0.0, f"{len(x):,} pairs, residual {left:.1e}, target {aim:.1e}")
+            if left <= aim:
+                break
+            rate = math.log(before / left) / LOOK if left < before < math.inf else 0.0
+            is_slow = before < math.inf and rate * LONG < math.log(left / aim)
+            before = left
+            if self.method.is_accelerated and is_slow:
+                x, before = self._accelerated(added, x, aim), math.inf
+                done += RESTART * RESTARTS
+        return x, done, left
+
+    def _accelerated(self, added: Floats, x: Floats, aim: float) -> Floats:
+        matrix = scipy.sparse.linalg.LinearOperator(
+            (len(x), len(x)), matvec=lambda y: np.ravel(y) - self.factor * self.pairs.later(np.ravel(y))
+        )
+        found = scipy.sparse.linalg.gmres(matrix, added, x0=x, rtol=0.0, atol=aim, restart=RESTART, maxiter=RESTARTS)
+        return np.asarray(found[0])
+
+    def bound(self, rho: Floats) -> Floats:
+        """Some K with ``K ≥ ρ + factor·E K``: sweeps from above keep that, and it is checked in the end."""
+        top = float(rho.max())
+        if self.factor < 1:
+            uniform = (1 + 2 * CHECK_ROOM) * top / (1 - self.factor)
+            raised = (1 + CHECK_ROOM) * rho + 64 * self.relative * uniform
+            K = np.full_like(rho, uniform)
+            for _ in range(MOST_FROM_ABOVE // LOOK):
+                before = K
+                K, _ = self.sweeps(raised, K, LOOK)
+                if np.all(SHARP * before < K):
+                    break
+        else:
+            uniform = math.inf
+            raised = (1 + CHECK_ROOM) * np.maximum(rho, CHECK_ROOM * top)
+            K, _, _ = self.solved(raised, raised, CHECK_ROOM**2 * top / 4)
+        later = self.factor * self.pairs.later(K)
+        if np.all(K - later - rho >= 2 * self.relative * (K + later + rho)):
+            return K
+        return np.full_like(rho, uniform)

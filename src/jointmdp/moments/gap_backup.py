@@ -1,0 +1,72 @@
+"""The gap of two actions of a state, by one backup of what is known of its successors."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from jointmdp.arrays import UNIT, Floats, Ints
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.moments.certificates import mean_operations, pair_operations
+from jointmdp.moments.local_errors import UNDERFLOW, ValueErrors
+from jointmdp.moments.long_run import MIXED
+from jointmdp.moments.power_steps import ROOM
+
+Later = Callable[[Ints, Ints], tuple[Floats, Floats]]  # D(s,t) of pairs of states, and bounds on its errors
+
+
+class GapEstimate(NamedTuple):
+    """Mean and variance of a gap, and bounds on their errors."""
+
+    mean: float
+    variance: float
+    mean_error: float
+    variance_error: float
+
+
+# many parameters: a model, what is known of its values, which gap, and what is known of pairs
+def gap_backup(
+    model: JointMDP,
+    rewards: Floats,
+    v: Floats,
+    values: ValueErrors,
+    gap: tuple[int, int, int],
+    later: Later | tuple[float, float],
+) -> GapEstimate:
+    """E_w[(d − E d)² + γ² D(S'_a,S'_b)], where d = R_a − R_b + γ (v(S'_a) − v(S'_b)), of the gap (s, a, b).
+
+    What both actions share, successors and digits of values, is left out before anything is rounded. `rewards`
+    ``[W, A]`` are those of the state, relative to the offset of `values` as `v` is. Where branches share nothing,
+    `later` is the variance of the gap and its error.
+    """
+    s, a, b = gap
+    g, p, n = model.discount, model.probabilities[s], model.successors[s]
+    parted = n[:, a] != n[:, b]
+    after = g * np.where(parted, v[n[:, a]] - v[n[:, b]], 0.0)
+    d = np.where(p > 0, rewards[:, a] - rewards[:, b] + after, 0.0)
+    mean = float(p @ d)
+    sizes = np.where(parted, g * (np.abs(v[n[:, a]]) + np.abs(v[n[:, b]])), 0.0)
+    sizes = sizes + reward_sizes(model, rewards, values, s, a) + reward_sizes(model, rewards, values, s, b)
+    sizes = np.where(p > 0, sizes, 0.0)
+    apart = g * np.where(p > 0, values.between(n[:, a], n[:, b]), 0.0)
+    rounding = mean_operations(model.num_scenarios, 2) * UNIT * float(p @ sizes) + UNDERFLOW * (1 + float(sizes.max()))
+    mean_error = float(p @ apart) + rounding
+    if isinstance(later, tuple):
+        return GapEstimate(mean, later[0], mean_error, later[1])
+    D, errors = (np.where(p > 0, each, 0.0) for each in later(n[:, a], n[:, b]))
+    spread = float(p @ (d - mean) ** 2)
+    variance = spread + g**2 * float(p @ D)
+    off = math.sqrt(float(p @ apart**2)) + 4 * UNIT * math.sqrt(float(p @ sizes**2)) + rounding
+    error = 2 * math.sqrt(spread) * off + off**2 + g**2 * float(p @ errors)
+    relative = pair_operations(model.num_scenarios, 2) * UNIT
+    return GapEstimate(mean, variance, mean_error, (1 + ROOM) * error + relative * variance + UNDERFLOW)
+
+
+def reward_sizes(model: JointMDP, rewards: Floats, values: ValueErrors, s: int, a: int) -> Floats:
+    """How large the numbers are that the rewards ``[W, A]`` of an action of state s were made of, ``[W]``."""
+    to = model.successors[s, :, a]
+    # Those of steps that change the class hold its offset.
+    changes = (values.label[to] != values.label[s]) | (values.label[s] == MIXED)
+    offsets = np.where(changes, abs(values.offset[s]) + np.abs(values.offset[to]), 0.0)
+    return np.abs(rewards[:, a]) + offsets

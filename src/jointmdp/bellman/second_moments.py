@@ -20,7 +20,6 @@ The functions are pure; shapes stand in the signatures, and the tests execute th
 a function may be asked about some states only. Call them in float64.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -29,10 +28,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
+from jointmdp.bellman import row_products
 from jointmdp.checks import Sharing
-
-# Rows with more entries than this are summed by a loop instead of one fused expression, to bound compile time.
-UNROLL = 32
 
 
 class Tables(NamedTuple):
@@ -51,7 +48,8 @@ class PairKernel(NamedTuple):
     ``columns is None`` means that ``weights`` holds dense matrices ``[G, S, S]``.
     """
 
-    chances: Float[Array, " G"]  # law of the noise common to branches in distinct states; G = 0 under "none"
+    # The law of the noise common to branches in distinct states; G is 0 under "none", 1 under "state", else "time".
+    chances: Float[Array, " G"]
     weights: Float[Array, "G S K"]  # nonzero entries of the policy's kernels P_g
     columns: Int[Array, "G S K"] | None  # where they stand
     probabilities: Float[Array, "S W"]
@@ -65,7 +63,13 @@ class Source(NamedTuple):
     """What one step adds to a moment of two branches, given the moments of lower order."""
 
     same: Float[Array, " S"]  # everything on the diagonal that does not involve the unknown
-    cross: Float[Array, "S S"] | None  # everything off it; None where nothing is added
+    cross: Float[Array, "S S"] | None  # everything off it; None where nothing is added, or `sides` say it
+    sides: Float[Array, " S"] | None = None  # sides(s) + sides(t) off the diagonal, instead of a whole array
+
+    @property
+    def apart(self) -> Float[Array, "S S"] | None:
+        """What is added off the diagonal."""
+        return self.cross if self.sides is None else self.sides[:, None] + self.sides[None, :]
 
 
 class PairProblem(NamedTuple):
@@ -171,13 +175,13 @@ def gap_source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"]) -> Sou
     choice = jnp.where(is_choice, jnp.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
     if kernel.chances.shape[0] <= 1:
         alone = choice + jnp.sum(p * shared**2, axis=1)
-        return Source(2 * choice, alone[:, None] + alone[None, :])
+        return Source(2 * choice, None, alone)
 
     def add(total: Array, scenario: tuple[Array, Array]) -> tuple[Array, None]:
         chance, step = scenario
         return total + chance * (step[:, None] - step[None, :]) ** 2, None
 
-    cross, _ = jax.lax.scan(add, choice[:, None] + choice[None, :], (kernel.chances, shared.T))
+    cross, _ = jax.lax.scan(add, choice[:, None] + choice[None, :], (p[0], shared.T))
     return Source(2 * choice, cross)
 
 
@@ -187,12 +191,14 @@ def policies_source(
     """What one step adds for branches of two policies: Cov_w(Σ_a π b_a, Σ_b π' b'_b) where they share the scenario."""
     x, y = (jnp.einsum("sa,swa->sw", t.policy, centred_outcome(t, u)) for t, u in ((one, v), (other, v_other)))
     groups = kernel.chances.shape[0]
-    cross = (x * kernel.chances) @ y.T if groups > 1 else None
+    cross = (x * one.probabilities[0]) @ y.T if groups > 1 else None
     return Source(jnp.sum(one.probabilities * x * y, axis=1), cross)
 
 
-def sweep(problem: PairProblem, D: Float[Array, "S S"]) -> Float[Array, "S S"]:
+def sweep(problem: PairProblem, D: Float[Array, "S S"], is_symmetric: bool = False) -> Float[Array, "S S"]:
     """One application of the recursion of a moment of two branches on pairs of states.
+
+    Where D is known to be symmetric, and both branches follow one policy, `is_symmetric` saves a part of the work.
 
     For the variance of their gap, D(s,t) = Var(Z(s,A) − Z(t,B)), with independent actions A and B:
     D(s,t) = source(s,t) + γ² Σ_g p(g) (P_g D P_gᵀ)(s,t) for s ≠ t, where g is the common noise, and
@@ -205,9 +211,9 @@ def sweep(problem: PairProblem, D: Float[Array, "S S"]) -> Float[Array, "S S"]:
     if groups == 0:
         return jnp.zeros_like(D)
     right = kernel.weights if kernel.other_weights is None else kernel.other_weights
-    cross = discount**2 * between(kernel, kernel.weights, right, D)
-    if added.cross is not None:
-        cross = cross + added.cross
+    cross = discount**2 * between(kernel, kernel.weights, right, D, is_symmetric)
+    if (apart := added.apart) is not None:
+        cross = cross + apart
     if kernel.other_choice is not None and groups > 1:
         return cross  # two policies that share every scenario: being in the same state changes nothing
     here = jnp.arange(D.shape[0])
@@ -215,34 +221,33 @@ def sweep(problem: PairProblem, D: Float[Array, "S S"]) -> Float[Array, "S S"]:
 
 
 def between(
-    kernel: PairKernel, left: Float[Array, "G S K"], right: Float[Array, "G S K"], C: Float[Array, "S S"]
+    kernel: PairKernel,
+    left: Float[Array, "G S K"],
+    right: Float[Array, "G S K"],
+    C: Float[Array, "S S"],
+    is_symmetric: bool = False,
 ) -> Float[Array, "S S"]:
-    """Σ_g p(g) L_g C R_gᵀ, for any entries L and R in the places of the policy's kernels."""
+    """Σ_g p(g) L_g C R_gᵀ, for any entries L and R in the places of the policy's kernels.
 
-    def both_sides(left: Array, right: Array, columns: Array | None) -> Array:
+    `is_symmetric` says that C = Cᵀ and L = R.
+    """
+
+    def product(left: Array, right: Array, columns: Array | None) -> Array:
         if columns is None:
             return left @ C @ right.T
-        # Whole rows are gathered first, so memory is read in order. Without the barrier XLA fuses the two gathers and
-        # computes the first one again for every entry of the second.
-        half = _sum_terms(lambda k: left[:, k, None] * C[columns[:, k]], left.shape[1])
-        half = jax.lax.optimization_barrier(half)  # type: ignore[no-untyped-call]
-        return _sum_terms(lambda k: right[:, k] * half[:, columns[:, k]], right.shape[1])
+        if is_symmetric:
+            return row_products.both_sides_symmetric(left, columns, C)
+        return row_products.both_sides(left, right, columns, C)
 
     if kernel.chances.shape[0] == 1:
-        return both_sides(left[0], right[0], None if kernel.columns is None else kernel.columns[0])
+        return product(left[0], right[0], None if kernel.columns is None else kernel.columns[0])
 
     def add(total: Array, group: tuple[Array, Array, Array, Array | None]) -> tuple[Array, None]:
         chance, left, right, columns = group
-        return total + chance * both_sides(left, right, columns), None
+        return total + chance * product(left, right, columns), None
 
     total, _ = jax.lax.scan(add, jnp.zeros_like(C), (kernel.chances, left, right, kernel.columns))
     return total
-
-
-def _sum_terms(term: Callable[[int | Array], Array], count: int) -> Float[Array, "S S"]:
-    if count <= UNROLL:
-        return sum(map(term, range(1, count)), term(0))
-    return jax.lax.fori_loop(1, count, lambda k, total: total + term(k), term(0))
 
 
 def met(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, " S"]:

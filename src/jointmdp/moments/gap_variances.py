@@ -69,9 +69,10 @@ def _step_errors(
 ) -> tuple[Array, Array]:
     """ρ ``[S, S]``, exactly zero where no error can arise, and the largest residual."""
     after = second_moments.sweep(problem, D)
-    assert problem.added.cross is not None
+    apart = problem.added.apart
+    assert apart is not None
     here = jnp.arange(len(off))
-    by_values = _by_values(problem.added.cross, off[:, None] + off[None, :])
+    by_values = _by_values(apart, off[:, None] + off[None, :])
     by_values = by_values.at[here, here].set(2 * _by_values(problem.added.same / 2, choice_off))
     residual = jnp.abs(after - D)
     rho = residual + relative * (after + D) + by_values + UNDERFLOW * (1 + jnp.max(D))

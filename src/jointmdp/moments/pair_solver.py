@@ -6,6 +6,7 @@ is measured while solving, as residual lost per sweep's worth of work, and it is
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -59,7 +60,7 @@ def solve_pairs(
     first = before = math.inf
     while done < max_sweeps:
         count = min(CHUNK, max_sweeps - done)
-        C, residual = sweeps(problem, C, count)
+        C, residual = sweeps(problem, C, count, parity == 1)
         done += count
         left = float(residual)
         first = left if math.isinf(first) else first
@@ -79,11 +80,11 @@ def solve_pairs(
     return C, done
 
 
-@jax.jit
-def sweeps(problem: PairProblem, C: Array, count: int) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnames="is_symmetric")
+def sweeps(problem: PairProblem, C: Array, count: int, is_symmetric: bool = False) -> tuple[Array, Array]:
     """`count` sweeps, and the size of the last step."""
-    C = jax.lax.fori_loop(0, count - 1, lambda _, C: second_moments.sweep(problem, C), C)
-    after = second_moments.sweep(problem, C)
+    C = jax.lax.fori_loop(0, count - 1, lambda _, C: second_moments.sweep(problem, C, is_symmetric), C)
+    after = second_moments.sweep(problem, C, is_symmetric)
     return after, jnp.max(jnp.abs(after - C))
 
 

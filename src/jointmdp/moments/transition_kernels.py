@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from jointmdp.arrays import Floats, Ints, on_device
+from jointmdp.arrays import Floats, Ints, on_device, summed
 from jointmdp.bellman.second_moments import PairKernel, Tables
 from jointmdp.errors import ModelError
 from jointmdp.model.episodes import policy_kernel
@@ -55,8 +55,7 @@ def pair_kernel(model: JointMDP, policy: Floats, other: Floats | None = None) ->
     if model.sharing == "none":
         chances, weights = np.empty(0), [np.empty((0, model.num_states, 1))] * len(policies)
     elif model.sharing == "time":
-        chances = model.probabilities[0]
-        columns = np.moveaxis(successors, 1, 0)
+        chances, columns = _scenario_groups(model.probabilities[0], np.moveaxis(successors, 1, 0))
         weights = [np.broadcast_to(choice, columns.shape) for choice in choices]
     else:
         chances = np.ones(1)
@@ -79,6 +78,17 @@ def pair_kernel(model: JointMDP, policy: Floats, other: Floats | None = None) ->
         None if other is None else on_device(np.ascontiguousarray(weights[1])),
         None if other is None else on_device(choices[1]),
     )
+
+
+def _scenario_groups(chances: Floats, columns: Ints) -> tuple[Floats, Ints]:
+    """Scenarios ``[W]``, ``[W, S, M]`` that lead to the same places, merged; at least two, where there are two."""
+    _, first, group = np.unique(columns.reshape(len(columns), -1), axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(chances):
+        return chances, columns
+    merged, kept = summed(group.ravel(), chances, len(first)), columns[first]
+    if len(first) == 1:  # one group alone would stand for branches that share nothing
+        merged, kept = np.append(merged, 0.0), np.concatenate([kept, kept])
+    return merged, kept
 
 
 def _dense(shape: tuple[int, int, int], places: tuple[Ints, ...], weights: Floats) -> Floats:

@@ -8,6 +8,7 @@ from benchmarks import (
     comparing,
     coverage,
     incremental,
+    large_models,
     law_limits,
     laws,
     moments,
@@ -22,6 +23,7 @@ from benchmarks import (
 ALL = {
     "sweep": sweep.main,
     "solve": solve.main,
+    "large_models": large_models.main,
     "moments": moments.main,
     "certified": certified.main,
     "laws": laws.main,

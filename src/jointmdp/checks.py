@@ -22,6 +22,7 @@ SHARING_WORDS: dict[Sharing, str] = {
 
 # Sums this far from 1 come from float32 tables or printed decimals and are rescaled; farther ones are mistakes.
 SUM_TOLERANCE = 1e-6
+FIXED = {int, str, float, bool}  # components of names that are as they should be
 
 
 def as_floats(name: str, values: ArrayLike, shape_words: str, *ndims: int) -> Floats:
@@ -48,8 +49,10 @@ def check_shape(name: str, array: NDArray[Any], expected: tuple[int, ...], shape
 
 def first_place(mask: ArrayLike) -> tuple[int, ...]:
     """The index of the first True; empty, and so false, where there is none."""
-    found = np.argwhere(mask)
-    return tuple(found[0].tolist()) if len(found) else ()
+    flags = np.asarray(mask)
+    if not flags.any():  # many times as quick as a list of places, in the tables of large models
+        return ()
+    return tuple(np.argwhere(flags)[0].tolist())
 
 
 def place(index: Sequence[Any], *words: str) -> str:
@@ -151,8 +154,10 @@ def as_names(kind: str, names: Sequence[Any] | None, count: int) -> tuple[Any, .
 
 
 def _name(kind: str, name: Any) -> Any:
+    if type(name) is str or (type(name) is tuple and FIXED.issuperset(map(type, name))):
+        return name  # by far the most frequent, a million times in a large model
     if isinstance(name, list | np.ndarray) or type(name) is tuple:
-        name = _as_tuple(name)
+        name = as_fixed(name)
     if isinstance(name, Number | np.generic):
         return str(name)
     try:
@@ -164,10 +169,11 @@ def _name(kind: str, name: Any) -> Any:
     return name
 
 
-def _as_tuple(value: Any) -> Any:
+def as_fixed(value: Any) -> Any:
+    """Lists and arrays as tuples, NumPy's numbers as Python's: what can be looked up."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
-    return tuple(map(_as_tuple, value)) if isinstance(value, list) or type(value) is tuple else value
+    return tuple(map(as_fixed, value)) if isinstance(value, list) or type(value) is tuple else value
 
 
 def as_index(kind: str, value: Any, names: tuple[Any, ...] | None, count: int) -> int:
@@ -175,7 +181,7 @@ def as_index(kind: str, value: Any, names: tuple[Any, ...] | None, count: int) -
     if type(value) is int and 0 <= value < count:  # by far the most frequent, in every step of a simulator
         return value
     if isinstance(value, list):
-        value = _as_tuple(value)
+        value = as_fixed(value)
     refuse_traced(f"the {kind}", value)
     is_number = value is None or isinstance(value, Number | np.generic | np.ndarray)
     if isinstance(value, str | tuple) or (names is not None and not is_number):

@@ -134,12 +134,7 @@ def from_noise(  # many parameters: the parts of a model
     ``[S, W, A]``, and successors are indices; values that are tuples come as a tuple of arrays.
     """
     S, A = checks.as_count("num_states", num_states), checks.as_count("num_actions", num_actions)
-    values = list(noise)
-    if not values:
-        raise ModelError("the noise has no values; it needs at least one")
-    chances = checks.as_floats("probabilities", probabilities, "[W]", 1)
-    checks.check_shape("probabilities", chances, (len(values),), "one for each noise value")
-    chances = checks.as_law("noise probabilities", "value", np.arange(len(values)), chances)
+    values, chances = noise_law(noise, probabilities)
     exists = as_available(available, S, A)
     names = checks.as_names("state", state_names, S)
     shape = (S, len(values), A)
@@ -155,6 +150,16 @@ def from_noise(  # many parameters: the parts of a model
         raise ModelError(f"the reward of {where} is {gains[at]}, not a finite number")
     tables = (np.tile(chances, (S, 1)), gains, targets)
     return JointMDP(*tables, discount, sharing, available=exists, state_names=names, action_names=action_names)
+
+
+def noise_law(noise: Sequence[Any], probabilities: ArrayLike) -> tuple[list[Any], Floats]:
+    """The values of the noise and their checked probabilities, ``[W]``."""
+    values = list(noise)
+    if not values:
+        raise ModelError("the noise has no values; it needs at least one")
+    chances = checks.as_floats("probabilities", probabilities, "[W]", 1)
+    checks.check_shape("probabilities", chances, (len(values),), "one for each noise value")
+    return values, checks.as_law("noise probabilities", "value", np.arange(len(values)), chances)
 
 
 def _called(

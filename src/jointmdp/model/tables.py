@@ -1,7 +1,9 @@
 """The tables of a joint MDP, checked and read-only: what everything else reads of a model."""
 
+import contextlib
 import inspect
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,8 +112,16 @@ class ModelTables:
         """Which entries of the tables can ever matter, ``[S, W, A]``: available actions in possible scenarios."""
         return (self.probabilities > 0)[:, :, None] & self.available[:, None, :]
 
+    @cached_property
+    def _state_places(self) -> dict[Any, int]:
+        """Indices by name: a search through a million names for each of a million states would never end."""
+        return {name: i for i, name in enumerate(self.state_names or ())}
+
     def state_index(self, state: StateLike) -> int:
         """The index of a state given by index or name."""
+        with contextlib.suppress(TypeError, KeyError):  # what cannot be looked up, or only as an index or in words
+            if isinstance(state, str | tuple):
+                return self._state_places[state]
         return checks.as_index("state", state, self.state_names, self.num_states)
 
     def action_index(self, action: ActionLike, state: int | None = None) -> int:

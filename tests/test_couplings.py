@@ -9,13 +9,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jointmdp import checks
 from jointmdp.errors import ModelError
-from jointmdp.model.couplings import SAME_POINT
+from jointmdp.model.action_laws import ActionLaw, laws_from_entries
+from jointmdp.model.couplings import coupled_tables
 from jointmdp.model.importers import from_gymnasium, from_mdp, from_noise, from_sampler
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.one_uniform import SAME_POINT
 
 NAMED = ["comonotone", "antithetic", "independent"]
 
@@ -421,3 +425,87 @@ def test_listed_order_is_kept() -> None:
 def test_a_fickle_passenger_is_refused() -> None:
     with pytest.raises(ModelError, match="fickle passenger"):
         from_gymnasium(toy_text("Taxi-v4", fickle_passenger=True), 0.9)
+
+
+# -- all states at once against one state at a time -----------------------------------------------------------------
+
+
+def edges_by_hand(ends: list[np.ndarray]) -> np.ndarray:
+    edges = [0.0]
+    for point in np.unique(np.concatenate(ends)).tolist():
+        if point < 1 - SAME_POINT and point - edges[-1] > SAME_POINT:
+            edges.append(point)
+    return np.array([*edges, 1.0])
+
+
+def tables_by_hand(laws: list[list[ActionLaw]], coupling: str, common: bool) -> list[np.ndarray]:
+    """One uniform through every law, state by state and action by action."""
+    step = [-1 if coupling == "antithetic" and a % 2 == 1 else 1 for a in range(len(laws[0]))]
+    ends = [[law.probabilities[:: step[a]].cumsum() for a, law in enumerate(row)] for row in laws]
+    every = edges_by_hand([end for row in ends for end in row])
+    grids = [every if common else edges_by_hand(row) for row in ends]
+    shape = (len(laws), max(map(len, grids)) - 1, len(laws[0]))
+    tables = [np.zeros(shape[:2]), np.zeros(shape), np.tile(np.arange(shape[0])[:, None, None], (1, *shape[1:]))]
+    for s, edges in enumerate(grids):
+        cells = len(edges) - 1
+        tables[0][s, :cells] = np.diff(edges)
+        for a, (end, law) in enumerate(zip(ends[s], laws[s], strict=True)):
+            if len(end):
+                place = np.searchsorted(edges, end[:-1], side="right") - 1
+                place = np.where(end[:-1] < 1 - SAME_POINT, place, cells)
+                choice = np.searchsorted(place, np.arange(cells), side="right")
+                choice = choice if step[a] == 1 else len(end) - 1 - choice
+                tables[1][s, :cells, a], tables[2][s, :cells, a] = law.rewards[choice], law.successors[choice]
+    return tables
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 5), st.booleans(), st.sampled_from(NAMED[:2]))
+def test_all_states_at_once_to_the_last_bit(seed: int, S: int, A: int, common: bool, coupling: Any) -> None:
+    """Laws of 1 to 40 outcomes: thirds, impossible outcomes, break points a rounding apart, single precision."""
+    rng = np.random.default_rng(seed)
+    exists = rng.random((S, A)) < 0.8
+    exists[:, 0] |= ~exists.any(axis=1)
+    listed: dict[tuple[int, int], np.ndarray] = {}
+    for s, a in np.argwhere(exists).tolist():
+        size = int(rng.choice([1, 2, 3, 7, 8, 9, 17, 40]))
+        law = rng.dirichlet(np.full(size, 0.3)) * (rng.random(size) < 0.8)
+        law = law if law.any() else np.full(size, 1.0)
+        if rng.random() < 0.3:
+            law = rng.integers(0, 3, size) + (np.arange(size) == 0)
+        law = law / law.sum()
+        if rng.random() < 0.3:
+            law = law.astype(np.float32).astype(np.float64)
+        if rng.random() < 0.2 and size > 2:
+            law[0], law[1] = law[0] + law[1] - 1e-16 * (law[1] > 0), 1e-16 * (law[1] > 0)
+        listed[s, a] = law
+    owners = np.concatenate([np.full(len(law), s * A + a) for (s, a), law in listed.items()])
+    chances = np.concatenate(list(listed.values()))
+    gains, targets = rng.normal(size=len(owners)), rng.integers(0, S, len(owners))
+    laws = laws_from_entries(owners, chances, gains, targets, exists, lambda s, a: f"{s}, {a}")
+    for (s, a), law in listed.items():
+        assert np.array_equal(laws.law(s * A + a).probabilities, checks.as_law("law", "outcome", targets, law))
+    expected = tables_by_hand([laws.of_state(s) for s in range(S)], coupling, common)
+    for got, wanted in zip(coupled_tables(laws, coupling, common, 10**7), expected, strict=True):
+        assert np.array_equal(got, wanted)
+
+
+def test_large_sparse_models_take_seconds() -> None:
+    """Two thousand states with three outcomes for each of four actions, by all forms the same."""
+    rng = np.random.default_rng(0)
+    S, A, K = 2000, 4, 3
+    targets = np.sort(rng.permuted(np.tile(np.arange(20), (S, A, 1)), axis=2)[:, :, :K], axis=2)
+    law = rng.dirichlet(np.ones(K), size=(S, A))
+    gains = rng.normal(size=(S, A))
+    rows = np.repeat(np.arange(S), K)
+    sparse = [sp.csr_array((law[:, a].ravel(), (rows, targets[:, a].ravel())), shape=(S, S)) for a in range(A)]
+    paid = [
+        sp.csr_array((np.repeat(gains[:, a], K), matrix.nonzero()), shape=(S, S)) for a, matrix in enumerate(sparse)
+    ]
+    outcomes = {
+        s: {a: [(law[s, a, i], int(targets[s, a, i]), gains[s, a]) for i in range(K)] for a in range(A)}
+        for s in range(S)
+    }
+    model = from_mdp(sparse, gains, 0.9)
+    assert from_mdp(sparse, paid, 0.9) == model
+    assert from_mdp(outcomes, None, 0.9) == model

@@ -76,7 +76,7 @@ def normalised(name: str, rows: Floats, row_word: str, column_word: str) -> Floa
     sums = rows.sum(axis=1)
     if at := first_place(np.abs(sums - 1) > SUM_TOLERANCE):
         raise _wrong_sum(f"{name} of {place(at, row_word)}", sums[at])
-    return _rescaled(rows, sums)
+    return rescaled(rows, sums)
 
 
 def as_law(name: str, word: str, labels: Ints, chances: Floats) -> Floats:
@@ -86,7 +86,7 @@ def as_law(name: str, word: str, labels: Ints, chances: Floats) -> Floats:
     total = chances.sum()
     if abs(total - 1) > SUM_TOLERANCE:
         raise _wrong_sum(name, total)
-    return _rescaled(chances, total)
+    return rescaled(chances, total)
 
 
 def _wrong_sum(name: str, total: float) -> ModelError:
@@ -94,7 +94,7 @@ def _wrong_sum(name: str, total: float) -> ModelError:
     return ModelError(f"{name} sum to {total:.6g}, not 1; {cause}")
 
 
-def _rescaled(rows: Floats, sums: Floats) -> Floats:
+def rescaled(rows: Floats, sums: Floats) -> Floats:
     """Rows over their sums; those off by no more than their own summation error stay bit for bit as given.
 
     Certificates count on this bound, entry by nonzero entry.

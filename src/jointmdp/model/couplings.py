@@ -15,7 +15,7 @@ taken together, so that a scenario means the same ``u`` everywhere, which ``shar
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,86 +23,63 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import Floats, Ints
 from jointmdp.errors import ModelError
+from jointmdp.model.action_laws import ActionLaw, ActionLaws
+from jointmdp.model.one_uniform import SAME_POINT, ScenarioTables, check_size, common_edges, one_uniform_tables
 
 CouplingFunction = Callable[[int, list[Floats]], tuple[ArrayLike, ArrayLike]]
 Coupling = Literal["comonotone", "antithetic", "independent"] | CouplingFunction
 
-# Break points this close are one: 1/3 + 1/3 and 2/3 differ by a rounding, and a scenario as thin as that is
-# not part of the model. Outcomes less likely than this can be lost; no probability is off by more than twice it.
-SAME_POINT = 16 * float(np.finfo(np.float64).eps)
 # Couplings from a linear program or another solver meet their marginals this closely; farther is a mistake.
 MARGINAL_TOLERANCE = 1e-9
 
 
-class ActionLaw(NamedTuple):
-    """The possible outcomes of one action in one state, in listed order; none where it is unavailable."""
-
-    probabilities: Floats  # [K]
-    rewards: Floats  # [K]
-    successors: Ints  # [K]
-
-
-NO_LAW = ActionLaw(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
-ActionLaws = list[list[ActionLaw]]  # laws[s][a]
 Scenarios = tuple[Floats, Ints]  # of one state: probabilities [W], and the outcome that each action gets [W, A]
-ScenarioTables = tuple[Floats, Floats, Ints]  # the first three arguments of JointMDP
 
 
 def coupled_tables(laws: ActionLaws, coupling: Coupling, common: bool, max_entries: int) -> ScenarioTables:
     """The scenario tables; states with fewer scenarios than others get more of them with probability zero."""
+    if coupling in ("comonotone", "antithetic"):
+        return one_uniform_tables(laws, str(coupling), common, max_entries)
+    rows = [laws.of_state(s) for s in range(laws.num_states)]
     if callable(coupling):
-        scenarios = [_given_scenarios(s, row, coupling) for s, row in enumerate(laws)]
-        _check_size(laws, max(len(chances) for chances, _ in scenarios), "given", max_entries)
-    elif coupling in ("comonotone", "antithetic", "independent"):
-        scenarios = _quantile_scenarios(laws, coupling, common, max_entries)
+        scenarios = [_given_scenarios(s, row, coupling) for s, row in enumerate(rows)]
+        check_size(laws, max(len(chances) for chances, _ in scenarios), "given", max_entries)
+    elif coupling == "independent":
+        grids = _independent_grids(rows, common)
+        check_size(laws, max(math.prod(len(e) - 1 for e in grid) for grid in grids), coupling, max_entries)
+        scenarios = [_independent_scenarios(row, grid) for row, grid in zip(rows, grids, strict=True)]
     else:
         raise ModelError(
             f'coupling is {coupling!r}; it must be "comonotone", "antithetic", "independent" or a function'
         )
-    shape = (len(laws), max(len(chances) for chances, _ in scenarios), len(laws[0]))
+    shape = (len(rows), max(len(chances) for chances, _ in scenarios), laws.num_actions)
     table, gains = np.zeros(shape[:2]), np.zeros(shape)
     targets = np.tile(np.arange(shape[0])[:, None, None], (1, *shape[1:]))
     for s, (chances, choices) in enumerate(scenarios):
         table[s, : len(chances)] = chances
-        for a, law in enumerate(laws[s]):
+        for a, law in enumerate(rows[s]):
             if len(law.successors):
                 gains[s, : len(chances), a] = law.rewards[choices[:, a]]
                 targets[s, : len(chances), a] = law.successors[choices[:, a]]
     return table, gains, targets
 
 
-def _quantile_scenarios(laws: ActionLaws, coupling: str, common: bool, max_entries: int) -> list[Scenarios]:
-    """Every action reads a uniform through its inverse distribution function."""
-    everyone = range(len(laws[0]))
-    # The actions of a block read the same uniform, the states of a group have the same scenarios.
-    blocks = [[a] for a in everyone] if coupling == "independent" else [list(everyone)]
-    groups = [list(range(len(laws)))] if common else [[s] for s in range(len(laws))]
-    # 1 − u through a law is u through the law listed backwards.
-    step = [-1 if coupling == "antithetic" and a % 2 == 1 else 1 for a in everyone]
-    ends = [[law.probabilities[:: step[a]].cumsum() for a, law in enumerate(row)] for row in laws]
-    grids = [[_edges([ends[s][a] for s in group for a in block]) for block in blocks] for group in groups]
-    _check_size(laws, max(math.prod(len(e) - 1 for e in grid) for grid in grids), coupling, max_entries)
-    scenarios = []
-    for group, grid in zip(groups, grids, strict=True):
-        chances, cells = _product(grid)
-        for s in group:
-            choices = np.zeros((len(chances), len(everyone)), dtype=np.int64)
-            for block, edges, cell in zip(blocks, grid, cells, strict=True):
-                for a in block:
-                    choice = _outcome_of_cell(ends[s][a], edges)[cell]
-                    choices[:, a] = choice if step[a] == 1 else len(ends[s][a]) - 1 - choice
-            scenarios.append((chances, choices))
-    return scenarios
+def _independent_grids(rows: list[list[ActionLaw]], common: bool) -> list[list[Floats]]:
+    """The break points of each action's own uniform in each state; with `common` those of all states together."""
+    ends = [[law.probabilities.cumsum() for law in row] for row in rows]
+    if common:
+        return [[common_edges(np.concatenate(column)) for column in zip(*ends, strict=True)]] * len(rows)
+    return [[common_edges(end) for end in row] for row in ends]
 
 
-def _edges(ends: list[Floats]) -> Floats:
-    """The common refinement: all break points from 0 to 1, those closer than `SAME_POINT` taken as one."""
-    points = np.unique(np.concatenate(ends))
-    edges = [0.0]
-    for point in points[points < 1 - SAME_POINT].tolist():
-        if point - edges[-1] > SAME_POINT:
-            edges.append(point)
-    return np.array([*edges, 1.0])
+def _independent_scenarios(row: list[ActionLaw], grid: list[Floats]) -> Scenarios:
+    """Every action reads its own uniform through its inverse distribution function."""
+    chances, cells = _product(grid)
+    choices = [
+        _outcome_of_cell(law.probabilities.cumsum(), edges)[cell]
+        for law, edges, cell in zip(row, grid, cells, strict=True)
+    ]
+    return chances, np.stack(choices, axis=1)
 
 
 def _outcome_of_cell(ends: Floats, edges: Floats) -> Ints:
@@ -152,16 +129,6 @@ def _given_scenarios(state: int, row: list[ActionLaw], coupling: CouplingFunctio
                 f"{marginal[i]:.10g}, but the MDP says {law[i]:.10g}; a coupling keeps every action's own law"
             )
     return chances, choices.astype(np.int64)
-
-
-def _check_size(laws: ActionLaws, num_scenarios: int, coupling: str, max_entries: int) -> None:
-    entries = len(laws) * num_scenarios * len(laws[0])
-    if entries > max_entries:
-        hint = '; coupling="comonotone" needs far fewer scenarios' if coupling == "independent" else ""
-        raise ModelError(
-            f"the {coupling} coupling has {num_scenarios} scenarios, S·W·A = {len(laws)}·{num_scenarios}·"
-            f"{len(laws[0])} = {entries} table entries, more than max_entries = {max_entries}{hint}"
-        )
 
 
 def words(error: Exception) -> str:

@@ -15,9 +15,11 @@ from jointmdp import checks
 from jointmdp.arrays import Floats, Ints, users_calls
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.model.couplings import ActionLaw, Coupling, ScenarioTables, coupled_tables, words
+from jointmdp.model.action_laws import laws_from_entries
+from jointmdp.model.couplings import Coupling, coupled_tables, words
 from jointmdp.model.importers import MAX_ENTRIES
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.one_uniform import ScenarioTables
 
 SUM_TOLERANCE = 1e-4  # mdpax computes in single precision by default, and allows its own matrices this much
 SAME_CHANCE = 4 * float(np.finfo(np.float32).eps)  # chances closer than this differ by rounding, not by what they say
@@ -72,10 +74,17 @@ def from_mdpax(
         by_event = (np.swapaxes(part, 1, 2)[:, possible] for part in (rewards, successors))
         tables = (rows / rows.sum(axis=1, keepdims=True), *by_event)
     else:
-        laws = [
-            [ActionLaw(p[p > 0] / p.sum(), r[p > 0], t[p > 0]) for p, r, t in zip(*row, strict=True)]
-            for row in zip(chances, rewards, successors, strict=True)
-        ]
+        is_entry = chances > 0
+        at, act, _ = np.nonzero(is_entry)
+        scaled = chances / chances.sum(axis=2, keepdims=True)
+        laws = laws_from_entries(
+            at * len(actions) + act,
+            scaled[is_entry],
+            rewards[is_entry],
+            successors[is_entry],
+            np.any(is_entry, axis=2, keepdims=False),
+            lambda s, a: checks.place((s, a), "state", "action"),
+        )
         tables = coupled_tables(laws, coupling, share == "time", limit)
     return JointMDP(
         *tables,

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
+from jointmdp.model.action_laws import ActionLaws, laws_from_entries
 from jointmdp.model.available_actions import as_available
-from jointmdp.model.couplings import NO_LAW, ActionLaw, ActionLaws, words
+from jointmdp.model.couplings import words
 
 Rows = list[dict[int, list[tuple[float, int, float, bool]]]]  # by state and action: p, successor, reward, is it over
 
@@ -39,11 +40,10 @@ def dense_model(transitions: ArrayLike, rewards: ArrayLike, available: ArrayLike
     checks.check_shape("transitions", kernel, (num_states, num_actions, num_states), "[S, A, S]")
     gains = _gains(rewards, kernel.shape)
     exists = as_available(available, num_states, num_actions)
-    laws: ActionLaws = [[NO_LAW] * num_actions for _ in range(num_states)]
-    for s, a in np.argwhere(exists).tolist():
-        targets = np.flatnonzero(kernel[s, a])
-        laws[s][a] = action_law(_place(s, a), kernel[s, a, targets], gains[s, a, targets], targets)
-    return OrdinaryModel(laws, exists)
+    is_entry = (kernel != 0) & exists[:, :, None]
+    states, actions, targets = np.nonzero(is_entry)
+    owners = states * num_actions + actions
+    return OrdinaryModel(laws_from_entries(owners, kernel[is_entry], gains[is_entry], targets, exists, _place), exists)
 
 
 def _check_axes(kernel: Floats) -> None:
@@ -86,27 +86,43 @@ def sparse_model(matrices: Sequence[Any], rewards: Any, available: ArrayLike | N
     num_states, num_actions = matrices[0].shape[0], len(matrices)
     for a, matrix in enumerate(matrices):
         checks.check_shape(f"the transition matrix of action {a}", matrix, (num_states, num_states), "[S, S]")
-    kernels = [sp.csr_array(matrix, dtype=np.float64) for matrix in matrices]
-    by_successor = [sp.csr_array(matrix, dtype=np.float64) for matrix in rewards] if is_sparse(rewards) else None
+    kernels = [sp.csr_array(matrix, dtype=np.float64, copy=True) for matrix in matrices]
+    by_successor = (
+        [sp.csr_array(matrix, dtype=np.float64, copy=True) for matrix in rewards] if is_sparse(rewards) else None
+    )
     if by_successor is None:
         gains = checks.as_floats("rewards", rewards, "[S, A], or one sparse matrix for each action,", 2)
         checks.check_shape("rewards", gains, (num_states, num_actions), "[S, A]")
     elif [matrix.shape for matrix in by_successor] != [kernel.shape for kernel in kernels]:
         raise ModelError(f"rewards must be one sparse matrix [S, S] for each of the {num_actions} actions")
     exists = as_available(available, num_states, num_actions)
-    laws: ActionLaws = [[NO_LAW] * num_actions for _ in range(num_states)]
+    parts = []
     for a, kernel in enumerate(kernels):
-        kernel.sum_duplicates()
         kernel.eliminate_zeros()
-        for s in np.flatnonzero(exists[:, a]).tolist():
-            part = slice(kernel.indptr[s], kernel.indptr[s + 1])
-            targets = kernel.indices[part].astype(np.int64)
-            if by_successor is None:
-                gain = np.full(len(targets), gains[s, a])
-            else:
-                gain = by_successor[a][[s]].toarray()[0][targets]
-            laws[s][a] = action_law(_place(s, a), kernel.data[part], gain, targets)
-    return OrdinaryModel(laws, exists)
+        rows = np.repeat(np.arange(num_states), np.diff(kernel.indptr))
+        gain = gains[rows, a] if by_successor is None else _entries(by_successor[a], rows, kernel.indices)
+        kept = exists[rows, a]
+        parts.append(
+            (rows[kept] * num_actions + a, kernel.data[kept], gain[kept], kernel.indices[kept].astype(np.int64))
+        )
+    owners, chances, gained, targets = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return OrdinaryModel(laws_from_entries(owners, chances, gained, targets, exists, _place), exists)
+
+
+def _copied(matrix: Any) -> sp.csr_array:
+    """The user's matrix by rows, each place once and in order; a copy, since both are done in place."""
+    found = sp.csr_array(matrix, dtype=np.float64, copy=True)
+    found.sum_duplicates()
+    return found
+
+
+def _entries(matrix: sp.csr_array, rows: Ints, columns: Ints) -> Floats:
+    """The entries of a sparse matrix at the given places."""
+    width = matrix.shape[1]
+    held = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices
+    wanted = rows * width + columns
+    at = np.searchsorted(held, wanted)
+    return np.where(np.append(held, -1)[at] == wanted, np.append(matrix.data, 0.0)[at], 0.0)
 
 
 def listed_model(
@@ -187,28 +203,35 @@ def laws_of_rows(
         all(t == s and r == 0 for outcomes in row.values() for p, t, r, _ in outcomes if p != 0)
         for s, row in enumerate(rows)
     ]
-    laws: ActionLaws = [[NO_LAW] * num_actions for _ in rows]
+    entries = [
+        (s * num_actions + a, p, r, num_states if end and not absorbs[t] else t)
+        for s, row in enumerate(rows)
+        for a, outcomes in row.items()
+        for p, t, r, end in outcomes
+    ]
+    exists = np.zeros((num_states, num_actions), dtype=bool)
     for s, row in enumerate(rows):
-        for a, outcomes in row.items():
-            targets = [num_states if end and not absorbs[t] else t for _, t, _, end in outcomes]
-            numbers = np.array([(p, r) for p, _, r, _ in outcomes]).reshape(-1, 2)
-            where = _place(shown[s], shown_actions[a])
-            laws[s][a] = action_law(where, numbers[:, 0], numbers[:, 1], np.array(targets, dtype=np.int64))
-    if any((law.successors == num_states).any() for row in laws for law in row):
+        exists[s, list(row)] = True
+    owners, chances, gains, targets = (np.array(part) for part in (zip(*entries, strict=True) if entries else [[]] * 4))
+    if (targets == num_states).any():
         # Checked before the extra name joins them, so that the message counts the user's states.
         names = checks.as_names("state", state_names, num_states)
         state_names = [*(names or [f"state {s}" for s in range(num_states)]), "terminated"]
-        laws.append([ActionLaw(np.ones(1), np.zeros(1), np.array([num_states]))] * num_actions)
-    return laws, np.array([[len(law.successors) > 0 for law in row] for row in laws]), state_names
-
-
-def action_law(where: str, chances: Floats, gains: Floats, targets: Ints) -> ActionLaw:
-    """The checked law of one action in one state."""
-    chances = checks.as_law(f"transition probabilities of {where}", "successor", targets, chances)
-    if at := checks.first_place(~np.isfinite(gains)):
-        cure = "; if the action does not exist there, say so with available=" if gains[at] == -np.inf else ""
-        raise ModelError(f"reward of {where}, successor {targets[at]} is {gains[at]}, not a finite number{cure}")
-    return ActionLaw(chances, gains, targets)
+        extra = np.arange(num_actions)
+        owners = np.concatenate([owners, num_states * num_actions + extra])
+        chances, gains = np.append(chances, extra * 0.0 + 1.0), np.append(gains, extra * 0.0)
+        targets = np.append(targets, extra * 0 + num_states)
+        exists = np.append(exists, np.ones((1, num_actions), dtype=bool), axis=0)
+        shown = [*shown, "terminated"]
+    laws = laws_from_entries(
+        owners.astype(np.int64),
+        chances.astype(np.float64),
+        gains.astype(np.float64),
+        targets.astype(np.int64),
+        exists,
+        lambda s, a: _place(shown[s], shown_actions[a]),
+    )
+    return laws, exists, state_names
 
 
 def _place(state: Any, action: Any) -> str:

@@ -5,9 +5,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import jointmdp as jm
-from jointmdp.model.mdpax_importer import from_mdpax
+from jointmdp.model.mdpax_importer import from_mdpax, mdpax_policy
+from jointmdp.model.scenario_merging import merged_by_state, merged_everywhere
+from jointmdp.simulators.mdpax_simulator import mdpax_simulator
 
 
 class Orchard:
@@ -121,6 +125,125 @@ def test_more_bad_problems() -> None:
         from_mdpax(odd, 0.9)
 
 
+# -- scenarios that are alike --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 9), st.integers(1, 4))
+def test_merged_scenarios_have_the_same_law(seed: int, S: int, W: int, A: int) -> None:
+    """The chance of every joint outcome is as before, each stands there once, and none is impossible."""
+    rng = np.random.default_rng(seed)
+    chances = rng.integers(0, 4, (S, W)) / 4.0
+    chances[:, 0] += 0.25
+    rewards, successors = rng.integers(-1, 2, (S, W, A)) * 0.5, rng.integers(0, 2, (S, W, A))
+    law, gains, targets = merged_by_state((chances, rewards, successors))
+
+    def outcomes(s: int, table: tuple[np.ndarray, ...]) -> dict[Any, float]:
+        found: dict[Any, float] = {}
+        for p, r, t in zip(*(part[s] for part in table), strict=True):
+            if p > 0:
+                found[tuple(r), tuple(t)] = found.get((tuple(r), tuple(t)), 0.0) + p
+        return found
+
+    for s in range(S):
+        wanted = outcomes(s, (chances, rewards, successors))
+        assert outcomes(s, (law, gains, targets)) == wanted
+        assert np.count_nonzero(law[s]) == len(wanted)
+    one = np.tile(chances[:1], (S, 1))
+    law, gains, targets = merged_everywhere((one, rewards, successors))
+    for s in range(S):
+        assert outcomes(s, (law, gains, targets)) == outcomes(s, (one, rewards, successors))
+    rows = {(rewards[:, w].tobytes(), successors[:, w].tobytes()) for w in range(W) if one[0, w] > 0}
+    assert law.shape[1] == len(rows)
+
+
+def four_events(problem: Orchard) -> Orchard:
+    """Two kinds of calm and two kinds of storm that do the same."""
+    problem.random_event_space = jnp.array([[0], [1], [2], [3]])
+    move, chance = problem.transition, problem.random_event_probability
+    problem.transition = lambda s, a, e: move(s, a, e // 2)  # type: ignore[method-assign]
+    problem.random_event_probability = lambda s, a, e: chance(s, a, e // 2) / 2  # type: ignore[method-assign]
+    return problem
+
+
+@pytest.mark.parametrize("chance", [lambda age, act: 0.25, lambda age, act: (1 + age) / 8])
+def test_events_that_do_the_same_are_one_scenario(chance: Any) -> None:
+    for sharing in ("time", "state"):
+        plain, doubled = (
+            from_mdpax(Orchard(chance), 0.9, sharing),
+            from_mdpax(four_events(Orchard(chance)), 0.9, sharing),
+        )
+        assert doubled == plain
+
+
+# -- from a start under a policy -----------------------------------------------------------------------------------
+
+
+def careful(state: Any) -> int:
+    """Pick from age 2 on."""
+    return int(state[0] >= 2)
+
+
+@pytest.mark.parametrize("sharing", ["time", "state", "none"])
+@pytest.mark.parametrize("chance", [lambda age, act: 0.25, lambda age, act: jnp.where(act == 1, 0.125, 0.25)])
+def test_a_start_and_a_policy_leave_the_gap_as_it_is(chance: Any, sharing: Any) -> None:
+    problem = Orchard(chance)
+    whole, part = from_mdpax(problem, 0.9, sharing), from_mdpax(problem, 0.9, sharing, start=(1,), policy=careful)
+    assert part.state_names == ("0", "1", "2")  # the tree is picked before it is 3
+    assert part.available.tolist() == [[True, False], [True, True], [False, True]]
+    solutions = [jm.evaluate(model, mdpax_policy(problem, careful, model)) for model in (whole, part)]
+    wanted, got = (solution.gap("1", "1", "0") for solution in solutions)
+    # Both are certified; chances in single precision are the same numbers in both.
+    assert got.mean == pytest.approx(wanted.mean, abs=1e-9)
+    assert got.variance == pytest.approx(wanted.variance, abs=1e-9)
+    assert from_mdpax(problem, 0.9, sharing, start=[0, 3]).num_states == 4  # all actions everywhere
+
+
+def test_forms_of_policies() -> None:
+    problem = Orchard()
+    forms = [careful, np.array([0, 0, 1, 1]), jnp.array([[0], [0], [1], [1]]), {(0,): 0, (1,): (0,), (2,): [1], 3: 1}]
+    for policy in forms:
+        assert mdpax_policy(problem, policy).tolist() == [0, 0, 1, 1]
+        model = from_mdpax(problem, 0.9, start=1, policy=policy)
+        assert mdpax_policy(problem, policy, model).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": careful}, "a policy needs a start"),
+        ({"start": (9,)}, r"start \(9,\) is no state of the problem; its first one is 0"),
+        ({"start": []}, "start holds no state"),
+        ({"start": 0, "policy": lambda s: 5}, "gives 5, which is no action, in state 1"),
+        ({"start": 0, "policy": {0: 1}}, "says nothing in state 1"),
+        ({"start": 0, "policy": lambda s: s[7]}, "policy failed in state 1: IndexError"),
+        ({"start": 0, "policy": [1, 0]}, "one action for each of the 4 states"),
+        ({"start": 0, "max_entries": 3}, "2 states are found so far.*give start= and policy=.*mdpax_simulator"),
+        ({"max_entries": 15}, "give start= and policy=.*mdpax_simulator"),
+    ],
+)
+def test_bad_starts_and_policies(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(jm.ModelError, match=message):
+        from_mdpax(Orchard(), 0.9, **options)
+    with pytest.raises(jm.ModelError, match="'else' of the model is not named after a state"):
+        mdpax_policy(Orchard(), careful, from_mdpax(Orchard(), 0.9, state_names=["else", *"123"]))
+
+
+def test_a_problem_as_a_simulator() -> None:
+    """Mean and variance of a sampled gap against the exact ones; actions see the same storm, and the chances differ."""
+    problem = Orchard(lambda age, act: jnp.where(act == 1, 0.125, 0.25))
+    model, simulator = from_mdpax(problem, 0.8), mdpax_simulator(problem, 0.8, start=(2,))
+    assert simulator.action_names == ("0", "1")
+    assert simulator.observe(simulator.at((3,))) == 3
+    policy = mdpax_policy(problem, careful)
+    exact = jm.evaluate(model, policy).gap("2", "1", "0")
+    sample = jm.simulate_gap(simulator, policy, simulator.at([2]), "1", "0", num_samples=4000)
+    error = sample.std / 4000**0.5
+    assert abs(sample.mean - exact.mean) < 5 * error  # false alarms: 6e-7
+    assert abs(sample.std / exact.std - 1) < 0.1  # the std of a sampled std is about 1/√(2·4000) = 1.1% of it
+    assert abs(exact.std / exact.independent_variance**0.5 - 1) > 0.2  # independent actions would be told apart
+
+
 # -- mdpax itself ------------------------------------------------------------------------------------------------
 
 
@@ -158,3 +281,40 @@ def test_means_are_those_of_mdpax(name: str) -> None:
         room = (float(solver.conv_threshold) + (2 * events + 4) * unit * largest) / (1 - gamma)
         assert np.abs(mine - values).max() <= room
         assert room < 1e-3 * np.ptp(values)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_two_perishable_products_from_a_start() -> None:
+    """Whole, from a start, and sampled: three ways to one gap; events are merged to what can be sold."""
+    reason = "mdpax is not installed (it pulls in CUDA; `make slow` installs it without its dependencies)"
+    problems = pytest.importorskip("mdpax.problems", reason=reason, exc_type=ImportError)
+    sizes = {
+        "max_order_quantity_a": 3,
+        "max_order_quantity_b": 2,
+        "demand_poisson_mean_a": 2,
+        "demand_poisson_mean_b": 1,
+    }
+    problem = problems.HendrixTwoProductPerishable(**sizes)
+    start = (1, 0, 2, 0)
+
+    def base_stock(state: Any) -> tuple[int, int]:
+        return max(3 - int(state[:2].sum()), 0), max(2 - int(state[2:].sum()), 0)
+
+    whole = from_mdpax(problem, 0.8, "state")
+    part = from_mdpax(problem, 0.8, "state", start=start, policy=base_stock)
+    assert part.num_states < whole.num_states == problem.n_states
+    at = part.state_index(str(start))
+    assert np.count_nonzero(part.probabilities[at]) <= 2 * 3 < problem.n_random_events  # of A up to 1, of B up to 2
+    gaps = [
+        jm.evaluate(model, mdpax_policy(problem, base_stock, model)).gap(start, "(2, 1)", "(0, 1)")
+        for model in (whole, part)
+    ]
+    assert gaps[0].mean == pytest.approx(gaps[1].mean, abs=1e-9)
+    assert gaps[0].variance == pytest.approx(gaps[1].variance, abs=1e-9)
+    simulator = jm.mdpax_simulator(problem, 0.8, "state")
+    policy = mdpax_policy(problem, base_stock)
+    count = 2_000
+    sample = jm.simulate_gap(simulator, policy, simulator.at(start), "(2, 1)", "(0, 1)", num_samples=count)
+    assert abs(sample.mean - gaps[0].mean) < 5 * sample.std / count**0.5  # false alarms: 6e-7
+    assert abs(sample.std / gaps[0].std - 1) < 0.1  # the std of a sampled std is about 1/√(2·2000) = 1.6% of it

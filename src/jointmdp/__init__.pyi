@@ -51,6 +51,7 @@ from .model.importers import from_noise as from_noise
 from .model.importers import from_sampler as from_sampler
 from .model.joint_mdp import JointMDP as JointMDP
 from .model.mdpax_importer import from_mdpax as from_mdpax
+from .model.mdpax_importer import mdpax_policy as mdpax_policy
 from .model.policies import deterministic_policy as deterministic_policy
 from .model.policies import uniform_policy as uniform_policy
 from .moments.certificates import Certificate as Certificate
@@ -78,6 +79,7 @@ from .simulators.function_simulator import FunctionSimulator as FunctionSimulato
 from .simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator as GymnasiumSimulator
 from .simulators.gymnax_adapter import gymnax_simulator as gymnax_simulator
 from .simulators.jax_simulator import JaxSimulator as JaxSimulator
+from .simulators.mdpax_simulator import mdpax_simulator as mdpax_simulator
 from .simulators.noise import Noise as Noise
 from .simulators.simulator import Outcome as Outcome
 from .simulators.simulator import Simulator as Simulator

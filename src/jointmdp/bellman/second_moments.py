@@ -161,27 +161,40 @@ def distinct_states(
     return jnp.sum(p[s] * (noise[s, :, a] * noise[t, :, b] + tables.discount**2 * C[n[s, :, a], n[t, :, b]]))
 
 
-def gap_source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"]) -> Source:
-    """What one step adds to the variance of the gap of two branches.
+class GapStep(NamedTuple):
+    """What one step adds to the variance of a branch's gap: e = b − v(s), by action and by scenario."""
 
-    With e = b − v(s), ē_w its policy mean in scenario w and c(s) = Σ_w p(w|s) Var_a e:  c(s) + c(t) + E(ē(s) − ē(t))²
-    for s ≠ t, and 2c(s) on the diagonal. Nothing large is subtracted: where noise is shared little is left.
-    """
+    choice: Float[Array, " S"]  # c(s) = Σ_w p(w|s) Var_a e
+    shared: Float[Array, "S W"]  # ē_w, its policy mean in each scenario
+
+
+def gap_step(tables: Tables, v: Float[Array, " S"]) -> GapStep:
+    """The parts of `gap_source` that belong to one branch."""
     p, policy = tables.probabilities, tables.policy
     b = outcome(tables, v)
     e = b - state_mean(tables, expect(tables, b))[:, None, None]
     shared = jnp.einsum("sa,swa->sw", policy, e)
     is_choice = jnp.sum(policy > 0, axis=1) > 1
     choice = jnp.where(is_choice, jnp.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
+    return GapStep(choice, shared)
+
+
+def gap_source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"]) -> Source:
+    """What one step adds to the variance of the gap of two branches.
+
+    With e = b − v(s), ē_w its policy mean in scenario w and c(s) = Σ_w p(w|s) Var_a e:  c(s) + c(t) + E(ē(s) − ē(t))²
+    for s ≠ t, and 2c(s) on the diagonal. Nothing large is subtracted: where noise is shared little is left.
+    """
+    choice, shared = gap_step(tables, v)
     if kernel.chances.shape[0] <= 1:
-        alone = choice + jnp.sum(p * shared**2, axis=1)
+        alone = choice + jnp.sum(tables.probabilities * shared**2, axis=1)
         return Source(2 * choice, None, alone)
 
     def add(total: Array, scenario: tuple[Array, Array]) -> tuple[Array, None]:
         chance, step = scenario
         return total + chance * (step[:, None] - step[None, :]) ** 2, None
 
-    cross, _ = jax.lax.scan(add, choice[:, None] + choice[None, :], (p[0], shared.T))
+    cross, _ = jax.lax.scan(add, choice[:, None] + choice[None, :], (tables.probabilities[0], shared.T))
     return Source(2 * choice, cross)
 
 

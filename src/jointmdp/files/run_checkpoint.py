@@ -26,12 +26,17 @@ def write(
 
 def read(path: FilePath, kind: str, run: Mapping[str, Any]) -> tuple[list[Any], dict[str, NDArray[Any]]]:
     """The log and the arrays of the checkpoint of a run."""
-    name = path_name(path)
     page, arrays = sealed_archive.read(path)
+    check_page(path, page, kind, run)
+    return page["log"], arrays
+
+
+def check_page(path: FilePath, page: Mapping[str, Any], kind: str, run: Mapping[str, Any]) -> None:
+    """Refuse the page of something else than a checkpoint of this kind and this run."""
+    name = path_name(path)
     if page.get("kind") != kind or page.keys() != KEYS or not isinstance(page["log"], list):
         raise ModelError(f"{name!r} is not a checkpoint of {kind}; give another path")
     check_run(name, page["run"], run)
-    return page["log"], arrays
 
 
 def check_run(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

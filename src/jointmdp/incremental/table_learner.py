@@ -1,6 +1,5 @@
 """Learning from a model in tables: `init`, `draw`, `step` and `advance`, and the answer of a state."""
 
-import hashlib
 from math import comb
 from typing import Any
 
@@ -22,6 +21,7 @@ from jointmdp.incremental.replicas import LearnedMoments, Replicas, unseen_chanc
 from jointmdp.model.episodes import start_law
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
+from jointmdp.moments.transition_kernels import digest
 
 
 class TableLearner(BaseLearner):
@@ -49,7 +49,7 @@ class TableLearner(BaseLearner):
         count = model.num_states
         start = np.full(count, 1 / count) if options.start is None else start_law(model, options.start)
         kind = "joint" if is_joint else "pairs"
-        described = {"digest": _digest(model, self.policy), "kind": kind, "start": start.tolist()}
+        described = {"digest": digest(model, self.policy), "kind": kind, "start": start.tolist()}
         super().__init__(model, options, choice, model.reward_bound, described)
         self._tuples = Tuples(np.nonzero(model.available)[0], options.order) if is_joint else None
         with float64():
@@ -130,15 +130,6 @@ class TableLearner(BaseLearner):
         found = [np.searchsorted(row, rarest, side="right") for row in each]
         most = np.max([np.append(0.0, row)[i] for row, i in zip(together, found, strict=True)], axis=0)
         return np.minimum(np.append(0.0, most)[np.searchsorted(rarest, chance)], chance * each.shape[1])
-
-
-def _digest(model: JointMDP, policy: Floats) -> str:
-    """A digest of what a run learns from, so that a checkpoint is not continued with another model or policy."""
-    digest = hashlib.sha256(f"{model.discount!r} {model.sharing}".encode())
-    for array in (model.probabilities, model.rewards, model.successors, model.available, policy):
-        digest.update(f"{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _check_memory(size: int, options: LearnOptions, is_joint: bool) -> None:

@@ -8,6 +8,7 @@ While it is too large, less is left out.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart, reached_part
 from jointmdp.moments.certificates import Certificate, StateErrors
 from jointmdp.moments.gap_variances import gap_step_errors
-from jointmdp.moments.listed_moments import ListedMoments
+from jointmdp.moments.listed_moments import ListedMoments, gap_ends
 from jointmdp.moments.local_errors import CHECK_ROOM
 from jointmdp.moments.pair_lists import PairList, PairWalk, code
 from jointmdp.moments.pair_solver import Solve
@@ -91,7 +92,8 @@ def _pair_list(part: ReachedPart, branch: SingleBranch, least: float, meter: Met
     if part.layers is None:
         found = walk.reached(_first_pairs(part, walk), most)
     else:
-        found = walk.listed(_weighty_pairs(part, least), most)
+        codes = np.concatenate([_weighty_pairs(part, least), _first_pairs(part, walk)])
+        found = walk.listed(codes[codes % walk.size != part.outside], most)
     if found is None:
         raise ModelError(
             f"the states asked about lead to {len(part.states):,} states and to more pairs of them than {MEMORY:,} "
@@ -151,13 +153,7 @@ def _solve_list(  # many parameters: a part of a model, what is known of its bra
     model, factor = part.model, part.model.discount**2
     s, t = pairs.pairs
     source = _gap_source(model, part.policy, branch, s, t)
-    B, off = branch.variance, errors.variance_errors
-    std_up, std_low = np.sqrt(B + off), np.sqrt(np.maximum(B - off, 0.0))
-
-    def ends(s: Ints, t: Ints) -> tuple[Floats, Floats]:
-        nearest = np.maximum(np.maximum(std_low[s] - std_up[t], std_low[t] - std_up[s]), 0.0)
-        return nearest**2, (std_up[s] + std_up[t]) ** 2
-
+    B, ends = branch.variance, partial(gap_ends, branch, errors)
     middle = pairs.left(lambda s, t: (ends(s, t)[1] + ends(s, t)[0]) / 2)
     apart = pairs.left(lambda s, t: (ends(s, t)[1] - ends(s, t)[0]) / 2)
     added, most = source + factor * middle, ends(s, t)[1]

@@ -1,19 +1,16 @@
 """The gap of two actions of a state, by one backup of what is known of its successors."""
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.arrays import UNIT, Floats, Ints
+from jointmdp.arrays import UNIT, Floats
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments.certificates import mean_operations, pair_operations
 from jointmdp.moments.local_errors import UNDERFLOW, ValueErrors
 from jointmdp.moments.long_run import MIXED
 from jointmdp.moments.power_steps import ROOM
-
-Later = Callable[[Ints, Ints], tuple[Floats, Floats]]  # D(s,t) of pairs of states, and bounds on its errors
 
 
 class GapEstimate(NamedTuple):
@@ -32,13 +29,13 @@ def gap_backup(
     v: Floats,
     values: ValueErrors,
     gap: tuple[int, int, int],
-    later: Later | tuple[float, float],
+    later: tuple[float, float],
 ) -> GapEstimate:
     """E_w[(d − E d)² + γ² D(S'_a,S'_b)], where d = R_a − R_b + γ (v(S'_a) − v(S'_b)), of the gap (s, a, b).
 
     What both actions share, successors and digits of values, is left out before anything is rounded. `rewards`
-    ``[W, A]`` are those of the state, relative to the offset of `values` as `v` is. Where branches share nothing,
-    `later` is the variance of the gap and its error.
+    ``[W, A]`` are those of the state, relative to the offset of `values` as `v` is; `later` is E_w D(S'_a,S'_b) with a
+    bound on its error.
     """
     s, a, b = gap
     g, p, n = model.discount, model.probabilities[s], model.successors[s]
@@ -52,13 +49,10 @@ def gap_backup(
     apart = g * np.where(p > 0, values.between(n[:, a], n[:, b]), 0.0)
     rounding = mean_operations(model.num_scenarios, 2) * UNIT * float(p @ sizes) + UNDERFLOW * (1 + float(sizes.max()))
     mean_error = float(p @ apart) + rounding
-    if isinstance(later, tuple):
-        return GapEstimate(mean, later[0], mean_error, later[1])
-    D, errors = (np.where(p > 0, each, 0.0) for each in later(n[:, a], n[:, b]))
     spread = float(p @ (d - mean) ** 2)
-    variance = spread + g**2 * float(p @ D)
+    variance = spread + g**2 * later[0]
     off = math.sqrt(float(p @ apart**2)) + 4 * UNIT * math.sqrt(float(p @ sizes**2)) + rounding
-    error = 2 * math.sqrt(spread) * off + off**2 + g**2 * float(p @ errors)
+    error = 2 * math.sqrt(spread) * off + off**2 + g**2 * later[1]
     relative = pair_operations(model.num_scenarios, 2) * UNIT
     return GapEstimate(mean, variance, mean_error, (1 + ROOM) * error + relative * variance + UNDERFLOW)
 

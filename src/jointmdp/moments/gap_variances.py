@@ -112,13 +112,9 @@ def pair_bounds(  # many parameters: a recursion, how it was solved, and how its
 
     ρ is symmetric, and exactly zero where no error can arise. `done` sweeps were made for the answer itself.
     """
-    state = errors.single.state
-    factor, idle = float(problem.discount) ** 2, state.idle
-    host = np.asarray(rho)
-    # A state where nothing is paid has no share: a branch that is still on its way bears all of the pair's.
-    alive = np.max(host[~idle], axis=0, initial=0.0) / 2
-    source = np.where(idle, 0.0, np.maximum(alive, np.max(host[idle], axis=0, initial=0.0)))
-    shares = supersolution(state.kernel, factor, solve, source, relative)
+    host, idle = np.asarray(rho), errors.single.state.idle
+    largest = np.stack([np.max(host[each], axis=0, initial=0.0) for each in (~idle, idle)])
+    shares = branch_shares(largest, errors, float(problem.discount) ** 2, solve, relative)
     apart, top = shares[:, None] + shares[None, :], float(host.max())
     if top == 0 or 2 * float(shares.max()) <= ample * top:
         return apart
@@ -130,6 +126,14 @@ def pair_bounds(  # many parameters: a recursion, how it was solved, and how its
         return apart
     found, _ = sweeps(_with(problem, _as_source(rho)), jnp.minimum(K, on_device(apart)), CHUNK)
     return (1 + ROOM) * np.asarray(found)
+
+
+def branch_shares(largest: Floats, errors: StateErrors, factor: float, solve: Solver, relative: float) -> Floats:
+    """g ``[S]``: a pair is off by at most g(s) + g(t). `largest` ``[2, S]`` is that of ρ with states alive and idle."""
+    state, (alive, idle) = errors.single.state, largest
+    # A state where nothing is paid has no share: a branch that is still on its way bears all of the pair's.
+    source = np.where(state.idle, 0.0, np.maximum(alive / 2, idle))
+    return supersolution(state.kernel, factor, solve, source, relative)
 
 
 @jax.jit

@@ -16,6 +16,14 @@ from jointmdp.moments.pair_lists import PairList
 from jointmdp.moments.single_branch import SingleBranch
 
 
+def gap_ends(branch: SingleBranch, errors: StateErrors, s: Ints, t: Ints) -> tuple[Floats, Floats]:
+    """What the variances of single branches say of the variance of a gap: (√B(s) ∓ √B(t))²."""
+    B, off = branch.variance, errors.variance_errors
+    up, low = np.sqrt(B + off), np.sqrt(np.maximum(B - off, 0.0))
+    nearest = np.maximum(np.maximum(low[s] - up[t], low[t] - up[s]), 0.0)
+    return nearest**2, (up[s] + up[t]) ** 2
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ListedMoments:
     """Moments held on a part and on a list of pairs; states and actions are those of the whole model."""
@@ -61,22 +69,30 @@ class ListedMoments:
             )
         return place
 
-    def _later(self, s: Ints, t: Ints) -> tuple[Floats, Floats]:
-        assert self.pairs is not None
-        at = self.pairs.place(s, t)
-        values, errors = (np.append(each, 0.0)[at] for each in (self.D, self.pair_errors))  # −1 is the zero at the end
-        return values, errors
+    def _later(self, s: int, a: int, b: int) -> tuple[float, float]:
+        """E_w D(S'_a, S'_b) of a state of the part, and a bound on its error."""
+        if self.pairs is None:
+            return 0.0, 0.0
+        p, n = self.part.model.probabilities[s], self.part.model.successors[s]
+        n = n[p > 0]
+        at = self.pairs.place(n[:, a], n[:, b])
+        low, high = gap_ends(self.branch, self.errors, n[:, a], n[:, b])
+        listed = at >= 0
+        value = np.where(listed, np.append(self.D, 0.0)[at], (high + low) / 2)
+        error = np.where(listed, np.append(self.pair_errors, 0.0)[at], (high - low) / 2)
+        settled = ~listed & self.pairs.is_settled(n[:, a], n[:, b])
+        return tuple(float(p[p > 0] @ np.where(settled, 0.0, each)) for each in (value, error))  # type: ignore[return-value]
 
     def _part_gap(self, s: int, a: int, b: int) -> GapEstimate:
         """Of a state of the part."""
         v = np.sum(self.part.policy * self.branch.mean, axis=1)
         rewards, values = self.branch.state.rewards[s], self.errors.values
-        if self.pairs is None:
-            variance = float(self.errors.variances[s, a] + self.errors.variances[s, b])
-            off = float(self._variance_errors[s, a] + self._variance_errors[s, b])
-            apart = variance, off + 4 * UNIT * variance
-            return gap_backup(self.part.model, rewards, v, values, (s, a, b), apart)
-        return gap_backup(self.part.model, rewards, v, values, (s, a, b), self._later)
+        found = gap_backup(self.part.model, rewards, v, values, (s, a, b), self._later(s, a, b))
+        if self.pairs is not None:
+            return found
+        variance = float(self.errors.variances[s, a] + self.errors.variances[s, b])
+        off = float(self._variance_errors[s, a] + self._variance_errors[s, b])
+        return found._replace(variance=variance, variance_error=off + 4 * UNIT * variance)
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         return self._gaps[self.place(s), a, b]

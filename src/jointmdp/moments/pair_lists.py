@@ -39,6 +39,7 @@ class PairList(NamedTuple):
     later: Callable[[Floats], Floats]  # x [k] ↦ E x(S', T'), with zero for pairs that are not listed
     left: Callable[[Callable[[Ints, Ints], Floats]], Floats]  # f ↦ E f(S', T') over pairs that are not listed [k]
     num_moves: int
+    is_settled: Callable[[Ints, Ints], Bools]  # whether the gap of a pair is exactly zero
 
     @property
     def pairs(self) -> tuple[Ints, Ints]:
@@ -214,7 +215,7 @@ class PairWalk:
             found = to_halves @ outside(rest, second.child, len(halves)) + outside(direct, whole.child, len(known))
             return np.asarray(found)
 
-        return PairList(self.size, known, later, left, steps.count)
+        return PairList(self.size, known, later, left, steps.count, self.is_settled)
 
 
 def _row_entries(kernel: sp.csr_array, rows: Ints) -> tuple[Ints, Ints]:

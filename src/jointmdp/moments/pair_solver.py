@@ -66,7 +66,7 @@ def solve_pairs(
         first = left if math.isinf(first) else first
         if left <= target:
             break
-        meter.update(_progress(first, left, target), f"residual {left:.1e}, target {target:.1e}")
+        meter.update(swept_share(first, left, target), f"residual {left:.1e}, target {target:.1e}")
         decay = math.log(before / left) / count if left < before < math.inf else 0.0
         before = left
         is_slow = decay * WORTHWHILE < math.log(left / target)
@@ -88,7 +88,7 @@ def sweeps(problem: PairProblem, C: Array, count: int, is_symmetric: bool = Fals
     return after, jnp.max(jnp.abs(after - C))
 
 
-def _progress(first: float, left: float, target: float) -> float:
+def swept_share(first: float, left: float, target: float) -> float:
     return math.log(first / left) / math.log(first / target) if first > left > target > 0 else 0.0
 
 
@@ -126,7 +126,7 @@ def _accelerate(
         misses = 0 if is_paying else misses + 1
         if worst < left:
             left, best = worst, state.x
-        meter.update(_progress(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
+        meter.update(swept_share(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
     return best, left, int(state.step)
 
 

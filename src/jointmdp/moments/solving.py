@@ -45,9 +45,7 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
     kernel = transition_kernels.pair_kernel(model, policy)
     m, B = on_device(branch.mean), on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
-    largest = errors.largest_variance
-    span = branch.state.span
-    target = RESIDUAL_SHARE * tolerance * largest * (1 + model.discount) / span
+    target = residual_target(errors, tolerance)
     v, nothing = second_moments.state_mean(tables, m), np.zeros((1, 1))
     pairs = GapVariances(on_device(nothing), nothing, 0.0, 0)  # under "none" distinct branches are independent
     if model.sharing != "none":
@@ -55,11 +53,7 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
         pairs = solve_gap_variances(problem, errors, target, method)
     sweeps = pairs.sweeps
     certificate = errors.certificate(pairs.errors, pairs.residual)
-    status = Status.CONVERGED
-    paid = float(np.max(np.abs(branch.state.rewards)))
-    scale = max(largest, (LEAST_STD * paid * span) ** 2, LEAST_SCALE)
-    if certificate.covariance_error > tolerance * scale:
-        status = Status.STEP_LIMIT if sweeps >= max_sweeps else Status.STAGNATED
+    status = reached(certificate, errors, tolerance, sweeps >= max_sweeps)
     higher = None
     if order > 2:
         higher, more, is_reached = solve_higher(errors, tables, v, pairs.values, order, method)
@@ -70,6 +64,22 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
     known = GapErrors(errors.values, pairs.errors)
     moments = StateMoments(model, tables, v, pairs.values, B, mean, known, higher, method)
     return FoundMoments(moments, certificate, status, sweeps)
+
+
+def residual_target(errors: StateErrors, tolerance: float) -> float:
+    """The residual of pairs with which the certified error is far below the relative tolerance."""
+    span = errors.single.state.span
+    return RESIDUAL_SHARE * tolerance * errors.largest_variance * (1 + errors.model.discount) / span
+
+
+def reached(certificate: Certificate, errors: StateErrors, tolerance: float, is_at_limit: bool) -> Status:
+    """Whether the certified error is within the relative tolerance, and if not, why."""
+    state = errors.single.state
+    paid = float(np.max(np.abs(state.rewards)))
+    scale = max(errors.largest_variance, (LEAST_STD * paid * state.span) ** 2, LEAST_SCALE)
+    if certificate.covariance_error <= tolerance * scale:
+        return Status.CONVERGED
+    return Status.STEP_LIMIT if is_at_limit else Status.STAGNATED
 
 
 _gap_source = jax.jit(second_moments.gap_source)

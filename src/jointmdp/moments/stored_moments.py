@@ -121,15 +121,21 @@ class StateMoments:
         return np.asarray(self.tables.rewards), np.asarray(self.v), np.asarray(self.D)
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
-        rewards, v, D = self._on_host
-        if self.model.sharing == "none":
-            variance = float(np.sum(self.blocks([s], [a, b])[0].diagonal()))
-            shares = certificate.covariance_shares[s]
-            apart = variance, float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance
-            return gap_backup(self.model, rewards[s], v, self.errors.values, (s, a, b), apart)
-        return gap_backup(
-            self.model, rewards[s], v, self.errors.values, (s, a, b), lambda x, y: (D[x, y], self.errors.pairs[x, y])
-        )
+        rewards, v, _ = self._on_host
+        is_shared = self.model.sharing != "none"
+        later = self._later(s, a, b) if is_shared else (0.0, 0.0)
+        found = gap_backup(self.model, rewards[s], v, self.errors.values, (s, a, b), later)
+        if is_shared:
+            return found
+        variance = float(np.sum(self.blocks([s], [a, b])[0].diagonal()))
+        shares = certificate.covariance_shares[s]
+        error = float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance
+        return found._replace(variance=variance, variance_error=error)
+
+    def _later(self, s: int, a: int, b: int) -> tuple[float, float]:
+        """E_w D(S'_a, S'_b), and a bound on its error."""
+        p, n, D = self.model.probabilities[s], self.model.successors[s], self._on_host[2]
+        return float(p @ D[n[:, a], n[:, b]]), float(p @ self.errors.pairs[n[:, a], n[:, b]])
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
         chosen, is_shared = (np.asarray(states), np.asarray(actions)), self.model.sharing != "none"

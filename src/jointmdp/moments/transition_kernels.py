@@ -1,5 +1,6 @@
 """From a model and a policy on the host to the arrays that the equations read."""
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,18 @@ def tables(model: JointMDP, policy: Floats, rewards: Floats | None = None) -> Ta
     )
 
 
-def pair_kernel(model: JointMDP, policy: Floats, other: Floats | None = None) -> PairKernel:
+def digest(model: JointMDP, policy: Floats) -> str:
+    """A digest of a model and a policy, so that no checkpoint is continued with another."""
+    found = hashlib.sha256(f"{model.discount!r} {model.sharing}".encode())
+    for array in (model.probabilities, model.rewards, model.successors, model.available, policy):
+        found.update(f"{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def pair_kernel(
+    model: JointMDP, policy: Floats, other: Floats | None = None, *, may_be_dense: bool = True
+) -> PairKernel:
     """How two branches move on under the model's sharing; `other` is the policy of the second, if it has its own."""
     policies = [policy] if other is None else [policy, other]
     support, _ = policy_support(np.sum(policies, axis=0))
@@ -63,7 +75,7 @@ def pair_kernel(model: JointMDP, policy: Floats, other: Floats | None = None) ->
         kernels = [policy_kernel(model, each) for each in policies]
         entries, columns = _rows(kernels[0] if other is None else kernels[0] + 1j * kernels[1])
         weights = [entries.real, entries.imag][: len(policies)]
-    if columns is not None:
+    if columns is not None and may_be_dense:
         groups, states, width = columns.shape
         if width * GATHER_COST >= states and groups * states * states <= DENSE_LIMIT:
             places = (np.arange(groups)[:, None, None], np.arange(states)[None, :, None], columns)

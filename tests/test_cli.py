@@ -230,7 +230,7 @@ def test_errors_are_one_line(
 def test_a_missed_tolerance_is_a_warning_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from jointmdp import evaluation
 
-    def loose(model: jm.JointMDP, policy: Any, horizon: int | None = None) -> jm.Solution:
+    def loose(model: jm.JointMDP, policy: Any, method: Any = None, horizon: int | None = None) -> jm.Solution:
         return jm.evaluate(model, policy, jm.Iterate(max_steps=3))
 
     monkeypatch.setattr(evaluation, "evaluate", loose)

@@ -26,6 +26,7 @@ from .envs.textbook_models import shared_successors as shared_successors
 from .errors import ConvergenceError as ConvergenceError
 from .errors import ConvergenceWarning as ConvergenceWarning
 from .errors import LawStatus as LawStatus
+from .errors import LostProcessError as LostProcessError
 from .errors import ModelError as ModelError
 from .errors import NoiseWarning as NoiseWarning
 from .errors import NotKnownError as NotKnownError
@@ -60,6 +61,7 @@ from .moments.joint_moments import joint_moments as joint_moments
 from .moments.optimal_policy import OptimalPolicy as OptimalPolicy
 from .moments.optimal_policy import optimal_policy as optimal_policy
 from .moments.pair_solver import Solve as Solve
+from .moments.sharded_solving import Sharded as Sharded
 from .montecarlo.samples import GapSample as GapSample
 from .montecarlo.samples import ReturnSample as ReturnSample
 from .montecarlo.simulate import simulate_gap as simulate_gap

@@ -23,6 +23,10 @@ class ConvergenceError(RuntimeError):
     """Raised instead of the warning when a method is asked to (``throw=True``)."""
 
 
+class LostProcessError(RuntimeError):
+    """Another process of a distributed run is gone; the message says what is saved and how to go on."""
+
+
 class Status(enum.Enum):
     """How a solve ended; the value is the sentence a person reads."""
 

@@ -20,6 +20,8 @@ from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Moments
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor
+from jointmdp.executors.lost_processes import Survivor
+from jointmdp.files.shard_files import ShardFiles
 from jointmdp.incremental.learned import Learned, LearnedStates
 from jointmdp.incremental.learner_runs import answers, last_answer, reports
 from jointmdp.incremental.options import LearnOptions
@@ -32,7 +34,8 @@ from jointmdp.moments.certificates import assess_pairs
 from jointmdp.moments.iteration import iterate, report_missed
 from jointmdp.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.moments.policy_pairs import PolicyBranch
-from jointmdp.moments.solving import solve, solve_horizon
+from jointmdp.moments.sharded_solving import Sharded, solve_sharded
+from jointmdp.moments.solving import FoundMoments, solve, solve_horizon
 from jointmdp.moments.stored_moments import PairMoments
 from jointmdp.projected.feature_learner import FeatureLearner
 from jointmdp.projected.learned_features import LearnedFeatures
@@ -63,7 +66,7 @@ class Iterate:
 def evaluate(
     model: JointMDP,
     policy: ArrayLike,
-    method: Solve | Iterate | Projected | None = None,
+    method: Solve | Sharded | Iterate | Projected | None = None,
     *,
     order: int = 2,
     horizon: int | None = None,
@@ -75,7 +78,7 @@ def evaluate(
         model: the joint MDP; its ``sharing`` says which branches share their noise.
         policy: probabilities ``[S, A]``, one action per state, a dictionary, a function of the state or "uniform"; see
             docs/models.md.
-        method: `Solve()` by default, `Iterate()`, or `Projected(features)`.
+        method: `Solve()` by default, `Sharded()` on several devices, `Iterate()`, or `Projected(features)`.
         order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs.
         horizon: evaluate the first `horizon` steps only, exactly. Without one the discount may be 1 where every return
             surely comes to an end under the policy.
@@ -91,7 +94,9 @@ def evaluate(
         )
     if states is not None:
         return _evaluate_states(model, chosen, states, method, order, horizon)
-    _check_size(model, order)
+    if isinstance(method, Sharded) and order > 2:
+        raise ModelError(f"Sharded evaluates moments of order 2, not {order}; the default method knows higher ones")
+    _check_size(model, order, is_sharded=isinstance(method, Sharded))
     if isinstance(method, Projected):
         return _project(model, chosen, method, order, horizon)
     if horizon is not None:
@@ -109,11 +114,15 @@ def evaluate(
         if isinstance(method, Solve):
             found = solve(model, chosen, method, order)
             solution = Solution(model, chosen, found.moments, found.certificate, found.status, "Solve", found.steps)
+        elif isinstance(method, Sharded):
+            found = _solve_sharded(model, chosen, method)
+            solution = Solution(model, chosen, found.moments, found.certificate, found.status, "Sharded", found.steps)
         elif isinstance(method, Iterate):
             solution = _iterate(model, chosen, method)
         else:
             raise ModelError(
-                f"method must be jointmdp.Solve(...), jointmdp.Iterate(...) or jointmdp.Projected(...), not {method!r}"
+                "method must be jointmdp.Solve(...), jointmdp.Sharded(...), jointmdp.Iterate(...) or "
+                f"jointmdp.Projected(...), not {method!r}"
             )
     report_missed(solution.status, str(solution.certificate), method.throw)
     return solution
@@ -141,6 +150,15 @@ def _evaluate_states(
     solution = Solution(model, policy, found.moments, found.certificate, found.status, "Solve", found.steps)
     report_missed(solution.status, str(solution.certificate), method.throw)
     return solution
+
+
+def _solve_sharded(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments:
+    process, processes = jax.process_index(), jax.process_count()
+    store = None if method.checkpoint is None else ShardFiles(method.checkpoint, process, processes)
+    with Survivor(process, processes, (lambda: "nothing was saved") if store is None else store.described) as survivor:
+        if store is not None:
+            store.on_write = survivor.update
+        return solve_sharded(model, policy, method, store)
 
 
 def _project(model: JointMDP, policy: Floats, method: Projected, order: int, horizon: int | None) -> Solution:
@@ -185,7 +203,7 @@ def evaluate_policies(
     return PolicyReturns(model, tuple(named), tuple(branches), method)
 
 
-def _check_ends(model: JointMDP, policy: Floats, method: Solve | Iterate, order: int) -> None:
+def _check_ends(model: JointMDP, policy: Floats, method: Solve | Sharded | Iterate, order: int) -> None:
     state = paying_state(model, policy)
     if state is not None:
         raise ModelError(
@@ -206,14 +224,14 @@ def _check_range(model: JointMDP, order: int) -> None:
         )
 
 
-def _check_size(model: JointMDP, order: int) -> None:
+def _check_size(model: JointMDP, order: int, *, is_sharded: bool = False) -> None:
     _check_range(model, order)
     pairs, held = model.num_states**2, 1 if order == 2 else order + 1
-    if model.sharing != "none" and pairs * held > PAIR_LIMIT:
+    if model.sharing != "none" and pairs * held > PAIR_LIMIT and not is_sharded:
         each = "" if order == 2 else f", in each of {held} arrays for moments up to order {order}"
         raise ModelError(
             f"{model.num_states:,} states make {pairs:,} pairs{each}, more than the {PAIR_LIMIT:,} numbers that fit; "
-            "evaluate(..., states=[…]) answers for a few states of a large model"
+            "evaluate(..., states=[…]) answers for a few states of a large model, jointmdp.Sharded(...) uses several devices"
         )
 
 

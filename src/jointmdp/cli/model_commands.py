@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jointmdp.cli.command_parts import complete_model, in_one_line, named_or_numbered, sharing_option
+from jointmdp.cli.joined_processes import Joined, joined, process_options
 from jointmdp.errors import ConvergenceWarning, ModelError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from jointmdp.experiments.result import FigureResult
     from jointmdp.model.joint_mdp import JointMDP
+    from jointmdp.moments.sharded_solving import Sharded
     from jointmdp.solution.solution import Solution
 
 
@@ -188,8 +190,9 @@ def _model_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--state", multiple=True, help="Name or index of a state to show; may be repeated. [the first]")
 @click.option("--law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %.")
 @click.option("--json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
+@process_options
 @in_one_line
-def evaluate(model: str, state: tuple[str, ...], law: bool, json: bool, **changes: Any) -> None:
+def evaluate(model: str, state: tuple[str, ...], law: bool, json: bool, processes: Joined, **changes: Any) -> None:
     """What each action gives in a state, and how sure one can be of the differences.
 
     MODEL is a built-in model with optional settings (see: jointmdp list), or a file that jointmdp.save has
@@ -203,15 +206,18 @@ def evaluate(model: str, state: tuple[str, ...], law: bool, json: bool, **change
       jointmdp evaluate shared-successors:flipped=true --policy a1,a2 --json
       jointmdp evaluate coupled-reward-chain --discount 1 --horizon 10
       jointmdp evaluate mine.npz --policy policy.csv
+      srun -n 16 jointmdp evaluate mine.npz --distributed --checkpoint saved
     """
     from jointmdp.files.strict_json import to_json
     from jointmdp.report.command_tables import print_solution
     from jointmdp.solution.action_table import action_table
 
     changes = {key: value for key, value in changes.items() if value is not None}
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, joined(processes):
         warnings.simplefilter("always", ConvergenceWarning)
-        solution, remarks = _evaluated(model, changes)
+        solution, remarks = _evaluated(model, changes, processes.method())
+    if not processes.is_first:
+        return
     shown = solution.model
     asked = (named_or_numbered(text, shown.state_names, shown.state_index) for text in state)
     chosen = list(dict.fromkeys(asked)) or [0]
@@ -272,7 +278,7 @@ def _grid(text: str) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str]]:
+def _evaluated(text: str, changes: dict[str, Any], method: Sharded | None = None) -> tuple[Solution, list[str]]:
     """The solution that the arguments ask for, and remarks on how it came about."""
     from jointmdp.envs import registry
     from jointmdp.evaluation import evaluate
@@ -287,8 +293,8 @@ def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str]]
     elif Path(text).is_file():
         found = load(text)
         if not isinstance(found, JointMDP):
-            if changes:
-                given = ", ".join(f"--{key}" for key in changes)
+            if changes or method is not None:
+                given = ", ".join(f"--{key}" for key in (*changes, *(["distributed"] if method else [])))
                 raise ModelError(f"{text} holds a solution, which is evaluated already; {given} would need a model")
             from jointmdp.solution.solution import Solution  # here, because it takes JAX along
 
@@ -310,7 +316,7 @@ def _evaluated(text: str, changes: dict[str, Any]) -> tuple[Solution, list[str]]
     elif wanted == "uniform" or default is None:
         policy, remark = uniform_policy(model), "uniform" if wanted == "uniform" else "uniform, as the file holds none"
     assert policy is not None
-    return evaluate(model, policy, horizon=changes.get("horizon")), [f"Policy: {remark}."]
+    return evaluate(model, policy, method, horizon=changes.get("horizon")), [f"Policy: {remark}."]
 
 
 def _policy(model: JointMDP, text: str) -> ArrayLike:

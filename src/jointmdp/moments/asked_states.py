@@ -93,7 +93,8 @@ def _pair_list(part: ReachedPart, branch: SingleBranch, least: float, meter: Met
         found = walk.reached(_first_pairs(part, walk), most)
     else:
         codes = np.concatenate([_weighty_pairs(part, least), _first_pairs(part, walk)])
-        found = walk.listed(codes[codes % walk.size != part.outside], most)
+        outside = -1 if part.outside is None else part.outside
+        found = walk.listed(codes[codes % walk.size != outside], most)
     if found is None:
         raise ModelError(
             f"the states asked about lead to {len(part.states):,} states and to more pairs of them than {MEMORY:,} "

@@ -25,6 +25,7 @@ between x and y. Supersolutions are found by a linear solve and then *checked*, 
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
@@ -288,7 +289,7 @@ class StateErrors:
             by_mean = self.off**2 / 2 + (off / sigma * self.sigma**2 + self.off**2 * sigma / off) / 2
         return by_mean + relative * self.sigma**2
 
-    @property
+    @cached_property
     def variance_errors(self) -> Floats:
         """Of the variance of one branch, ``[S]``."""
         kernel, g = self.single.state.kernel, self.model.discount

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from jointmdp.solution.solution import Solution
 
 # The arrays of each kind of file, with their axes: S, W and A are the model's, P is S or 1 where no pairs are held,
-# H is the length of the history, Q counts the four numbers of a certificate, and those that bound a value's errors, N
-# the orders from 0 and M those from 2.
+# U is 1, H is the length of the history, Q counts the four numbers of a certificate, and those that bound a value's
+# errors, N the orders from 0 and M those from 2.
 MODEL = {"probabilities": "SW", "rewards": "SWA", "successors": "SWA", "available": "SA"}
 ANSWER = {
     "policy": "SA",
@@ -43,6 +43,7 @@ MOMENTS = {
     },
     "pair": {"second_moment": "SASA"},
 }
+MOMENTS["same state"] = {**MOMENTS["state"], "gap_variance": "SAA", "gap_errors": "SU"}  # of many states, sharded
 HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NSP"}  # where the order is above 2
 CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
 
@@ -174,6 +175,7 @@ def _names(names: Any) -> list[Any] | None:
 
 
 def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    from jointmdp.moments.same_state_moments import SameStateMoments
     from jointmdp.moments.stored_moments import PairMoments, StateMoments
 
     moments = solution.moments
@@ -187,8 +189,9 @@ def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray
             f"{type(moments).__name__}. Save its model, and evaluate it "
             "again with the same features; to_csv keeps the numbers"
         )
+    on_states = "same state" if isinstance(moments, SameStateMoments) else "state"
     page = {
-        "moments": "state" if isinstance(moments, StateMoments) else "pair",
+        "moments": "pair" if isinstance(moments, PairMoments) else on_states,
         "order": solution.order,
         "status": solution.status.name,
         "method": solution.method,
@@ -210,21 +213,21 @@ def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray
 
 def _answer(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Solution:
     kind, status, horizon = page["moments"], page["status"], page["horizon"]
-    if kind not in ("state", "pair"):
-        raise ModelError(f"its moments are held by {kind!r}; known are 'state' and 'pair'")
+    if not isinstance(kind, str) or kind not in MOMENTS:
+        raise ModelError(f"its moments are held by {kind!r}; known are {', '.join(map(repr, MOMENTS))}")
     if not isinstance(status, str) or status not in Status.__members__ or not isinstance(page["method"], str):
         raise ModelError(f"its status {status!r} or method {page['method']!r} is unknown")
     steps = checks.as_count("steps", page["steps"], least=0)
     horizon = None if horizon is None else checks.as_count("horizon", horizon)
     order = checks.as_count("order", page["order"], least=2)
-    if order > 2 and kind == "pair":
-        raise ModelError(f"its order is {order}; moments held on pairs of coordinates have order 2")
+    if order > 2 and kind != "state":
+        raise ModelError(f"its order is {order}; moments held by {kind!r} have order 2")
     axes = {**MODEL, **ANSWER, **MOMENTS[kind], **(HIGHER if order > 2 else {})}
     _check_arrays(arrays, axes)
     model = _model(page, arrays)
     sizes = {"S": model.num_states, "W": model.num_scenarios, "A": model.num_actions, "Q": len(CERTIFIED)}
     sizes |= {"P": 1 if model.sharing == "none" else model.num_states, "H": arrays["history"].size}
-    sizes |= {"N": order + 1, "M": order - 1}
+    sizes |= {"N": order + 1, "M": order - 1, "U": 1}
     for name, letters in axes.items():
         shape = tuple(sizes[letter] for letter in letters)
         checks.check_shape(name, arrays[name], shape, f"[{', '.join(letters)}]")
@@ -232,12 +235,14 @@ def _answer(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Solutio
     # Only now, with everything checked, wait for JAX.
     from jointmdp.model.policies import as_policy
     from jointmdp.moments.certificates import Certificate
+    from jointmdp.moments.same_state_moments import SameStateMoments
     from jointmdp.moments.stored_moments import PairMoments, StateMoments
     from jointmdp.solution.solution import Solution
 
     policy = as_policy(model, arrays["policy"])
-    if kind == "state":
-        moments: StateMoments | PairMoments = StateMoments.restored(model, policy, arrays, order, horizon)
+    if kind != "pair":
+        form = StateMoments if kind == "state" else SameStateMoments
+        moments: StateMoments | PairMoments = form.restored(model, policy, arrays, order, horizon)
     else:
         moments = PairMoments(arrays["mean"], arrays["second_moment"])
     numbers = dict(zip(CERTIFIED, arrays["certificate"].tolist(), strict=True))

@@ -23,6 +23,7 @@ from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import Certificate
 from jointmdp.moments.listed_moments import ListedMoments
 from jointmdp.moments.pair_solver import Solve
+from jointmdp.moments.same_state_moments import SameStateMoments
 from jointmdp.moments.solving import solve, solve_horizon
 from jointmdp.moments.stored_moments import PairMoments, StateMoments, StoredMoments
 from jointmdp.plots import result_plots, style
@@ -314,9 +315,10 @@ class Solution(ResultFace):
         return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
 
     def _other_sharings(self) -> dict[str, GapNumber]:
-        """Variances of gaps under the other kinds, where the model knows them and the moments are exact."""
+        """Variances of gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
         found: dict[str, GapNumber] = {}
-        if isinstance(self.moments, StateMoments | PairMoments):
+        is_small = not isinstance(self.moments, SameStateMoments)
+        if is_small and isinstance(self.moments, StateMoments | PairMoments):
             for kind in ("state", "time"):
                 if kind != self.model.sharing:
                     try:

@@ -186,7 +186,7 @@ class Swept(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="mesh", donate_argnames="D")
-def sharded_sweeps(problem: ShardedProblem, D: Array, count: int, waited: Array, mesh: Mesh) -> Swept:
+def sharded_sweeps(problem: ShardedProblem, D: Array, count: int | Array, waited: Array, mesh: Mesh) -> Swept:
     """`count` sweeps; `waited` has a row for each device."""
 
     def sweeps(problem: ShardedProblem, D: Array, count: Array, waited: Array) -> tuple[Array, Array]:
@@ -213,7 +213,7 @@ class StepErrors(NamedTuple):
 
 @partial(jax.jit, static_argnames="mesh", donate_argnames="D")
 def step_maxima(
-    problem: ShardedProblem, D: Array, errors: StepErrors, relative: float, mesh: Mesh
+    problem: ShardedProblem, D: Array, errors: StepErrors, relative: float | Array, mesh: Mesh
 ) -> tuple[Array, Array, Array]:
     """D with nothing below zero; the largest ρ of each state with states that are alive and idle ``[2, T]``; residual.
 

@@ -30,6 +30,7 @@ from jointmdp.moments.device_mesh import AXIS, BY_COLUMN, BY_ROW, EVERYWHERE, ev
 from jointmdp.moments.local_errors import CHECK_ROOM, UNDERFLOW
 
 UNROLL = second_moments.UNROLL
+AT_ONCE = 2**22  # numbers that devices add up in one message; more are added up a pair of actions at a time
 
 
 class ShardedProblem(NamedTuple):
@@ -117,13 +118,17 @@ def _entries(D: Float[Array, "T J"], s: Int[Array, "..."], t: Int[Array, "..."])
 def _met(problem: ShardedProblem, D: Float[Array, "T J"]) -> Float[Array, " T"]:
     """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) D(S'_a, S'_b)."""
     p, n, choice = problem.probabilities, problem.support, problem.choice
+    pairs = _pairs(n.shape[2])
+    at_once = None
+    if p.size * len(pairs) <= AT_ONCE:
+        at_once = jnp.moveaxis(_entries(D, n[:, :, pairs[:, 0]], n[:, :, pairs[:, 1]]), 2, 0)
 
-    def add(total: Array, pair: Array) -> tuple[Array, None]:
-        a, b = pair
-        later = jnp.sum(p * _entries(D, n[:, :, a], n[:, :, b]), axis=1)
-        return total + 2 * choice[:, a] * choice[:, b] * later, None
+    def add(total: Array, pair: tuple[Array, Array | None]) -> tuple[Array, None]:
+        (a, b), entries = pair
+        entries = _entries(D, n[:, :, a], n[:, :, b]) if entries is None else entries
+        return total + 2 * choice[:, a] * choice[:, b] * jnp.sum(p * entries, axis=1), None
 
-    return jax.lax.scan(add, jnp.zeros(len(p)), jnp.asarray(_pairs(n.shape[2])))[0]
+    return jax.lax.scan(add, jnp.zeros(len(p)), (jnp.asarray(pairs), at_once))[0]
 
 
 def _pairs(actions: int) -> Ints:

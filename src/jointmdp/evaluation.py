@@ -231,7 +231,7 @@ def _check_size(model: JointMDP, order: int, *, is_sharded: bool = False) -> Non
         each = "" if order == 2 else f", in each of {held} arrays for moments up to order {order}"
         raise ModelError(
             f"{model.num_states:,} states make {pairs:,} pairs{each}, more than the {PAIR_LIMIT:,} numbers that fit; "
-            "evaluate(..., states=[…]) answers for a few states of a large model, jointmdp.Sharded(...) uses several devices"
+            "evaluate(..., states=[…]) answers for a few states, jointmdp.Sharded(...) uses several devices"
         )
 
 

@@ -133,7 +133,7 @@ def _evaluate_states(
     model: JointMDP,
     policy: Floats,
     states: Iterable[StateLike],
-    method: Solve | Iterate | Projected | None,
+    method: Solve | Sharded | Iterate | Projected | None,
     order: int,
     horizon: int | None,
 ) -> Solution:

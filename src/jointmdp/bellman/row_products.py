@@ -18,6 +18,17 @@ UNROLL = 32
 BLOCK_ROWS, BLOCK_COLUMNS, WARPS = 4, 256, 4  # of one program (`benchmarks/gpu_sweep.py`)
 
 
+def row_product(
+    weights: Float[Array, "S K"], columns: Int[Array, "S K"], C: Float[Array, "S T"]
+) -> Float[Array, "S T"]:
+    """P C."""
+
+    def by_gathers(weights: Array, columns: Array, C: Array) -> Array:
+        return _sum_terms(lambda k: weights[:, k, None] * C[columns[:, k]], weights.shape[1])
+
+    return jax.lax.platform_dependent(weights, columns, C, cuda=_rows, default=by_gathers)
+
+
 def both_sides(
     left: Float[Array, "S K"], right: Float[Array, "S K"], columns: Int[Array, "S K"], C: Float[Array, "S S"]
 ) -> Float[Array, "S S"]:
@@ -91,7 +102,7 @@ def _rows(weights: Array, columns: Array, C: Array) -> Array:
         grid=(pl.cdiv(rows, BLOCK_ROWS), pl.cdiv(width, BLOCK_COLUMNS)),
         in_specs=[anywhere] * 3,
         out_specs=anywhere,
-        out_shape=jax.ShapeDtypeStruct((rows, width), C.dtype),
+        out_shape=jax.ShapeDtypeStruct((rows, width), C.dtype),  # type: ignore[no-untyped-call]
         compiler_params=triton.CompilerParams(num_warps=WARPS),
     )
     return call(columns, weights, C)

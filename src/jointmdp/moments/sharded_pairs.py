@@ -25,11 +25,11 @@ from jaxtyping import Float, Int
 
 from jointmdp.arrays import Floats, Ints
 from jointmdp.bellman import second_moments
+from jointmdp.bellman.row_products import row_product
 from jointmdp.bellman.second_moments import PairKernel, Tables
 from jointmdp.moments.device_mesh import AXIS, BY_COLUMN, BY_ROW, EVERYWHERE, everywhere, largest, total
 from jointmdp.moments.local_errors import CHECK_ROOM, UNDERFLOW
 
-UNROLL = second_moments.UNROLL
 AT_ONCE = 2**22  # numbers that devices add up in one message; more are added up a pair of actions at a time
 
 
@@ -44,7 +44,8 @@ class ShardedProblem(NamedTuple):
     choice: Float[Array, "T M"]
     same: Float[Array, " T"]  # what one step adds on the diagonal
     alone: Float[Array, " T"]  # each branch's part of what it adds elsewhere
-    shared: Float[Array, "G T"]  # mean outcomes by scenario, whose squared difference is added; none under "state"
+    shared: Float[Array, "W T"]  # mean outcomes by scenario, whose squared difference is added; zeros under "state"
+    law: Float[Array, " W"]  # of these scenarios
     discount: Float[Array, ""]
     states: Int[Array, ""]  # without the padding
 
@@ -55,6 +56,7 @@ def sharded_problem(mesh: Mesh, tables: Tables, kernel: PairKernel, v: Array) ->
     is_parted = kernel.chances.shape[0] > 1
     alone = step.choice if is_parted else step.choice + jnp.sum(tables.probabilities * step.shared**2, axis=1)
     shared = step.shared.T if is_parted else jnp.zeros((1, len(v)))
+    law = tables.probabilities[0] if is_parted else jnp.ones(1)
     assert kernel.columns is not None
     more = -len(v) % mesh.size
 
@@ -72,6 +74,7 @@ def sharded_problem(mesh: Mesh, tables: Tables, kernel: PairKernel, v: Array) ->
         padded(2 * step.choice),
         padded(alone),
         padded(shared, 1),
+        everywhere(mesh, np.asarray(law)),
         everywhere(mesh, np.asarray(tables.discount)),
         everywhere(mesh, np.asarray(len(v), dtype=np.int32)),
     )
@@ -87,18 +90,6 @@ def _here(D: Float[Array, "T J"]) -> Int[Array, " J"]:
 
 def _is_real(problem: ShardedProblem, D: Float[Array, "T J"]) -> Array:
     return (jnp.arange(D.shape[0]) < problem.states)[:, None] & (_here(D) < problem.states)[None, :]
-
-
-def _times(weights: Float[Array, "T K"], columns: Int[Array, "T K"], D: Float[Array, "T J"]) -> Float[Array, "T J"]:
-    """P D, by whole rows."""
-
-    def term(k: int | Array) -> Array:
-        return weights[:, k, None] * D[columns[:, k]]
-
-    count = weights.shape[1]
-    if count <= UNROLL:
-        return sum(map(term, range(1, count)), term(0))
-    return jax.lax.fori_loop(1, count, lambda k, total: total + term(k), term(0))
 
 
 def _transposed(H: Float[Array, "T J"]) -> Float[Array, "T J"]:
@@ -137,24 +128,23 @@ def _pairs(actions: int) -> Ints:
 
 def _cross(problem: ShardedProblem, D: Float[Array, "T J"], is_source_only: bool = False) -> Float[Array, "T J"]:
     """source(s,t) + γ² Σ_g p(g) (P_g D P_gᵀ)(s,t), for the columns t at hand."""
-    here, factor = _here(D), 0.0 if is_source_only else problem.discount**2
-    first = problem.alone[:, None] + problem.alone[None, here]
-    both = jnp.zeros_like(D)
-    if problem.chances.shape[0] == 1:
-        if not is_source_only:
-            weights, columns = problem.weights[0], problem.columns[0]
-            both = _times(weights, columns, _transposed(_times(weights, columns, D)))
-        return first + factor * both
+    here = _here(D)
 
-    def add(total: Array, group: tuple[Array, Array, Array, Array]) -> tuple[Array, None]:
-        chance, weights, columns, x = group
-        both = jnp.zeros_like(D)
-        if not is_source_only:
-            both = _times(weights, columns, _transposed(_times(weights, columns, D)))
-        return total + chance * ((x[:, None] - x[None, here]) ** 2 + factor * both), None
+    def add(total: Array, scenario: tuple[Array, Array]) -> tuple[Array, None]:
+        chance, x = scenario
+        return total + chance * (x[:, None] - x[None, here]) ** 2, None
 
-    groups = (problem.chances, problem.weights, problem.columns, problem.shared)
-    return jax.lax.scan(add, first, groups)[0]
+    def move(total: Array, group: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        chance, weights, columns = group
+        both = row_product(weights, columns, _transposed(row_product(weights, columns, D)))
+        return total + problem.discount**2 * chance * both, None
+
+    found = problem.alone[:, None] + problem.alone[None, here]
+    if problem.chances.shape[0] > 1:
+        found, _ = jax.lax.scan(add, found, (problem.law, problem.shared))
+    if not is_source_only:
+        found, _ = jax.lax.scan(move, found, (problem.chances, problem.weights, problem.columns))
+    return found
 
 
 def _sweep(problem: ShardedProblem, D: Float[Array, "T J"]) -> Float[Array, "T J"]:

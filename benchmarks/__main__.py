@@ -7,6 +7,7 @@ from benchmarks import (
     certified,
     comparing,
     coverage,
+    gpu_sweep,
     incremental,
     large_models,
     law_limits,
@@ -23,6 +24,7 @@ from benchmarks import (
 ALL = {
     "sweep": sweep.main,
     "solve": solve.main,
+    "gpu": gpu_sweep.main,
     "large_models": large_models.main,
     "moments": moments.main,
     "certified": certified.main,

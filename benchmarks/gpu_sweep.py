@@ -50,13 +50,46 @@ def main() -> None:
         for dtype, sides in SIZES.items():
             for side in sides:
                 measure(side, jnp.dtype(dtype))
+    print("\nWhole evaluations")
+    solves()
+
+
+def solves() -> None:
+    """Whole evaluations, the second of two, and the certified error relative to the largest covariance."""
+    print(
+        f"{'states':>8} {'sharing':<8}{'γ':>6} {'numbers':<8}{'seconds':>9}{'sweeps':>8}{'error / largest':>17}{'peak':>11}"
+    )
+    for side, sharing, method in (
+        (100, "state", jm.Solve()),
+        (200, "state", jm.Solve()),
+        (200, "time", jm.Solve(relative_tolerance=1e-4)),
+        (316, "state", jm.Solve(precision="single", relative_tolerance=1e-3)),
+    ):
+        model, policy = exploring(side, sharing)
+        start = time.perf_counter()
+        solution = jm.evaluate(model, policy, method)
+        taken = time.perf_counter() - start
+        if side < 316:
+            start = time.perf_counter()
+            solution = jm.evaluate(model, policy, method)
+            taken = time.perf_counter() - start
+        largest = max(
+            float(np.max(np.abs(solution.covariance_of([s])))) for s in range(0, side**2, side // 4 * side + 7)
+        )
+        peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
+        print(
+            f"{side**2:>8,} {sharing:<8}{model.discount:>6} {method.precision:<8}{taken:>9.1f}{solution.steps:>8}"
+            f"{solution.certificate.covariance_error / largest:>17.1e}{peak / 2**30:>7.1f} GiB  {solution.status.name}",
+            flush=True,
+        )
 
 
 def measure(side: int, dtype: jnp.dtype) -> None:
     states = side**2
     D = jnp.ones((states, states), dtype)
     copy = seconds_of(lambda: negative(D), 5)
-    line = f"{states:>8,} {dtype.name:<9}{D.nbytes / 1e9:>7.1f} GB{copy * 1e3:>7.1f} ms{2 * D.nbytes / copy / 1e12:>7.2f} TB/s"
+    line = f"{states:>8,} {dtype.name:<9}{D.nbytes / 1e9:>7.1f} GB{copy * 1e3:>7.1f} ms"
+    line += f"{2 * D.nbytes / copy / 1e12:>7.2f} TB/s"
     for sharing in ("state", "time"):
         problem = as_problem(side, sharing, dtype)
         if sharing == "time" and D.nbytes > 20e9:

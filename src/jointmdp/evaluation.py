@@ -32,6 +32,7 @@ from jointmdp.moments import transition_kernels
 from jointmdp.moments.asked_states import solve_asked
 from jointmdp.moments.certificates import assess_pairs
 from jointmdp.moments.iteration import iterate, report_missed
+from jointmdp.moments.lean_solving import needs_lean, solve_lean
 from jointmdp.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.moments.policy_pairs import PolicyBranch
 from jointmdp.moments.sharded_solving import Sharded, solve_sharded
@@ -96,7 +97,10 @@ def evaluate(
         return _evaluate_states(model, chosen, states, method, order, horizon)
     if isinstance(method, Sharded) and order > 2:
         raise ModelError(f"Sharded evaluates moments of order 2, not {order}; the default method knows higher ones")
-    _check_size(model, order, is_sharded=isinstance(method, Sharded))
+    is_foreseen = order == 2 and horizon is None and isinstance(method, Solve | None)
+    _check_size(model, order, is_counted=not (is_foreseen or isinstance(method, Sharded)))
+    if order > 2 and isinstance(method, Solve) and method.precision != "double":
+        raise ModelError("single precision has no digits for moments above order 2; leave precision out")
     if isinstance(method, Projected):
         return _project(model, chosen, method, order, horizon)
     if horizon is not None:
@@ -112,7 +116,8 @@ def evaluate(
         _check_ends(model, chosen, method, order)
     with float64():
         if isinstance(method, Solve):
-            found = solve(model, chosen, method, order)
+            is_lean = order == 2 and needs_lean(model, method)
+            found = solve_lean(model, chosen, method) if is_lean else solve(model, chosen, method, order)
             solution = Solution(model, chosen, found.moments, found.certificate, found.status, "Solve", found.steps)
         elif isinstance(method, Sharded):
             found = _solve_sharded(model, chosen, method)
@@ -224,10 +229,10 @@ def _check_range(model: JointMDP, order: int) -> None:
         )
 
 
-def _check_size(model: JointMDP, order: int, *, is_sharded: bool = False) -> None:
+def _check_size(model: JointMDP, order: int, *, is_counted: bool = True) -> None:
     _check_range(model, order)
     pairs, held = model.num_states**2, 1 if order == 2 else order + 1
-    if model.sharing != "none" and pairs * held > PAIR_LIMIT and not is_sharded:
+    if model.sharing != "none" and pairs * held > PAIR_LIMIT and is_counted:
         each = "" if order == 2 else f", in each of {held} arrays for moments up to order {order}"
         raise ModelError(
             f"{model.num_states:,} states make {pairs:,} pairs{each}, more than the {PAIR_LIMIT:,} numbers that fit; "

@@ -230,7 +230,8 @@ def sweep(problem: PairProblem, D: Float[Array, "S S"], is_symmetric: bool = Fal
     if kernel.other_choice is not None and groups > 1:
         return cross  # two policies that share every scenario: being in the same state changes nothing
     here = jnp.arange(D.shape[0])
-    return cross.at[here, here].set(added.same + discount**2 * met(kernel, D))
+    diagonal = added.same + discount**2 * met(kernel, D)
+    return cross.at[here, here].set(diagonal.astype(cross.dtype))
 
 
 def between(

@@ -92,6 +92,30 @@ def gap_step_errors(errors: StateErrors, added: Floats, s: Ints, t: Ints, sizes:
     return errors.relative * sizes + by_values + UNDERFLOW * (1 + largest)
 
 
+# many parameters: a block of columns and its next, what a step adds to it, and what its errors are made of
+def step_maxima(
+    after: Array,
+    stored: Array,
+    apart: Array,
+    same: Array,
+    steps: tuple[Array, ...],
+    here: Array,
+    relative: float,
+    largest: Array,
+) -> tuple[Array, Array]:
+    """Largest ρ ``[2, J]`` of the columns `here` with states alive and idle, and the largest residual; D symmetric."""
+    off, choice_off, idle, is_single = steps
+    places = jnp.arange(len(here))
+    by_values = _by_values(apart, off[:, None] + off[None, here])
+    by_values = by_values.at[here, places].set(2 * _by_values(same[here] / 2, choice_off[here]))
+    residual = jnp.abs(after - stored)
+    rho = residual + relative * (after + stored) + by_values + UNDERFLOW * (1 + largest)
+    is_settled = (idle[:, None] & idle[None, here]).at[here, places].max(is_single[here])
+    rho = jnp.where(is_settled, 0.0, rho)
+    found = jnp.stack([jnp.max(jnp.where(each[:, None], rho, 0.0), axis=0) for each in (~idle, idle)])
+    return found, jnp.max(residual)
+
+
 def _is_settled(idle: Array, is_single: Array) -> Array:
     """Pairs whose gap is exactly zero: nothing is paid any more, or both branches take the one action there is."""
     return (idle[:, None] & idle[None, :]) | (jnp.eye(len(idle), dtype=bool) & is_single[:, None])

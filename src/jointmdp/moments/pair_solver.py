@@ -7,7 +7,7 @@ is measured while solving, as residual lost per sweep's worth of work, and it is
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,8 @@ class Solve:
     is_accelerated: bool = True
     throw: bool = False
     """Raise `ConvergenceError` instead of warning when the tolerance is missed."""
+    precision: Literal["double", "single"] = "double"
+    """Of the pairs of states. In single precision they take half the memory; the certificate is computed in double."""
 
 
 def solve_pairs(

@@ -29,6 +29,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from jointmdp.bellman import row_products
+from jointmdp.bellman.row_products import Added
 from jointmdp.checks import Sharing
 
 
@@ -224,9 +225,12 @@ def sweep(problem: PairProblem, D: Float[Array, "S S"], is_symmetric: bool = Fal
     if groups == 0:
         return jnp.zeros_like(D)
     right = kernel.weights if kernel.other_weights is None else kernel.other_weights
-    cross = discount**2 * between(kernel, kernel.weights, right, D, is_symmetric)
-    if (apart := added.apart) is not None:
-        cross = cross + apart
+    if is_symmetric and kernel.columns is not None:
+        cross = _symmetric_cross(problem, D)
+    else:
+        cross = discount**2 * between(kernel, kernel.weights, right, D)
+        if (apart := added.apart) is not None:
+            cross = cross + apart
     if kernel.other_choice is not None and groups > 1:
         return cross  # two policies that share every scenario: being in the same state changes nothing
     here = jnp.arange(D.shape[0])
@@ -234,23 +238,33 @@ def sweep(problem: PairProblem, D: Float[Array, "S S"], is_symmetric: bool = Fal
     return cross.at[here, here].set(diagonal.astype(cross.dtype))
 
 
-def between(
-    kernel: PairKernel,
-    left: Float[Array, "G S K"],
-    right: Float[Array, "G S K"],
-    C: Float[Array, "S S"],
-    is_symmetric: bool = False,
-) -> Float[Array, "S S"]:
-    """Σ_g p(g) L_g C R_gᵀ, for any entries L and R in the places of the policy's kernels.
+def _symmetric_cross(problem: PairProblem, D: Float[Array, "S S"]) -> Float[Array, "S S"]:
+    """source + γ² Σ_g p(g) P_g D P_gᵀ for D = Dᵀ and one policy."""
+    kernel, added, discount = problem
+    assert kernel.columns is not None
+    factor = discount**2
+    if kernel.chances.shape[0] == 1:
+        more = Added(factor, added.sides, added.cross)
+        return row_products.both_sides_symmetric(kernel.weights[0], kernel.columns[0], D, more)
 
-    `is_symmetric` says that C = Cᵀ and L = R.
-    """
+    def add(total: Array, group: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        chance, weights, columns = group
+        return row_products.both_sides_symmetric(weights, columns, D, Added(factor * chance, None, total)), None
+
+    first = added.apart
+    first = jnp.zeros_like(D) if first is None else first
+    total, _ = jax.lax.scan(add, first, (kernel.chances, kernel.weights, kernel.columns))
+    return total
+
+
+def between(
+    kernel: PairKernel, left: Float[Array, "G S K"], right: Float[Array, "G S K"], C: Float[Array, "S S"]
+) -> Float[Array, "S S"]:
+    """Σ_g p(g) L_g C R_gᵀ, for any entries L and R in the places of the policy's kernels."""
 
     def product(left: Array, right: Array, columns: Array | None) -> Array:
         if columns is None:
             return left @ C @ right.T
-        if is_symmetric:
-            return row_products.both_sides_symmetric(left, columns, C)
         return row_products.both_sides(left, right, columns, C)
 
     if kernel.chances.shape[0] == 1:

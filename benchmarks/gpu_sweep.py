@@ -56,9 +56,7 @@ def main() -> None:
 def solves() -> None:
     """Whole evaluations, compilation included, and the certified error relative to the largest covariance."""
     print("\nWhole evaluations")
-    print(
-        f"{'states':>8} {'sharing':<8}{'numbers':<8}{'seconds':>9}{'sweeps':>8}{'error / largest':>17}{'peak so far':>14}"
-    )
+    print(f"{'states':>8} {'sharing':<8}{'numbers':<8}{'seconds':>9}{'sweeps':>8}{'error / largest':>17}{'peak':>14}")
     for side, sharing, method in (
         (100, "state", jm.Solve()),
         (200, "state", jm.Solve()),

@@ -7,6 +7,7 @@ from benchmarks import (
     certified,
     comparing,
     coverage,
+    ergodic,
     gpu_sweep,
     incremental,
     large_models,
@@ -24,6 +25,7 @@ from benchmarks import (
 ALL = {
     "sweep": sweep.main,
     "solve": solve.main,
+    "ergodic": ergodic.main,
     "gpu": gpu_sweep.main,
     "large_models": large_models.main,
     "moments": moments.main,

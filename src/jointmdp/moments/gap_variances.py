@@ -44,7 +44,8 @@ def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float
     B = errors.single.variance
     first = B[:, None] + B[None, :]  # as if branches that are apart had nothing in common
     np.fill_diagonal(first, np.asarray(problem.added.same))
-    D, done = on_device(first), 0
+    D: Array | Floats = first  # stays on the host, so that the device holds it once
+    done = 0
     with Meter("joint moments") as meter:
         # Rounding is relative to the answer, which is at most the first guess: a first aim, until it is known.
         last = np.inf
@@ -144,7 +145,8 @@ def pair_bounds(  # many parameters: a recursion, how it was solved, and how its
         return apart
     raised = _raised(rho, *(on_device(each) for each in errors.gap_step[2:]))
     most = min(method.max_sweeps, done + 4 * CHUNK)
-    K, _ = solve_pairs(_with(problem, raised), LEAST * top / 4, most, method.is_accelerated, meter, raised.cross)
+    target, start = LEAST * top / 4, raised.cross
+    K, _ = solve_pairs(_with(problem, raised), target, most, method.is_accelerated, meter, start, sweeps_before=done)
     K, is_bound = _checked(problem, rho, K, relative)
     if not bool(is_bound):
         return apart

@@ -1,10 +1,16 @@
-"""The fixed point of the centred recursion on pairs of states: plain sweeps, and BiCGStab where they are slow.
+"""The fixed point of the centred recursion on pairs of states: plain sweeps, and faster methods where they are slow.
 
-A plain sweep contracts by γ² at worst and often by much less: branches that meet are done. Whether acceleration pays
-is measured while solving, as residual lost per sweep's worth of work, and it is left again where it does not.
+A plain sweep contracts by γ² at worst and often by much less: branches that meet are done. Where sweeps are slow and
+branches apart move independently, `meeting_solver` solves for the diagonal; BiCGStab takes what is left, such as
+branches that share every scenario. Whether a method pays is measured while solving, as residual lost per sweep's worth
+of work, and it is left again where it does not.
+
+Arrays of |S|² numbers alive at the peak, beside those of `problem` and of the caller: 4 in plain sweeps, 5 in
+`meeting_solver`, 8 in BiCGStab.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -13,16 +19,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jointmdp.arrays import Floats, on_device
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import PairProblem, Source
+from jointmdp.moments import meeting_solver
 from jointmdp.progress import Meter
 
 PAIR_LIMIT = 2**31  # numbers held on pairs of states, all arrays together: 16 GiB
 FLOOR_SHARE = 0.1  # a residual this far below what rounding leaves is not worth another sweep
 CHUNK = 16  # plain sweeps between two looks at the residual
 FIRST_ATTEMPT = 128  # plain sweeps before acceleration is considered
-WORTHWHILE = 100  # plain sweeps still to come, at the rate seen, below which acceleration is not worth its memory
+WORTHWHILE = 200  # plain sweeps still to come, at the rate seen, below which acceleration does not pay
 KRYLOV_CHUNK = 10  # accelerated steps between two looks
+KRYLOV_LIMIT = 2**24  # numbers in an array of which BiCGStab's many are not worth a thought
 KRYLOV_COST = 5  # sweeps that one accelerated step is worth in time (`benchmarks/solve.py`)
 
 
@@ -30,7 +39,7 @@ KRYLOV_COST = 5  # sweeps that one accelerated step is worth in time (`benchmark
 class Solve:
     """Linear solves and the centred state-level recursion: the fast default.
 
-    Plain sweeps come first; when their measured rate predicts many more, BiCGStab takes over from where they are.
+    Plain sweeps come first; when their measured rate predicts many more, faster methods take over from where they are.
     Every residual is recomputed from the equations, so acceleration cannot spoil an answer.
     """
 
@@ -44,22 +53,41 @@ class Solve:
     """Of the pairs of states. In single precision they take half the memory; the certificate is computed in double."""
 
 
-def solve_pairs(
+class Faster(NamedTuple):
+    """What a faster method came to."""
+
+    C: Array  # takes the place of what the method was given, which is used up
+    left: float  # the residual; infinite where C is worse than before
+    sweeps: int
+    is_paying: bool
+
+
+# From a recursion, C, its residual, the residual to reach, plain sweeps' loss, sweeps that are left, and a meter.
+Method = Callable[[PairProblem, Array, float, float, float, int, Meter], Faster]
+
+
+def solve_pairs(  # many parameters: a recursion, where to start and when to stop
     problem: PairProblem,
     target: float,
     max_sweeps: int,
     is_accelerated: bool,
     meter: Meter,
-    start: Array | None = None,
+    start: Array | Floats | None = None,
     parity: int = 1,
+    sweeps_before: int = 0,
 ) -> tuple[Array, int]:
     """The fixed point of `second_moments.sweep` to a residual below `target`, and how many sweeps it took.
 
-    `parity` is 1 where C(t,s) = C(s,t), −1 where C(t,s) = −C(s,t), and 0 where neither holds.
+    `parity` is 1 where C(t,s) = C(s,t), −1 where C(t,s) = −C(s,t), and 0 where neither holds. `sweeps_before` were made
+    for another source: if they were many, acceleration is considered at once.
     """
-    C = jnp.diag(problem.added.same) if start is None else start
-    done, next_attempt = 0, FIRST_ATTEMPT if is_accelerated else max_sweeps
+    C = _first(problem, start)
+    first_attempt = FIRST_ATTEMPT if sweeps_before <= FIRST_ATTEMPT else 2 * CHUNK
+    done, next_attempt = 0, first_attempt if is_accelerated else max_sweeps
     first = before = math.inf
+    methods: list[Method] = [_krylov]
+    if meeting_solver.is_possible(problem):
+        methods = [_brief_krylov, _meet, _krylov] if C.size <= KRYLOV_LIMIT else [_meet, _krylov]
     while done < max_sweeps:
         count = min(CHUNK, max_sweeps - done)
         C, residual = sweeps(problem, C, count, parity == 1)
@@ -73,13 +101,22 @@ def solve_pairs(
         before = left
         is_slow = decay * WORTHWHILE < math.log(left / target)
         if done >= next_attempt and is_slow:
-            C, left, taken = _accelerate(problem, C, left, target, decay, max_sweeps - done, meter)
-            if parity != 0:
-                C = (C + C.T if parity == 1 else C - C.T) / 2  # plain sweeps keep symmetry, BiCGStab does not
-            done += 2 * taken
+            C, left, taken, is_paying = methods[0](problem, C, left, target, decay, max_sweeps - done, meter)
+            is_last = len(methods) == 1
+            if not is_paying and not is_last:
+                methods.pop(0)
+            if not math.isfinite(left):  # spoilt
+                C = _first(problem, start)
+            elif parity != 0:
+                C = (C + C.T if parity == 1 else C - C.T) / 2  # plain sweeps keep symmetry, accelerated ones do not
+            done += taken
             before = left
-            next_attempt = 2 * done
+            next_attempt = 2 * done if is_paying or is_last else done
     return C, done
+
+
+def _first(problem: PairProblem, start: Array | Floats | None) -> Array:
+    return jnp.diag(problem.added.same) if start is None else on_device(start)
 
 
 @partial(jax.jit, static_argnames="is_symmetric")
@@ -92,6 +129,24 @@ def sweeps(problem: PairProblem, C: Array, count: int, is_symmetric: bool = Fals
 
 def swept_share(first: float, left: float, target: float) -> float:
     return math.log(first / left) / math.log(first / target) if first > left > target > 0 else 0.0
+
+
+def _meet(  # many parameters: as `solve_pairs`
+    problem: PairProblem, C: Array, left: float, target: float, decay: float, max_sweeps: int, meter: Meter
+) -> Faster:
+    """`meeting_solver` as long as it loses more of the residual than plain sweeps, which lose `decay` each."""
+    solver = meeting_solver.build(problem)
+    if solver is None:
+        return Faster(C, left, meeting_solver.MOST_STEPS // 2, is_paying=False)
+    start, taken = left, solver.of_response.steps // 2
+    while left > target and taken < max_sweeps:
+        C, after, more = meeting_solver.improve(solver, problem, C, target)
+        taken += more
+        if not after < left * math.exp(-decay * more):
+            return Faster(C, after if after < left else math.inf, taken, is_paying=False)
+        left = after
+        meter.update(swept_share(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
+    return Faster(C, left, taken, is_paying=True)
 
 
 # The one in `jax.scipy` asks for the operator's transpose, which a sweep with an overwritten diagonal does not offer,
@@ -113,26 +168,41 @@ class KrylovState(NamedTuple):
     step: Array
 
 
-def _accelerate(
+def _brief_krylov(  # many parameters: as `solve_pairs`
     problem: PairProblem, C: Array, left: float, target: float, decay: float, max_sweeps: int, meter: Meter
-) -> tuple[Array, float, int]:
+) -> Faster:
+    """BiCGStab where few slow modes stand alone, so that it is done before `meeting_solver` could be."""
+    needed = max(decay, math.log(left / target) / WORTHWHILE)
+    return _krylov(problem, C, left, target, needed, max_sweeps, meter, patience=1)
+
+
+def _krylov(  # many parameters: as `solve_pairs`
+    problem: PairProblem,
+    C: Array,
+    left: float,
+    target: float,
+    decay: float,
+    max_sweeps: int,
+    meter: Meter,
+    patience: int = 2,
+) -> Faster:
     """BiCGStab as long as it loses more of the residual per sweep's worth of work than `decay`, plain sweeps' own."""
     state = _start(problem, C)
-    start, best, misses = left, C, 0
-    while left > target and misses < 2 and 2 * int(state.step) < max_sweeps:
+    start, misses = left, 0
+    while left > target and misses < patience and 2 * int(state.step) < max_sweeps:
         state = _advance(problem, state, target, KRYLOV_CHUNK)
         worst = float(state.worst)
-        if not math.isfinite(worst):  # a breakdown
-            break
         is_paying = worst < left * math.exp(-decay * KRYLOV_COST * KRYLOV_CHUNK)
         misses = 0 if is_paying else misses + 1
-        if worst < left:
-            left, best = worst, state.x
+        if not math.isfinite(worst):  # a breakdown
+            break
+        left = min(left, worst)
         meter.update(swept_share(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
-    return best, left, int(state.step)
+    worst = float(state.worst)
+    return Faster(state.x, worst if worst < start else math.inf, 2 * int(state.step), misses == 0)
 
 
-@jax.jit
+@partial(jax.jit, donate_argnums=1)
 def _start(problem: PairProblem, x: Array) -> KrylovState:
     residual = second_moments.sweep(problem, x) - x
     zero, one = jnp.zeros_like(x), jnp.ones(())
@@ -140,7 +210,7 @@ def _start(problem: PairProblem, x: Array) -> KrylovState:
     return KrylovState(x, residual, residual, zero, zero, one, one, one, worst, jnp.asarray(0))
 
 
-@jax.jit
+@partial(jax.jit, donate_argnums=1)
 def _advance(problem: PairProblem, state: KrylovState, target: float, steps: int) -> KrylovState:
     """Up to `steps` more steps, until the recursive residual is below `target` everywhere or not a number."""
     end = state.step + steps

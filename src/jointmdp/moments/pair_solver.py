@@ -5,8 +5,8 @@ branches apart move independently, `meeting_solver` solves for the diagonal; BiC
 branches that share every scenario. Whether a method pays is measured while solving, as residual lost per sweep's worth
 of work, and it is left again where it does not.
 
-Arrays of |S|² numbers alive at the peak, beside those of `problem` and of the caller: 4 in plain sweeps, 5 in
-`meeting_solver`, 8 in BiCGStab.
+Arrays of |S|² numbers alive at the peak, beside those of `problem` and of the caller: 3 in plain sweeps, 5 in
+`meeting_solver`, 7 in BiCGStab (`benchmarks/ergodic.py` counts them).
 """
 
 import math
@@ -31,7 +31,7 @@ CHUNK = 16  # plain sweeps between two looks at the residual
 FIRST_ATTEMPT = 128  # plain sweeps before acceleration is considered
 WORTHWHILE = 200  # plain sweeps still to come, at the rate seen, below which acceleration does not pay
 KRYLOV_CHUNK = 10  # accelerated steps between two looks
-KRYLOV_LIMIT = 2**24  # numbers in an array of which BiCGStab's many are not worth a thought
+KRYLOV_LIMIT = 2**22  # pairs up to which BiCGStab is tried first, whatever its memory
 KRYLOV_COST = 5  # sweeps that one accelerated step is worth in time (`benchmarks/solve.py`)
 
 

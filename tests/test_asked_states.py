@@ -154,3 +154,16 @@ def test_too_many_pairs_are_refused_with_advice(monkeypatch: pytest.MonkeyPatch)
     model, policy = drifting(160, "state", discount=0.6)
     with pytest.raises(jm.ModelError, match="simulate_gap"):
         jm.evaluate(model, policy, states=[3])
+
+
+def test_reach_says_before_what_will_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, policy = drifting(160, "state", discount=0.6)
+    found = jm.reach(model, policy, [3])
+    some = jm.evaluate(model, policy, states=[3])
+    assert found.pairs == len(some.moments.pairs.codes)  # type: ignore[attr-defined]
+    assert found.is_complete
+    assert "nothing is left out" in str(found)
+    monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
+    less = jm.reach(model, policy, [3], relative_tolerance=1e-2)
+    assert not less.is_complete
+    assert less.pairs < found.pairs

@@ -35,6 +35,7 @@ from .evaluation import Iterate as Iterate
 from .evaluation import evaluate as evaluate
 from .evaluation import evaluate_policies as evaluate_policies
 from .evaluation import learn as learn
+from .evaluation import reach as reach
 from .files import __version__ as __version__
 from .incremental import Learned as Learned
 from .incremental import LearnedGap as LearnedGap
@@ -55,6 +56,7 @@ from .model.mdpax_importer import from_mdpax as from_mdpax
 from .model.mdpax_importer import mdpax_policy as mdpax_policy
 from .model.policies import deterministic_policy as deterministic_policy
 from .model.policies import uniform_policy as uniform_policy
+from .moments.asked_states import Reach as Reach
 from .moments.certificates import Certificate as Certificate
 from .moments.joint_moments import JointMoments as JointMoments
 from .moments.joint_moments import joint_moments as joint_moments

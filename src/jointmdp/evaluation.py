@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp import checks
-from jointmdp.arrays import Floats, float64, on_device
+from jointmdp.arrays import Floats, Ints, float64, on_device
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import Moments
 from jointmdp.errors import ModelError
@@ -29,7 +29,7 @@ from jointmdp.model.episodes import paying_state
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
 from jointmdp.moments import transition_kernels
-from jointmdp.moments.asked_states import solve_asked
+from jointmdp.moments.asked_states import Reach, reached_from, solve_asked
 from jointmdp.moments.certificates import assess_pairs
 from jointmdp.moments.iteration import iterate, report_missed
 from jointmdp.moments.lean_solving import needs_lean, solve_lean
@@ -144,17 +144,34 @@ def _evaluate_states(
 ) -> Solution:
     if order > 2 or horizon is not None or not isinstance(method, Solve | None):
         raise ModelError("states=[…] gives means and second moments by Solve(); leave order, horizon and others out")
-    if isinstance(states, str) or not isinstance(states, Iterable):
-        raise ModelError(f"states must be a list of states, not {states!r}")
-    asked = np.unique([model.state_index(state) for state in states])
-    if not len(asked):
-        raise ModelError("states=[] asks about no state; name at least one")
+    asked = _asked(model, states)
     _check_range(model, 2)
     method = Solve() if method is None else method
     found = solve_asked(model, policy, asked, method)
     solution = Solution(model, policy, found.moments, found.certificate, found.status, "Solve", found.steps)
     report_missed(solution.status, str(solution.certificate), method.throw)
     return solution
+
+
+def _asked(model: JointMDP, states: Iterable[StateLike]) -> Ints:
+    if isinstance(states, str) or not isinstance(states, Iterable):
+        raise ModelError(f"states must be a list of states, not {states!r}")
+    asked = np.unique([model.state_index(state) for state in states])
+    if not len(asked):
+        raise ModelError("states=[] asks about no state; name at least one")
+    return asked
+
+
+def reach(model: JointMDP, policy: ArrayLike, states: Iterable[StateLike], relative_tolerance: float = 1e-6) -> Reach:
+    """How many states and pairs ``evaluate(model, policy, states=states)`` would look at, without solving anything.
+
+    Args:
+        model, policy, states: as in `evaluate`.
+        relative_tolerance: that of `Solve`; with a larger one more is left out where too much can be reached.
+    """
+    chosen = transition_kernels.checked_policy(model, policy, "reach(*jointmdp.inventory(), states=[0])")
+    tolerance = checks.as_positive("relative_tolerance", relative_tolerance)
+    return reached_from(model, chosen, _asked(model, states), tolerance)
 
 
 def _solve_sharded(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments:

@@ -59,6 +59,11 @@ def reached_part(model: JointMDP, policy: Floats, asked: Ints, least: float) -> 
     return _restricted(model, policy, states, asked, layers)
 
 
+def with_layers(part: ReachedPart, least: float) -> ReachedPart:
+    """A part with all its states, and how likely they are: for pairs of which there are too many."""
+    return part._replace(layers=_layers(part.model, part.policy, part.asked, least))
+
+
 def _closed(model: JointMDP, policy: Floats, asked: Ints, most: int) -> Ints | None:
     """All states that can be reached, the asked ones included; None beyond `most`."""
     exists = (model.probabilities[asked] > 0)[:, :, None] & model.available[asked][:, None, :]

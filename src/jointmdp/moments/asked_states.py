@@ -15,10 +15,11 @@ import numpy as np
 import scipy.sparse.linalg
 
 from jointmdp import checks
-from jointmdp.arrays import Floats, Ints, distinct, summed
+from jointmdp.arrays import Bools, Floats, Ints, distinct, summed
 from jointmdp.errors import ModelError, Status
+from jointmdp.model.episodes import idle_states
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.reached_states import ReachedPart, reached_part
+from jointmdp.model.reached_states import ReachedPart, reached_part, with_layers
 from jointmdp.moments.certificates import Certificate, StateErrors
 from jointmdp.moments.gap_variances import gap_step_errors
 from jointmdp.moments.listed_moments import ListedMoments, gap_ends
@@ -37,11 +38,28 @@ ATTEMPTS = 4
 TARGET = 1e-2  # of the tolerance: the residual, relative to what a step adds and to the steps that a return takes
 NEGLIGIBLE = 1e-2  # of the least weight of a pair: steps that add less are not counted
 SHARP = 0.9  # of a bound on errors that is left after some sweeps, when more are not worth it
-SMALL = 1e-6  # of the variance of one branch: gaps that vary less need not be known to the tolerance of their own
+SMALL = 1e-3  # of the variance of one branch: gaps that vary less need not be known to the tolerance of their own
 LOOK = 16  # sweeps between two looks at the residual
 RESTART, RESTARTS = 40, 10  # steps of GMRES between two restarts, and how many of these before sweeps look again
 MOST_FROM_ABOVE = 512  # sweeps that sharpen a bound on errors
 LONG = 400  # sweeps still to come, at the rate seen, beyond which a Krylov method takes over
+
+
+class Reach(NamedTuple):
+    """What `evaluate` would look at to answer for some states; see `reach`."""
+
+    states: int
+    """How many states matter."""
+    pairs: int
+    """How many pairs of them, merged pairs left out."""
+    moves: int
+    """Steps between these pairs: what a sweep costs."""
+    is_complete: bool
+    """Whether nothing that can be reached is left out; else what is left out enters the certificate."""
+
+    def __str__(self) -> str:
+        rest = "nothing is left out" if self.is_complete else "less likely ones are left out, within the certificate"
+        return f"{self.pairs:,} pairs of {self.states:,} states, {self.moves:,} moves between them; {rest}"
 
 
 class FoundStates(NamedTuple):
@@ -57,14 +75,32 @@ def solve_asked(model: JointMDP, policy: Floats, asked: Ints, method: Solve) -> 
     """All moments of an endless future in the asked states."""
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     least = LEAST_PAIR * min(tolerance, 1.0)
+    found: FoundStates | None = None
     with Meter("joint moments") as meter:
-        for attempt in range(ATTEMPTS):
+        for _ in range(ATTEMPTS):
             part = reached_part(model, policy, asked, least * LEAST_STATE / LEAST_PAIR)
-            found = _solve_part(model, part, method, tolerance, meter, least)
-            if part.layers is None or found.status is Status.CONVERGED or attempt + 1 == ATTEMPTS:
+            try:
+                found = _solve_part(model, part, method, tolerance, meter, least)
+            except ModelError:
+                if found is None:
+                    raise
+                break  # finer takes more memory than there is: what is known stands, with its certificate
+            if found.moments.part.layers is None or found.status is Status.CONVERGED:
                 break
             least /= FINER
+    assert found is not None
     return found
+
+
+def reached_from(model: JointMDP, policy: Floats, asked: Ints, tolerance: float) -> Reach:
+    """What `solve_asked` looks at first, without solving anything."""
+    least = LEAST_PAIR * min(tolerance, 1.0)
+    part = reached_part(model, policy, asked, least * LEAST_STATE / LEAST_PAIR)
+    if model.sharing == "none":
+        return Reach(len(part.states), 0, 0, part.layers is None)
+    with Meter("pairs of states") as meter:
+        part, pairs = _pair_list(part, idle_states(part.model, part.policy), least, meter)
+    return Reach(len(part.states), len(pairs.codes), pairs.num_moves, part.layers is None)
 
 
 def _solve_part(
@@ -74,7 +110,7 @@ def _solve_part(
     errors = StateErrors(part.model, part.policy, branch, part.outside, part.value_error)
     pairs, values, bounds, residual, sweeps = None, np.zeros(0), np.zeros(0), 0.0, 0
     if model.sharing != "none":
-        pairs = _pair_list(part, branch, least, meter)
+        part, pairs = _pair_list(part, branch.state.idle, least, meter)
         values, bounds, residual, sweeps = _solve_list(part, branch, errors, pairs, tolerance, method, meter)
     mean = errors.mean + branch.state.offset[:, None]
     moments = ListedMoments(model, part, branch, errors, mean, pairs, values, bounds)
@@ -84,14 +120,15 @@ def _solve_part(
     return FoundStates(moments, certificate, status, sweeps)
 
 
-def _pair_list(part: ReachedPart, branch: SingleBranch, least: float, meter: Meter) -> PairList:
+def _pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tuple[ReachedPart, PairList]:
     """The pairs that the first steps lead to: all of them, or those of a weight of at least `least`."""
     model, most = part.model, MEMORY // MOVE_BYTES
-    walk = PairWalk(model, part.policy, branch.state.idle)
-    found = None
-    if part.layers is None:
-        found = walk.reached(_first_pairs(part, walk), most)
-    else:
+    walk = PairWalk(model, part.policy, idle)
+    found = walk.reached(_first_pairs(part, walk), most) if part.layers is None else None
+    if found is None:
+        if part.layers is None and model.discount < 1:
+            part = with_layers(part, least * LEAST_STATE / LEAST_PAIR)
+    if part.layers is not None:
         codes = np.concatenate([_weighty_pairs(part, least), _first_pairs(part, walk)])
         outside = -1 if part.outside is None else part.outside
         found = walk.listed(codes[codes % walk.size != outside], most)
@@ -102,7 +139,7 @@ def _pair_list(part: ReachedPart, branch: SingleBranch, least: float, meter: Met
             "relative_tolerance, or simulate: simulate_gap(model, policy, state, action, other)"
         )
     meter.update(0.0, f"{len(found.codes):,} pairs of {len(part.states):,} states")
-    return found
+    return part, found
 
 
 def _first_pairs(part: ReachedPart, walk: PairWalk) -> Ints:

@@ -125,9 +125,8 @@ def _pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tu
     model, most = part.model, MEMORY // MOVE_BYTES
     walk = PairWalk(model, part.policy, idle)
     found = walk.reached(_first_pairs(part, walk), most) if part.layers is None else None
-    if found is None:
-        if part.layers is None and model.discount < 1:
-            part = with_layers(part, least * LEAST_STATE / LEAST_PAIR)
+    if found is None and part.layers is None and model.discount < 1:
+        part = with_layers(part, least * LEAST_STATE / LEAST_PAIR)
     if part.layers is not None:
         codes = np.concatenate([_weighty_pairs(part, least), _first_pairs(part, walk)])
         outside = -1 if part.outside is None else part.outside

@@ -4,6 +4,7 @@ The windy gridworld, in which a step taken from the goal leads back to the start
 action and the gust, and a policy that explores with probability 0.1.
 """
 
+import math
 import sys
 import time
 import warnings
@@ -34,25 +35,36 @@ def ergodic_gridworld(size: int, discount: float, sharing: Sharing = "state") ->
     return again, 0.9 * policy + 0.1 / model.num_actions
 
 
-def timed(size: int, discount: float, sharing: Sharing, is_accelerated: bool) -> tuple[float, jm.Solution]:
-    """Seconds of one solve, compilation left out."""
-    model, policy = ergodic_gridworld(size, discount, sharing)
-    # Plain sweeps are compiled by the first few.
-    first = jm.Solve() if is_accelerated else jm.Solve(is_accelerated=False, max_sweeps=pair_solver.CHUNK)
-    with warnings.catch_warnings():
+def compare(size: int, sharing: Sharing, repeats: int) -> None:
+    """All discounts in turn, compilation left out, and plain sweeps at one of them."""
+    solutions: dict[str, jm.Solution] = {}
+
+    def solve(name: str, discount: float, method: jm.Solve) -> None:
+        solutions[name] = jm.evaluate(*ergodic_gridworld(size, discount, sharing), method)
+
+    names = {discount: f"{sharing}, γ={discount}" for discount in DISCOUNTS}
+    seconds: dict[str, float] = {}
+    for _ in range(repeats + 1):  # all in turn, and of each the fastest: other work on the machine only adds time
+        for discount, name in names.items():
+            start = time.perf_counter()
+            solve(name, discount, jm.Solve())
+            seconds[name] = min(seconds.get(name, math.inf), time.perf_counter() - start)
+    with warnings.catch_warnings():  # plain sweeps are compiled by the first few
         warnings.simplefilter("ignore", jm.ConvergenceWarning)
-        jm.evaluate(model, policy, first)
-    seconds = []
-    for _ in range(2 if is_accelerated else 1):  # the faster one: others use the machine, too
-        start = time.perf_counter()
-        solution = jm.evaluate(model, policy, jm.Solve(is_accelerated=is_accelerated))
-        seconds.append(time.perf_counter() - start)
-    return min(seconds), solution
-
-
-def row(name: str, seconds: float, solution: jm.Solution) -> None:
-    error = solution.certificate.covariance_error / float(np.max(solution.variance))
-    print(f"{name:<34}{seconds:>9.2f} s{solution.steps:>9}{error:>16.1e}", flush=True)
+        solve("", PLAIN, jm.Solve(is_accelerated=False, max_sweeps=pair_solver.CHUNK))
+    plain = f"{names[PLAIN]}, plain sweeps"
+    start = time.perf_counter()
+    solve(plain, PLAIN, jm.Solve(is_accelerated=False))
+    seconds[plain] = time.perf_counter() - start
+    for name, taken in seconds.items():
+        error = solutions[name].certificate.covariance_error / float(np.max(solutions[name].variance))
+        print(f"{name:<34}{taken:>9.2f} s{solutions[name].steps:>9}{error:>16.1e}")
+    growth = seconds[names[DISCOUNTS[-1]]] / seconds[names[DISCOUNTS[0]]]
+    print(
+        f"{sharing}: time grows {growth:.1f}× from γ={DISCOUNTS[0]} to {DISCOUNTS[-1]} (aim: below 2), plain sweeps "
+        f"take {seconds[plain] / seconds[names[PLAIN]]:.1f}× as long at {PLAIN} (aim: 10)",
+        flush=True,
+    )
 
 
 def alive(size: int) -> None:
@@ -89,18 +101,6 @@ def main() -> None:
     size = 12 if "--small" in sys.argv else 30
     print(f"\nA {size}×{size} gridworld without an end, as the discount goes to 1")
     print(f"{'':<34}{'time':>11}{'sweeps':>9}{'certified/max':>16}")
-    sharings: tuple[Sharing, ...] = ("state", "time")
-    for sharing in sharings:
-        seconds = {}
-        for discount in DISCOUNTS:
-            seconds[discount], solution = timed(size, discount, sharing, is_accelerated=True)
-            row(f"{sharing}, γ={discount}", seconds[discount], solution)
-        plain, solution = timed(size, PLAIN, sharing, is_accelerated=False)
-        row(f"{sharing}, γ={PLAIN}, plain sweeps", plain, solution)
-        growth, gain = seconds[DISCOUNTS[-1]] / seconds[DISCOUNTS[0]], plain / seconds[PLAIN]
-        print(
-            f"{sharing}: time grows {growth:.1f}× from γ={DISCOUNTS[0]} to {DISCOUNTS[-1]} (aim: below 2), plain "
-            f"sweeps take {gain:.1f}× as long at {PLAIN} (aim: 10)",
-            flush=True,
-        )
+    compare(size, "state", repeats=3)
+    compare(size, "time", repeats=1)
     alive(size)

@@ -45,9 +45,7 @@ def growth() -> None:
         print(f"{size**2:>8,}{found['copy'] * 1e3:>7.1f} ms{line}", flush=True)
     for sharing, seconds in taken.items():
         exponent = math.log(seconds[-1] / seconds[0]) / math.log(sizes[-1] ** 2 / sizes[0] ** 2)
-        print(
-            f'"{sharing}": the time of a sweep grows like |S|^{exponent:.2f} from {sizes[0] ** 2} to {sizes[-1] ** 2:,} states'
-        )
+        print(f'"{sharing}": a sweep takes time like |S|^{exponent:.2f}, {sizes[0] ** 2} to {sizes[-1] ** 2:,} states')
 
 
 def main() -> None:

@@ -84,6 +84,31 @@ def test_values_outside_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None
     assert_same(jm.evaluate(model, policy), some, [3])
 
 
+@pytest.mark.parametrize("sharing", ["state", "time"])
+def test_states_outside_differ_from_each_other(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two corridors that end in two gambles: both branches leave the part in one step, and not to the same place.
+    monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
+    monkeypatch.setattr(asked_states, "ATTEMPTS", 1)
+    length, count = 30, 63  # the start, two corridors, two gambles
+    successors = np.tile(np.arange(count)[:, None, None], (1, 2, 2))
+    successors[0] = [1, 1 + length]
+    for first, gamble in ((1, 61), (1 + length, 62)):
+        successors[first : first + length, :, :] = np.append(np.arange(first + 1, first + length), gamble)[
+            :, None, None
+        ]
+    rewards = np.zeros((count, 2, 2))
+    rewards[61] = [[1e9, 1e9], [-1e9, -1e9]]
+    rewards[62] = [[-1e9, -1e9], [1e9, 1e9]]
+    model = jm.JointMDP(np.full((count, 2), 0.5), rewards, successors, 0.5, sharing)
+    policy = np.tile([1.0, 0.0], (count, 1))
+    with pytest.warns(jm.ConvergenceWarning):
+        some = jm.evaluate(model, policy, jm.Solve(relative_tolerance=1e-1), states=[0])
+    assert some.moments.part.outside is not None  # type: ignore[attr-defined]
+    whole = jm.evaluate(model, policy)
+    assert whole.gap(0, 0, 1).variance > 0.1
+    assert_same(whole, some, [0])
+
+
 def test_only_what_is_reached_is_looked_at() -> None:
     # Two copies of a model that know nothing of each other.
     one, policy = drifting(12, "state")

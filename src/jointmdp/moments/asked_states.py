@@ -27,6 +27,7 @@ from jointmdp.moments.local_errors import CHECK_ROOM
 from jointmdp.moments.pair_lists import PairList, PairWalk, code
 from jointmdp.moments.pair_solver import Solve
 from jointmdp.moments.single_branch import SingleBranch, solve_single_branch
+from jointmdp.moments.solving import LEAST_SCALE, LEAST_STD
 from jointmdp.progress import Meter
 
 MOVE_BYTES = 60  # that a move takes at the peak
@@ -115,7 +116,9 @@ def _solve_part(
     mean = errors.mean + branch.state.offset[:, None]
     moments = ListedMoments(model, part, branch, errors, mean, pairs, values, bounds)
     certificate = moments.certificate(residual)
-    is_met = moments.worst_error(SMALL) <= tolerance
+    paid = float(np.max(np.abs(branch.state.rewards)))
+    least_variance = max((LEAST_STD * paid * branch.state.span) ** 2, LEAST_SCALE)
+    is_met = moments.worst_error(SMALL, least_variance) <= tolerance
     status = Status.CONVERGED if is_met else Status.STEP_LIMIT if sweeps >= method.max_sweeps else Status.STAGNATED
     return FoundStates(moments, certificate, status, sweeps)
 
@@ -123,7 +126,7 @@ def _solve_part(
 def _pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tuple[ReachedPart, PairList]:
     """The pairs that the first steps lead to: all of them, or those of a weight of at least `least`."""
     model, most = part.model, MEMORY // MOVE_BYTES
-    walk = PairWalk(model, part.policy, idle)
+    walk = PairWalk(model, part.policy, idle, part.outside)
     found = walk.reached(_first_pairs(part, walk), most) if part.layers is None else None
     if found is None and part.layers is None and model.discount < 1:
         part = with_layers(part, least * LEAST_STATE / LEAST_PAIR)

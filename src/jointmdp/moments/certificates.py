@@ -230,6 +230,8 @@ class StateErrors:
         self.values = ValueErrors(
             delta, deviations(state, g, source, delta, self.relative), state.classes.label, state.offset
         )
+        if outside is not None:
+            self.values = self.values.with_outside(outside)
         self.mean_errors = rounding + g * expect(delta[n])  # [S, A] of the backup
 
         spread = expect((b - self.mean[:, None, :]) ** 2)

@@ -127,12 +127,12 @@ class ListedMoments:
             "without states, or simulate"
         )
 
-    def worst_error(self, small: float) -> float:
-        """The largest error of the variance of a gap, relative to it and to `small` times those of its branches."""
+    def worst_error(self, small: float, least: float) -> float:
+        """The largest error of a gap's variance; relative to it, to `small` of those of its branches, to `least`."""
         worst = 0.0
         for (s, a, b), gap in self._gaps.items():
-            size = max(gap.variance, small * float(self.errors.variances[s, [a, b]].sum()))
-            worst = max(worst, gap.variance_error / size if size > 0 else 0.0)
+            size = max(gap.variance, small * float(self.errors.variances[s, [a, b]].sum()), least)
+            worst = max(worst, gap.variance_error / size)
         return worst
 
     def certificate(self, residual: float) -> Certificate:

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.arrays import Floats, Ints
-from jointmdp.moments.long_run import IDLE, MIXED
+from jointmdp.moments.long_run import IDLE, MIXED, OUTSIDE
 from jointmdp.moments.single_branch import BranchMean, Solver, discounted_solver
 
 # Room left in a supersolution, relative to its own source and to what checking rounds: the first that passes is taken.
@@ -51,7 +51,15 @@ class ValueErrors(NamedTuple):
     def between(self, s: Ints, t: Ints) -> Floats:
         """Bounds on |e(s) − e(t)| for arrays of states."""
         by_class = np.where(self.label[s] == self.label[t], self.apart[s] + self.apart[t], np.inf)
-        return np.where(s == t, 0.0, np.minimum(self.alone[s] + self.alone[t], by_class))
+        is_one = (s == t) & (self.label[s] != OUTSIDE)
+        return np.where(is_one, 0.0, np.minimum(self.alone[s] + self.alone[t], by_class))
+
+    def with_outside(self, outside: int) -> "ValueErrors":
+        """Where a state stands for many, none of its class can be compared with it."""
+        with_it = self.label == self.label[outside]
+        label = np.where(with_it, MIXED, self.label)
+        label[outside] = OUTSIDE
+        return self._replace(apart=np.where(with_it, np.inf, self.apart), label=label)
 
 
 def deviations(state: BranchMean, discount: float, source: Floats, delta: Floats, relative: float) -> Floats:

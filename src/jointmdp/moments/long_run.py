@@ -8,7 +8,9 @@ import scipy.sparse.csgraph
 
 from jointmdp.arrays import Bools, Floats, Ints
 
-MIXED, IDLE = -1, 0  # labels: several classes may come; nothing is paid any more. Other classes count from 1
+# Labels: the outside of a part, which stands for many states; several classes may come; nothing is paid any more. Other
+# classes count from 1.
+OUTSIDE, MIXED, IDLE = -2, -1, 0
 
 
 class LongRun(NamedTuple):

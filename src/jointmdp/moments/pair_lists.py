@@ -110,9 +110,11 @@ class _Steps:
 class PairWalk:
     """The pair process of a model under a policy, node by node."""
 
-    def __init__(self, model: JointMDP, policy: Floats, idle: Bools) -> None:
+    def __init__(self, model: JointMDP, policy: Floats, idle: Bools, outside: int | None = None) -> None:
         self.model, self.policy, self.idle, self.size = model, policy, idle, model.num_states
         self.is_single = (policy > 0).sum(axis=1) == 1
+        if outside is not None:  # stands for many states: two branches there are not in one place
+            self.is_single[outside] = False
         self.kernel = policy_kernel(model, policy)
 
     def is_settled(self, s: Ints, t: Ints) -> Bools:

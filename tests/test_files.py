@@ -1,5 +1,6 @@
 """Files: what is saved comes back bit for bit, and whatever happens to a file is noticed."""
 
+import codecs
 import contextlib
 import errno
 import hashlib
@@ -639,6 +640,9 @@ def test_only_models_and_solutions_are_saved(tmp_path: Path) -> None:
 def guarded(mode: int) -> Iterator[Path]:
     """A file with these permissions in a read-only directory; root steps down to nobody, whom they bind too."""
     is_root = os.geteuid() == 0
+    codecs.lookup(
+        "cp437"
+    )  # of zip files: nobody may not be allowed to read Python's own, and it is looked for once only
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m"
         save(small_model(), path)

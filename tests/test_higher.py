@@ -110,6 +110,18 @@ def test_order_four_agrees_with_rational_arithmetic(sharing: str) -> None:
         assert_pairs_are_true(solution, exact, iter([(3, 0), (1, 2), (2, 2), (3, 1)]))
 
 
+@pytest.mark.parametrize("alike", [(1,), (1, 2)])
+def test_scenarios_that_lead_alike_and_pay_differently(alike: tuple[int, ...]) -> None:
+    """They may be merged where only what follows counts, and never where what they pay goes with it."""
+    case = coarse(oracle.random_model(np.random.default_rng(9), 3, 3, 3, discount=0.5, sharing="time"))
+    successors = case.successors.copy()
+    for scenario in alike:
+        successors[:, scenario] = successors[:, 0]
+    case = case._replace(successors=successors, policy=np.array([[8, 4, 4], [4, 4, 8], [1, 12, 3]]) / 16)
+    solution = jm.evaluate(build(case), case.policy, order=4)
+    assert_gaps_are_true(solution, PairOracle(case, 4))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", slow_or_long(range(5), 1))
 def test_many_models_agree_with_rational_arithmetic(seed: int) -> None:

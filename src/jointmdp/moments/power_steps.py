@@ -57,7 +57,7 @@ class Layout:
         self.actions, choice = transition_kernels.policy_support(policy)
         self.choice: Floats = choice  # [S, M]
         self.reward_sizes = np.take_along_axis(sizes, self.actions[:, None, :], axis=2)  # [S, W, M]
-        self.kernel = transition_kernels.pair_kernel(model, policy)
+        self.kernel = transition_kernels.pair_kernel(model, policy, may_merge=False)
         self.groups = self.kernel.chances.shape[0]
         self.matrix = policy_kernel(model, policy)
         self.successors: Ints = np.take_along_axis(model.successors, self.actions[:, None, :], axis=2)  # [S, W, M]

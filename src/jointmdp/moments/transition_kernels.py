@@ -56,9 +56,18 @@ def digest(model: JointMDP, policy: Floats) -> str:
 
 
 def pair_kernel(
-    model: JointMDP, policy: Floats, other: Floats | None = None, *, may_be_dense: bool = True
+    model: JointMDP,
+    policy: Floats,
+    other: Floats | None = None,
+    *,
+    may_be_dense: bool = True,
+    may_merge: bool = True,
 ) -> PairKernel:
-    """How two branches move on under the model's sharing; `other` is the policy of the second, if it has its own."""
+    """How two branches move on under the model's sharing; `other` is the policy of the second, if it has its own.
+
+    Scenarios that lead to the same places are merged where `may_merge`: not for moments that multiply what a scenario
+    pays by what follows it.
+    """
     policies = [policy] if other is None else [policy, other]
     support, _ = policy_support(np.sum(policies, axis=0))
     choices = [np.take_along_axis(each, support, axis=1) for each in policies]
@@ -67,7 +76,9 @@ def pair_kernel(
     if model.sharing == "none":
         chances, weights = np.empty(0), [np.empty((0, model.num_states, 1))] * len(policies)
     elif model.sharing == "time":
-        chances, columns = _scenario_groups(model.probabilities[0], np.moveaxis(successors, 1, 0))
+        chances, columns = model.probabilities[0], np.moveaxis(successors, 1, 0)
+        if may_merge:
+            chances, columns = _scenario_groups(chances, columns)
         weights = [np.broadcast_to(choice, columns.shape) for choice in choices]
     else:
         chances = np.ones(1)

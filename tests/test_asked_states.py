@@ -192,3 +192,20 @@ def test_reach_says_before_what_will_be_looked_at(monkeypatch: pytest.MonkeyPatc
     less = jm.reach(model, policy, [3], relative_tolerance=1e-2)
     assert not less.is_complete
     assert less.pairs < found.pairs
+
+
+def test_weights_of_pairs_are_formed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
+    model, policy = drifting(160, "state", discount=0.6)
+    whole = jm.reach(model, policy, [3, 50], 1e-2)
+    monkeypatch.setattr(asked_states, "AT_ONCE", 40)
+    assert jm.reach(model, policy, [3, 50], 1e-2) == whole
+
+
+def test_a_name_is_not_a_list_of_states() -> None:
+    names = [(x, y) for y in range(3) for x in range(3)]
+    model, policy = jm.windy_gridworld(3)
+    named = jm.JointMDP(model.probabilities, model.rewards, model.successors, 0.9, state_names=names)
+    with pytest.raises(jm.ModelError, match=r"write states=\[\(1, 2\)\]"):
+        jm.evaluate(named, policy, states=(1, 2))
+    assert len(jm.evaluate(named, policy, states=((1, 2), (0, 1))).asked) == 2

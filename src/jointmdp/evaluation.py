@@ -156,6 +156,8 @@ def _evaluate_states(
 def _asked(model: JointMDP, states: Iterable[StateLike]) -> Ints:
     if isinstance(states, str) or not isinstance(states, Iterable):
         raise ModelError(f"states must be a list of states, not {states!r}")
+    if isinstance(states, tuple) and states in (model.state_names or ()):
+        raise ModelError(f"{states} is the name of one state; write states=[{states}]")
     asked = np.unique([model.state_index(state) for state in states])
     if not len(asked):
         raise ModelError("states=[] asks about no state; name at least one")

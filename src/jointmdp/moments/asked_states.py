@@ -31,6 +31,8 @@ from jointmdp.moments.solving import LEAST_SCALE, LEAST_STD
 from jointmdp.progress import Meter
 
 MOVE_BYTES = 60  # that a move takes at the peak
+FEWEST_MOVES = 2  # of a pair
+AT_ONCE = 2**25  # weights of pairs that are formed at once
 MEMORY = 2**31  # bytes for moves of pairs
 # Of the tolerance: the discounted probability below which a pair of states, or a state, is left out at first.
 LEAST_PAIR, LEAST_STATE = 1e-3, 1e-7
@@ -131,14 +133,17 @@ def _pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tu
     if found is None and part.layers is None and model.discount < 1:
         part = with_layers(part, least * LEAST_STATE / LEAST_PAIR)
     if part.layers is not None:
-        codes = np.concatenate([_weighty_pairs(part, least), _first_pairs(part, walk)])
-        outside = -1 if part.outside is None else part.outside
-        found = walk.listed(codes[codes % walk.size != outside], most)
+        weighty = _weighty_pairs(part, least, most // FEWEST_MOVES)
+        if weighty is not None:
+            codes = np.concatenate([weighty, _first_pairs(part, walk)])
+            outside = -1 if part.outside is None else part.outside
+            found = walk.listed(codes[codes % walk.size != outside], most)
     if found is None:
         raise ModelError(
             f"the states asked about lead to {len(part.states):,} states and to more pairs of them than {MEMORY:,} "
-            f"bytes hold ({most:,} moves between pairs); ask for fewer states at a time, with a larger "
-            "relative_tolerance, or simulate: simulate_gap(model, policy, state, action, other)"
+            f"bytes hold ({most:,} moves between pairs); a larger relative_tolerance leaves out more, fewer states at "
+            "a time reach less; where one state reaches nearly all others, simulate: simulate_gap(model, policy, state, "
+            "action, other)"
         )
     meter.update(0.0, f"{len(found.codes):,} pairs of {len(part.states):,} states")
     return part, found
@@ -156,25 +161,35 @@ def _first_pairs(part: ReachedPart, walk: PairWalk) -> Ints:
     return codes[~walk.is_settled(*np.divmod(codes, walk.size))]
 
 
-def _weighty_pairs(part: ReachedPart, least: float) -> Ints:
-    """Codes of pairs that branches from one asked state come to with a weight of `least`, as if they moved apart."""
+def _weighty_pairs(part: ReachedPart, least: float, most: int) -> Ints | None:
+    """Codes of pairs that branches from one asked state come to with a weight of `least`, as if they moved apart.
+
+    None where there are more than `most`.
+    """
     layers, size = part.layers, part.model.num_states
     assert layers is not None
-    found = []
+    found, count = [np.zeros(0, dtype=np.int64)], 0
     for root in range(len(part.asked)):
         mine = layers.root == root
         step, weight = layers.step[mine], layers.weight[mine]
         states, where = np.unique(layers.state[mine], return_inverse=True)
         # A weight is at most the largest of one branch at any time, times what the other has over all times.
-        largest, most = np.zeros(len(states)), summed(where, weight, len(states)).max()
+        largest, in_all = np.zeros(len(states)), summed(where, weight, len(states)).max()
         np.maximum.at(largest, where, weight)
-        number = np.cumsum(largest * most >= least) - 1
-        keep = (largest * most >= least)[where] & (weight * largest.max() * step.max() >= NEGLIGIBLE * least)
+        is_kept = largest * in_all >= least
+        number = np.cumsum(is_kept) - 1
+        keep = is_kept[where] & (weight * largest.max() * step.max() >= NEGLIGIBLE * least)
         weights = np.zeros((int(step[keep].max(initial=0)) + 1, int(number[-1]) + 1), dtype=np.float32)
         weights[step[keep], number[where[keep]]] = weight[keep]
-        i, j = np.nonzero(weights.T @ weights >= least)
-        chosen = states[largest * most >= least]
-        found.append(chosen[i[i <= j]] * size + chosen[j[i <= j]])
+        chosen = states[is_kept]
+        width = AT_ONCE // max(len(chosen), 1) + 1
+        for begin in range(0, len(chosen), width):
+            i, j = np.nonzero(weights[:, begin : begin + width].T @ weights[:, begin:] >= least)
+            i, j = begin + i[i <= j], begin + j[i <= j]
+            found.append(chosen[i] * size + chosen[j])
+            count += len(i)
+            if count > most:
+                return None
     return distinct(np.concatenate(found))
 
 

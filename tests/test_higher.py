@@ -110,7 +110,7 @@ def test_order_four_agrees_with_rational_arithmetic(sharing: str) -> None:
         assert_pairs_are_true(solution, exact, iter([(3, 0), (1, 2), (2, 2), (3, 1)]))
 
 
-@pytest.mark.parametrize("alike", [(1,), (1, 2)])
+@pytest.mark.parametrize("alike", [(1, 2), pytest.param((1,), marks=pytest.mark.slow)])
 def test_scenarios_that_lead_alike_and_pay_differently(alike: tuple[int, ...]) -> None:
     """They may be merged where only what follows counts, and never where what they pay goes with it."""
     case = coarse(oracle.random_model(np.random.default_rng(9), 3, 3, 3, discount=0.5, sharing="time"))

@@ -18,7 +18,7 @@ def models() -> list[tuple[jm.JointMDP, np.ndarray]]:
     return found
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_equals_the_default_within_certificates(which: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[which]

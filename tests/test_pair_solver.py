@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.arrays import float64, on_device
@@ -70,7 +71,7 @@ def limit(exact: np.ndarray, target: float, discount: float) -> float:
 
 @pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("sharing", ["state", "time"])
+@pytest.mark.parametrize("sharing", daily(("state", "time")))
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_solver_agrees_with_the_dense_system(
     kind: str, sharing: Sharing, count: int, monkeypatch: pytest.MonkeyPatch

@@ -94,17 +94,17 @@ def gap_step_errors(errors: StateErrors, added: Floats, s: Ints, t: Ints, sizes:
 
 
 # many parameters: a block of columns and its next, what a step adds to it, and what its errors are made of
-def step_maxima(
+def block_step_errors(
     after: Array,
     stored: Array,
     apart: Array,
     same: Array,
     steps: tuple[Array, ...],
     here: Array,
-    relative: float,
+    relative: float | Array,
     largest: Array,
 ) -> tuple[Array, Array]:
-    """Largest ρ ``[2, J]`` of the columns `here` with states alive and idle, and the largest residual; D symmetric."""
+    """ρ of the columns `here`, ``[S, J]``, exactly zero where no error can arise, and the residuals."""
     off, choice_off, idle, is_single = steps
     places = jnp.arange(len(here))
     by_values = _by_values(apart, off[:, None] + off[None, here])
@@ -112,9 +112,7 @@ def step_maxima(
     residual = jnp.abs(after - stored)
     rho = residual + relative * (after + stored) + by_values + UNDERFLOW * (1 + largest)
     is_settled = (idle[:, None] & idle[None, here]).at[here, places].max(is_single[here])
-    rho = jnp.where(is_settled, 0.0, rho)
-    found = jnp.stack([jnp.max(jnp.where(each[:, None], rho, 0.0), axis=0) for each in (~idle, idle)])
-    return found, jnp.max(residual)
+    return jnp.where(is_settled, 0.0, rho), residual
 
 
 def _is_settled(idle: Array, is_single: Array) -> Array:

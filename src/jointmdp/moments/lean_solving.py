@@ -23,7 +23,7 @@ from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments import transition_kernels
 from jointmdp.moments.certificates import StateErrors
-from jointmdp.moments.gap_variances import branch_shares, step_maxima
+from jointmdp.moments.gap_variances import block_step_errors, branch_shares
 from jointmdp.moments.pair_solver import CHUNK, FLOOR_SHARE, Solve, swept_share
 from jointmdp.moments.same_state_moments import SameStateMoments
 from jointmdp.moments.single_branch import solve_single_branch
@@ -196,7 +196,10 @@ def _block_maxima(
         apart = columns_of(added.cross, 1)
     diagonal = added.same + discount**2 * met
     after = (apart + discount**2 * later).at[here, jnp.arange(width)].set(columns_of(diagonal))
-    return step_maxima(after, stored, apart, added.same, steps, here, relative, largest)
+    rho, residual = block_step_errors(after, stored, apart, added.same, steps, here, relative, largest)
+    idle = steps[2]
+    found = jnp.stack([jnp.max(jnp.where(each[:, None], rho, 0.0), axis=0) for each in (~idle, idle)])
+    return found, jnp.max(residual)
 
 
 def _same_state(D: Array, model: JointMDP) -> Floats:

@@ -42,6 +42,6 @@ class SameStateMoments(StateMoments):
 
 def _not_kept() -> NotKnownError:
     return NotKnownError(
-        "covariances of distinct states are not kept: of so many states, Sharded keeps the pairs that actions of one "
-        "state need; gaps and covariances of actions of one state are known"
+        "covariances of distinct states are not kept: of so many states only the pairs are that actions of one state "
+        "need; gaps and covariances of actions of one state are known"
     )

@@ -28,7 +28,7 @@ from jointmdp.bellman import second_moments
 from jointmdp.bellman.row_products import row_product
 from jointmdp.bellman.second_moments import PairKernel, Tables
 from jointmdp.moments.device_mesh import AXIS, BY_COLUMN, BY_ROW, EVERYWHERE, everywhere, largest, total
-from jointmdp.moments.local_errors import CHECK_ROOM, UNDERFLOW
+from jointmdp.moments.gap_variances import block_step_errors
 
 AT_ONCE = 2**22  # numbers that devices add up in one message; more are added up a pair of actions at a time
 
@@ -216,20 +216,13 @@ def step_maxima(
     """
 
     def maxima(problem: ShardedProblem, D: Array, errors: StepErrors, relative: Array) -> tuple[Array, Array, Array]:
-        here, places = _here(D), jnp.arange(D.shape[1])
+        here = _here(D)
         D = jnp.maximum(D, 0.0)
         after = _sweep(problem, D)
-        off, choice_off, idle, is_single = errors
-        both = off[:, None] + off[None, here]
-        by_values = 2 * (1 + CHECK_ROOM) * jnp.sqrt(_cross(problem, D, is_source_only=True)) * both + both**2
-        choice = jnp.sqrt(problem.same / 2)
-        same = 4 * (1 + CHECK_ROOM) * choice * choice_off + 2 * choice_off**2
-        by_values = by_values.at[here, places].set(same[here])
-        residual = jnp.abs(after - D)
-        top = largest(jnp.max(D))
-        rho = residual + relative * (after + D) + by_values + UNDERFLOW * (1 + top)
-        is_settled = (idle[:, None] & idle[None, here]).at[here, places].max(is_single[here])
-        rho = jnp.where(_is_real(problem, D) & ~is_settled, rho, 0.0)
+        apart, top = _cross(problem, D, is_source_only=True), largest(jnp.max(D))
+        rho, residual = block_step_errors(after, D, apart, problem.same, tuple(errors), here, relative, top)
+        rho = jnp.where(_is_real(problem, D), rho, 0.0)
+        idle = errors.idle
 
         # What is stored is symmetric only up to rounding: rows count as well as columns.
         def by_state(others: Array) -> Array:

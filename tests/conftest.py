@@ -1,5 +1,6 @@
 """Settings shared by all tests, made before anything imports JAX or the equations."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,21 @@ SHAPED = [
     if "from jaxtyping import" in path.read_text(encoding="utf-8")
 ]
 install_import_hook(SHAPED, "beartype.beartype")
+
+
+MOST_MAPPINGS = 20_000  # of memory, of a process; Linux allows 65,530, and XLA takes several for each program
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs() -> Iterator[None]:
+    """Compiled programs are forgotten when they are too many: beyond the limit of mappings XLA ends the process."""
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

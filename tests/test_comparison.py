@@ -19,7 +19,7 @@ from jointmdp.comparing.paired_gaps import Verdict
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals, replications
 from jointmdp.montecarlo.alternatives import Alternatives
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 
 SURE = 1 - 1e-6  # confidence of intervals that must hold the truth: false-alarm rate 1e-6 a family
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import jointmdp as jm
 from jointmdp.errors import ModelError
-from jointmdp.features import (
+from jointmdp.projected.features import (
     FeatureRows,
     Features,
     FeatureTable,

@@ -13,7 +13,7 @@ import jointmdp as jm
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "jointmdp"
 CORE = {"arrays", "checks", "errors", "intervals", "progress", "model", "bellman", "moments", "law", "bounds"}
-MOST_ENTRIES = 30
+MOST_ENTRIES = 29
 MOST_LINES = 400
 MOST_PARAMETERS = 8
 # Words of the README's question; in code the field's own terms stand instead.

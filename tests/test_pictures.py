@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.plots import diagrams, style
+from jointmdp.report.plots import diagrams, style
 
 
 def png_size(path: Path) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import jointmdp as jm
 from benchmarks import projected as benchmark
 from jointmdp.checks import Sharing
 from jointmdp.errors import Status
-from jointmdp.features import one_hot
+from jointmdp.projected.features import one_hot
 from jointmdp.projected.projected_solution import ProjectedSolution
 from jointmdp.projected.psd_least_squares import QuadraticForm, fit_psd
 from jointmdp.projected.symmetric_matrices import as_map, congruence, products, smat, svec

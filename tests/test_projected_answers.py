@@ -17,7 +17,7 @@ from zoo import SHARINGS
 import jointmdp as jm
 from jointmdp.checks import Sharing
 from jointmdp.errors import Status
-from jointmdp.features import one_hot
+from jointmdp.projected.features import one_hot
 from jointmdp.projected.projected_solution import ProjectedSolution
 
 

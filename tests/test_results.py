@@ -8,7 +8,7 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.files import sealed_archive
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 
 MODEL, POLICY = jm.coupled_reward_chain(3, discount=0.5)
 

@@ -284,7 +284,7 @@ def started(count: int, *arguments: str) -> list[subprocess.Popen[str]]:
 
 def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
     try:
-        return [(each.wait(), *outputs) for each in processes if (outputs := each.communicate(timeout=60))]
+        return [(each.wait(), *outputs) for each in processes if (outputs := each.communicate(timeout=300))]
     finally:
         for each in processes:
             each.kill()

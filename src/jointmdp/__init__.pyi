@@ -2,9 +2,7 @@
 
 from . import bounds as bounds
 from . import executors as executors
-from . import features as features
 from . import incremental as incremental
-from . import plots as plots
 from .auditor import AuditReport as AuditReport
 from .auditor import audit as audit
 from .bounds import MomentBounds as MomentBounds
@@ -37,6 +35,11 @@ from .evaluation import evaluate_policies as evaluate_policies
 from .evaluation import learn as learn
 from .evaluation import reach as reach
 from .files import __version__ as __version__
+from .hindsight.hindsight_results import Hindsight as Hindsight
+from .hindsight.hindsight_results import Hindsights as Hindsights
+from .hindsight.looking_back import hindsight as hindsight
+from .hindsight.trajectory import Trajectory as Trajectory
+from .hindsight.trajectory_files import read_trajectories as read_trajectories
 from .incremental import Learned as Learned
 from .incremental import LearnedGap as LearnedGap
 from .incremental import LearnedJoint as LearnedJoint
@@ -74,9 +77,11 @@ from .neural.queries import RecordedQueries as RecordedQueries
 from .neural.recording import record_queries as record_queries
 from .neural.trained import TrainedMoments as TrainedMoments
 from .neural.training import train as train
+from .projected import features as features
 from .projected.learned_features import LearnedFeatures as LearnedFeatures
 from .projected.projected_solution import ProjectedSolution as ProjectedSolution
 from .projected.projecting import Projected as Projected
+from .report import plots as plots
 from .simulators.atari_simulator import AtariSimulator as AtariSimulator
 from .simulators.atari_simulator import RewardShocks as RewardShocks
 from .simulators.function_simulator import FunctionSimulator as FunctionSimulator
@@ -90,6 +95,7 @@ from .simulators.simulator import Simulator as Simulator
 from .simulators.table_simulator import TableSimulator as TableSimulator
 from .solution.best_action import BestAction as BestAction
 from .solution.best_action import best_action as best_action
+from .solution.counterfactual import Counterfactual as Counterfactual
 from .solution.gap import Gap as Gap
 from .solution.gap_like import GapLike as GapLike
 from .solution.policy_returns import PolicyReturns as PolicyReturns

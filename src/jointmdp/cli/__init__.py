@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from jointmdp.cli import model_commands, simulator_commands
+from jointmdp.cli import hindsight_command, model_commands, simulator_commands
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -43,6 +43,7 @@ for command in (
     simulator_commands.compare,
     model_commands.demo,
     model_commands.evaluate,
+    hindsight_command.hindsight,
     model_commands.list_models,
     completion,
     model_commands.report,

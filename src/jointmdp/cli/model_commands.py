@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from jointmdp.cli.command_parts import complete_model, in_one_line, named_or_numbered, sharing_option
+from jointmdp.cli.command_parts import in_one_line, named_or_numbered
 from jointmdp.cli.joined_processes import Joined, joined, process_options
+from jointmdp.cli.models_from_text import model_and_policy, model_options
 from jointmdp.errors import ConvergenceWarning, ModelError
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from jointmdp.experiments.result import FigureResult
-    from jointmdp.model.joint_mdp import JointMDP
     from jointmdp.moments.sharded_solving import Sharded
     from jointmdp.solution.solution import Solution
 
@@ -165,28 +161,8 @@ def list_models(json: bool) -> None:
         print_models(models)
 
 
-def _model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A model, and how it is evaluated."""
-    options = (
-        click.argument("model", shell_complete=complete_model),
-        click.option(
-            "--policy",
-            help="default (the model's own), uniform, a .npy or .csv file, or one action per state: 0,1,1. "
-            "Files hold [S, A] probabilities or [S] actions. A model from a file has no policy of its own: uniform.",
-        ),
-        sharing_option("as in the model"),
-        click.option("--discount", type=float, help="Another discount; the policy stays. [as in the model]"),
-        click.option(
-            "--horizon", type=int, help="The first T steps only; the discount may then be 1. [an endless future]"
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @click.command()
-@_model_options
+@model_options
 @click.option("--state", multiple=True, help="Name or index of a state to show; may be repeated. [the first]")
 @click.option("--law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %.")
 @click.option("--json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
@@ -234,7 +210,7 @@ def evaluate(model: str, state: tuple[str, ...], law: bool, json: bool, processe
 
 
 @click.command()
-@_model_options
+@model_options
 @click.option(
     "-o", "--out", default="report.html", show_default=True, type=click.Path(path_type=Path), help="The page to write."
 )
@@ -280,71 +256,12 @@ def _grid(text: str) -> tuple[int, int]:
 
 def _evaluated(text: str, changes: dict[str, Any], method: Sharded | None = None) -> tuple[Solution, list[str]]:
     """The solution that the arguments ask for, and remarks on how it came about."""
-    from jointmdp.envs import registry
     from jointmdp.evaluation import evaluate
     from jointmdp.model.joint_mdp import JointMDP
-    from jointmdp.model.policies import uniform_policy
-    from jointmdp.solution.saving import load
 
-    default: ArrayLike | None = None
-    if text.partition(":")[0] in registry.MODELS:
-        name, settings = registry.parse(text)
-        model, default = registry.make_model(name, **settings)
-    elif Path(text).is_file():
-        found = load(text)
-        if not isinstance(found, JointMDP):
-            if changes or method is not None:
-                given = ", ".join(f"--{key}" for key in (*changes, *(["distributed"] if method else [])))
-                raise ModelError(f"{text} holds a solution, which is evaluated already; {given} would need a model")
-            from jointmdp.solution.solution import Solution  # here, because it takes JAX along
-
-            if not isinstance(found, Solution):
-                raise ModelError(f"{text} holds a {type(found).__name__}; a model or a solution is needed")
-            return found, ["Policy: the one in the file."]
-        model = found
-    else:
-        names = ", ".join(registry.MODELS)
-        raise ModelError(f"{text!r} is neither a built-in model nor a file; built in: {names}")
-    if "sharing" in changes:
-        model = model.with_sharing(changes["sharing"])
-    if "discount" in changes:
-        model = model.with_discount(changes["discount"])
-    wanted = changes.get("policy", "default")
-    policy, remark = default, "the model's own"
-    if wanted not in ("default", "uniform"):
-        policy, remark = _policy(model, wanted), wanted
-    elif wanted == "uniform" or default is None:
-        policy, remark = uniform_policy(model), "uniform" if wanted == "uniform" else "uniform, as the file holds none"
+    settings = {**changes, "distributed": True} if method is not None else changes
+    found, policy, remark = model_and_policy(text, settings)
+    if not isinstance(found, JointMDP):
+        return found, [remark]
     assert policy is not None
-    return evaluate(model, policy, method, horizon=changes.get("horizon")), [f"Policy: {remark}."]
-
-
-def _policy(model: JointMDP, text: str) -> ArrayLike:
-    """A policy from a file or from one action per state, by index or name."""
-    import numpy as np
-
-    if text.endswith(".npy"):
-        try:
-            array: ArrayLike = np.load(text, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ModelError(f"{text} is not an array that can be read: {error}") from None
-        return array
-    if text.endswith(".csv"):
-        try:
-            with open(text, newline="", encoding="utf-8") as file:
-                rows = [[entry.strip() for entry in row] for row in csv.reader(file) if row]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise ModelError(f"{text} is not a table that can be read: {error}") from None
-        if not rows or len({len(row) for row in rows}) > 1:
-            raise ModelError(f"{text} must hold rows of equal length: [S, A] probabilities, or one action per state")
-        if len(rows[0]) > 1 and (len(rows) > 1 or model.num_states == 1):
-            try:
-                return [[float(entry) for entry in row] for row in rows]
-            except ValueError as error:
-                raise ModelError(f"{text} must hold numbers, [S, A] probabilities: {error}") from None
-        entries = [entry for row in rows for entry in row]
-    else:
-        entries = [entry.strip() for entry in text.split(",")]
-        if len(entries) == 1 and model.num_states > 1:
-            raise ModelError(f"policy {text!r} is not default, uniform, a .npy or .csv file or one action per state")
-    return [named_or_numbered(entry, model.action_names, model.action_index) for entry in entries]
+    return evaluate(found, policy, method, horizon=changes.get("horizon")), [remark]

@@ -120,7 +120,7 @@ def compare(  # many parameters: one for each option of the command
         found = run(opened, followed, begin, chosen, seed=seed, executor=executor, **settings)
     click.echo(found.to_json() if json else str(found))
     if figure is not None:
-        from jointmdp.plots import style
+        from jointmdp.report.plots import style
 
         click.echo(f"Figure: {style.save(found.figure(), figure)}", err=json)
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from jointmdp.checks import SHARING_WORDS
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from jointmdp.experiments.atari_runs import PAPER_GAMES, QUICK, AtariPlan, GameR
 from jointmdp.experiments.atari_table import PredictedGaps, Truth, rows_of, score
 from jointmdp.experiments.result import FigureResult, save_all
 from jointmdp.neural.config import BLOCKS
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
 from jointmdp.evaluation import evaluate
 from jointmdp.experiments.result import FigureResult
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.plots import correlation_matrix, style
+from jointmdp.report.plots import correlation_matrix, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

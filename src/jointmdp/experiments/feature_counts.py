@@ -15,10 +15,10 @@ from jointmdp.envs.tabular_models import windy_gridworld
 from jointmdp.errors import ConvergenceWarning
 from jointmdp.evaluation import evaluate
 from jointmdp.experiments.result import FigureResult
-from jointmdp.features import polynomial
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.plots import style
+from jointmdp.projected.features import polynomial
 from jointmdp.projected.projecting import Constraint, Projected
+from jointmdp.report.plots import style
 from jointmdp.solution.solution import Solution
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from jointmdp.evaluation import evaluate
 from jointmdp.experiments.result import FigureResult, by_sharing
 from jointmdp.montecarlo.samples import GapSample
 from jointmdp.montecarlo.simulate import simulate_gap
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 from jointmdp.solution.gap import Gap
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from jointmdp.experiments.result import FigureResult
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.montecarlo.simulate import simulate_gap
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 from jointmdp.solution.gap import Gap
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from jointmdp.evaluation import evaluate
 from jointmdp.experiments.result import FigureResult
 from jointmdp.incremental import Learned, LearnOptions, TableLearner
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

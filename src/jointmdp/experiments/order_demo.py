@@ -17,8 +17,8 @@ from jointmdp.files import strict_json
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments.certificates import Certificate
-from jointmdp.plots import style
 from jointmdp.report.command_tables import count, interval, plain_table
+from jointmdp.report.plots import style
 from jointmdp.solution.gap import Gap
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jointmdp.experiments import feature_counts, sampled_projections
 from jointmdp.experiments.result import FigureResult, save_all
-from jointmdp.features import polynomial
+from jointmdp.projected.features import polynomial
 
 QUICK_SIZES, QUICK_DEGREES = (4, 5), (0, 1, 2)
 QUICK_RATE: dict[str, Any] = {"steps": (20, 40, 80), "replicas": 4}

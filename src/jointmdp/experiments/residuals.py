@@ -14,7 +14,7 @@ from jointmdp.errors import ConvergenceWarning
 from jointmdp.evaluation import Iterate, evaluate
 from jointmdp.experiments.result import FigureResult
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jointmdp.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.errors import ModelError
 from jointmdp.files.atomic_write import write_csv, write_text
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,14 +15,14 @@ from jointmdp.errors import NotKnownError
 from jointmdp.evaluation import evaluate, learn
 from jointmdp.experiments.cartpole_scenarios import ScenarioReturns
 from jointmdp.experiments.result import FigureResult
-from jointmdp.features import Features
 from jointmdp.incremental.options import LearnOptions
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.montecarlo.simulate import simulate_gap
-from jointmdp.plots import style
 from jointmdp.projected.feature_learner import FeatureLearner, FeatureState
+from jointmdp.projected.features import Features
 from jointmdp.projected.projecting import Projected
 from jointmdp.projected.sample_sums import Sums
+from jointmdp.report.plots import style
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.simulator import Simulator
 from jointmdp.simulators.table_simulator import TableSimulator

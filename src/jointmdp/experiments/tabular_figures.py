@@ -12,7 +12,7 @@ from jointmdp.checks import SHARING_WORDS, SHARINGS
 from jointmdp.envs.tabular_models import coupled_reward_chain, windy_gridworld
 from jointmdp.experiments import correlations, gap_validation, law_bands, learning_curves, residuals
 from jointmdp.experiments.result import FigureResult, save_all
-from jointmdp.plots import diagrams, style
+from jointmdp.report.plots import diagrams, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

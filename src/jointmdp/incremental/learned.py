@@ -24,7 +24,7 @@ from jointmdp.incremental.simulator_walks import state_key
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.moments.certificates import norm_weight
-from jointmdp.plots import method_plots, style
+from jointmdp.report.plots import method_plots, style
 from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
 from jointmdp.simulators.simulator import Simulator, Snapshot
 

@@ -6,13 +6,13 @@ import scipy.sparse as sp
 from jointmdp.arrays import Floats, summed
 from jointmdp.intervals import Interval
 from jointmdp.law.fixed_points import fixed_point
-from jointmdp.law.reached_pairs import GapBranches, GapQuery, PairGraph, reached_pairs
+from jointmdp.law.reached_pairs import GapBranches, GapStart, PairGraph, reached_pairs
 from jointmdp.law.time_limit import never
 
 SWEEPS = 2_000  # from below, where the solution of the equations has no certificate
 
 
-def merge_probability(branches: GapBranches, query: GapQuery, memory: int, horizon: int | None) -> Interval:
+def merge_probability(branches: GapBranches, query: GapStart, memory: int, horizon: int | None) -> Interval:
     """Over a horizon: before its last action."""
     if not branches.can_merge or branches.model.sharing == "none":
         return Interval(0.0, 0.0)

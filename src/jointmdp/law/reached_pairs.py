@@ -13,6 +13,7 @@ outcomes. The reward that is paid most often is then subtracted from all, which 
 0, and 0 is never rounded.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from jointmdp.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.errors import NotKnownError
 from jointmdp.law.branch_outcomes import Outcomes, branch_outcomes, commonest_reward, positive
 from jointmdp.law.directed_rounding import sum_down
+from jointmdp.law.openings import Opening
 from jointmdp.law.time_limit import IsOver, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -31,7 +33,9 @@ WORTH_HALVING = 5.0  # outcomes of a branch, on average, from which half steps s
 BLOCK = 2**18  # moves that are listed at once
 EDGE_BYTES = 400  # that an edge takes while the graph is made
 
-GapQuery = tuple[int, int, int]  # state, action, other; a state and twice NOTHING where two policies start there
+# State, action, other; a state and twice NOTHING where two policies start there. Or moves that come before all that.
+GapQuery = tuple[int, int, int]
+GapStart = GapQuery | Opening
 
 
 class GapBranches(NamedTuple):
@@ -80,7 +84,7 @@ class PairGraph(NamedTuple):
 
 
 def reached_pairs(
-    branches: GapBranches, queries: list[GapQuery], memory: int, is_over: IsOver, is_pruned: bool = True
+    branches: GapBranches, queries: Sequence[GapStart], memory: int, is_over: IsOver, is_pruned: bool = True
 ) -> PairGraph:
     """The graph below the gaps of `queries`, made in at most `memory` bytes; unpruned, equal pairs stay in."""
     return _Builder(branches, memory // EDGE_BYTES, is_pruned, is_over).graph(queries)
@@ -114,11 +118,15 @@ class _Builder:
         shared = len(own.chances)
         self.longest = shared * int(lengths[0].max()) * (1 if self.halves else int(lengths[1].max()))
         self.parts: list[Edges] = []
-        self.count = self.most_terms = 0
+        self.count = self.most_terms = self.more_terms = 0
+        self.opened = 2 * self.size**2  # codes from here on are nodes of openings
 
-    def graph(self, queries: list[GapQuery]) -> PairGraph:
+    def graph(self, queries: Sequence[GapStart]) -> PairGraph:
         first = self._add(self._of_roots(queries))
-        found = self._assembled(len(queries), self.explore(np.unique(first.child[first.child >= 0])))
+        reached = np.unique(first.child[first.child >= 0])
+        is_pair = reached < self.opened
+        pairs = self.explore(reached[is_pair])
+        found = self._assembled(len(queries), np.append(pairs, reached[~is_pair]))
         self._check_time()
         return found
 
@@ -168,10 +176,15 @@ class _Builder:
         rest, t = np.divmod(codes, self.size)
         return rest >= self.size, rest % self.size, t
 
-    def _of_roots(self, queries: list[GapQuery]) -> Edges:
+    def _of_roots(self, queries: Sequence[GapStart]) -> Edges:
         """First steps: the actions are given, or what the policies draw in the first state."""
-        model, found = self.model, []
-        for number, (s, a, b) in enumerate(queries):
+        model, found, opened = self.model, [], self.opened
+        for number, query in enumerate(queries):
+            if isinstance(query, Opening):
+                found.append(self._of_opening(query, number - len(queries), opened))
+                opened += query.moves.num_nodes
+                continue
+            s, a, b = query
             if a == NOTHING:
                 moves = self._moves(self.code(0, np.array([s]), np.array([s])))
                 found.append(moves._replace(parent=np.full(len(moves.parent), number - len(queries))))
@@ -185,6 +198,16 @@ class _Builder:
             to = self.code(0, model.successors[s, first, a], model.successors[s, second, b])
             found.append(_edges(np.full(len(first), number - len(queries)), weight, *rewards, to))
         return _joined(found)
+
+    def _of_opening(self, opening: Opening, root: int, opened: int) -> Edges:
+        """The moves of an opening, all at once; its nodes have codes of their own."""
+        moves = opening.moves
+        self.more_terms = max(self.more_terms, moves.num_terms)
+        pair = np.where(moves.first >= 0, self.code(0, moves.first, moves.second), NOTHING)
+        child = np.where(moves.node >= 0, opened + moves.node, pair)
+        return _edges(
+            np.where(moves.parent == 0, root, opened + moves.parent), moves.weight, moves.gain, moves.loss, child
+        )
 
     def _moves(self, codes: Ints) -> Edges:
         is_half, s, t = self._parts_of(codes)
@@ -247,15 +270,15 @@ class _Builder:
         """All nodes that matter, numbered: the roots first, the others by code."""
         self._check_time()
         edges = self.collected()
-        is_pair = codes < self.size**2
+        is_pair, is_opening = codes < self.size**2, codes >= self.opened
         parent = np.where(edges.parent < 0, edges.parent + num_roots, np.searchsorted(codes, edges.parent) + num_roots)
         child = np.where(edges.child < 0, NOTHING, np.searchsorted(codes, edges.child) + num_roots)
         size = num_roots + len(codes)
         if self.is_pruned:
             differs = np.zeros(size, dtype=bool)
-            differs[num_roots:] = self.differing(codes)
+            differs[num_roots:] = self.differing(np.where(is_opening, 0, codes)) & ~is_opening
             is_live = _from(_links(child, parent, size), differs)
-            is_live[num_roots:] |= ~is_pair  # half a step may differ although what follows does not
+            is_live[num_roots:] |= ~is_pair  # half a step, or a known one, may differ although what follows does not
             child = np.where((child >= 0) & is_live[child], child, NOTHING)
         links = _links(parent, child, size)
         is_kept = _from(links, np.arange(size) < num_roots)
@@ -263,15 +286,16 @@ class _Builder:
         kept = is_kept[parent]
         edges = Edges(number[parent], *edges[1:5], np.where(child >= 0, number[child], NOTHING))
         edges = _merged(Edges._make(column[kept] for column in edges))
-        is_half = np.append(np.zeros(num_roots, dtype=bool), ~is_pair)[is_kept]
-        _, first, second = (np.append(np.full(num_roots, NOTHING), part)[is_kept] for part in self._parts_of(codes))
+        is_half = np.append(np.zeros(num_roots, dtype=bool), ~is_pair & ~is_opening)[is_kept]
+        states = (np.where(is_opening, NOTHING, part) for part in self._parts_of(codes)[1:])
+        first, second = (np.append(np.full(num_roots, NOTHING), part)[is_kept] for part in states)
         is_together = (first == second) & (first != NOTHING) & ~is_half & (self.model.sharing != "none")
         rows = 4 * (self.model.num_scenarios + self.model.num_actions)
-        terms = 2 * self.most_terms + self.model.num_scenarios * self.model.num_actions + rows + 24
+        terms = 2 * self.most_terms + self.model.num_scenarios * self.model.num_actions + rows + 24 + self.more_terms
         return PairGraph(
             edges,
             int(is_kept.sum()),
-            int(is_kept.sum()) - num_roots - int(is_half.sum()),
+            int((first != NOTHING).sum()) - int(is_half.sum()),
             *_levels(links[is_kept][:, is_kept]),
             is_half,
             first,

@@ -15,7 +15,8 @@ from jointmdp.errors import LawStatus, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.merging import merge_probability
-from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
+from jointmdp.law.openings import Opening
+from jointmdp.law.reached_pairs import GapBranches, GapQuery, GapStart, reached_pairs
 from jointmdp.law.refined_laws import FACTOR, FEWEST, Level, Refinement
 from jointmdp.law.time_limit import IsOver, OutOfTimeError, TimeLimit
 from jointmdp.law.variance_parts import VarianceParts, variance_parts
@@ -28,7 +29,7 @@ PAYING = 0.8  # the share of its width that an answer must come to over two leve
 SLOWER = 4.0  # times that a level takes of the one before, about
 
 Width = Callable[[GapLaw], float]  # of the interval that is asked for
-Queries = tuple[GapQuery, ...]
+Queries = tuple[GapStart, ...]
 
 
 class Limits(NamedTuple):
@@ -79,20 +80,24 @@ class Laws:
         self._levels: dict[Queries, list[Level]] = {}
         self._open: tuple[Queries, Refinement] | None = None
 
-    def mean_of(self, state: int, action: int, other: int) -> Interval:
+    def mean_of(self, query: GapStart) -> Interval:
         """E G, certified."""
+        assert not isinstance(query, Opening)
+        state, action, other = query
         mean = float(self.mean[state, action] - self.mean[state, other])
         error = float(self.mean_errors[state, action] + self.mean_errors[state, other]) + 4e-16 * abs(mean)
         return Interval(mean - error, mean + error)
 
-    def name_of(self, state: int, action: int, other: int) -> str:
+    def name_of(self, query: GapStart) -> str:
         """The gap in words."""
+        assert not isinstance(query, Opening)
+        state, action, other = query
         model = self.branches.model
         return f"{model.action_label(action)} − {model.action_label(other)} in {model.state_label(state)}"
 
     def gap_law(  # many parameters: what is asked, of which gap, and how it is called
         self,
-        query: GapQuery,
+        query: GapStart,
         width: Width,
         tolerance: float,
         limits: Limits,
@@ -107,7 +112,7 @@ class Laws:
         def wide(level: Level) -> float:
             return width(self._read(query, level, 0, mean, name))
 
-        level, status = self._refined((query,), wide, tolerance, limits, f"law of {name or self.name_of(*query)}")
+        level, status = self._refined((query,), wide, tolerance, limits, f"law of {name or self.name_of(query)}")
         return replace(self._read(query, level, 0, mean, name), status=status)
 
     def gap_laws(self, queries: Queries, scales: Floats, tolerance: float, limits: Limits) -> list[GapLaw]:
@@ -244,8 +249,10 @@ class Laws:
         of_same = np.eye(available.shape[1], dtype=bool) & exists
         blank = np.where(exists, 0.0, math.nan)
         better, equal = (blank.copy(), blank.copy()), (blank + of_same, blank + of_same)
-        for number, (s, a, b) in enumerate(queries):
+        for number, query in enumerate(queries):
             assert level is not None
+            assert not isinstance(query, Opening)
+            s, a, b = query
             law = self._read((s, a, b), level, number)
             above, tie, below = law.superiority(), law.tie(), law.inferiority()
             for i in range(2):
@@ -254,11 +261,11 @@ class Laws:
         return Signs(better, equal)
 
     def _read(
-        self, query: GapQuery, level: Level, number: int = 0, mean: Interval | None = None, name: str | None = None
+        self, query: GapStart, level: Level, number: int = 0, mean: Interval | None = None, name: str | None = None
     ) -> GapLaw:
         def merging() -> Interval:
             return merge_probability(self.branches, query, level.bytes_needed + MERGING, self.horizon)
 
-        name = self.name_of(*query) if name is None else name
-        mean = self.mean_of(*query) if mean is None else mean
+        name = self.name_of(query) if name is None else name
+        mean = self.mean_of(query) if mean is None else mean
         return GapLaw(name, mean, level.pairs, level.points, LawStatus.REACHED, level.roots[number], merging)

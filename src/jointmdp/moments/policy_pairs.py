@@ -50,6 +50,14 @@ class SharedPart(NamedTuple):
     is_reached: bool  # whether sweeps ended before their limit
 
 
+class SharedPairs(NamedTuple):
+    """``Cov(Z^π(s), Z^π'(t))`` of all pairs of states."""
+
+    covariance: Floats  # [S, S]; one zero where branches share nothing
+    shares: tuple[Floats, Floats]  # [S] each: the covariance of s and t is off by at most the sum of both
+    is_reached: bool
+
+
 @jax.jit
 def _source(one: Tables, other: Tables, kernel: PairKernel, v: Array, v_other: Array) -> Source:
     return second_moments.policies_source(one, other, kernel, v, v_other)
@@ -57,9 +65,16 @@ def _source(one: Tables, other: Tables, kernel: PairKernel, v: Array, v_other: A
 
 def shared_part(one: PolicyBranch, other: PolicyBranch, method: Solve) -> SharedPart:
     """What two policies have in common when both start in the same state."""
+    found = shared_pairs(one, other, method)
+    one_share, other_share = found.shares
+    return SharedPart(found.covariance.diagonal() + 0.0 * one_share, one_share + other_share, found.is_reached)
+
+
+def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> SharedPairs:
+    """What two policies have in common, from any two states."""
     model, size = one.model, one.model.num_states
     if model.sharing == "none":
-        return SharedPart(np.zeros(size), np.zeros(size), True)
+        return SharedPairs(np.zeros((1, 1)), (np.zeros(size), np.zeros(size)), True)
     largest = max(each.errors.largest_variance for each in (one, other))
     span = max(each.single.state.span for each in (one, other))
     floor = max(each.errors.floor for each in (one, other))
@@ -71,12 +86,12 @@ def shared_part(one: PolicyBranch, other: PolicyBranch, method: Solve) -> Shared
         target = max(target, FLOOR_SHARE * floor)
         C, sweeps = solve_pairs(problem, target, method.max_sweeps, method.is_accelerated, meter, parity=0)
         sides, residuals = (np.asarray(part) for part in side_norms(problem, C))
-        covariance = np.asarray(C).diagonal().copy()
+        covariance = np.asarray(C)
     relative = pair_operations(model.num_scenarios, kernel.choice.shape[1]) * UNIT
-    shares = [
+    mine_and_theirs = (
         mine.pair_shares(theirs, rows, left, relative)
         for mine, theirs, rows, left in zip(
             (one.errors, other.errors), (other.errors, one.errors), sides, residuals, strict=True
         )
-    ]
-    return SharedPart(covariance, shares[0] + shares[1], sweeps < method.max_sweeps)
+    )
+    return SharedPairs(covariance, (next(mine_and_theirs), next(mine_and_theirs)), sweeps < method.max_sweeps)

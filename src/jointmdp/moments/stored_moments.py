@@ -173,12 +173,12 @@ class StateMoments:
             for i in range(2):
                 after = KnownMoments(higher.branch[:, to[:, i]], higher.errors[:, to[:, i], 0])
                 known.append(_backed_up(p, rewards[:, i] + later[:, i], after, off[i], relative, g, mean_errors[i]))
-            found = _difference(*known)
+            found = difference_of(*known)
         else:
             d = rewards[:, 0] - rewards[:, 1] + (later[:, 0] - later[:, 1])
             after = KnownMoments(*(each[:, to[:, 0], to[:, 1]] for each in (higher.gaps, higher.errors)))
             found = _backed_up(p, d, after, float(off.sum()), relative, g, gap_error)
-        return _about_mean(found, float(mean_errors.sum()) if model.sharing == "none" else gap_error)
+        return about_mean(found, float(mean_errors.sum()) if model.sharing == "none" else gap_error)
 
     @cached_property
     def _joint(self) -> JointPowers:
@@ -254,20 +254,20 @@ def _backed_up(
     return KnownMoments(values, off_by)
 
 
-def _difference(one: KnownMoments, other: KnownMoments) -> KnownMoments:
+def difference_of(one: KnownMoments, other: KnownMoments) -> KnownMoments:
     """Moments of X − Y for independent X and Y."""
     order = len(one.values) - 1
-    values, errors = np.zeros((2, order + 1))
+    values, errors = np.zeros((2, *one.values.shape))
     for k in range(order + 1):
         for j in range(k + 1):
             x, y, dx, dy = one.values[k - j], other.values[j], one.errors[k - j], other.errors[j]
             values[k] += math.comb(k, j) * (-1) ** j * x * y
-            rounding = (2 * k + 8) * UNIT * abs(x * y)
-            errors[k] += math.comb(k, j) * (abs(x) * dy + abs(y) * dx + dx * dy + rounding)
+            rounding = (2 * k + 8) * UNIT * np.abs(x * y)
+            errors[k] += math.comb(k, j) * (np.abs(x) * dy + np.abs(y) * dx + dx * dy + rounding)
     return KnownMoments(values, (1 + ROOM) * errors)
 
 
-def _about_mean(known: KnownMoments, mean_error: float) -> KnownMoments:
+def about_mean(known: KnownMoments, mean_error: float) -> KnownMoments:
     """Central moments, from moments about a reference that is off the mean by at most `mean_error`."""
     order = len(known.values) - 1
     even = [abs(value) + error for value, error in zip(known.values, known.errors, strict=True)]

@@ -22,7 +22,7 @@ from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.checks import Sharing
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals
-from jointmdp.plots import method_plots, result_plots, style
+from jointmdp.report.plots import method_plots, result_plots, style
 from jointmdp.report.result_face import ResultFace, as_dataset
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from jointmdp.arrays import Floats, Ints
 from jointmdp.errors import ModelError
 from jointmdp.executors.interface import Executor, Serial
-from jointmdp.features import FeatureRows, FeatureTable, as_feature_rows, as_feature_table
 from jointmdp.incremental.base_learner import BaseLearner
 from jointmdp.incremental.options import LearnOptions, as_options
 from jointmdp.incremental.simulator_walks import Walker, Walks, WalkTask, behaviour
 from jointmdp.projected.feature_walks import FeatureSamples, FeatureWalks
+from jointmdp.projected.features import FeatureRows, FeatureTable, as_feature_rows, as_feature_table
 from jointmdp.projected.learned_features import LearnedFeatures
 from jointmdp.projected.projecting import Projected
 from jointmdp.projected.sample_sums import Sums, VisitRules, add, empty_sums, size_of_sums

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.arrays import Floats, Ints
-from jointmdp.features import FeatureRows
 from jointmdp.incremental.simulator_walks import NOWHERE, Coordinate, DrawnOutcome, Walker, Walks, WalkTask
+from jointmdp.projected.features import FeatureRows
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ import scipy.stats
 from jointmdp.arrays import Floats, Ints
 from jointmdp.bellman.feature_moments import PARTS, PairMatrices, PairPart
 from jointmdp.errors import ModelError, NotKnownError, Status
-from jointmdp.features import FeatureRows, check_rank, dependent_columns
 from jointmdp.incremental.learned import RunSummary
 from jointmdp.incremental.replicas import CONFIDENCE, Estimate, LearnedGap
 from jointmdp.incremental.simulator_walks import state_key
+from jointmdp.projected.features import FeatureRows, check_rank, dependent_columns
 from jointmdp.projected.fixed_point import FixedPoint, solve_fixed_point
 from jointmdp.projected.projected_solution import centred
 from jointmdp.projected.sample_sums import SampleSums, Sums

@@ -16,11 +16,11 @@ from jointmdp.arrays import UNIT, Bools, Floats
 from jointmdp.bellman.feature_moments import PARTS, PairPart
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.features import FeatureTable, as_feature_table, check_rank
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
 from jointmdp.moments.certificates import Certificate, mean_operations, norm_weight, pair_operations
+from jointmdp.projected.features import FeatureTable, as_feature_table, check_rank
 from jointmdp.projected.fixed_point import FixedPoint, solve_fixed_point
 from jointmdp.projected.projected_solution import ProjectedMoments, ProjectedSolution, centred, source_constant
 from jointmdp.projected.table_sums import TableSums

@@ -121,3 +121,44 @@ def print_models(models: Sequence[dict[str, Any]]) -> None:
         )
         console.print(Padding(settings, (0, 0, 0, 4), expand=False))
     console.print("\nFor instance:  jointmdp evaluate inventory:max_stock=10,sharing=state --state 4")
+
+
+def print_hindsight(rows: Sequence[Mapping[str, Any]], title: str, sentences: Sequence[str]) -> None:
+    """What was seen step by step, where the other branch would have been, and what that comes to."""
+    console = _console()
+    console.print(f"{title}\n", style="bold")
+    cells = [
+        [
+            f"{row['step']}  {row['seen_state'] or '?'}",
+            row["seen_action"],
+            "" if math.isnan(row["seen_reward"]) else f"{row['seen_reward']:.4g}",
+            row["other_state"],
+            _probability(row["probability"]),
+            _probability(row["one"]),
+            ""
+            if math.isnan(row["noise_known"])
+            else f"{row['noise_known']:.2f} of {row['noise_known'] + row['noise_open']:.2f}",
+        ]
+        for row in rows
+    ]
+    titles = ["step, seen", "action", "reward", "other is in", "probability", "one by then", "bits of noise known"]
+    console.print(plain_table(titles, cells))
+    for sentence in sentences:
+        console.print(f"\n{sentence}")
+
+
+def print_hindsights(rows: Sequence[Mapping[str, Any]], sentences: Sequence[str]) -> None:
+    """A row a trajectory or a start."""
+    console = _console()
+    columns = [
+        [str(row["trajectory"]) for row in rows],
+        [str(row["start"]) for row in rows],
+        [row["state"] for row in rows],
+        [row["action"] for row in rows],
+        [row["seen"] for row in rows],
+        *(_aligned([row[key] for row in rows]) for key in ("mean", "std", "other_return", "seen_return")),
+    ]
+    titles = ["trajectory", "start", "state", "instead", "of", "gap", "± std", "other gives", "seen gives"]
+    console.print(plain_table(titles, zip(*columns, strict=True)))
+    for sentence in sentences:
+        console.print(f"\n{sentence}")

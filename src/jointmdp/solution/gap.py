@@ -14,12 +14,13 @@ from jointmdp.arrays import UNIT
 from jointmdp.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.gap_law import GapLaw
-from jointmdp.law.reached_pairs import NOTHING, GapQuery
+from jointmdp.law.openings import Opening
+from jointmdp.law.reached_pairs import NOTHING, GapStart
 from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.law.variance_parts import MOST_STEPS, VarianceParts
 from jointmdp.montecarlo.samples import GapSample
 from jointmdp.montecarlo.simulate import simulate_gap
-from jointmdp.plots import result_plots, style
+from jointmdp.report.plots import result_plots, style
 from jointmdp.report.result_face import ResultFace
 from jointmdp.solution.replications_needed import ReplicationsNeeded, to_estimate, to_select
 from jointmdp.solution.variance_split import VarianceSplit
@@ -61,7 +62,7 @@ class Gap(ResultFace):
     """Central moments of order 3, 4, … up to the order evaluated."""
     higher_errors: tuple[float, ...] = field(default=(), repr=False)
     """Guaranteed bounds on their errors."""
-    place: tuple[Laws, GapQuery] | None = field(default=None, repr=False, compare=False)
+    place: tuple[Laws, GapStart] | None = field(default=None, repr=False, compare=False)
     """Where the law is to be had: the laws of the solution, and state, action and other by index."""
 
     def __repr__(self) -> str:
@@ -191,7 +192,9 @@ class Gap(ResultFace):
         return found
 
     @staticmethod
-    def _simulated(laws: Laws, query: GapQuery) -> GapSample:
+    def _simulated(laws: Laws, query: GapStart) -> GapSample:
+        if isinstance(query, Opening):
+            raise NotKnownError("gaps in hindsight are not simulated here; simulate_hindsight does that")
         state, action, other = query
         if action == NOTHING:
             raise NotKnownError("gaps of policies are not simulated here; compare(policies=…) does that")
@@ -292,6 +295,10 @@ class Gap(ResultFace):
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no variance to split")
         assert self.place is not None
         laws, query = self.place
+        if isinstance(query, Opening):
+            raise NotKnownError(
+                "the variance of a gap in hindsight is not split; evaluate(...).gap(...) splits its own"
+            )
         return laws, laws.variance_parts([query], _Asked(1.0, memory_limit, seconds).limits)
 
     @property

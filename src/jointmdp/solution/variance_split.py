@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp.arrays import Floats
-from jointmdp.plots import result_plots, style
+from jointmdp.report.plots import result_plots, style
 from jointmdp.report.result_face import ResultFace
 
 if TYPE_CHECKING:

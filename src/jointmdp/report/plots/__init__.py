@@ -3,15 +3,16 @@
 They need Matplotlib (the extra ``plots``). docs/gallery.md shows them all.
 """
 
-from jointmdp.plots.diagrams import draw_chain, draw_gridworld
-from jointmdp.plots.method_plots import (
+from jointmdp.report.plots.diagrams import draw_chain, draw_gridworld
+from jointmdp.report.plots.hindsight_plots import hindsight_path, hindsight_starts
+from jointmdp.report.plots.method_plots import (
     learning_curve,
     predicted_against_simulated,
     residuals,
     returns,
     training_curves,
 )
-from jointmdp.plots.result_plots import (
+from jointmdp.report.plots.result_plots import (
     bound_ladder,
     correlation_grid,
     correlation_matrix,
@@ -21,7 +22,7 @@ from jointmdp.plots.result_plots import (
     variance_over_states,
     variance_over_time,
 )
-from jointmdp.plots.style import save
+from jointmdp.report.plots.style import save
 
 __all__ = [
     "bound_ladder",
@@ -31,6 +32,8 @@ __all__ = [
     "draw_chain",
     "draw_gridworld",
     "gap_law",
+    "hindsight_path",
+    "hindsight_starts",
     "learning_curve",
     "means",
     "predicted_against_simulated",

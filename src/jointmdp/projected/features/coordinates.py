@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.features.feature_forms import Shown, asked, first_observation, own_state, shortened, state_words
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.projected.features.feature_forms import Shown, asked, first_observation, own_state, shortened, state_words
 from jointmdp.simulators.simulator import Simulator
 from jointmdp.simulators.table_simulator import TableSimulator
 

@@ -15,11 +15,11 @@ from scipy.spatial import KDTree
 from jointmdp import checks
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.features.column_ranks import dependent_columns
-from jointmdp.features.coordinates import CoordinateBox, Places
-from jointmdp.features.feature_forms import MOST_FEATURES, check_count
-from jointmdp.features.state_features import ObservedColumns, StateColumns, StateFeatures
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.projected.features.column_ranks import dependent_columns
+from jointmdp.projected.features.coordinates import CoordinateBox, Places
+from jointmdp.projected.features.feature_forms import MOST_FEATURES, check_count
+from jointmdp.projected.features.state_features import ObservedColumns, StateColumns, StateFeatures
 from jointmdp.simulators.simulator import Simulator
 
 COUNTLESS = 10**12  # nobody asks how many more

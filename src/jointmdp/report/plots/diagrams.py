@@ -14,7 +14,7 @@ from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import StateLike
-from jointmdp.plots import style
+from jointmdp.report.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 
 from jointmdp import checks
 from jointmdp.errors import ModelError
-from jointmdp.features.bases import FourierBasis, OnCoordinates, PolynomialBasis, RadialBasis, TileBasis
-from jointmdp.features.coordinates import CoordinatesLike, Places
-from jointmdp.features.feature_forms import Features
-from jointmdp.features.state_groups import Aggregation, OneHot, plain
+from jointmdp.projected.features.bases import FourierBasis, OnCoordinates, PolynomialBasis, RadialBasis, TileBasis
+from jointmdp.projected.features.coordinates import CoordinatesLike, Places
+from jointmdp.projected.features.feature_forms import Features
+from jointmdp.projected.features.state_groups import Aggregation, OneHot, plain
 
 
 def one_hot() -> Features:

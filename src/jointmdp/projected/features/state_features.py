@@ -9,7 +9,8 @@ import numpy as np
 
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.features.feature_forms import (
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.projected.features.feature_forms import (
     FeatureRows,
     Features,
     FeatureTable,
@@ -20,7 +21,6 @@ from jointmdp.features.feature_forms import (
     first_observation,
     used_columns,
 )
-from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulators.simulator import Simulator
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
-from jointmdp.plots import style
-from jointmdp.plots.style import axes_or_own, in_our_style
+from jointmdp.report.plots import style
+from jointmdp.report.plots.style import axes_or_own, in_our_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,8 @@ import numpy as np
 from jointmdp import checks
 from jointmdp.arrays import Floats
 from jointmdp.errors import ModelError
-from jointmdp.features.feature_forms import (
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.projected.features.feature_forms import (
     FeatureRows,
     Features,
     FeatureTable,
@@ -22,8 +23,7 @@ from jointmdp.features.feature_forms import (
     shortened,
     state_words,
 )
-from jointmdp.features.state_features import ObservedColumns, StateColumns, StateFeatures
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.projected.features.state_features import ObservedColumns, StateColumns, StateFeatures
 from jointmdp.simulators.simulator import Simulator
 
 

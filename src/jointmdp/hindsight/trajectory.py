@@ -1,0 +1,151 @@
+"""What was seen: states, actions and rewards of one branch, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp import checks
+from jointmdp.arrays import Floats, Ints
+from jointmdp.errors import ModelError
+from jointmdp.model.episodes import terminal_states
+from jointmdp.model.joint_mdp import JointMDP
+
+UNSEEN = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """One branch as it was seen: ``states[t]``, then ``actions[t]``, which paid ``rewards[t]``, then ``states[t+1]``.
+
+    Args:
+        states: by name or index. One more than actions, or as many where the outcome of the last action was not seen.
+            None stands for a state that was not seen; the first one must be known.
+        actions: by name or index, all of them.
+        rewards: one for each action; None for all or for some that were not seen.
+        scenarios: by index, where the noise itself was recorded; None for all or for some.
+        ended: whether the episode was over after the last action: the last state is one where nothing is paid any more.
+    """
+
+    states: Sequence[Any]
+    actions: Sequence[Any]
+    rewards: Sequence[float | None] | None = None
+    scenarios: Sequence[int | None] | None = None
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("states", "actions", "rewards", "scenarios"):
+            given = getattr(self, name)
+            if given is None and name in ("rewards", "scenarios"):
+                continue
+            if isinstance(given, str) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
+                raise ModelError(f"a trajectory's {name} must be a sequence, not {given!r}")
+        steps = len(self.actions)
+        if len(self.states) not in (steps, steps + 1) or not len(self.states):
+            raise ModelError(
+                f"a trajectory with {steps} actions has {steps + 1} states, or {steps} where the last outcome was not "
+                f"seen; this one has {len(self.states)}"
+            )
+        for name in ("rewards", "scenarios"):
+            given = getattr(self, name)
+            if given is not None and len(given) != steps:
+                raise ModelError(f"a trajectory with {steps} actions has {steps} {name}; this one has {len(given)}")
+
+    def __len__(self) -> int:
+        """ReturnMoves."""
+        return len(self.actions)
+
+    def __repr__(self) -> str:
+        return f"Trajectory({len(self)} steps from {self.states[0]!r}{', ended' if self.ended else ''})"
+
+    def cut(self, start: int) -> Trajectory:
+        """What was seen from step `start` on."""
+        start = checks.as_count("start", start, least=0, most=len(self.states) - 1)
+        rewards = None if self.rewards is None else self.rewards[start:]
+        scenarios = None if self.scenarios is None else self.scenarios[start:]
+        return Trajectory(self.states[start:], self.actions[start:], rewards, scenarios, self.ended)
+
+
+class SeenSteps(NamedTuple):
+    """A trajectory in the numbers of a model; `UNSEEN` or NaN where something was not seen."""
+
+    states: Ints  # [T+1]
+    actions: Ints  # [T]
+    rewards: Floats  # [T]
+    scenarios: Ints  # [T]
+    ended: bool
+
+
+def seen_steps(model: JointMDP, trajectory: Trajectory) -> SeenSteps:
+    """The trajectory by indices; what the model does not know is an error that names the step."""
+    steps = len(trajectory)
+    states = np.full(steps + 1, UNSEEN)
+    actions, scenarios = np.zeros(steps, dtype=np.int64), np.full(steps, UNSEEN)
+    rewards = np.full(steps, np.nan)
+    for t, state in enumerate(trajectory.states):
+        if not _is_missing(state):
+            states[t] = _index(f"state {t} of the trajectory", model.state_index, state)
+    if states[0] == UNSEEN:
+        raise ModelError("the first state of a trajectory must be known")
+    for t, action in enumerate(trajectory.actions):
+        if _is_missing(action):
+            raise ModelError(f"action {t} of the trajectory is missing; what was done must be known")
+        actions[t] = _index(f"action {t} of the trajectory", model.action_index, action)
+        if states[t] != UNSEEN:
+            model.action_index(int(actions[t]), int(states[t]))
+    for t in range(steps):
+        reward = None if trajectory.rewards is None else trajectory.rewards[t]
+        if reward is not None and not (isinstance(reward, float) and np.isnan(reward)):
+            rewards[t] = checks.as_number(f"reward {t} of the trajectory", reward)
+        scenario = None if trajectory.scenarios is None else trajectory.scenarios[t]
+        if not _is_missing(scenario):
+            name = f"scenario {t} of the trajectory"
+            scenarios[t] = checks.as_count(name, scenario, least=0, most=model.num_scenarios - 1)
+    _check_end(model, states, trajectory.ended)
+    return SeenSteps(states, actions, rewards, scenarios, bool(trajectory.ended))
+
+
+def until(model: JointMDP, seen: SeenSteps, steps: int) -> SeenSteps:
+    """An episode that is over, with steps that pay nothing up to a horizon: then nothing follows its last one."""
+    more = steps - len(seen.actions)
+    last = int(seen.states[-1])
+    if more <= 0 or last == UNSEEN or not terminal_states(model)[last]:
+        return seen
+    idle = int(np.flatnonzero(model.available[last])[0])
+    return SeenSteps(
+        np.append(seen.states, np.full(more, last)),
+        np.append(seen.actions, np.full(more, idle)),
+        np.append(seen.rewards, np.full(more, np.nan)),
+        np.append(seen.scenarios, np.full(more, UNSEEN)),
+        seen.ended,
+    )
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and np.isnan(value))
+
+
+def _index(what: str, index: Any, value: Any) -> int:
+    try:
+        return int(index(value.item() if isinstance(value, np.generic) else value))
+    except ModelError as error:
+        raise ModelError(f"{what}: {error}") from None
+
+
+def _check_end(model: JointMDP, states: Ints, ended: bool) -> None:
+    over = terminal_states(model)
+    known = states[states != UNSEEN]
+    for t in np.flatnonzero((states[:-1] != UNSEEN) & over[states[:-1]]):
+        if np.any((states[t + 1 :] != UNSEEN) & (states[t + 1 :] != states[t])):
+            raise ModelError(
+                f"the trajectory goes on after step {t}, but {model.state_label(int(states[t]))} is an end: nothing "
+                "leaves it and nothing is paid there"
+            )
+    if ended and states[-1] != UNSEEN and not over[states[-1]]:
+        raise ModelError(
+            f"the trajectory says that the episode ended in {model.state_label(int(known[-1]))}, but in the model it "
+            "goes on there; leave ended=True out, or leave the last state out if it was not an end of the model"
+        )

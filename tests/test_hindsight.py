@@ -1,0 +1,457 @@
+"""Hindsight against every sequence of scenarios, against `evaluate`, and against the laws of total moments."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import jointmdp as jm
+from jointmdp.cli import main
+from jointmdp.errors import ModelError
+
+SHARINGS = ("state", "time", "none")
+
+
+def random_model(seed: int, sharing: str, states: int = 3, scenarios: int = 2, actions: int = 2) -> jm.JointMDP:
+    """Few distinct rewards, so that what is seen leaves several scenarios open; branches meet often."""
+    rng = np.random.default_rng(seed)
+    chances = rng.dirichlet(np.ones(scenarios), 1 if sharing == "time" else states)
+    return jm.JointMDP(
+        np.broadcast_to(chances, (states, scenarios)),
+        rng.integers(-1, 2, (states, scenarios, actions)) * 1.5,
+        rng.integers(0, states, (states, scenarios, actions)),
+        0.9,
+        sharing=sharing,
+    )
+
+
+def random_policy(model: jm.JointMDP, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.ones(model.num_actions), model.num_states)
+
+
+def drawn(model: jm.JointMDP, policy: np.ndarray, steps: int, rng: np.random.Generator) -> jm.Trajectory:
+    """A trajectory that the model produces."""
+    states, actions, rewards = [int(rng.integers(model.num_states))], [], []
+    for _ in range(steps):
+        s = states[-1]
+        a, w = rng.choice(model.num_actions, p=policy[s]), rng.choice(model.num_scenarios, p=model.probabilities[s])
+        actions.append(int(a))
+        rewards.append(float(model.rewards[s, w, a]))
+        states.append(int(model.successors[s, w, a]))
+    return jm.Trajectory(states, actions, rewards)
+
+
+class Enumeration:
+    """The law of the gap by the definition: all scenarios of all steps, those that disagree with the data dropped."""
+
+    def __init__(
+        self, model: jm.JointMDP, policy: np.ndarray, seen: jm.Trajectory, action: int | np.ndarray, horizon: int
+    ) -> None:
+        self.model, self.policy, self.seen, self.horizon = model, policy, seen, horizon
+        self.other_policy = policy if isinstance(action, int) else action
+        self.action, self.merges = action, isinstance(action, int) and model.sharing != "none"
+        self.law: dict[float, float] = defaultdict(float)
+        self.places: dict[tuple[int, int], float] = defaultdict(float)
+        start = seen.states[0]
+        self.walk(0, start, start, False, 1.0, 0.0, ())
+        self.total = sum(self.law.values())
+
+    def fits(self, t: int, w: int, reward: float, to: int) -> bool:
+        seen = self.seen
+        return (
+            (seen.rewards is None or seen.rewards[t] is None or abs(seen.rewards[t] - reward) < 1e-12)
+            and (t + 1 >= len(seen.states) or seen.states[t + 1] is None or seen.states[t + 1] == to)
+            and (seen.scenarios is None or seen.scenarios[t] is None or seen.scenarios[t] == w)
+        )
+
+    def choices(self, row: np.ndarray) -> Iterator[tuple[int, float]]:
+        yield from ((int(a), float(row[a])) for a in np.flatnonzero(row))
+
+    def walk(self, t: int, x: int, y: int, one: bool, weight: float, gap: float, been: tuple[int, ...]) -> None:
+        m = self.model
+        been = (*been, x if one else y) if t <= len(self.seen.actions) else been
+        if t == self.horizon:
+            self.law[round(gap, 9)] += weight
+            for when, place in enumerate(been):
+                self.places[when, place] += weight
+            return
+        is_seen = t < len(self.seen.actions)
+        for a, chance in [(self.seen.actions[t], 1.0)] if is_seen else self.choices(self.policy[x]):
+            for w in np.flatnonzero(m.probabilities[x]):
+                reward, to = m.rewards[x, w, a], int(m.successors[x, w, a])
+                if is_seen and not self.fits(t, w, reward, to):
+                    continue
+                here = weight * chance * m.probabilities[x, w]
+                if one:
+                    self.walk(t + 1, to, to, True, here, gap, been)
+                    continue
+                first = t == 0 and isinstance(self.action, int)
+                for b, other in [(self.action, 1.0)] if first else self.choices(self.other_policy[y]):
+                    if self.merges and x == y and a == b:
+                        self.walk(t + 1, to, to, True, here * other, gap, been)
+                        continue
+                    shares = m.sharing == "time" or (m.sharing == "state" and x == y)
+                    for u, more in [(w, 1.0)] if shares else self.choices(m.probabilities[y]):
+                        paid, after = m.rewards[y, u, b], int(m.successors[y, u, b])
+                        later = gap + m.discount**t * (paid - reward)
+                        self.walk(t + 1, to, after, False, here * other * more, later, been)
+
+    def moment(self, k: int) -> float:
+        mean = sum(g * w for g, w in self.law.items()) / self.total
+        return mean if k == 1 else sum((g - mean) ** k * w for g, w in self.law.items()) / self.total
+
+    @property
+    def better(self) -> float:
+        return sum(w for g, w in self.law.items() if g > 0) / self.total
+
+    def path(self) -> np.ndarray:
+        found = np.zeros((len(self.seen.actions) + 1, self.model.num_states))
+        for (t, s), weight in self.places.items():
+            found[t, s] = weight / self.total
+        return found
+
+
+def check(found: jm.Hindsight, truth: Enumeration, order: int = 2) -> None:
+    gap = found.gap
+    assert gap.mean == pytest.approx(truth.moment(1), abs=1e-10)
+    assert abs(gap.mean - truth.moment(1)) <= gap.mean_error + 1e-9
+    for k in range(2, order + 1):
+        assert gap.central_moment(k) == pytest.approx(truth.moment(k), abs=1e-8)  # the enumeration rounds to 1e-9
+    np.testing.assert_allclose(found.path, truth.path(), atol=1e-12)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_every_sequence_of_scenarios(sharing: str, steps: int) -> None:
+    for seed in range(3):
+        model = random_model(seed, sharing)
+        policy, rng = random_policy(model, seed), np.random.default_rng(seed + 100)
+        seen = drawn(model, policy, steps, rng)
+        action = 1 - seen.actions[0]
+        found = jm.hindsight(model, policy, seen, action, horizon=4)
+        truth = Enumeration(model, policy, seen, action, 4)
+        check(found, truth)
+        better = found.gap.superiority(tolerance=1e-6)
+        assert better.lower - 1e-12 <= truth.better <= better.upper + 1e-12
+        assert better.width < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("steps", [4, 5, 6])
+def test_every_sequence_of_longer_trajectories(sharing: str, steps: int) -> None:
+    model = random_model(steps, sharing, states=2)
+    policy = np.array([[1.0, 0.0], [0.4, 0.6]])
+    seen = drawn(model, policy, steps, np.random.default_rng(steps))
+    action = 1 - seen.actions[0]
+    found = jm.hindsight(model, policy, seen, action, horizon=6, order=4)
+    check(found, Enumeration(model, policy, seen, action, 6), order=4)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_what_was_not_seen_is_summed_over(sharing: str) -> None:
+    """Rewards, successors in the middle and at the end, and outcomes of the last action may be missing."""
+    model = random_model(5, sharing)
+    policy, rng = random_policy(model, 5), np.random.default_rng(5)
+    full = drawn(model, policy, 3, rng)
+    states, actions, rewards = list(full.states), full.actions, list(full.rewards or ())
+    cases = [
+        jm.Trajectory(states, actions),
+        jm.Trajectory([states[0], None, states[2], None], actions, rewards),
+        jm.Trajectory([states[0], None, None, states[3]], actions, [rewards[0], None, None]),
+        jm.Trajectory(states[:3], actions, [*rewards[:2], None]),
+        jm.Trajectory([states[0], None, None], actions, [None, None, rewards[2]]),
+    ]
+    for seen in cases:
+        action = 1 - seen.actions[0]
+        found = jm.hindsight(model, policy, seen, action, horizon=4, order=3)
+        truth = Enumeration(model, policy, seen, action, 4)
+        check(found, truth, order=3)
+        better = found.gap.superiority(tolerance=1e-6)
+        assert better.lower - 1e-12 <= truth.better <= better.upper + 1e-12
+
+
+def test_a_recorded_scenario_is_all_that_is_needed() -> None:
+    model = random_model(3, "time", scenarios=3)
+    policy, w = random_policy(model, 3), [2, 0]
+    s = 0
+    states, actions = [s], [1, 0]
+    for action, scenario in zip(actions, w, strict=True):
+        s = int(model.successors[s, scenario, action])
+        states.append(s)
+    seen = jm.Trajectory(states, actions, scenarios=w)
+    found = jm.hindsight(model, policy, seen, 0, horizon=3)
+    check(found, Enumeration(model, policy, seen, 0, 3))
+    np.testing.assert_array_equal(found.posterior, np.eye(3)[w])
+    np.testing.assert_array_equal(found.entropy, 0.0)
+    p = model.probabilities[0]
+    np.testing.assert_allclose(found.prior_entropy, -np.sum(p * np.log2(p)))
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_nothing_seen_of_the_outcome_gives_the_gap_of_evaluate(sharing: str) -> None:
+    model = random_model(7, sharing, states=4, scenarios=3)
+    policy = random_policy(model, 7)
+    solution = jm.evaluate(model, policy, order=4)
+    for solved in (None, solution):
+        found = jm.hindsight(model, policy, jm.Trajectory([2], [1]), 0, order=4, solution=solved).gap
+        plain = solution.gap(2, 0, 1)
+        assert found.mean == pytest.approx(plain.mean, abs=1e-12)
+        for k in range(2, 5):
+            assert found.central_moment(k) == pytest.approx(plain.central_moment(k), rel=1e-6, abs=1e-9)
+            assert found.central_moment_error(k) < 1e-4
+        assert abs(found.superiority().middle - plain.superiority().middle) < 0.02
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_averages_over_trajectories_give_the_gap_of_evaluate(sharing: str) -> None:
+    """E[E[G|data]] = E G and E[Var[G|data]] + Var(E[G|data]) = Var G, over all trajectories of two steps."""
+    model = random_model(11, sharing)
+    policy = random_policy(model, 11)
+    plain = jm.evaluate(model, policy).gap(0, 1, 0)
+    chances: dict[tuple, float] = defaultdict(float)
+    for w in range(2):
+        s, r = int(model.successors[0, w, 0]), model.rewards[0, w, 0]
+        for a in range(2):
+            for u in range(2):
+                weight = model.probabilities[0, w] * policy[s, a] * model.probabilities[s, u]
+                chances[(0, s, int(model.successors[s, u, a])), (0, a), (r, model.rewards[s, u, a])] += weight
+    found = jm.hindsight(model, policy, [jm.Trajectory(*key) for key in chances], 1)
+    weights = np.array(list(chances.values()))
+    assert weights.sum() == pytest.approx(1.0)
+    assert weights @ found.mean == pytest.approx(plain.mean, abs=1e-10)
+    total = weights @ found.variance + weights @ (found.mean - plain.mean) ** 2
+    assert total == pytest.approx(plain.variance, rel=1e-7)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_a_whole_policy_instead(sharing: str) -> None:
+    """After the last step the two are a pair of policies; three steps are enumerated, what follows is weighed."""
+    model = random_model(13, sharing).with_discount(0.3)
+    policy, other = random_policy(model, 13), random_policy(model, 14)
+    seen = drawn(model, policy, 2, np.random.default_rng(13))
+    found = jm.hindsight(model, policy, seen, other_policy=other)
+    truth = Enumeration(model, policy, seen, other, 7 if sharing == "time" else 5)
+    left = 2 * 3.0 * 0.3**truth.horizon / 0.7
+    assert abs(found.gap.mean - truth.moment(1)) <= left
+    assert found.gap.variance == pytest.approx(truth.moment(2), abs=4 * left * (1 + np.sqrt(truth.moment(2))))
+    np.testing.assert_allclose(found.path, truth.path(), atol=1e-12)
+    better = found.gap.superiority()
+    spread = sum(w for g, w in truth.law.items() if abs(g) <= left) / truth.total
+    assert better.lower - spread <= truth.better <= better.upper + spread
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_after_an_end_only_the_other_branch_goes_on(sharing: str) -> None:
+    """No pair is solved for; enumeration to a horizon, and the solution of pairs for an endless future, agree."""
+    rng = np.random.default_rng(3)
+    successors = rng.integers(0, 3, (3, 2, 2))
+    rewards = rng.integers(-1, 2, (3, 2, 2)) * 1.0
+    successors[2], rewards[2] = 2, 0.0
+    model = jm.JointMDP([[0.3, 0.7]] * 3, rewards, successors, 0.9, sharing=sharing)
+    policy = random_policy(model, 3)
+    for start in range(2):
+        for w in range(2):
+            for a in range(2):
+                seen = jm.Trajectory([start, int(successors[start, w, a])], [a], [rewards[start, w, a]])
+                found = jm.hindsight(model, policy, seen, 1 - a, horizon=4)
+                check(found, Enumeration(model, policy, seen, 1 - a, 4))
+                endless = jm.hindsight(model, policy, seen, 1 - a)
+                paired = jm.hindsight(model, policy, seen, 1 - a, order=3)  # by pairs
+                assert endless.gap.mean == pytest.approx(paired.gap.mean, abs=1e-12)
+                assert endless.gap.variance == pytest.approx(paired.gap.variance, abs=1e-8)
+
+
+def test_returns_and_starts() -> None:
+    model = random_model(17, "time")
+    policy = random_policy(model, 17)
+    seen = drawn(model, policy, 4, np.random.default_rng(2))
+    found = jm.hindsight(model, policy, seen, 1 - seen.actions[0])
+    plain = jm.evaluate(model, policy)
+    later = float(policy[seen.states[-1]] @ plain.mean[seen.states[-1]])
+    rewards = sum(model.discount**t * r for t, r in enumerate(seen.rewards or ())) + model.discount**4 * later
+    assert found.seen_return.mean == pytest.approx(rewards, abs=1e-10)
+    assert found.other_return.mean - found.seen_return.mean == pytest.approx(found.gap.mean, abs=1e-10)
+    starts = jm.hindsight(model, policy, seen, 1 - seen.actions[0], start="each")
+    assert len(starts) == 4
+    assert [each.start for each in starts] == [0, 1, 2, 3]
+    for t, each in enumerate(starts):
+        apart = jm.hindsight(model, policy, seen.cut(t), 1 - seen.actions[0])
+        assert each.gap.mean == pytest.approx(apart.gap.mean, abs=1e-12)
+        assert each.gap.variance == pytest.approx(apart.gap.variance, abs=1e-12)
+
+
+def test_trajectories_of_several_lengths_are_answered_as_each_alone() -> None:
+    model = random_model(19, "state")
+    policy, rng = random_policy(model, 19), np.random.default_rng(19)
+    several = [drawn(model, policy, steps, rng) for steps in (3, 1, 5, 2) * 12]
+    together = jm.hindsight(model, policy, several, 0)
+    solution = jm.evaluate(model, policy)
+    for seen, found in zip(several, together, strict=True):
+        alone = jm.hindsight(model, policy, seen, 0, solution=solution)
+        assert found.gap.mean == pytest.approx(alone.gap.mean, abs=1e-12)
+        assert found.gap.variance == pytest.approx(alone.gap.variance, abs=1e-12)
+
+
+def test_the_same_action_on_the_same_noise_is_what_was_seen() -> None:
+    for sharing in SHARINGS:
+        model = random_model(23, sharing)
+        policy = random_policy(model, 23)
+        seen = drawn(model, policy, 3, np.random.default_rng(3))
+        gap = jm.hindsight(model, policy, seen, seen.actions[0]).gap
+        if sharing == "none":  # noise of its own: what was seen says nothing
+            assert gap.variance > 0
+        else:
+            assert (gap.mean, gap.variance) == (0.0, 0.0)
+            assert gap.superiority() == (0.0, 0.0)
+
+
+CHAIN = {
+    "probabilities": [[0.5, 0.5], [1.0, 0.0], [1.0, 0.0]],
+    "rewards": [[[1.0, 2.0], [3.0, 2.0]], [[4.0, 4.0]] * 2, [[0.0, 0.0]] * 2],
+    "successors": [[[1, 2], [2, 2]], [[2, 2]] * 2, [[2, 2]] * 2],
+    "state_names": ["low", "high", "end"],
+    "action_names": ["wait", "order"],
+    "discount": 0.9,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((["low", "end"], ["order"], [7.0]), "at step 0, order in low never pays 7 and leads to end; it pays 2"),
+        ((["low", "high"], ["order"]), "at step 0, order in low never leads to high; it leads to end"),
+        ((["low", "high", "low"], ["wait", "wait"]), "at step 1, wait in high never leads to low"),
+        ((["low", "end", "low"], ["order", "wait"]), "goes on after step 1, but end is an end"),
+        ((["low", "hihg"], ["wait"]), "state 1 of the trajectory"),
+        ((["low", "high"], ["wiat"]), "action 0 of the trajectory"),
+        (([None, "high"], ["wait"]), "first state"),
+        ((["low", "high"], [None]), "action 0 of the trajectory is missing"),
+        ((["low", "high", "end", "end"], ["wait"]), "has 2 states"),
+        ((["low", "high"], ["wait"], [1.0, 2.0]), "has 1 rewards; this one has 2"),
+        ((["low", "high"], ["wait"], None, [1]), "never leads to high"),
+        ((["low", "high"], ["wait"], None, [5]), "scenario 0 of the trajectory"),
+        ((["low", "high"], ["wait"], None, None, True), "the episode ended in high"),
+        ((["low"], ["wait"], [1.0], None, True), "never pays 1 and ends the episode; it pays 3"),
+        ((["high", "end"], ["wait"], None, [1]), "never meets scenario 1"),
+        (("low", ["wait"]), "must be a sequence"),
+        ((["low", "high"], ["wait"], ["much"]), "reward 0 of the trajectory"),
+        ((["low"], []), "no action at step 0"),
+    ],
+)
+def test_what_cannot_have_happened_is_an_error_with_its_step(given: tuple, words: str) -> None:
+    model = jm.JointMDP(**CHAIN)
+    with pytest.raises(ModelError, match=words):
+        jm.hindsight(model, "wait", jm.Trajectory(*given), "order")
+
+
+def test_bad_questions() -> None:
+    model, seen = jm.JointMDP(**CHAIN), jm.Trajectory(["low", "high"], ["wait"])
+    for settings, words in (
+        ({}, "give an action, or other_policy"),
+        ({"action": "order", "other_policy": "wait"}, "give an action, or other_policy"),
+        ({"action": "sell"}, "sell"),
+        ({"action": "order", "start": 2}, "start"),
+        ({"action": "order", "start": 1}, "no action at step 1"),
+        ({"action": "order", "horizon": 0}, "horizon"),
+        ({"action": "order", "order": 1}, "order"),
+        ({"action": "order", "reward_tolerance": -1}, "reward_tolerance"),
+        ({"action": "order", "solution": jm.evaluate(model, "order")}, "for this model, policy and order"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            jm.hindsight(model, "wait", seen, **settings)
+    with pytest.raises(ModelError, match="more than the horizon of 1"):
+        jm.hindsight(model, "wait", jm.Trajectory(["low", "high", "end"], ["wait", "wait"]), "order", horizon=1)
+    with pytest.raises(ModelError, match=r"jointmdp\.Trajectory"):
+        jm.hindsight(model, "wait", [["low", "high"]], "order")
+
+
+def test_an_episode_that_ended() -> None:
+    """Waiting paid 3 and ended: scenario 1. Ordering would have paid 2 then, and ended as well."""
+    model = jm.JointMDP(**CHAIN)
+    found = jm.hindsight(model, "wait", jm.Trajectory(["low"], ["wait"], ended=True), "order")
+    assert (found.gap.mean, found.gap.variance) == (-1.0, 0.0)
+    assert found.most_likely_path() == ["low", "end"]
+    assert found.table()[0]["noise_known"] == 1.0  # one bit: which of the two scenarios
+    for horizon in (None, 1, 3):  # what follows an end pays nothing, so a horizon changes nothing
+        short = jm.hindsight(model, "wait", jm.Trajectory(["low", "end"], ["wait"]), "order", horizon=horizon)
+        assert (short.gap.mean, short.path.shape, len(short.table())) == (-1.0, (2, 3), 2)
+    seen = jm.Trajectory(["low", "high", "end"], ["wait", "order"], [1.0, 4.0], ended=True)
+    assert jm.hindsight(model, "wait", seen, "order").gap.mean == pytest.approx(2 - (1 + 0.9 * 4), abs=1e-14)
+
+
+def test_the_best_linear_guess_leaves_what_a_regression_leaves() -> None:
+    """Slope, mean and residual are those of a regression on all joint outcomes of one step."""
+    model = random_model(29, "state", scenarios=4).with_discount(1e-9)
+    solution = jm.evaluate(model, random_policy(model, 29))
+    p, x, y = model.probabilities[1], model.rewards[1, :, 0], model.rewards[1, :, 1]
+    mean, other = p @ x, p @ y
+    slope = p @ ((x - mean) * (y - other)) / (p @ (x - mean) ** 2)
+    found = solution.counterfactual(1, 0, 1.5, 1)
+    assert found.slope == pytest.approx(slope, abs=1e-7)
+    assert found.mean == pytest.approx(other + slope * (1.5 - mean), abs=1e-7)
+    left = p @ (y - other - slope * (x - mean)) ** 2
+    assert found.std == pytest.approx(np.sqrt(left), abs=1e-6)
+    interval = found.interval(0.75)
+    assert (interval.middle, interval.width) == (pytest.approx(found.mean), pytest.approx(4 * found.std, abs=1e-6))
+
+
+def test_a_return_that_cannot_be_seen() -> None:
+    model = jm.JointMDP([[1.0]], [[[1.0, 2.0]]], [[[0, 0]]], 0.5)
+    solution = jm.evaluate(model, [[1.0, 0.0]])
+    assert solution.counterfactual(0, 0, 2.0, 1).mean == pytest.approx(3.0)
+    with pytest.raises(ModelError, match="always gives 2, and never the observed return of 5"):
+        solution.counterfactual(0, 0, 5.0, 1)
+
+
+LOG = """episode,state,action,reward,note
+a,low,wait,1.0,x
+b,low,order,,
+a,high,order,4.0,
+b,end,,,
+a,end,,,
+"""
+
+
+def test_logs_are_read_from_files(tmp_path: Path) -> None:
+    model, path = jm.JointMDP(**CHAIN), tmp_path / "log.csv"
+    path.write_text(LOG, encoding="utf-8")
+    one, two = jm.read_trajectories(model, path)
+    assert (one.states, one.actions, one.rewards) == (["low", "high", "end"], ["wait", "order"], [1.0, 4.0])
+    assert (two.states, two.actions, two.rewards) == (["low", "end"], ["order"], None)
+    for text, words in (
+        ("state,reward\nlow,1\n", "no column 'action'"),
+        ("state,action\n", "no column 'state'; it has none|holds no steps"),
+        ("state,action\nlow,\nhigh,wait\n", "line 2: the action is missing"),
+        ("state,action,reward\nlow,wait,much\n", "line 2: the reward is 'much'"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ModelError, match=words):
+            jm.read_trajectories(model, path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ModelError, match="no CSV file"):
+        jm.read_trajectories(model, path)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    model, log, picture = jm.JointMDP(**CHAIN), tmp_path / "log.csv", tmp_path / "back.png"
+    jm.save(model, tmp_path / "model.npz")
+    log.write_text("state,action,reward\nlow,wait,1.0\nhigh,order,4.0\nend,,\n", encoding="utf-8")
+    command = ["hindsight", str(tmp_path / "model.npz"), "--trajectory", str(log), "--policy", "wait,wait,wait"]
+    told = CliRunner().invoke(main, [*command, "--action", "order", "--out", str(picture)])
+    assert told.exit_code == 0, told.output
+    assert "order instead of wait (seen) at step 0, in low" in told.output
+    assert "-2.6 ± 0" in told.output
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    each = CliRunner().invoke(main, [*command, "--action", "order", "--start", "each", "--json"])
+    gaps = json.loads(each.output)["gaps"]
+    assert [row["start"] for row in gaps] == [0, 1, 2][: len(gaps)]
+    assert gaps[0]["mean"] == pytest.approx(-2.6)
+    wrong = CliRunner().invoke(main, [*command, "--action", "sell"])
+    assert wrong.exit_code == 1
+    assert wrong.output.startswith("Error: ")
+    assert CliRunner().invoke(main, [*command, "--action", "order", "--start", "soon"]).exit_code == 1

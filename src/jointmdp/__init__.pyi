@@ -50,6 +50,7 @@ from .intervals import Interval as Interval
 from .law.gap_law import GapLaw as GapLaw
 from .law.solution_laws import Signs as Signs
 from .model.discovery import from_start as from_start
+from .model.gumbel_max import GumbelMax as GumbelMax
 from .model.importers import from_gymnasium as from_gymnasium
 from .model.importers import from_mdp as from_mdp
 from .model.importers import from_noise as from_noise

@@ -6,11 +6,13 @@ A *coupling* joins the laws of the actions of a state and leaves every action's 
   listed order: action ``a`` gets outcome ``i`` when ``F_a(i−1) ≤ u < F_a(i)``;
 - ``"antithetic"``: the same, but the actions 1, 3, 5, … see ``1 − u``;
 - ``"independent"``: every action has a uniform of its own;
+- ``"maximal"``: equal outcomes coincide as often as they can, see `maximal_coupling`;
+- ``"gumbel-max"``: every outcome has a noise of its own that all actions share, see `gumbel_max`;
 - a function of the state and the actions' laws that returns the scenarios itself.
 
-The named ones are exact: the scenarios of a state are the intervals between all break points ``F_a(i)`` of a
+All but ``"gumbel-max"`` are exact: the scenarios of a state are the intervals between all break points ``F_a(i)`` of a
 uniform, and their products over independent uniforms. With a *common grid* the break points of all states are
-taken together, so that a scenario means the same ``u`` everywhere, which ``sharing="time"`` needs.
+taken together, so that a scenario means the same ``u`` (the same noise) everywhere, which ``sharing="time"`` needs.
 """
 
 import math
@@ -24,16 +26,16 @@ from jointmdp import checks
 from jointmdp.arrays import Floats, Ints
 from jointmdp.errors import ModelError
 from jointmdp.model.action_laws import ActionLaw, ActionLaws
+from jointmdp.model.equal_outcomes import numbered_laws
+from jointmdp.model.gumbel_max import GumbelMax, gumbel_scenarios
+from jointmdp.model.maximal_coupling import Scenarios, maximal_scenarios, on_one_grid
 from jointmdp.model.one_uniform import SAME_POINT, ScenarioTables, check_size, common_edges, one_uniform_tables
 
 CouplingFunction = Callable[[int, list[Floats]], tuple[ArrayLike, ArrayLike]]
-Coupling = Literal["comonotone", "antithetic", "independent"] | CouplingFunction
+Coupling = Literal["comonotone", "antithetic", "independent", "maximal", "gumbel-max"] | GumbelMax | CouplingFunction
 
 # Couplings from a linear program or another solver meet their marginals this closely; farther is a mistake.
 MARGINAL_TOLERANCE = 1e-9
-
-
-Scenarios = tuple[Floats, Ints]  # of one state: probabilities [W], and the outcome that each action gets [W, A]
 
 
 def coupled_tables(laws: ActionLaws, coupling: Coupling, common: bool, max_entries: int) -> ScenarioTables:
@@ -48,9 +50,17 @@ def coupled_tables(laws: ActionLaws, coupling: Coupling, common: bool, max_entri
         grids = _independent_grids(rows, common)
         check_size(laws, max(math.prod(len(e) - 1 for e in grid) for grid in grids), coupling, max_entries)
         scenarios = [_independent_scenarios(row, grid) for row, grid in zip(rows, grids, strict=True)]
+    elif coupling == "maximal":
+        scenarios = [maximal_scenarios(numbered_laws([row])) for row in rows]
+        scenarios = on_one_grid(scenarios) if common else scenarios
+        check_size(laws, max(len(chances) for chances, _ in scenarios), coupling, max_entries)
+    elif coupling == "gumbel-max" or isinstance(coupling, GumbelMax):
+        scenarios = _gumbel_scenarios(rows, coupling if isinstance(coupling, GumbelMax) else GumbelMax(), common)
+        check_size(laws, max(len(chances) for chances, _ in scenarios), "gumbel-max", max_entries)
     else:
         raise ModelError(
-            f'coupling is {coupling!r}; it must be "comonotone", "antithetic", "independent" or a function'
+            f'coupling is {coupling!r}; it must be "comonotone", "antithetic", "independent", "maximal", "gumbel-max", '
+            "a GumbelMax or a function"
         )
     shape = (len(rows), max(len(chances) for chances, _ in scenarios), laws.num_actions)
     table, gains = np.zeros(shape[:2]), np.zeros(shape)
@@ -97,6 +107,16 @@ def _product(grid: list[Floats]) -> tuple[Floats, list[Ints]]:
         chances = np.outer(chances, np.diff(edges)).ravel()
     # As `numpy.unravel_index` does, which stops at 64 uniforms.
     return chances, [scenario // math.prod(sizes[i + 1 :]) % size for i, size in enumerate(sizes)]
+
+
+def _gumbel_scenarios(rows: list[list[ActionLaw]], coupling: GumbelMax, common: bool) -> list[Scenarios]:
+    """Draws for each state by itself; with `common` the same noise of outcomes for all states."""
+    draws, seed = checks.as_count("draws", coupling.draws), checks.as_count("seed", coupling.seed, 0)
+    if not common:
+        seeded = ((row, np.random.default_rng([seed, s])) for s, row in enumerate(rows))
+        return [gumbel_scenarios(numbered_laws([row]), draws, rng) for row, rng in seeded]
+    chances, choices = gumbel_scenarios(numbered_laws(rows), draws, np.random.default_rng(seed))
+    return [(chances, of_state) for of_state in choices.reshape(len(chances), len(rows), -1).swapaxes(0, 1)]
 
 
 def _given_scenarios(state: int, row: list[ActionLaw], coupling: CouplingFunction) -> Scenarios:

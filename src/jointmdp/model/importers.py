@@ -18,8 +18,9 @@ from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.model.available_actions import as_available
 from jointmdp.model.couplings import Coupling, coupled_tables, words
+from jointmdp.model.gumbel_max import GumbelMax
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.ordinary_models import Rows, dense_model, is_sparse, laws_of_rows, listed_model, sparse_model
+from jointmdp.model.ordinary_models import Rows, laws_of_rows, ordinary_model
 
 NoiseFunction = Callable[[Any, Any, Any], Any]  # state, action, noise
 
@@ -56,27 +57,19 @@ def from_mdp(  # many parameters: the parts of a model, and how to couple them
             transitions also as one sparse matrix for each action; dictionaries beside dictionaries; None where the
             outcomes hold them.
         discount, sharing, state_names, action_names: as in `JointMDP`; dictionaries name states and actions themselves.
-        coupling: ``"comonotone"``, ``"antithetic"``, ``"independent"`` (product scenarios), or a function
-            ``(state, laws) -> (probabilities [W], choices [W, A])``: ``laws[a]`` has the probability of each
+        coupling: ``"comonotone"``, ``"antithetic"``, ``"independent"`` (product scenarios), ``"maximal"`` (equal
+            outcomes coincide as often as they can), ``"gumbel-max"`` or a `GumbelMax` (a noise for each outcome), or a
+            function ``(state, laws) -> (probabilities [W], choices [W, A])``: ``laws[a]`` has the probability of each
             outcome of action ``a`` (none where it is unavailable), ``choices`` the outcome each action gets.
         available: ``[S, A]`` booleans; rows of unavailable actions are ignored.
         common_grid: one scenario grid for all states; by default under ``sharing="time"`` only. A coupling
             function chooses its own grid.
         max_entries: the largest table ``S·W·A`` to build.
     """
-    if isinstance(transitions, Mapping):
-        if available is not None:
-            raise ModelError("dictionaries list the actions that are available; leave available=None")
-        found = listed_model(transitions, rewards, state_names, action_names)
-    elif is_sparse(transitions):
-        found = sparse_model(transitions, rewards, available)
-    else:
-        found = dense_model(transitions, rewards, available)
-    laws, exists = found.laws, found.available
-    state_names, action_names = found.state_names or state_names, found.action_names or action_names
+    found = ordinary_model(transitions, rewards, available, state_names, action_names)
     common = checks.as_sharing(sharing) == "time" if common_grid is None else common_grid
-    tables = coupled_tables(laws, coupling, common, checks.as_count("max_entries", max_entries))
-    return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)
+    tables = coupled_tables(found.laws, coupling, common, checks.as_count("max_entries", max_entries))
+    return JointMDP(*tables, discount, sharing, **found.names_and_actions())
 
 
 def from_gymnasium(
@@ -93,8 +86,8 @@ def from_gymnasium(
     The table is ``{state: {action: [(probability, successor, reward, terminated), …]}}``. Outcomes stay in listed
     order, so the comonotone coupling is the one of the live environment, which draws one uniform a step and takes the
     first outcome whose cumulative probability exceeds it. All states have one scenario grid, so every ``sharing``
-    works. An action that a state does not list is unavailable there. Actions of Gymnasium's own environments have the
-    names of their pages.
+    works; only ``"gumbel-max"`` has one under ``sharing="time"`` alone. An action that a state does not list is
+    unavailable there. Actions of Gymnasium's own environments have the names of their pages.
 
     A terminated transition ends the episode. It goes to its successor when that state is absorbing with zero
     reward (FrozenLake), and otherwise to one more state, ``"terminated"``, which is (CliffWalking, Taxi).
@@ -107,7 +100,8 @@ def from_gymnasium(
     if action_names is None and len(known) == 1 + max(max(row) for row in rows):
         action_names = known
     laws, exists, state_names = laws_of_rows(rows, 1 + max(max(row) for row in rows), state_names)
-    tables = coupled_tables(laws, coupling, True, MAX_ENTRIES)
+    is_drawn = coupling == "gumbel-max" or isinstance(coupling, GumbelMax)  # draws serve one state best by itself
+    tables = coupled_tables(laws, coupling, not is_drawn or sharing == "time", MAX_ENTRIES)
     return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)
 
 

@@ -105,7 +105,11 @@ def check_size(laws: ActionLaws, num_scenarios: int, coupling: str, max_entries:
     S, A = laws.num_states, laws.num_actions
     entries = S * num_scenarios * A
     if entries > max_entries:
-        hint = '; coupling="comonotone" needs far fewer scenarios' if coupling == "independent" else ""
+        hints = {
+            "independent": '; coupling="comonotone" needs far fewer scenarios',
+            "gumbel-max": "; fewer draws, as in GumbelMax(draws=200), need fewer scenarios",
+        }
+        hint = hints.get(coupling, "")
         raise ModelError(
             f"the {coupling} coupling has {num_scenarios} scenarios, S·W·A = {S}·{num_scenarios}·{A} = {entries} table "
             f"entries, more than max_entries = {max_entries}{hint}"

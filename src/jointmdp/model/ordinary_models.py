@@ -29,6 +29,26 @@ class OrdinaryModel(NamedTuple):
     state_names: Sequence[Any] | None = None
     action_names: Sequence[Any] | None = None
 
+    def names_and_actions(self) -> dict[str, Any]:
+        """As arguments of a `JointMDP`."""
+        return {name: getattr(self, name) for name in ("available", "state_names", "action_names")}
+
+
+def ordinary_model(
+    transitions: Any,
+    rewards: Any,
+    available: ArrayLike | None,
+    state_names: Sequence[Any] | None,
+    action_names: Sequence[Any] | None,
+) -> OrdinaryModel:
+    """From any of the forms."""
+    if isinstance(transitions, Mapping):
+        if available is not None:
+            raise ModelError("dictionaries list the actions that are available; leave available=None")
+        return listed_model(transitions, rewards, state_names, action_names)
+    make = sparse_model if is_sparse(transitions) else dense_model
+    return make(transitions, rewards, available)._replace(state_names=state_names, action_names=action_names)
+
 
 def dense_model(transitions: ArrayLike, rewards: ArrayLike, available: ArrayLike | None) -> OrdinaryModel:
     """From ``[S, A, S]`` probabilities."""

@@ -7,6 +7,8 @@ from .auditor import AuditReport as AuditReport
 from .auditor import audit as audit
 from .bounds import MomentBounds as MomentBounds
 from .bounds import cantelli as cantelli
+from .bounds.coupling_bounds import CouplingBounds as CouplingBounds
+from .bounds.coupling_bounds import coupling_bounds as coupling_bounds
 from .comparing.compare import compare as compare
 from .comparing.comparison import Comparison as Comparison
 from .comparing.paired_gaps import Alternative as Alternative

@@ -163,6 +163,28 @@ def test_a_model_where_states_have_different_actions(seed: int) -> None:
         np.testing.assert_allclose(found[both], table[both], rtol=0, atol=1e-9 * np.nanmax(table))
 
 
+@pytest.mark.parametrize("end", ["least", "largest"])
+def test_three_actions_attain_each_end_by_itself_under_a_deterministic_policy(end: Any) -> None:
+    kernel, rewards = random_mdp(5, 3, 3)
+    policy = np.eye(3)[[2, 0, 1]]
+    bounds = jm.coupling_bounds(kernel, rewards, 0.9, policy)
+    table = bounds.least_variance if end == "least" else bounds.largest_variance
+    for (s, a, b), plan in bounds._plans[end].items():
+
+        def coupling(state: int, laws: list[np.ndarray], s: int = s, a: int = a, b: int = b, plan: Any = plan) -> Any:
+            if state != s:
+                chances = np.prod(np.meshgrid(*laws, indexing="ij"), axis=0).ravel()
+                return chances, np.array(list(np.ndindex(*map(len, laws))))
+            rest = 3 - a - b
+            choices = np.zeros((len(plan.masses), len(laws[rest]), 3))
+            choices[:, :, a], choices[:, :, b] = plan.rows[:, None], plan.columns[:, None]
+            choices[:, :, rest] = np.arange(len(laws[rest]))
+            return np.outer(plan.masses, laws[rest]).ravel(), choices.reshape(-1, 3)
+
+        found = pair_variances(jm.from_mdp(kernel, rewards, 0.9, coupling), policy)[s, a, b]
+        assert found == pytest.approx(table[s, a, b], abs=1e-9 * table.max())
+
+
 def test_a_closed_form() -> None:
     """One step that pays 0 or 1 and then ends: the couplings of two coins."""
     p, q, g = 0.3, 0.6, 0.9

@@ -27,6 +27,7 @@ LONG = {
     for name in (
         "bounds",
         "comparing",
+        "couplings",
         "executors",
         "gallery",
         "incremental",

@@ -6,7 +6,8 @@ says how much at most, under ``sharing="state"``. See `extreme_covariances` for 
 
 With two actions in each state both ends are attained, in all states by one coupling, which `CouplingBounds.model`
 gives. With more, each pair of actions has its own best joint law, and these need not fit together into one law of all
-actions: the bounds are valid, and may be wider than what couplings can do.
+actions: the bounds are valid, and may be wider than what couplings can do. Under a deterministic policy each end is
+attained by a coupling for its own pair, since branches that meet are one and only the first step's coupling matters.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from scipy.optimize import linprog
 
 import jointmdp as jm
 from jointmdp.bounds import transports
+from tests import oracle
 from tests.test_couplings import random_mdp
 
 pytest.importorskip("ot", reason="POT is not installed: pip install 'jointmdp[transport]'")
@@ -273,6 +274,25 @@ def test_the_fixed_point_by_linear_programs(A: int) -> None:
             np.fill_diagonal(C, np.einsum("sa,sb,sab->s", policy, policy, full))
         np.testing.assert_allclose(table, full, rtol=0, atol=1e-9 * own.max())
         assert np.all(sign * (table - full) >= -1e-9 * own.max())
+
+
+@pytest.mark.parametrize(("seed", "discount"), [(0, 0.9), (1, 0.999), (2, 0.5), (3, 0.99)])
+def test_ends_are_rounded_outward(seed: int, discount: float) -> None:
+    """Against exact rational numbers: the couplings that attain the ends lie inside, by no more than is certified."""
+    rng = np.random.default_rng(seed)
+    kernel, rewards = (random_mdp, episodic)[seed % 2](seed, 3, 2)
+    kernel[0, 0] = [1 - 3e-9, 1e-9, 2e-9]
+    rewards *= 10.0 ** rng.integers(-3, 4)
+    policy = policy_of(seed, 3, 2)
+    bounds = jm.coupling_bounds(kernel, rewards, discount, policy, relative_tolerance=1e-4)
+    for end, sign, table in (("least", 1, bounds.least_variance), ("largest", -1, bounds.largest_variance)):
+        model = bounds.model(end)  # type: ignore[arg-type]
+        tables = (model.probabilities, model.rewards, model.successors)
+        exact = oracle.exact_moments(*tables, discount, policy, "state", None)
+        for s in range(3):
+            own, other, both = (exact.covariance(s, a, s, b) for a, b in ((0, 0), (1, 1), (0, 1)))
+            inside = sign * (oracle.nearest_float(own + other - 2 * both) - table[s, 0, 1])
+            assert -1e-15 * np.max(bounds.largest_covariance) <= inside <= 6 * bounds.error
 
 
 # -- the transports --------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.model.equal_outcomes import numbered_laws
+from jointmdp.model.equal_outcomes import NumberedLaw, numbered_laws
+from jointmdp.model.gumbel_max import gumbel_scenarios
 from jointmdp.model.ordinary_models import ordinary_model
 from tests.test_couplings import joint_of_pair, random_mdp
 
@@ -192,6 +193,18 @@ def test_laws_that_no_draw_tells_apart(draws: int) -> None:
     kernel = one_state([0.5, 0.5], [0.5 + 1e-6, 0.5 - 1e-6])
     found = joint(kernel, jm.GumbelMax(draws))
     np.testing.assert_allclose(found, [[0.5, 0], [1e-6, 0.5 - 1e-6]], rtol=0, atol=2e-12)
+
+
+def test_a_state_gets_more_draws_where_its_laws_need_them() -> None:
+    rng = np.random.default_rng(0)
+    alike = (2 * rng.dirichlet(np.ones(12)) + rng.dirichlet(np.ones(12), 6)) / 3  # few draws tell these laws apart
+    laws = [NumberedLaw(np.arange(12), law, np.arange(12)) for law in alike]
+    with pytest.raises(jm.ModelError, match="take more draws"):
+        gumbel_scenarios(laws, 40, np.random.default_rng(0), attempts=1)
+    chances, choices = gumbel_scenarios(laws, 40, np.random.default_rng(0), attempts=3)
+    for a, law in enumerate(laws):
+        found = np.bincount(choices[:, a], chances, minlength=len(law.numbers))
+        np.testing.assert_allclose(found, law.probabilities, rtol=0, atol=1e-13)
 
 
 # -- both ------------------------------------------------------------------------------------------------------

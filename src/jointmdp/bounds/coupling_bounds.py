@@ -124,9 +124,10 @@ class CouplingBounds:
 
     def __repr__(self) -> str:
         S, A = self.mean.shape
+        known = 10.0 ** math.ceil(math.log10(self.error)) if self.error > 0 else 0.0  # what it is below says enough
         return (
             f"CouplingBounds({S} states, {A} actions, discount {self._base.discount:g}; covariances certified to "
-            f"{self.error:.1e})"
+            f"{known:.0e})"
         )
 
     def __str__(self) -> str:

@@ -114,8 +114,9 @@ def _gumbel_scenarios(rows: list[list[ActionLaw]], coupling: GumbelMax, common: 
     draws, seed = checks.as_count("draws", coupling.draws), checks.as_count("seed", coupling.seed, 0)
     if not common:
         seeded = ((row, np.random.default_rng([seed, s])) for s, row in enumerate(rows))
-        return [gumbel_scenarios(numbered_laws([row]), draws, rng) for row, rng in seeded]
-    chances, choices = gumbel_scenarios(numbered_laws(rows), draws, np.random.default_rng(seed))
+        return [gumbel_scenarios(numbered_laws([row]), draws, rng, attempts=3) for row, rng in seeded]
+    # One attempt: among all states hardly two draws are alike, so that more draws are as many more scenarios.
+    chances, choices = gumbel_scenarios(numbered_laws(rows), draws, np.random.default_rng(seed), attempts=1)
     return [(chances, of_state) for of_state in choices.reshape(len(chances), len(rows), -1).swapaxes(0, 1)]
 
 

@@ -292,7 +292,7 @@ def test_ends_are_rounded_outward(seed: int, discount: float) -> None:
         for s in range(3):
             own, other, both = (exact.covariance(s, a, s, b) for a, b in ((0, 0), (1, 1), (0, 1)))
             inside = sign * (oracle.nearest_float(own + other - 2 * both) - table[s, 0, 1])
-            assert -1e-15 * np.max(bounds.largest_covariance) <= inside <= 6 * bounds.error
+            assert -1e-15 * np.max(bounds.largest_covariance) <= inside <= bounds.variance_error
 
 
 # -- the transports --------------------------------------------------------------------------------------------

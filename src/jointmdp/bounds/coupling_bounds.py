@@ -38,6 +38,7 @@ from jointmdp.model.tables import ActionLike, StateLike
 
 MOST_STATES = 2000  # arrays over pairs of states, some dozens of them
 MAX_ENTRIES = 20_000_000
+VARIANCE_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 SHOWN = 8  # gaps that a text lists
 
 End = Literal["least", "largest"]
@@ -47,8 +48,8 @@ End = Literal["least", "largest"]
 class CouplingBounds:
     """The least and the largest covariances and gap variances over every coupling of given marginals.
 
-    All ends are certified, rounding included: no coupling lies outside, and the ends of pairs by themselves are at most
-    `error` farther out than the truth. Entries of unavailable actions are NaN.
+    All ends are certified, rounding included: no coupling lies outside, and ends are farther out than they need to be
+    by no more than the errors say. Entries of unavailable actions are NaN.
     """
 
     mean: Floats  # [S, A]
@@ -60,7 +61,9 @@ class CouplingBounds:
     """``least_variance[s, a, b]`` bounds Var(Z(s,a) − Z(s,b)) from below."""
     largest_variance: Floats  # [S, A, A]
     error: float
-    """Of the covariances: how far an end may lie outside of the exact bound. Variances have twice as much, or more."""
+    """How far an end of a covariance of two actions may lie outside of the exact bound."""
+    variance_error: float
+    """The same for variances of gaps."""
     rounds: int
     """Rounds of transports that were needed, for both ends together."""
     _base: JointMDP
@@ -198,6 +201,7 @@ def coupling_bounds(  # many parameters: those of `from_mdp`, and a policy
         least_variance=_gap_variances(lower, largest_covariance, -1),
         largest_variance=_gap_variances(upper, least_covariance, 1),
         error=error,
+        variance_error=2 * error + 4 * off + VARIANCE_ROUNDING * 8 * (scale + off),
         rounds=least.rounds + largest.rounds,
         _base=base,
         _laws=laws,
@@ -225,7 +229,7 @@ def _covariances(exists: Bools, own: Floats, ends: Extremes, sign: int) -> Float
 def _gap_variances(own: Floats, covariance: Floats, sign: int) -> Floats:
     """Var Z(a) + Var Z(b) − 2 Cov, rounded outward in the direction of `sign`; exactly zero for one action."""
     both = own[:, :, None] + own[:, None, :]
-    rounding = 8 * np.finfo(np.float64).eps * (np.abs(both) + np.abs(covariance))
+    rounding = VARIANCE_ROUNDING * (np.abs(both) + np.abs(covariance))
     found = np.maximum(both - 2 * covariance + sign * rounding, 0.0)
     actions = np.arange(own.shape[1])
     found[:, actions, actions] *= 0.0

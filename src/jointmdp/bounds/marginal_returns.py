@@ -78,7 +78,8 @@ def marginal_returns(laws: ActionLaws, policy: Floats, discount: float) -> Margi
     delta = OUTWARD * off / (1 - g)
     d = g * delta + operations * sizes  # of b, its mean, and what is left when they are subtracted
     step = 2 * float(np.sqrt(np.max(spread))) * d + d**2 + operations * float(np.max(spread))
-    branch = 2 * float(np.sqrt(np.max(added))) * 2 * d + 4 * d**2 + operations * float(np.max(added))
+    # The variance over actions is taken around v, which is off from their mean by what v leaves open.
+    branch = 2 * float(np.sqrt(np.max(added))) * d + d**2 + off**2 + operations * float(np.max(added))
     off = float(np.max(np.abs(added + g**2 * (kernel @ B) - B))) + operations * float(np.max(B))
     error = OUTWARD * (off + branch) / ((1 - g) * (1 + g))
     variance = spread + g**2 * (by_law @ B)

@@ -15,7 +15,7 @@ from jax import Array
 
 from jointmdp.arrays import Arithmetic, float64, random_key, restored, users_arithmetic, users_calls
 from jointmdp.errors import ModelError
-from jointmdp.montecarlo.table_and_jax_branches import States
+from jointmdp.montecarlo.table_and_jax_branches import States, columns_of
 from jointmdp.simulators.jax_policies import NO_ACTION, Chooser, as_chooser
 from jointmdp.simulators.jax_simulator import JaxSimulator, JaxState, on_host
 from jointmdp.simulators.noise import Noise
@@ -76,7 +76,7 @@ class JaxDynamics:
         """A key for each branch ``[N, m]``; for each sample ``[N]`` where all its branches share it."""
         if owner is None:
             return jax.random.split(key, shape[0])
-        return _of_leaders(jax.random.split(key, shape), owner)
+        return _of_leaders(columns_of(jax.random.split, key, shape), owner)
 
     def step(self, state: States, action: Any, noise: Array) -> tuple[Array, States, Array]:
         """The environment's own step, mapped over samples and branches."""
@@ -97,8 +97,8 @@ class JaxDynamics:
     def chances(self, key: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
         """A uniform and a key for each branch."""
         # Another key than the uniforms': a key is consumed once.
-        keys = jax.random.split(jax.random.fold_in(key, 1), shape)
-        return jax.random.uniform(key, shape, dtype=jnp.float64), keys
+        keys = columns_of(jax.random.split, jax.random.fold_in(key, 1), shape)
+        return columns_of(partial(jax.random.uniform, dtype=jnp.float64), key, shape), keys
 
     def choose(self, state: States, chances: tuple[Array, Array], leader: Array) -> Any:
         """Each branch's policy on what it observes; the draws are those of its leader."""

@@ -9,6 +9,7 @@ What is simulated is a `Dynamics`: a table or a JAX environment. Returns are hel
 the others over it, in float64 whatever the dynamics compute in: a lead is exactly 0 where nothing ever differed.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -36,7 +37,10 @@ class Dynamics(Protocol):
         """States, first actions and which of them are over, ``[N, m]`` each; those of a replication in one state."""
 
     def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Any:
-        """The noise of a step for ``[N, m]`` branches, each that of its `owner`; None: one draw for all branches."""
+        """The noise of a step for ``[N, m]`` branches, each that of its `owner`; None: one draw for all branches.
+
+        As in `chances`, more branches change nothing for the first ones: see `columns_of`.
+        """
 
     def step(self, state: States, action: Any, noise: Any) -> tuple[Array, States, Array]:
         """Rewards ``[N, m]``, next states, and which of them are over ``[N, m]``."""
@@ -52,6 +56,20 @@ class Dynamics(Protocol):
 
     def alone(self) -> "Dynamics":
         """Those of branch 0 by itself."""
+
+
+def columns_of(draw: Callable[[Array, tuple[int, int]], Array], key: Array, shape: tuple[int, int]) -> Array:
+    """Draws ``[N, m]`` of which the j-th column is the same however many columns there are.
+
+    A replication can so be asked again with one more branch, on the same noise.
+    """
+    count, m = shape
+    pair = (count, 2)  # most simulations have two branches: one draw
+    found = draw(key, pair)
+    if m > 2:
+        more = jax.vmap(lambda j: draw(jax.random.fold_in(key, j), pair))(jnp.arange(2, m, 2))  # [P, N, 2]
+        found = jnp.concatenate([found, jnp.moveaxis(more, 0, 1).reshape(count, -1)], axis=1)
+    return found[:, :m]
 
 
 class Branches(NamedTuple):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from jointmdp.model.episodes import endless_state, terminal_states
 from jointmdp.model.inverse_sampling import drawn_rows, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, uniform_policy
+from jointmdp.montecarlo.table_and_jax_branches import columns_of
 
 FILLED = 2**16  # outcomes of a table that is filled up; larger ones would take memory, and compile rarely
 LEAST = (32, 4, 4)  # states, scenarios and actions of a table that is filled up: reading one this small costs the same
@@ -51,10 +53,9 @@ class TableDynamics(NamedTuple):
 
     def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Array:
         """One uniform for each branch."""
-        uniform = jax.random.uniform(key, shape, dtype=jnp.float64)
         if owner is None:
-            return jnp.broadcast_to(uniform[:, :1], shape)
-        return jnp.take_along_axis(uniform, owner, axis=1)
+            return jnp.broadcast_to(self.chances(key, (shape[0], 1)), shape)
+        return jnp.take_along_axis(self.chances(key, shape), owner, axis=1)
 
     def step(self, state: Array, action: Array, noise: Array) -> tuple[Array, Array, Array]:
         """The scenario, and its outcome for each branch's action."""
@@ -64,7 +65,7 @@ class TableDynamics(NamedTuple):
 
     def chances(self, key: Array, shape: tuple[int, int]) -> Array:
         """One uniform for each branch."""
-        return jax.random.uniform(key, shape, dtype=jnp.float64)
+        return columns_of(partial(jax.random.uniform, dtype=jnp.float64), key, shape)
 
     def choose(self, state: Array, chances: Array, leader: Array) -> Array:
         """Actions of the branches' policies."""

@@ -131,13 +131,30 @@ def whole_policies(
     simulator = _opened(source)
     place = None if state is None else simulator.snapshot(state)
     named = as_named("policies", policies)
+    found = _simulated(simulator, *_kinds(list(named.values())), None, place, tuple(named), settings)
+    return found._replace(title=f"policies in {simulator.name}")
+
+
+def first_actions_and_policies(
+    simulator: Simulator,
+    branches: Sequence[tuple[Action, Any]],
+    labels: tuple[str, ...],
+    place: Snapshot | None,
+    settings: SimulationSettings,
+) -> Alternatives:
+    """First actions, each with the policy that is followed after it."""
+    first = tuple(action for action, _ in branches)
+    found = _simulated(simulator, *_kinds([policy for _, policy in branches]), first, place, labels, settings)
+    return found._replace(title=f"first actions in {simulator.name}", actions=first)
+
+
+def _kinds(policies: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """The policies that are not one, and which of them each branch follows."""
     distinct: list[Any] = []  # one policy under two names is one policy: its branches can become one
-    for policy in named.values():
+    for policy in policies:
         if not any(policy is other for other in distinct):
             distinct.append(policy)
-    kinds = tuple(next(i for i, other in enumerate(distinct) if other is policy) for policy in named.values())
-    found = _simulated(simulator, distinct, kinds, None, place, tuple(named), settings)
-    return found._replace(title=f"policies in {simulator.name}")
+    return distinct, tuple(next(i for i, other in enumerate(distinct) if other is policy) for policy in policies)
 
 
 def decisions_of(

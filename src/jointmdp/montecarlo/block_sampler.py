@@ -11,7 +11,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from operator import itemgetter
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from jax import Array
 from jointmdp.arrays import float64, random_key
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
+from jointmdp.montecarlo.branch_paths import Trace
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.montecarlo.table_and_jax_branches import (
     Branches,
@@ -30,6 +32,7 @@ from jointmdp.montecarlo.table_and_jax_branches import (
     are_open,
     begin,
     beginning,
+    next_rewards,
 )
 from jointmdp.progress import Meter
 
@@ -87,6 +90,27 @@ class BlockSampler:
                 parts.append(self._block(block, sharing, BLOCK).rows(slice(max(rows.start, cut), rows.stop)))
         return Replications.joined(parts)
 
+    def traced(self, index: int, sharing: Sharing) -> Trace:
+        """What the branches of one replication did: its block once more, step by step."""
+        (block, rows), steps = next(rows_of_blocks(index, 1)), int(self(index, 1, sharing).steps[0])
+        row, dynamics = rows.start, self.dynamics
+        size = FIRST if block == 0 and self._is_long and row < FIRST else BLOCK
+        states, actions, rewards, is_over = [], [], [], []
+        with float64():
+            start_key, noise_key, policy_key = self._keys(block)
+            b = begin(dynamics, start_key, size, sharing)
+            for t in range(steps + 1):
+                if t > 0:
+                    b = advance(dynamics, b, noise_key, policy_key, 1, sharing, self.until_merged)
+                state, action, over = jax.tree.map(lambda leaf: leaf[row], (b.state, b.action, b.is_over))
+                branches = range(len(over))
+                states.append([dynamics.snapshot(jax.tree.map(itemgetter(j), state), over[j]) for j in branches])
+                is_over.append(np.asarray(over))
+                if t < steps:
+                    actions.append([_plain(np.asarray(action)[j]) for j in branches])
+                    rewards.append(np.asarray(next_rewards(dynamics, b, noise_key)[row]))
+        return Trace(states, actions, np.array(rewards).reshape(steps, -1), np.array(is_over))
+
     @property
     def _is_long(self) -> bool:
         discount = float(self.dynamics.discount)
@@ -102,11 +126,13 @@ class BlockSampler:
             self._kept[block, size, sharing] = found
         return found
 
-    def _simulated(self, block: int, sharing: Sharing, size: int) -> Replications:
-        key = jax.random.fold_in(random_key(self.seed), block)
-        start_key, noise_key, policy_key = jax.random.split(key, 3)
-        keys = (noise_key, policy_key)
+    def _keys(self, block: int) -> tuple[Array, Array, Array]:
+        """Of the starts, the noise and the policies of a block."""
+        start, noise, policy = jax.random.split(jax.random.fold_in(random_key(self.seed), block), 3)
+        return start, noise, policy
 
+    def _simulated(self, block: int, sharing: Sharing, size: int) -> Replications:
+        start_key, *keys = self._keys(block)
         end = math.inf if self.horizon is None else self.horizon
 
         def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> Branches:
@@ -223,6 +249,11 @@ class BlockSampler:
             states=np.asarray(b.state).astype(np.int64) if is_numbered else None,
             left_out=np.where(is_open, weight, 0.0),
         )
+
+
+def _plain(action: Any) -> Any:
+    """A numbered action as a number of Python; others as they are."""
+    return action.item() if np.ndim(action) == 0 else action
 
 
 def _are_finite(b: Branches) -> bool:

@@ -138,6 +138,10 @@ class JaxDynamics:
         policy = {"data": (self.data[k],), "choosers": (self.choosers[k],), "columns": ((0,),)}
         return replace(self, kinds=self.kinds[:1], first=None, **policy)  # type: ignore[arg-type]
 
+    def snapshot(self, state: States, is_over: Array) -> JaxState:
+        """The environment's own state, on the host."""
+        return JaxState(on_host(state), np.asarray(is_over))
+
     def _choice(self, chooser: Chooser, data: Any, state: Any, key: Array, uniform: Array) -> Array:
         # Only what the user wrote runs in the user's precision; draws by inversion are in float64.
         with restored(self.arithmetic):

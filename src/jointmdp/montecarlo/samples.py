@@ -13,15 +13,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from jointmdp import checks
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.checks import Sharing
+from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
 from jointmdp.montecarlo import confidence_intervals
+from jointmdp.montecarlo.branch_paths import BranchPath
 from jointmdp.report.plots import method_plots, result_plots, style
 from jointmdp.report.result_face import ResultFace, as_dataset
 
@@ -102,6 +104,16 @@ Sampler = Callable[[int, int, Sharing], Replications]
 """``sampler(first, count, sharing)``: replications by number, always the same ones."""
 
 
+class Recording(Protocol):
+    """What a sample was made from, so that it can be asked again on the same noise."""
+
+    def again(self, actions: Any, policy: Any, executor: Any) -> ReturnSample:
+        """The same replications with more alternatives."""
+
+    def replay(self, index: int, action: Any, policy: Any) -> BranchPath:
+        """What one alternative does in one replication."""
+
+
 @dataclass(frozen=True, eq=False)
 class ReturnSample(ResultFace):
     """Joint samples of the returns of several actions in one state."""
@@ -113,6 +125,8 @@ class ReturnSample(ResultFace):
     reach: float
     """How far apart two returns can be, as far as seen: what a gap that has not been seen yet may be."""
     seed: int
+    recording: Recording | None = field(default=None, repr=False)
+    """Of `simulate_returns(…, record=True)`: what `again` and `replay` ask."""
 
     @property
     def returns(self) -> Floats:
@@ -139,6 +153,33 @@ class ReturnSample(ResultFace):
     def covariance(self) -> Floats:
         """Sample covariance, ``[m, m]``."""
         return np.atleast_2d(np.cov(self.returns, rowvar=False))
+
+    def again(self, actions: Any = None, *, policy: Any = None, executor: Any = None) -> ReturnSample:
+        """The same replications, on the same noise, with more alternatives: after those that are here already.
+
+        Every number is what it would have been with them from the start. Needs ``simulate_returns(…, record=True)``.
+
+        Args:
+            actions: other first actions, or one; by default those that were simulated, for another policy.
+            policy: another policy to follow after them; by default the one that was simulated.
+            executor: as in `simulate_gap`.
+        """
+        return self._recorded.again(actions, policy, executor)
+
+    def replay(self, index: int, action: Any, *, policy: Any = None) -> BranchPath:
+        """What `action` does in one replication, step by step, whether it was simulated at first or not.
+
+        Nothing is stored: the replication is run once more on its noise. Needs ``simulate_returns(…, record=True)``.
+        """
+        return self._recorded.replay(index, action, policy)
+
+    @property
+    def _recorded(self) -> Recording:
+        if self.recording is None:
+            raise ModelError(
+                "this sample does not know what it was made from; record it: simulate_returns(…, record=True)"
+            )
+        return self.recording
 
     def gap(self, i: int, j: int) -> GapSample:
         """The samples of the gap between the i-th and the j-th of the simulated actions."""

@@ -4,12 +4,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from jointmdp import checks
 from jointmdp.checks import Sharing
-from jointmdp.executors import Executor, opened
+from jointmdp.executors import Executor
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.noise_checks import NoiseChecks
-from jointmdp.montecarlo.replications import sample
+from jointmdp.montecarlo.recorded_runs import recorded, sampled_returns
 from jointmdp.montecarlo.samples import GapSample, ReturnSample
 from jointmdp.simulators.any_simulator import as_simulator
 from jointmdp.simulators.simulator import Action
@@ -78,13 +76,22 @@ def simulate_returns(  # many parameters: as above
     horizon: int | None = None,
     sharing: Sharing | None = None,
     executor: Executor | str | None = None,
+    record: bool = False,
 ) -> ReturnSample:
     """Joint samples of the returns of several actions (by default all available ones): every pair at once.
 
-    The settings are those of `simulate_gap`.
+    The other settings are those of `simulate_gap`.
+
+    Args:
+        record: keep the simulator, the policy and the state with the sample. It can then be asked for other actions and
+            policies on the same noise, `ReturnSample.again`, and for what was done step by step,
+            `ReturnSample.replay`. That takes no memory for steps: the seed and a replication's number give its noise.
     """
     how = SimulationSettings(seed, sharing=sharing, horizon=horizon)
-    return _sampled(source, policy, state, actions, how, num_samples, executor)[0]
+    simulator = as_simulator(source)
+    found = first_actions(simulator, policy, state, actions, how)
+    sampled = sampled_returns(found, how.seed, num_samples, executor)
+    return recorded(sampled, found, policy, state, how) if record else sampled
 
 
 def _sampled(
@@ -97,12 +104,8 @@ def _sampled(
     executor: Executor | str | None,
 ) -> tuple[ReturnSample, Sequence[int]]:
     """The sample, and the numbers of the first actions; their places where they are not numbered."""
-    count = checks.as_count("num_samples", num_samples, least=2)
     simulator = as_simulator(source)
     found = first_actions(simulator, policy, state, actions, how)
-    with opened(executor) as workers:
-        checked = NoiseChecks(found, count, workers)
-        run = sample(found.sampler, 0, count, found.sharing, workers, title="simulating pairs")
-    checked.finish(run)
+    sampled = sampled_returns(found, how.seed, num_samples, executor)
     numbers = range(len(found.actions)) if simulator.action_names is None else found.actions
-    return ReturnSample(found.labels, run, found.return_bound, found.reach(run), int(how.seed)), numbers
+    return sampled, numbers

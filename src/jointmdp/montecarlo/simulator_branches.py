@@ -18,6 +18,7 @@ import numpy as np
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
+from jointmdp.montecarlo.branch_paths import Trace
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
@@ -28,6 +29,9 @@ TAIL = 1e-4  # discount weight at which an endless future is cut; what is left o
 
 OnEvent = Callable[[str, int, int, Any], None]
 """Called with what was asked ("start", "policy", "outcome", "observation"), the step, the branch and the answer."""
+
+Moment = tuple[list[Snapshot], list[Action], list[float]]
+"""Where all branches stand, after which actions and rewards."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,15 @@ class QuerySampler:
     def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
         """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order."""
         return _Replication(self, index, sharing, on_event, is_backwards).made()
+
+    def traced(self, index: int, sharing: Sharing) -> Trace:
+        """What the branches of one replication did."""
+        replication = _Replication(self, index, sharing)
+        replication.moments = []
+        replication.made()
+        states, actions, rewards = zip(*replication.moments, strict=True)
+        is_over = np.array([[self.simulator.is_over(state) for state in row] for row in states])
+        return Trace(list(states), list(actions[1:]), np.array(rewards[1:]).reshape(-1, len(self.agents)), is_over)
 
     @property
     def last(self) -> int | None:
@@ -86,6 +99,7 @@ class _Replication:
         self.t = 0
         self.asked: tuple[str, list[int]] = ("the start", [])  # whose answer is waited for, and for which branches
         self.noise = Noise("start", sampler.seed, index)
+        self.moments: list[Moment] | None = None
 
     def made(self) -> Replications:
         """The replication; whatever a simulator or policy raises comes out as one error that names the place."""
@@ -105,6 +119,7 @@ class _Replication:
         sampler, simulator, m = self.sampler, self.simulator, len(self.leader)
         if sampler.state is None:
             self.states = [simulator.start(self.noise)] * m
+        self._keep([], [])
         self._tell("start", 0, simulator.observe, self.states[0])
         if sampler.actions is None:
             self._choose()
@@ -119,7 +134,9 @@ class _Replication:
                     f"replication {self.index} of {simulator.name} has not ended after {STEP_LIMIT:,} steps; give a "
                     "horizon, or a discount below 1 and the simulator's reward_bounds"
                 )
+            taken = self.actions
             rewards = self._step()
+            self._keep(taken, rewards)
             total += weight * rewards[0]
             more = weight * (rewards - rewards[0])
             lead, size = lead + more, size + np.abs(more)
@@ -233,6 +250,11 @@ class _Replication:
     def _tell(self, what: str, branch: int, read: Callable[[Any], Any], value: Any) -> None:
         if self.on_event is not None:
             self.on_event(what, self.t, branch, read(value))
+
+    def _keep(self, taken: list[Action], rewards: Iterable[float]) -> None:
+        """Keep where all branches stand after a step, where that is asked for."""
+        if self.moments is not None:
+            self.moments.append((list(self.states), list(taken), list(rewards)))
 
     def _guilty(self, branches: list[int]) -> list[int]:
         """Which of several branches that were asked together cannot be asked alone."""

@@ -57,6 +57,9 @@ class Dynamics(Protocol):
     def alone(self) -> "Dynamics":
         """Those of branch 0 by itself."""
 
+    def snapshot(self, state: States, is_over: Array) -> Any:
+        """One branch's state as the simulator's snapshot."""
+
 
 def columns_of(draw: Callable[[Array, tuple[int, int]], Array], key: Array, shape: tuple[int, int]) -> Array:
     """Draws ``[N, m]`` of which the j-th column is the same however many columns there are.
@@ -169,9 +172,7 @@ def are_open(b: Branches, until_merged: bool) -> Array:
 
 def _step(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, sharing: Sharing) -> Branches:
     shape = (b.leader.shape[0], b.leader.shape[1])
-    noise = dynamics.draw(jax.random.fold_in(noise_key, b.step), shape, b.owner)
-    reward, state, ends = dynamics.step(b.state, b.action, noise)
-    reward = jnp.where(b.is_over, 0.0, reward.astype(jnp.float64))
+    reward, state, ends = _outcomes(dynamics, b, noise_key)
     state = jax.tree.map(partial(_where, b.is_over), b.state, state)
     is_over = b.is_over | ends
     chances = dynamics.chances(jax.random.fold_in(policy_key, b.step), shape)
@@ -181,6 +182,20 @@ def _step(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, 
     more = weight * (reward - reward[:, :1])
     total, lead, size = b.total + weight * reward[:, 0], b.lead + more, b.size + jnp.abs(more)
     return Branches(state, action, is_over, owner, leader, total, lead, size, b.step + 1, b.steps, b.apart, meetings)
+
+
+def _outcomes(dynamics: Dynamics, b: Branches, noise_key: Array) -> tuple[Array, States, Array]:
+    """Rewards ``[N, m]`` of the next step, and what `Dynamics.step` says of its states."""
+    shape = (b.leader.shape[0], b.leader.shape[1])
+    noise = dynamics.draw(jax.random.fold_in(noise_key, b.step), shape, b.owner)
+    reward, state, ends = dynamics.step(b.state, b.action, noise)
+    return jnp.where(b.is_over, 0.0, reward.astype(jnp.float64)), state, ends
+
+
+@jax.jit
+def next_rewards(dynamics: Dynamics, b: Branches, noise_key: Array) -> Array:
+    """Rewards ``[N, m]`` of the next step."""
+    return _outcomes(dynamics, b, noise_key)[0]
 
 
 def _ties(

@@ -80,6 +80,10 @@ class TableDynamics(NamedTuple):
         """Those of branch 0 by itself."""
         return self._replace(kinds=self.kinds[:1], first=None)
 
+    def snapshot(self, state: Array, is_over: Array) -> int:
+        """The state's number."""
+        return int(state)
+
 
 def table_dynamics(
     model: JointMDP, policies: Sequence[Floats], kinds: Sequence[int], first: Sequence[int] | None, start: Floats

@@ -86,8 +86,11 @@ class FunctionSimulator(Simulator):
 
     def step(self, state: FunctionState, action: Any, noise: Noise) -> Outcome:
         """One call of the function."""
-        given = action if self._values is None else self._values[action]
-        found = self._step(state.state, given, self._draw(noise))
+        return self.step_given(state, action, self.draw(noise))
+
+    def step_given(self, state: FunctionState, action: Any, noise: Any) -> Outcome:
+        """What `action` gives in `state` under the very noise that the function takes."""
+        found = self._step(state.state, self.action_value(action), noise)
         reward, after, is_over = as_step(found, self.name)
         try:
             reward = float(reward)
@@ -97,7 +100,20 @@ class FunctionSimulator(Simulator):
             ) from None
         return Outcome(reward, FunctionState(after, bool(is_over)))
 
-    def _draw(self, noise: Noise) -> Any:
+    def action_value(self, action: Any) -> Any:
+        """What the function is given for an action."""
+        return action if self._values is None else self._values[action]
+
+    @property
+    def sources(self) -> tuple[str, ...] | None:
+        """The names of the sources of noise; empty where there is one without a name, None where values are not drawn.
+
+        The function then draws by itself, from the `Noise` that it is given.
+        """
+        return tuple(self._noise) if isinstance(self._noise, Mapping) else None if self._noise is None else ()
+
+    def draw(self, noise: Noise) -> Any:
+        """What the function takes as its noise."""
         if self._noise is None:
             return noise
         if isinstance(self._noise, Mapping):

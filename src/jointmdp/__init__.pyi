@@ -40,6 +40,7 @@ from .files import __version__ as __version__
 from .hindsight.hindsight_results import Hindsight as Hindsight
 from .hindsight.hindsight_results import Hindsights as Hindsights
 from .hindsight.looking_back import hindsight as hindsight
+from .hindsight.simulated_hindsight import simulate_hindsight as simulate_hindsight
 from .hindsight.trajectory import Trajectory as Trajectory
 from .hindsight.trajectory_files import read_trajectories as read_trajectories
 from .incremental import Learned as Learned
@@ -70,6 +71,7 @@ from .moments.optimal_policy import OptimalPolicy as OptimalPolicy
 from .moments.optimal_policy import optimal_policy as optimal_policy
 from .moments.pair_solver import Solve as Solve
 from .moments.sharded_solving import Sharded as Sharded
+from .montecarlo.branch_paths import BranchPath as BranchPath
 from .montecarlo.samples import GapSample as GapSample
 from .montecarlo.samples import ReturnSample as ReturnSample
 from .montecarlo.simulate import simulate_gap as simulate_gap

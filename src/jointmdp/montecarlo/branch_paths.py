@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jointmdp.arrays import Bools, Floats
 from jointmdp.simulators.simulator import Action, Snapshot

@@ -106,9 +106,7 @@ class RecordedRun:
                 follows = self.branches[0][1] if policy is None else policy
                 then = "" if follows is self.branches[0][1] else f", then {_policy_label(follows)}"
                 label = self.simulator.action_label(chosen) + then
-                longer = replace(
-                    longer, branches=(*longer.branches, (chosen, follows)), labels=(*longer.labels, label)
-                )
+                longer = replace(longer, branches=(*longer.branches, (chosen, follows)), labels=(*longer.labels, label))
         return longer
 
     def _place(self, action: Action, policy: Any) -> int:

@@ -22,7 +22,7 @@ from jax import Array
 from jointmdp.arrays import float64, random_key
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.montecarlo.branch_paths import Trace
+from jointmdp.montecarlo.branch_paths import BranchSteps
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.montecarlo.table_and_jax_branches import (
     Branches,
@@ -90,7 +90,7 @@ class BlockSampler:
                 parts.append(self._block(block, sharing, BLOCK).rows(slice(max(rows.start, cut), rows.stop)))
         return Replications.joined(parts)
 
-    def traced(self, index: int, sharing: Sharing) -> Trace:
+    def traced(self, index: int, sharing: Sharing) -> BranchSteps:
         """What the branches of one replication did: its block once more, step by step."""
         (block, rows), steps = next(rows_of_blocks(index, 1)), int(self(index, 1, sharing).steps[0])
         row, dynamics = rows.start, self.dynamics
@@ -109,7 +109,7 @@ class BlockSampler:
                 if t < steps:
                     actions.append([_plain(np.asarray(action)[j]) for j in branches])
                     rewards.append(np.asarray(next_rewards(dynamics, b, noise_key)[row]))
-        return Trace(states, actions, np.array(rewards).reshape(steps, -1), np.array(is_over))
+        return BranchSteps(states, actions, np.array(rewards).reshape(steps, -1), np.array(is_over))
 
     @property
     def _is_long(self) -> bool:

@@ -20,7 +20,7 @@ class BranchPath(NamedTuple):
     """Its return, discounted: that of the sample, to the last bit."""
 
 
-class Trace(NamedTuple):
+class BranchSteps(NamedTuple):
     """All m branches of one replication; one that is over stays where it is."""
 
     states: list[list[Snapshot]]  # [T + 1][m]

@@ -18,7 +18,7 @@ import numpy as np
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.montecarlo.branch_paths import Trace
+from jointmdp.montecarlo.branch_paths import BranchSteps
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
@@ -61,14 +61,16 @@ class QuerySampler:
         """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order."""
         return _Replication(self, index, sharing, on_event, is_backwards).made()
 
-    def traced(self, index: int, sharing: Sharing) -> Trace:
+    def traced(self, index: int, sharing: Sharing) -> BranchSteps:
         """What the branches of one replication did."""
         replication = _Replication(self, index, sharing)
         replication.moments = []
         replication.made()
         states, actions, rewards = zip(*replication.moments, strict=True)
         is_over = np.array([[self.simulator.is_over(state) for state in row] for row in states])
-        return Trace(list(states), list(actions[1:]), np.array(rewards[1:]).reshape(-1, len(self.agents)), is_over)
+        return BranchSteps(
+            list(states), list(actions[1:]), np.array(rewards[1:]).reshape(-1, len(self.agents)), is_over
+        )
 
     @property
     def last(self) -> int | None:

@@ -68,11 +68,11 @@ def columns_of(draw: Callable[[Array, tuple[int, int]], Array], key: Array, shap
     """
     count, m = shape
     pair = (count, 2)  # most simulations have two branches: one draw
-    found = draw(key, pair)
-    if m > 2:
-        more = jax.vmap(lambda j: draw(jax.random.fold_in(key, j), pair))(jnp.arange(2, m, 2))  # [P, N, 2]
-        found = jnp.concatenate([found, jnp.moveaxis(more, 0, 1).reshape(count, -1)], axis=1)
-    return found[:, :m]
+    if m <= 2:
+        return draw(key, pair)[:, :m]
+    more = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(2, m, 2))
+    found = jax.vmap(lambda each: draw(each, pair), out_axes=1)(jnp.concatenate([key[None], more]))  # [N, P, 2]
+    return found.reshape(count, -1)[:, :m]
 
 
 class Branches(NamedTuple):

@@ -62,7 +62,8 @@ def simulate_hindsight(  # many parameters: a front door, one keyword for each s
             "the noise of the log is not known: give infer(state, action, reward, next_state, rng), which returns that "
             "of a step, or a trajectory with the noise of each step as its scenarios"
         )
-    log = _logged(known, trajectory)[checks.as_count("start", start, 0, len(trajectory.actions) - 1) :]
+    logged = _logged(known, trajectory)
+    log = logged[checks.as_count("start", start, 0, len(logged) - 1) :]
     sampler = HindsightSampler(
         known,
         as_agent(policy, known),
@@ -113,7 +114,14 @@ def _opened(simulator: Any) -> FunctionSimulator:
 def _logged(simulator: FunctionSimulator, trajectory: Trajectory) -> tuple[LoggedStep, ...]:
     """The steps of a trajectory."""
     steps = len(trajectory.actions)
-    states = [simulator.at(state).state for state in trajectory.states]
+    if not steps:
+        raise ModelError("the trajectory has no action, so there is nothing that could have been done instead")
+    if unseen := [t for t in range(steps) if trajectory.states[t] is None or trajectory.actions[t] is None]:
+        raise ModelError(
+            f"the state or action of step {unseen[0]} was not seen; a simulator needs all but the last state, and "
+            "jointmdp.hindsight answers for a model in tables"
+        )
+    states = [None if state is None else simulator.at(state).state for state in trajectory.states]
     states += [None] * (steps + 1 - len(states))
     rewards, scenarios = (
         [None] * steps if each is None else each for each in (trajectory.rewards, trajectory.scenarios)

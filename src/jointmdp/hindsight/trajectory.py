@@ -26,14 +26,15 @@ class Trajectory:
             None stands for a state that was not seen; the first one must be known.
         actions: by name or index, all of them.
         rewards: one for each action; None for all or for some that were not seen.
-        scenarios: by index, where the noise itself was recorded; None for all or for some.
+        scenarios: where the noise itself was recorded: the number of the scenario of a table, or the noise of a
+            simulator; None for all or for some.
         ended: whether the episode was over after the last action: the last state is one where nothing is paid any more.
     """
 
     states: Sequence[Any]
     actions: Sequence[Any]
     rewards: Sequence[float | None] | None = None
-    scenarios: Sequence[int | None] | None = None
+    scenarios: Sequence[Any] | None = None
     ended: bool = False
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -455,3 +455,64 @@ def test_the_command(tmp_path: Path) -> None:
     assert wrong.exit_code == 1
     assert wrong.output.startswith("Error: ")
     assert CliRunner().invoke(main, [*command, "--action", "order", "--start", "soon"]).exit_code == 1
+
+
+def random_mdp(seed: int, actions: int = 2, states: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(states), (states, actions)), rng.normal(size=(states, actions, states))
+
+
+def random_coupling(rng: np.random.Generator) -> Callable[[int, list[np.ndarray]], tuple[np.ndarray, np.ndarray]]:
+    """All actions read one uniform, each through its outcomes in an order of its own: an extreme coupling."""
+
+    def coupling(state: int, laws: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        orders = [rng.permutation(len(law)) for law in laws]
+        ends = [np.append(np.cumsum(law[order])[:-1], 1.0) for law, order in zip(laws, orders, strict=True)]
+        edges = np.unique(np.concatenate([[0.0], *ends]))
+        middle = (edges[1:] + edges[:-1]) / 2
+        found = [order[np.searchsorted(end, middle)] for order, end in zip(orders, ends, strict=True)]
+        return np.diff(edges), np.stack(found, axis=1)
+
+    return coupling
+
+
+@pytest.mark.parametrize("actions", [2, 3])
+def test_no_coupling_leaves_the_bounds(actions: int) -> None:
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        P, R = random_mdp(seed, actions)
+        policy = rng.dirichlet(np.ones(actions), 3)
+        plain = jm.from_mdp(P, R, 0.9)
+        seen = drawn(plain, policy, 3, rng)
+        action = (seen.actions[0] + 1) % actions
+        bounds = jm.hindsight_bounds(P, R, 0.9, policy, seen, action)
+        assert bounds.width > 0.01
+        for _ in range(10):
+            model = jm.from_mdp(P, R, 0.9, coupling=random_coupling(rng))
+            found = jm.hindsight(model, policy, seen, action, horizon=3).gap.mean  # what follows does not depend on it
+            v = jm.evaluate(plain, policy).mean
+            later = np.sum(policy * v, axis=1)
+            back = jm.hindsight(model, policy, seen, action, horizon=3)
+            found += 0.9**3 * float(back.path[3] @ later - later[seen.states[3]])
+            assert bounds.lower <= found <= bounds.upper
+
+
+def test_the_bounds_are_attained() -> None:
+    """One step, two outcomes each: the coupling that puts the best (the worst) outcome beside what was seen."""
+    P = np.zeros((3, 2, 3))
+    P[0, 0], P[0, 1] = [0, 0.4, 0.6], [0, 0.7, 0.3]
+    P[1:, :, 1:] = np.eye(2)[:, None, :]
+    R = np.zeros((3, 2, 3))
+    R[0, :, 1], R[0, :, 2] = 1.0, 5.0
+    seen = jm.Trajectory([0, 1], [0])
+    bounds = jm.hindsight_bounds(P, R, 0.9, 0, seen, 1)
+    # What was seen has probability 0.4; action 1 gives 5 with 0.3 of it and 1 with the rest at best, 1 at worst.
+    assert bounds.upper == pytest.approx((0.3 * 5 + 0.1 * 1) / 0.4 - 1, abs=1e-12)
+    assert bounds.lower == pytest.approx(0.0, abs=1e-12)
+    for coupling, end in (("comonotone", bounds.lower), ("antithetic", bounds.upper)):
+        found = jm.hindsight(jm.from_mdp(P, R, 0.9, coupling=coupling), 0, seen, 1)
+        assert found.gap.mean == pytest.approx(end, abs=1e-12)
+    with pytest.raises(ModelError, match="cannot happen"):
+        jm.hindsight_bounds(P, R, 0.9, 0, jm.Trajectory([0, 0], [0]), 1)
+    with pytest.raises(ModelError, match="all states but the last"):
+        jm.hindsight_bounds(P, R, 0.9, 0, jm.Trajectory([0, None, 1], [0, 0]), 1)

@@ -37,6 +37,7 @@ from .evaluation import evaluate_policies as evaluate_policies
 from .evaluation import learn as learn
 from .evaluation import reach as reach
 from .files import __version__ as __version__
+from .hindsight.all_couplings import hindsight_bounds as hindsight_bounds
 from .hindsight.hindsight_results import Hindsight as Hindsight
 from .hindsight.hindsight_results import Hindsights as Hindsights
 from .hindsight.looking_back import hindsight as hindsight

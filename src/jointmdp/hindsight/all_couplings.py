@@ -29,6 +29,7 @@ from jointmdp.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_st
 from jointmdp.intervals import Interval
 from jointmdp.model.action_laws import ActionLaws
 from jointmdp.model.couplings import coupled_tables
+from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.ordinary_models import ordinary_model
 from jointmdp.model.policies import as_policy
@@ -65,7 +66,7 @@ def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight
     laws = found.laws
     base = JointMDP(*coupled_tables(laws, "comonotone", False, MAX_ENTRIES), discount, **found.names_and_actions())
     chosen = as_policy(base, policy)
-    seen = seen_steps(base, trajectory.cut(start))
+    seen = seen_steps(base, trajectory.cut(start), terminal_states(base))
     if not len(seen.actions):
         raise ModelError(f"the trajectory has no action at step {start}")
     if np.any(seen.states[:-1] == UNSEEN) or np.any(seen.scenarios != UNSEEN):

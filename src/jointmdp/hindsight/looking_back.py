@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.arrays import Floats, Ints
+from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
 from jointmdp.evaluation import MAX_ORDER
 from jointmdp.hindsight import pair_ends
@@ -107,15 +107,16 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
     reward_tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
     number = None if action is None else model.action_index(action)
-    asked = [(n, each, t) for n, each in enumerate(given) for t in _starts(model, each, number, start)]
+    over = terminal_states(model)
+    asked = [(n, each, t) for n, each in enumerate(given) for t in _starts(model, each, number, start, over)]
     if not asked:
         raise ModelError(f"{model.action_label(number or 0)} was not available at any step of the trajectory")
-    seen = [seen_steps(model, each.cut(t)) for _, each, t in asked]
+    seen = [seen_steps(model, each.cut(t), over) for _, each, t in asked]
     for (n, _, t), steps in zip(asked, seen, strict=True):
         _check_first(model, steps, number, n if several else None, t)
     other = chosen if other_policy is None else as_policy(model, other_policy)
     branch = OtherBranch(model, other, number, can_merge=number is not None)
-    ends = _Ends(model, chosen, branch, order, horizon, solution)
+    ends = _Ends(model, chosen, branch, order, horizon, solution, over)
     laws: dict[int | None, Laws] = {}
     questions = []
     for steps, (n, original, t) in zip(seen, asked, strict=True):
@@ -123,7 +124,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
         if span not in laws:
             laws[span] = Laws(GapBranches(model, other, chosen, branch.can_merge), span)
         words = "policy" if number is None else model.action_label(number)
-        known = steps if span is None else until(model, steps, span)
+        known = steps if span is None else until(model, steps, span, over)
         questions.append(AskedBack(model, steps, known, branch, words, reward_tolerance, laws[span], t, n))
     found: list[Hindsight] = []
     with Meter("hindsight") as meter:
@@ -134,10 +135,12 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     return Hindsights(tuple(found)) if several else found[0]
 
 
-def _starts(model: JointMDP, trajectory: Trajectory, action: int | None, start: int | str) -> Sequence[int]:
+def _starts(
+    model: JointMDP, trajectory: Trajectory, action: int | None, start: int | str, over: Bools
+) -> Sequence[int]:
     if start != "each":
         return [checks.as_count("start", start, least=0)]
-    seen = seen_steps(model, trajectory)
+    seen = seen_steps(model, trajectory, over)
     known = [t for t in range(len(seen.actions)) if seen.states[t] != UNSEEN]
     return [t for t in known if action is None or model.available[seen.states[t], action]]
 
@@ -164,11 +167,12 @@ class _Ends:
         order: int,
         horizon: int | None,
         solution: Solution | None,
+        over: Bools,
     ) -> None:
         self.model, self.policy, self.other, self.order = model, policy, other, order
         self.horizon = None if horizon is None else checks.as_count("horizon", horizon)
         self.moments = None if solution is None else self._of_solution(solution)
-        self._is_terminal = terminal_states(model)
+        self._is_terminal = over
         self._made: dict[tuple[int | None, bool], PairEnds] = {}
 
     def _of_solution(self, solution: Solution) -> StateMoments:

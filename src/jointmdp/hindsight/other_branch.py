@@ -6,20 +6,25 @@ the posterior ``q_t`` of the place, elsewhere ``p(·|y)``; where state and actio
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from jointmdp.arrays import Bools, Floats, Ints, summed
+from jointmdp.hindsight.outcome_cells import OutcomeCells
 from jointmdp.hindsight.scenario_posteriors import SeenPaths, SeenStep
 from jointmdp.hindsight.trajectory import UNSEEN
 from jointmdp.law.branch_outcomes import Outcomes, branch_outcomes
 from jointmdp.model.joint_mdp import JointMDP
 
 ONE = -1  # the child where both branches are one
+SAME = 1e-15  # probabilities that differ by rounding alone
 
 
-class OtherBranch(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class OtherBranch:
     """What is done instead: an action first, or none; then a policy."""
 
     model: JointMDP
@@ -27,6 +32,17 @@ class OtherBranch(NamedTuple):
     action: int | None
     can_merge: bool
     """Whether branches that coincide are one; not where whole policies are compared."""
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """What the policy does with noise of its own."""
+        is_timed = self.model.sharing == "time"
+        return branch_outcomes(self.model.with_sharing("none") if is_timed else self.model, self.policy)
+
+    @cached_property
+    def cells(self) -> OutcomeCells:
+        """What it does with noise that is given."""
+        return OutcomeCells(self.model, self.policy)
 
 
 class Nodes(NamedTuple):
@@ -52,6 +68,7 @@ class SeenMoves(NamedTuple):
     """How places move on, sorted by place; equal moves counted once."""
 
     start: Ints  # [K+1] where those of each place begin
+    of_scenario: Ints  # [K, W] which of them a scenario is, counted within the place
     place: Ints  # at the next time
     weight: Floats
     reward: Floats
@@ -70,7 +87,6 @@ class Walk(NamedTuple):
 def walk(paths: SeenPaths, other: OtherBranch) -> Walk:
     """All nodes and moves, forward in time."""
     model, count = other.model, len(paths.lengths)
-    out = None if model.sharing == "time" else branch_outcomes(model, other.policy)  # all meet the same noise
     nodes = [Nodes(np.arange(count), paths.states[0], np.ones(count))]
     moves: list[PairedMoves] = []
     seen: list[SeenMoves] = []
@@ -80,7 +96,7 @@ def walk(paths: SeenPaths, other: OtherBranch) -> Walk:
         number = np.where(goes_on, np.cumsum(goes_on) - 1, UNSEEN)  # of places among those of the step
         own = seen_moves(model, step)
         is_first = t == 0 and other.action is not None
-        found = _moves(nodes[-1], number, step, own, other, out, is_first=is_first)
+        found = _moves(nodes[-1], number, step, own, other, is_first=is_first)
         after = _reached(found, nodes[-1], model.num_states)
         size = len(paths.states[t + 1])
         is_one = found.child == ONE
@@ -100,11 +116,13 @@ def seen_moves(model: JointMDP, step: SeenStep) -> SeenMoves:
     k, w = np.nonzero(step.posterior > 0)
     to, paid = step.after[k, w], model.rewards[step.state[k], w, step.action[k]]
     order = np.lexsort((paid, to, k))
-    k, to, paid, weight = k[order], to[order], paid[order], step.posterior[k, w][order]
+    k, w, to, paid, weight = k[order], w[order], to[order], paid[order], step.posterior[k, w][order]
     is_new = np.append(True, (np.diff(k) != 0) | (np.diff(to) != 0) | (np.diff(paid) != 0)) if len(k) else k == 0
     weight = summed(np.cumsum(is_new) - 1, weight, int(is_new.sum()))
     start = np.searchsorted(k[is_new], np.arange(len(step.state) + 1))
-    return SeenMoves(start, to[is_new], weight, paid[is_new])
+    of_scenario = np.zeros(step.posterior.shape, dtype=np.int64)
+    of_scenario[k, w] = np.cumsum(is_new) - 1 - start[k]
+    return SeenMoves(start, of_scenario, to[is_new], weight, paid[is_new])
 
 
 def _flow(moves: PairedMoves, nodes: Nodes) -> Floats:
@@ -126,7 +144,6 @@ def _moves(  # many parameters: where both are, what is known, and what the othe
     step: SeenStep,
     own: SeenMoves,
     other: OtherBranch,
-    out: Outcomes | None,
     *,
     is_first: bool,
 ) -> PairedMoves:
@@ -136,6 +153,7 @@ def _moves(  # many parameters: where both are, what is known, and what the othe
     k, y = number[nodes.place[live]], nodes.state[live]
     together = step.state[k] == y
     shares = together if model.sharing == "state" else np.full(len(k), model.sharing == "time")
+    shares = shares & (together | ~_says_nothing(model, step, own)[k])
     some = np.flatnonzero(shares)
     first = (np.arange(model.num_actions) == other.action).astype(np.float64)
     rows = np.tile(first, (len(live), 1)) if is_first else other.policy[y]
@@ -143,14 +161,18 @@ def _moves(  # many parameters: where both are, what is known, and what the othe
     if other.can_merge and model.sharing != "none":
         parts.append(_merging(live, k, together, rows, step, own))
         rows = np.where(together[:, None] & (np.arange(model.num_actions) == step.action[k][:, None]), 0.0, rows)
-    parts.append(_shared(live[some], k[some], y[some], rows[some], step, model))
+    if is_first:
+        parts.append(_shared_first(live[some], k[some], y[some], rows[some], step, model))
+    else:
+        parts.append(_shared(live[some], k[some], y[some], rows[some], step, own, other.cells))
     rest = np.flatnonzero(~shares)
     if is_first:
         i, w, b = np.nonzero((model.probabilities[y[rest]] > 0)[:, :, None] & (rows[rest] > 0)[:, None, :])
         at = (y[rest][i], w, b)
         weight = model.probabilities[at[:2]] * rows[rest][i, b]
         parts.append(_apart(live[rest], k[rest], i, weight, model.rewards[at], model.successors[at], own, model))
-    elif out is not None:
+    else:
+        out = other.outcomes
         i, o = np.nonzero(out.weights[0][y[rest]] > 0)
         at = (np.zeros_like(o), y[rest][i], o)
         parts.append(_apart(live[rest], k[rest], i, out.weights[at], out.rewards[at], out.successors[at], own, model))
@@ -167,8 +189,41 @@ def _merging(nodes: Ints, k: Ints, together: Bools, rows: Floats, step: SeenStep
     return PairedMoves(nodes[i], chance[i] * own.weight[e], paid, paid, np.full(len(i), ONE), own.place[e])
 
 
-def _shared(nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, model: JointMDP) -> PairedMoves:
-    """Both meet the same scenario, of which the posterior is known."""
+def _says_nothing(model: JointMDP, step: SeenStep, own: SeenMoves) -> Bools:
+    """Places that move in one way whatever the scenario: then shared noise is as good as one's own."""
+    is_open = np.all(np.abs(step.posterior - model.probabilities[step.state]) <= SAME, axis=1)
+    return np.asarray(is_open & (np.diff(own.start) == 1))
+
+
+def _shared(  # many parameters: where both are, what is known, and what the other does
+    nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, own: SeenMoves, cells: OutcomeCells
+) -> PairedMoves:
+    """Both meet the same scenario, of which the posterior is known; scenarios that lead alike are one move."""
+    if not len(nodes):
+        none = np.zeros(0, dtype=np.int64)
+        return PairedMoves(none, np.zeros(0), np.zeros(0), np.zeros(0), none, none)
+    states, which = np.unique(y, return_inverse=True)
+    table = cells.of(states)
+    place, w = np.nonzero(step.posterior > 0)
+    start = np.searchsorted(place, np.arange(len(step.state) + 1))
+    i, entry = _entries(start, k, np.arange(len(k)))
+    w, chance, move = w[entry], step.posterior[place, w][entry], own.of_scenario[place, w][entry]
+    most_moves, most = int(np.diff(own.start).max()), table.rewards.shape[1]
+    base = (i * most_moves + move) * most
+    total = np.zeros(len(k) * most_moves * most)
+    for slot in range(table.actions.shape[1]):
+        taken = np.where(table.chances[which, slot] > 0, rows[np.arange(len(k)), table.actions[which, slot]], 0.0)
+        total += summed(base + table.cells[which[i], w, slot], chance * taken[i], len(total))
+    code = np.flatnonzero(total)
+    i, rest = np.divmod(code, most_moves * most)
+    move, outcome = np.divmod(rest, most)
+    e = own.start[k[i]] + move
+    child = own.place[e] * cells.model.num_states + table.successors[which[i], outcome]
+    return PairedMoves(nodes[i], total[code], table.rewards[which[i], outcome], own.reward[e], child, own.place[e])
+
+
+def _shared_first(nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, model: JointMDP) -> PairedMoves:
+    """The same for a first action."""
     i, w, b = np.nonzero((step.posterior[k] > 0)[:, :, None] & (rows > 0)[:, None, :])
     k, y = k[i], y[i]
     weight = step.posterior[k, w] * rows[i, b]

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp import checks
-from jointmdp.arrays import Floats, Ints
+from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 
 UNSEEN = -1
@@ -80,8 +79,11 @@ class SeenSteps(NamedTuple):
     ended: bool
 
 
-def seen_steps(model: JointMDP, trajectory: Trajectory) -> SeenSteps:
-    """The trajectory by indices; what the model does not know is an error that names the step."""
+def seen_steps(model: JointMDP, trajectory: Trajectory, over: Bools) -> SeenSteps:
+    """The trajectory by indices; what the model does not know is an error that names the step.
+
+    `over` says which states are ends, ``[S]``.
+    """
     steps = len(trajectory)
     states = np.full(steps + 1, UNSEEN)
     actions, scenarios = np.zeros(steps, dtype=np.int64), np.full(steps, UNSEEN)
@@ -105,15 +107,15 @@ def seen_steps(model: JointMDP, trajectory: Trajectory) -> SeenSteps:
         if not _is_missing(scenario):
             name = f"scenario {t} of the trajectory"
             scenarios[t] = checks.as_count(name, scenario, least=0, most=model.num_scenarios - 1)
-    _check_end(model, states, trajectory.ended)
+    _check_end(model, states, trajectory.ended, over)
     return SeenSteps(states, actions, rewards, scenarios, bool(trajectory.ended))
 
 
-def until(model: JointMDP, seen: SeenSteps, steps: int) -> SeenSteps:
+def until(model: JointMDP, seen: SeenSteps, steps: int, over: Bools) -> SeenSteps:
     """An episode that is over, with steps that pay nothing up to a horizon: then nothing follows its last one."""
     more = steps - len(seen.actions)
     last = int(seen.states[-1])
-    if more <= 0 or last == UNSEEN or not terminal_states(model)[last]:
+    if more <= 0 or last == UNSEEN or not over[last]:
         return seen
     idle = int(np.flatnonzero(model.available[last])[0])
     return SeenSteps(
@@ -136,8 +138,7 @@ def _index(what: str, index: Any, value: Any) -> int:
         raise ModelError(f"{what}: {error}") from None
 
 
-def _check_end(model: JointMDP, states: Ints, ended: bool) -> None:
-    over = terminal_states(model)
+def _check_end(model: JointMDP, states: Ints, ended: bool, over: Bools) -> None:
     known = states[states != UNSEEN]
     for t in np.flatnonzero((states[:-1] != UNSEEN) & over[states[:-1]]):
         if np.any((states[t + 1 :] != UNSEEN) & (states[t + 1 :] != states[t])):

@@ -102,7 +102,7 @@ class ModelTables:
         """A."""
         return self.rewards.shape[2]
 
-    @property
+    @cached_property
     def reward_bound(self) -> float:
         """R_max, the largest ``|R|`` among outcomes that can happen."""
         return float(np.max(np.abs(self.rewards), where=self.is_possible, initial=0.0))

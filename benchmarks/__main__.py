@@ -3,6 +3,7 @@
 import sys
 
 from benchmarks import (
+    alternatives,
     atari,
     certified,
     comparing,
@@ -27,6 +28,7 @@ from benchmarks import (
 ALL = {
     "sweep": sweep.main,
     "solve": solve.main,
+    "alternatives": alternatives.main,
     "ergodic": ergodic.main,
     "gpu": gpu_sweep.main,
     "large_models": large_models.main,

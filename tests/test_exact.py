@@ -319,3 +319,25 @@ def test_a_policy_without_noise_of_its_own() -> None:
 def test_model_and_policy_in_one_argument() -> None:
     with pytest.raises(jm.ModelError, match=r"evaluate\(\*jointmdp.inventory"):
         jm.evaluate(jm.inventory(), 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_means_alone_are_those_of_evaluate(seed: int) -> None:
+    """For sparse and dense kernels, stochastic and deterministic policies, within both certificates."""
+    rng = np.random.default_rng(seed)
+    size = 40
+    available = rng.random((size, 3)) < 0.8
+    available[:, 0] = True
+    successors = rng.integers(0, size, (size, 4, 3)) if seed else (np.arange(size)[:, None, None] + [0, 1, 2]) % size
+    successors = np.broadcast_to(successors, (size, 4, 3))
+    model = jm.JointMDP(
+        rng.dirichlet(np.ones(4), size), rng.normal(size=(size, 4, 3)), successors, 0.95, available=available
+    )
+    for policy in ("uniform", np.zeros(size, dtype=int)):
+        found, whole = jm.mean_returns(model, policy), jm.evaluate(model, policy)
+        np.testing.assert_array_equal(np.isnan(found.mean), ~model.available)
+        off = np.nanmax(np.abs(found.mean - whole.mean))
+        assert off <= found.error + whole.certificate.mean_error
+        assert found.error < 1e-10
+    with pytest.raises(jm.ModelError, match="discount is 1"):
+        jm.mean_returns(model.with_discount(1.0), "uniform")

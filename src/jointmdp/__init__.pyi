@@ -68,6 +68,8 @@ from .moments.asked_states import Reach as Reach
 from .moments.certificates import Certificate as Certificate
 from .moments.joint_moments import JointMoments as JointMoments
 from .moments.joint_moments import joint_moments as joint_moments
+from .moments.mean_returns import MeanReturns as MeanReturns
+from .moments.mean_returns import mean_returns as mean_returns
 from .moments.optimal_policy import OptimalPolicy as OptimalPolicy
 from .moments.optimal_policy import optimal_policy as optimal_policy
 from .moments.pair_solver import Solve as Solve

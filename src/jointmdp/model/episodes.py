@@ -3,9 +3,10 @@
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
+from scipy.sparse import csgraph
 
 from jointmdp import checks
-from jointmdp.arrays import Bools, Floats, Ints
+from jointmdp.arrays import Bools, Floats, Ints, distinct
 from jointmdp.model.tables import ModelTables
 
 
@@ -68,10 +69,11 @@ def paying_state(model: ModelTables, policy: Floats) -> int | None:
 
 
 def _reached(kernel: sp.csr_array, start: ArrayLike) -> Bools:
-    seen = np.zeros(kernel.shape[0], dtype=bool)
-    front = np.unique(np.asarray(start, dtype=np.int64))
-    while len(front):
-        seen[front] = True
-        reached = np.unique(kernel[front].indices)  # explicit zeros are steps too
-        front = reached[~seen[reached]]
-    return seen
+    size, first = kernel.shape[0], distinct(np.asarray(start, dtype=np.int64))
+    # One more node leads to where it starts. All weights are 1: explicit zeros are steps too.
+    indices = np.concatenate([kernel.indices, first])
+    indptr = np.append(kernel.indptr, len(indices))
+    links = sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(size + 1, size + 1))
+    seen = np.zeros(size + 1, dtype=bool)
+    seen[csgraph.breadth_first_order(links, size, return_predecessors=False)] = True
+    return seen[:size]

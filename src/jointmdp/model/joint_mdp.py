@@ -16,6 +16,7 @@ column does by itself; the rows say how the outcomes of different actions go tog
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -75,7 +76,11 @@ class JointMDP(ModelTables):
         return JointMDP(**{**self._parts(), "discount": discount})
 
     def marginal_mdp(self) -> MarginalMDP:
-        """The ordinary MDP that each action sees by itself (the 1-JSTMs)."""
+        """The ordinary MDP that each action sees by itself (the 1-JSTMs); made once, and not to be changed."""
+        return self._marginal
+
+    @cached_property
+    def _marginal(self) -> MarginalMDP:
         shape = (self.num_states * self.num_actions, self.num_states)
         rows = np.arange(shape[0]).reshape(self.num_states, 1, self.num_actions)
         weights = np.broadcast_to(self.probabilities[:, :, None], self.successors.shape)
@@ -83,7 +88,10 @@ class JointMDP(ModelTables):
         kernel = sp.csr_array((weights.ravel(), places), shape=shape)
         kernel.sum_duplicates()
         kernel.eliminate_zeros()
-        return MarginalMDP(kernel, np.einsum("sw,swa->sa", self.probabilities, self.rewards), self.discount)
+        rewards = np.einsum("sw,swa->sa", self.probabilities, self.rewards)
+        for array in (rewards, kernel.data, kernel.indices, kernel.indptr):
+            array.setflags(write=False)
+        return MarginalMDP(kernel, rewards, self.discount)
 
     def query_law(self, state: StateLike, actions: Sequence[ActionLike]) -> QueryLaw:
         """The m-JSTM: the joint law of the outcomes of `actions` in `state`, as a finite list."""

@@ -516,3 +516,61 @@ def test_the_bounds_are_attained() -> None:
         jm.hindsight_bounds(P, R, 0.9, 0, jm.Trajectory([0, 0], [0]), 1)
     with pytest.raises(ModelError, match="all states but the last"):
         jm.hindsight_bounds(P, R, 0.9, 0, jm.Trajectory([0, None, 1], [0, 0]), 1)
+
+
+def rejected(
+    model: jm.JointMDP, policy: np.ndarray, seen: jm.Trajectory, action: int, steps: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Gaps of simulated pairs, those whose first branch did not do what was seen thrown away at once."""
+    count = 400_000
+    x = y = np.full(count, seen.states[0])
+    gap, one = np.zeros(count), np.zeros(count, dtype=bool)
+    rows = np.cumsum(policy, axis=1)
+    chances = np.cumsum(model.probabilities, axis=1)
+
+    def drawn_from(ends: np.ndarray) -> np.ndarray:
+        return np.minimum((rng.random((len(ends), 1)) > ends).sum(axis=1), ends.shape[1] - 1)
+
+    for t in range(steps):
+        is_seen = t < len(seen.actions)
+        a = np.full(len(x), seen.actions[t]) if is_seen else drawn_from(rows[x])
+        b = np.full(len(y), action) if t == 0 else drawn_from(rows[y])
+        w, own = drawn_from(chances[x]), drawn_from(chances[y])
+        shares = {"time": np.full(len(x), True), "state": x == y, "none": np.full(len(x), False)}[model.sharing]
+        own = np.where(shares, w, own)
+        if model.sharing != "none":
+            one = one | ((x == y) & (a == b))
+        paid, after = model.rewards[x, w, a], model.successors[x, w, a]
+        gap = gap + np.where(one, 0.0, model.discount**t * (model.rewards[y, own, b] - paid))
+        y = np.where(one, after, model.successors[y, own, b])
+        x = after
+        if is_seen:
+            kept = (after == seen.states[t + 1]) & (paid == (seen.rewards or ())[t])
+            x, y, gap, one = x[kept], y[kept], gap[kept], one[kept]
+    return gap
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_rejection_sampling(sharing: str) -> None:
+    """An endless future: pairs run until what is left is below the standard error."""
+    model = random_model(31, sharing, states=5, scenarios=3, actions=3).with_discount(0.8)
+    policy, rng = random_policy(model, 31), np.random.default_rng(31)
+    seen = drawn(model, policy, 4, rng)
+    action = (seen.actions[0] + 1) % 3
+    found = jm.hindsight(model, policy, seen, action)
+    steps = 60
+    left = 2 * 1.5 * 0.8**steps / 0.2
+    gaps = rejected(model, policy, seen, action, steps, rng)
+    count = len(gaps)
+    assert count > 1000
+    se = gaps.std() / np.sqrt(count)
+    assert left < se / 100
+    assert abs(found.gap.mean - gaps.mean()) < 5 * se + left
+    centred = (gaps - gaps.mean()) ** 2
+    assert abs(found.gap.variance - centred.mean()) < 5 * centred.std() / np.sqrt(count) + 0.01 * se
+    better, share = found.gap.superiority(), np.mean(gaps > 1e-9)
+    assert better.lower - 5 * 0.5 / np.sqrt(count) <= share <= better.upper + 5 * 0.5 / np.sqrt(count)
+    low = found.gap.quantile(0.1)
+    assert np.mean(gaps < low.lower - 1e-9) <= 0.1 + 5 * 0.3 / np.sqrt(count)
+    assert np.mean(gaps <= low.upper + 1e-9) >= 0.1 - 5 * 0.3 / np.sqrt(count)

@@ -31,7 +31,7 @@ from jointmdp.progress import Meter
 from jointmdp.solution.gap import Gap
 from jointmdp.solution.solution import Solution
 
-AT_ONCE = 32  # trajectories that are walked beside each other
+AT_ONCE = 128  # trajectories that are walked beside each other
 
 
 @overload
@@ -193,7 +193,7 @@ class _Ends:
         """What follows the last known step of a trajectory."""
         span, last = question.laws.horizon, int(question.known.states[-1])
         left = None if span is None else span - len(question.known.actions)
-        is_over = last != UNSEEN and bool(self._is_terminal[last]) and self.order == 2
+        is_over = left is None and last != UNSEEN and bool(self._is_terminal[last]) and self.order == 2
         if (left, is_over) not in self._made:
             self._made[left, is_over] = self._solved(left, is_over)
         return self._made[left, is_over]

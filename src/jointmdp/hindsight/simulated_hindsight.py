@@ -8,7 +8,7 @@ from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
-from jointmdp.hindsight.inferred_noise import OTHER, SEEN, HindsightSampler, Infer, LoggedStep
+from jointmdp.hindsight.logged_runs import OTHER, SEEN, HindsightSampler, Infer, LoggedStep
 from jointmdp.hindsight.trajectory import Trajectory
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.montecarlo.alternatives import MAX_SEED, Alternatives

@@ -333,7 +333,11 @@ CHAIN = {
         ((["low", "high"], [None]), "action 0 of the trajectory is missing"),
         ((["low", "high", "end", "end"], ["wait"]), "has 2 states"),
         ((["low", "high"], ["wait"], [1.0, 2.0]), "has 1 rewards; this one has 2"),
-        ((["low", "high"], ["wait"], None, [1]), "never leads to high"),
+        (
+            (["low", "high"], ["wait"], None, [1]),
+            "never leads to high in scenario 1, which was recorded; it leads to end",
+        ),
+        (([], []), "at least one state"),
         ((["low", "high"], ["wait"], None, [5]), "scenario 0 of the trajectory"),
         ((["low", "high"], ["wait"], None, None, True), "the episode ended in high"),
         ((["low"], ["wait"], [1.0], None, True), "never pays 1 and ends the episode; it pays 3"),
@@ -353,7 +357,7 @@ def test_bad_questions() -> None:
     model, seen = jm.JointMDP(**CHAIN), jm.Trajectory(["low", "high"], ["wait"])
     for settings, words in (
         ({}, "give an action, or other_policy"),
-        ({"action": "order", "other_policy": "wait"}, "give an action, or other_policy"),
+        ({"action": "order", "other_policy": "wait"}, "not both"),
         ({"action": "sell"}, "sell"),
         ({"action": "order", "start": 2}, "start"),
         ({"action": "order", "start": 1}, "no action at step 1"),
@@ -366,8 +370,61 @@ def test_bad_questions() -> None:
             jm.hindsight(model, "wait", seen, **settings)
     with pytest.raises(ModelError, match="more than the horizon of 1"):
         jm.hindsight(model, "wait", jm.Trajectory(["low", "high", "end"], ["wait", "wait"]), "order", horizon=1)
-    with pytest.raises(ModelError, match=r"jointmdp\.Trajectory"):
-        jm.hindsight(model, "wait", [["low", "high"]], "order")
+    for wrong in ([["low", "high"]], None, 3):
+        with pytest.raises(ModelError, match=r"jointmdp\.Trajectory"):
+            jm.hindsight(model, "wait", wrong, "order")
+    hidden = jm.Trajectory(["low", None, "end"], ["wait", "wait"])
+    with pytest.raises(ModelError, match="state 1 of the trajectory was not seen"):
+        jm.hindsight(model, "wait", hidden, "order", start=1)
+    assert [each.start for each in jm.hindsight(model, "wait", hidden, "order", start="each")] == [0]
+    several = [seen] * 150 + [jm.Trajectory(["low", "end", "end"], ["order", "wait"], [2.0, 1.0])]
+    with pytest.raises(ModelError, match="trajectory 150 cannot happen in the model: at step 1"):
+        jm.hindsight(model, "wait", several, "order")
+    with pytest.raises(ModelError, match="trajectory 1: action 0"):
+        jm.hindsight(model, "wait", [seen, jm.Trajectory(["low", "high"], ["sell"])], "order")
+    with pytest.raises(ModelError, match="and 3 steps would follow"):
+        jm.hindsight(model, "wait", seen, other_policy="order", horizon=4)
+
+
+def test_returns_without_an_end() -> None:
+    names = ["wait", "order"]
+    endless = jm.JointMDP([[1.0]], [[[1.0, 2.0]]], [[[0, 0]]], 1.0, action_names=names)
+    for settings in ({"action": "order"}, {"other_policy": "order"}):
+        with pytest.raises(ModelError, match="rewards may come for ever"):
+            jm.hindsight(endless, "wait", jm.Trajectory([0, 0], ["wait"]), **settings)
+    later = jm.JointMDP([[1.0]] * 2, [[[1.0, 2.0]], [[0.0, 0.0]]], [[[0, 1]], [[1, 1]]], 1.0, action_names=names)
+    with pytest.raises(ModelError, match="rewards may come for ever"):  # the seen branch is over, the other is not
+        jm.hindsight(later, "wait", jm.Trajectory([0, 1], ["order"]), "wait")
+
+
+def test_a_large_reward_elsewhere_changes_nothing() -> None:
+    """Rewards are compared with those of their own state and action, and an equal one is the one."""
+    rewards = np.zeros((3, 3, 2))
+    rewards[0, :, 0], rewards[0, :, 1] = [0.0, 1.0, 1.0 + 1e-8], [5.0, -5.0, 7.0]
+    rewards[2] = -1e12
+    successors = np.ones((3, 3, 2), dtype=int)
+    successors[2] = 2
+    model = jm.JointMDP(np.full((3, 3), 1 / 3), rewards, successors, 0.9)
+    gap = jm.hindsight(model, 0, jm.Trajectory([0, 1], [0], [1.0]), 1).gap
+    assert (gap.mean, gap.variance) == (pytest.approx(-6.0), pytest.approx(0.0, abs=1e-12))
+    near = jm.hindsight(model, 0, jm.Trajectory([0, 1], [0], [1.0 + 3e-8]), 1)  # both of 1 are as close
+    np.testing.assert_allclose(near.posterior[0], [0.0, 0.5, 0.5])
+    with pytest.raises(ModelError, match="never pays 300"):
+        jm.hindsight(model, 0, jm.Trajectory([0, 1], [0], [300.0]), 1)
+
+
+def test_columns_of_other_libraries() -> None:
+    """Arrays and pandas' columns, with what pandas puts for what is missing."""
+    import pandas
+
+    model = jm.JointMDP(**{**CHAIN, "state_names": [(0, 0), (0, 1), (1, 1)]})
+    plain = jm.hindsight(model, 0, jm.Trajectory([(0, 0), None, (1, 1)], [0, 1], [1.0, None]), 1).gap.mean
+    frame = pandas.DataFrame({"state": [0, None, 2], "reward": [1, None, None]}, index=[7, 8, 9]).astype("Int64")
+    found = jm.hindsight(model, 0, jm.Trajectory(frame["state"], [0, 1], frame["reward"][:2]), 1)
+    assert found.gap.mean == plain
+    floats = jm.Trajectory([0, np.nan, 2], np.array([0, 1]), np.array([1.0, np.nan]))
+    assert jm.hindsight(model, 0, floats, 1).gap.mean == plain
+    assert jm.hindsight(model, 0, jm.Trajectory(np.array([(0, 0), (0, 1)]), np.array([0])), 1).gap.mean != 0
 
 
 def test_an_episode_that_ended() -> None:
@@ -404,8 +461,12 @@ def test_a_return_that_cannot_be_seen() -> None:
     model = jm.JointMDP([[1.0]], [[[1.0, 2.0]]], [[[0, 0]]], 0.5)
     solution = jm.evaluate(model, [[1.0, 0.0]])
     assert solution.counterfactual(0, 0, 2.0, 1).mean == pytest.approx(3.0)
-    with pytest.raises(ModelError, match="always gives 2, and never the observed return of 5"):
+    with pytest.raises(ModelError, match="always gives 2, and never the observed return of 3"):
+        solution.counterfactual(0, 0, 3.0, 1)
+    with pytest.raises(ModelError, match="no return of the model is larger than 4"):
         solution.counterfactual(0, 0, 5.0, 1)
+    with pytest.raises(ModelError, match="observed_return"):
+        solution.counterfactual(0, 0, float("nan"), 1)
 
 
 LOG = """episode,state,action,reward,note
@@ -425,13 +486,18 @@ def test_logs_are_read_from_files(tmp_path: Path) -> None:
     assert (two.states, two.actions, two.rewards) == (["low", "end"], ["order"], None)
     for text, words in (
         ("state,reward\nlow,1\n", "no column 'action'"),
-        ("state,action\n", "no column 'state'; it has none|holds no steps"),
+        ("state,action\n", "holds no steps"),
         ("state,action\nlow,\nhigh,wait\n", "line 2: the action is missing"),
         ("state,action,reward\nlow,wait,much\n", "line 2: the reward is 'much'"),
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ModelError, match=words):
             jm.read_trajectories(model, path)
+    path.write_text("State;action;ended\nlow;wait;0\nNA;wait;1\n", encoding="utf-8")
+    (found,) = jm.read_trajectories(model, path)
+    assert (found.states, found.actions, found.ended) == (["low", None], ["wait", "wait"], True)
+    with pytest.raises(ModelError, match=r"nothing\.csv cannot be read"):
+        jm.read_trajectories(model, tmp_path / "nothing.csv")
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ModelError, match="no CSV file"):
         jm.read_trajectories(model, path)

@@ -227,13 +227,18 @@ def evaluate_policies(
     return PolicyReturns(model, tuple(named), tuple(branches), method)
 
 
-def _check_ends(model: JointMDP, policy: Floats, method: Solve | Sharded | Iterate, order: int) -> None:
-    state = paying_state(model, policy)
+def check_ends(model: JointMDP, policy: Floats) -> None:
+    """Raise where the discount is 1 and a return may have no end."""
+    state = paying_state(model, policy) if model.discount == 1 else None
     if state is not None:
         raise ModelError(
             f"discount is 1, and from {model.state_label(state)} on rewards may come for ever under this policy; an "
             "endless future needs a discount below 1, or give a horizon"
         )
+
+
+def _check_ends(model: JointMDP, policy: Floats, method: Solve | Sharded | Iterate, order: int) -> None:
+    check_ends(model, policy)
     if order > 2 or isinstance(method, Iterate):
         what = "Iterate" if isinstance(method, Iterate) else "order above 2"
         raise ModelError(f"discount is 1: {what} needs a discount below 1, or a horizon; the default method does not")

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import UNIT, Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.hindsight.scenario_posteriors import REWARD_TOLERANCE, seen_paths
+from jointmdp.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
 from jointmdp.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps
 from jointmdp.intervals import Interval
 from jointmdp.model.action_laws import ActionLaws
@@ -90,7 +90,7 @@ class _Recursion:
         self, model: JointMDP, laws: ActionLaws, policy: Floats, seen: SeenSteps, tolerance: float, sign: int
     ) -> None:
         self.model, self.laws, self.policy, self.seen, self.sign = model, laws, policy, seen, sign
-        self.off = tolerance * model.reward_bound
+        self.tolerance = tolerance
         self.owners = np.repeat(np.arange(len(laws.sizes)), laws.sizes)
 
     def gap(self, first: int, v: Floats) -> float:
@@ -116,8 +116,7 @@ class _Recursion:
         p, paid, to = self._outcomes(int(self.seen.states[t]), int(self.seen.actions[t]))
         after, reward = self.seen.states[t + 1], self.seen.rewards[t]
         fits = np.full(len(p), True) if after == UNSEEN else to == after
-        if not np.isnan(reward):
-            fits &= np.abs(paid - reward) <= self.off
+        fits = same_rewards(paid[None, :], np.array([reward]), fits[None, :] & (p > 0), self.tolerance)[0]
         weights = np.where(fits, p, 0.0)
         chance = float(weights.sum())
         return chance, float(weights @ paid) / chance, 0.0 if v is None else float(weights @ v[to]) / chance

@@ -38,10 +38,11 @@ class AskedBack:
     start: int
     number: int
     """Of the trajectory among those given."""
+    name: str = "the trajectory"
 
     @cached_property
     def paths(self) -> SeenPaths:
-        return seen_paths(self.model, [self.known], self.reward_tolerance)
+        return seen_paths(self.model, [self.known], self.reward_tolerance, [(self.name, self.start)])
 
     @cached_property
     def walk(self) -> Walk:
@@ -127,7 +128,10 @@ class Hindsight(ResultFace):
 
     @cached_property
     def path(self) -> Floats:
-        """Where the other branch would have been, ``[T+1, S]``: the probability of each state at each time."""
+        """Where the other branch would have been: the probability of each state at each time.
+
+        ``[n+1, S]``, where n steps were seen from the start on.
+        """
         question, size = self.question, self.model.num_states
         found = np.zeros((self.num_steps + 1, size))
         for t, nodes in enumerate(question.walk.nodes[: self.num_steps + 1]):
@@ -137,19 +141,19 @@ class Hindsight(ResultFace):
 
     @cached_property
     def merged(self) -> Floats:
-        """The probability that both branches are one by each time, ``[T+1]``."""
+        """The probability that both branches are one by each time, ``[n+1]``."""
         return np.array([chance.sum() for chance in self.question.walk.merged[: self.num_steps + 1]])
 
     @cached_property
     def posterior(self) -> Floats:
-        """What the data say of the scenario of each step, ``[T, W]``."""
+        """What the data say of the scenario of each step, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
         steps = paths.steps[: self.num_steps]
         return np.stack([chances[t][~paths.is_last(t)] @ step.posterior for t, step in enumerate(steps)])
 
     @cached_property
     def prior(self) -> Floats:
-        """The same before anything was seen of the step but its state, ``[T, W]``."""
+        """The same before anything was seen of the step but its state, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
         steps = paths.steps[: self.num_steps]
         rows = (chances[t][~paths.is_last(t)] @ self.model.probabilities[step.state] for t, step in enumerate(steps))
@@ -157,16 +161,20 @@ class Hindsight(ResultFace):
 
     @property
     def entropy(self) -> Floats:
-        """What is still not known of the noise of each step, in bits, ``[T]``."""
+        """What is still not known of the noise of each step, in bits, ``[n]``."""
         return _bits(self.posterior)
 
     @property
     def prior_entropy(self) -> Floats:
-        """What was not known of it before, in bits, ``[T]``."""
+        """What was not known of it before, in bits, ``[n]``."""
         return _bits(self.prior)
 
     def most_likely_path(self) -> list[str]:
-        """The most likely course of the other branch, by the names of its states."""
+        """The most likely course of events, by the names of the other branch's states.
+
+        Of events: the states of the other branch, whether both are one by then, and states of the seen branch that were
+        not seen. Where the same states can come about in several ways, another sequence of states may be likelier.
+        """
         return [self.model.state_label(int(s)) for s in self._most_likely()]
 
     def _most_likely(self) -> Ints:
@@ -249,7 +257,7 @@ class Hindsights(ResultFace, Sequence[Hindsight]):
     def __repr__(self) -> str:
         mean = self.mean
         return (
-            f"Hindsights({len(self):,} trajectories; mean gap {mean.mean():.6g}, from {mean.min():.6g} to "
+            f"Hindsights({len(self):,} answers; mean gap {mean.mean():.6g}, from {mean.min():.6g} to "
             f"{mean.max():.6g}; more in {np.mean(mean > 0):.1%} of them)"
         )
 

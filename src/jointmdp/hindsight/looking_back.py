@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -88,22 +89,19 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
         action: what is done instead at `start`; then the other branch follows `policy`.
         other_policy: a whole policy that is followed instead, from `start` on and for ever; in place of `action`.
         start: the step at which the other branch parts from the seen one. Returns count from there. With ``"each"`` the
-            answers of all steps, one after the other, at which the action was available.
+            answers of all steps, one after the other, whose state was seen and at which the action was available.
         horizon: how many steps count in all, from step 0 of the trajectory; None for an endless future.
         order: highest moment of the gap; 2, or more for skewness, kurtosis and tighter bounds.
         solution: of `evaluate(model, policy, order=order)`, where it is at hand; else the pairs are solved for here.
-        reward_tolerance: how close a seen reward must be to one of the table, relative to the largest of all.
+        reward_tolerance: how close a seen reward must be to one of the table where none is equal to it, relative to the
+            largest reward of the state and action.
     """
     several = not isinstance(trajectory, Trajectory) or start == "each"
-    given = [trajectory] if isinstance(trajectory, Trajectory) else list(trajectory)
-    if not given:
-        raise ModelError("no trajectories were given")
-    for each in given:
-        if not isinstance(each, Trajectory):
-            raise ModelError(f"a trajectory is a jointmdp.Trajectory(states, actions, …), not {each!r}")
+    given = _given(trajectory)
     chosen = as_policy(model, policy)
     if (action is None) == (other_policy is None):
-        raise ModelError("give an action, or other_policy: what is done instead")
+        both = "" if action is None else ", not both"
+        raise ModelError(f"give an action, or other_policy: what is done instead{both}")
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
     reward_tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
     number = None if action is None else model.action_index(action)
@@ -111,21 +109,24 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     asked = [(n, each, t) for n, each in enumerate(given) for t in _starts(model, each, number, start, over)]
     if not asked:
         raise ModelError(f"{model.action_label(number or 0)} was not available at any step of the trajectory")
-    seen = [seen_steps(model, each.cut(t), over) for _, each, t in asked]
-    for (n, _, t), steps in zip(asked, seen, strict=True):
-        _check_first(model, steps, number, n if several else None, t)
+    seen = []
+    for n, each, t in asked:
+        with _named(n, len(given)):
+            seen.append(_seen_from(model, each, t, number, over))
     other = chosen if other_policy is None else as_policy(model, other_policy)
     branch = OtherBranch(model, other, number, can_merge=number is not None)
     ends = _Ends(model, chosen, branch, order, horizon, solution, over)
     laws: dict[int | None, Laws] = {}
     questions = []
     for steps, (n, original, t) in zip(seen, asked, strict=True):
-        span = ends.steps_from(t, original)
+        with _named(n, len(given)):
+            span = ends.steps_from(t, original)
         if span not in laws:
             laws[span] = Laws(GapBranches(model, other, chosen, branch.can_merge), span)
         words = "policy" if number is None else model.action_label(number)
         known = steps if span is None else until(model, steps, span, over)
-        questions.append(AskedBack(model, steps, known, branch, words, reward_tolerance, laws[span], t, n))
+        name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
+        questions.append(AskedBack(model, steps, known, branch, words, reward_tolerance, laws[span], t, n, name))
     found: list[Hindsight] = []
     with Meter("hindsight") as meter:
         for first in range(0, len(seen), AT_ONCE):
@@ -145,15 +146,42 @@ def _starts(
     return [t for t in known if action is None or model.available[seen.states[t], action]]
 
 
-def _check_first(model: JointMDP, seen: SeenSteps, action: int | None, number: int | None, start: int) -> None:
-    if not len(seen.actions):
-        name = "the trajectory" if number is None else f"trajectory {number}"
+def _given(trajectory: Any) -> list[Trajectory]:
+    is_one = isinstance(trajectory, Trajectory) or not isinstance(trajectory, Iterable)
+    found = [trajectory] if is_one else list(trajectory)
+    if not found:
+        raise ModelError("no trajectories were given")
+    for each in found:
+        if not isinstance(each, Trajectory):
+            raise ModelError(f"a trajectory is a jointmdp.Trajectory(states, actions, …), not {each!r}")
+    return found
+
+
+@contextlib.contextmanager
+def _named(number: int, count: int) -> Iterator[None]:
+    """Of several trajectories, errors say which."""
+    try:
+        yield
+    except ModelError as error:
+        if count == 1:
+            raise
+        raise ModelError(f"trajectory {number}: {error}") from None
+
+
+def _seen_from(model: JointMDP, trajectory: Trajectory, start: int, action: int | None, over: Bools) -> SeenSteps:
+    whole = seen_steps(model, trajectory, over)
+    start = checks.as_count("start", start, least=0, most=len(whole.actions))
+    if start == len(whole.actions):
         raise ModelError(
-            f"{name} has no action at step {start}, so there is nothing that could have been done instead; "
+            f"the trajectory has no action at step {start}, so there is nothing that could have been done instead; "
             "evaluate(...).gap(...) compares actions that are still to be taken"
         )
+    if whole.states[start] == UNSEEN:
+        raise ModelError(f"state {start} of the trajectory was not seen, so nothing can begin there")
     if action is not None:
-        model.action_index(action, int(seen.states[0]))
+        model.action_index(action, int(whole.states[start]))
+    parts = whole.states[start:], whole.actions[start:], whole.rewards[start:], whole.scenarios[start:]
+    return SeenSteps(*parts, whole.ended)
 
 
 class _Ends:
@@ -186,7 +214,7 @@ class _Ends:
         if self.horizon is None:
             return None
         if self.horizon < len(trajectory):
-            raise ModelError(f"a trajectory has {len(trajectory)} steps, more than the horizon of {self.horizon}")
+            raise ModelError(f"the trajectory has {len(trajectory)} steps, more than the horizon of {self.horizon}")
         return self.horizon - start
 
     def of(self, question: AskedBack) -> PairEnds:
@@ -205,10 +233,12 @@ class _Ends:
         if left is None and is_over:
             return pair_ends.seen_is_over(model, other, self.policy)
         if self.other.action is None:
-            if self.order > 2 or left is not None:
+            if self.order > 2:
+                raise ModelError("whole policies are compared to order 2; leave order out")
+            if left is not None:
                 raise ModelError(
-                    "whole policies are compared to order 2, and over a horizon only where it ends with the "
-                    "trajectory or the episode; leave both out"
+                    f"whole policies are compared over a horizon only where it ends with the trajectory or its "
+                    f"episode, and {left} steps would follow; give that horizon, or none"
                 )
             return pair_ends.two_policies(model, other, self.policy, Solve())
         if left is not None:
@@ -219,7 +249,7 @@ class _Ends:
 def _answered(block: list[AskedBack], ends: list[PairEnds], tolerance: float) -> list[Hindsight]:
     """Backward over all steps of some trajectories at once."""
     model = block[0].model
-    paths = seen_paths(model, [each.known for each in block], tolerance)
+    paths = seen_paths(model, [each.known for each in block], tolerance, [(each.name, each.start) for each in block])
     steps = walk(paths, block[0].branch)
     gaps = _backward_gaps(model, paths, steps, ends)
     returns = _backward_returns(model, paths, steps, ends)

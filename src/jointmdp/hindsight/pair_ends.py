@@ -9,7 +9,7 @@ import numpy as np
 
 from jointmdp.arrays import UNIT, Floats, Ints, float64
 from jointmdp.errors import ModelError, Status
-from jointmdp.evaluation import evaluate
+from jointmdp.evaluation import check_ends, evaluate
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments.iteration import report_missed
 from jointmdp.moments.pair_solver import Solve
@@ -63,15 +63,16 @@ def moments_of_pairs(solution: Solution) -> StateMoments:
 
 def same_policy(model: JointMDP, policy: Floats, order: int, known: StateMoments | None) -> PairEnds:
     """Both branches follow one policy for ever, and may become one; `known` is of a solution that is at hand."""
-    branch = PolicyBranch(model, policy)
     if known is None:
         known = moments_of_pairs(evaluate(model, policy, order=order))
+    branch = PolicyBranch(model, policy)
     alone = _alone(branch)
     return PairEnds(order, _gap_of(known, branch.variance, branch.variance_errors), alone, alone)
 
 
 def seen_is_over(model: JointMDP, other: Floats, policy: Floats) -> PairEnds:
     """The seen branch is paid nothing any more: only the other one goes on, and no pair has to be solved for."""
+    check_ends(model, other)
     alone = _alone(PolicyBranch(model, other))
     return PairEnds(2, lambda y, x: alone(y), alone, _alone(PolicyBranch(model, policy)))
 
@@ -129,6 +130,8 @@ def _gap_of(known: StateMoments, B: Floats, B_errors: Floats) -> Callable[[Ints,
 
 def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) -> PairEnds:
     """The branches follow a policy each, draw their actions independently and never become one."""
+    for policy in (other, seen):
+        check_ends(model, policy)
     one, two = PolicyBranch(model, other), PolicyBranch(model, seen)
     shared = shared_pairs(one, two, method)
     if not shared.is_reached:

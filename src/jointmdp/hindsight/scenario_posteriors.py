@@ -19,7 +19,7 @@ from jointmdp.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 
-REWARD_TOLERANCE = 1e-9  # of the largest reward of the model: rewards that differ by less are one
+REWARD_TOLERANCE = 1e-6  # of the largest reward of the state and action: logs are often in single precision
 
 
 class SeenStep(NamedTuple):
@@ -45,8 +45,14 @@ class SeenPaths(NamedTuple):
         return np.asarray(self.lengths[self.which[t]] == t)
 
 
-def seen_paths(model: JointMDP, seen: Sequence[SeenSteps], reward_tolerance: float) -> SeenPaths:
-    """The posterior of every step; an error names the step that the model cannot produce."""
+def seen_paths(
+    model: JointMDP, seen: Sequence[SeenSteps], reward_tolerance: float, names: Sequence[tuple[str, int]] = ()
+) -> SeenPaths:
+    """The posterior of every step; an error names the step that the model cannot produce.
+
+    `names` says how each trajectory is called, and at which step of it `seen` begins.
+    """
+    names = names or [("the trajectory", 0)] * len(seen)
     lengths = np.array([len(each.actions) for each in seen])
     which, state = np.arange(len(seen)), np.array([each.states[0] for each in seen])
     over = terminal_states(model)
@@ -56,7 +62,7 @@ def seen_paths(model: JointMDP, seen: Sequence[SeenSteps], reward_tolerance: flo
         which, state = which[goes_on], state[goes_on]
         action = np.array([seen[n].actions[t] for n in which.tolist()])
         fits = _fits(model, [seen[n] for n in which.tolist()], state, t, reward_tolerance, over)
-        _check_possible(model, seen, which, state, fits, t)
+        _check_possible(model, seen, (which, state), fits, t, names)
         to = model.successors[state, :, action]
         code = np.where(fits, which[:, None] * model.num_states + to, UNSEEN)
         known = np.unique(code[fits])
@@ -88,12 +94,33 @@ def _fits(model: JointMDP, seen: list[SeenSteps], state: Ints, t: int, tolerance
     to = model.successors[state, :, action]
     found &= (after[:, None] == UNSEEN) | (to == after[:, None])
     found &= ~ends[:, None] | over[to]
-    off = np.abs(model.rewards[state, :, action] - np.where(np.isnan(reward), 0.0, reward)[:, None])
-    found &= np.isnan(reward)[:, None] | (off <= tolerance * model.reward_bound)
-    return found & ((scenario[:, None] == UNSEEN) | (np.arange(model.num_scenarios) == scenario[:, None]))
+    found &= (scenario[:, None] == UNSEEN) | (np.arange(model.num_scenarios) == scenario[:, None])
+    return same_rewards(model.rewards[state, :, action], reward, found, tolerance)
 
 
-def _check_possible(model: JointMDP, seen: Sequence[SeenSteps], which: Ints, state: Ints, fits: Bools, t: int) -> None:
+def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float) -> Bools:
+    """Which entries of the rows of `table` are the rewards that were seen, ``[K, W]``; NaN was not seen.
+
+    The very number where it is in the table; else all that are as close as the tolerance, relative to what the row
+    holds: a large reward elsewhere does not make small ones the same.
+    """
+    is_open = np.isnan(seen)[:, None]
+    value = np.where(is_open, 0.0, seen[:, None])
+    exact = possible & (table == value)
+    size = np.maximum(np.max(np.abs(table), axis=1, where=possible, initial=0.0)[:, None], np.abs(value))
+    close = possible & (np.abs(table - value) <= tolerance * size)
+    return np.where(is_open, possible, np.where(exact.any(axis=1)[:, None], exact, close))
+
+
+def _check_possible(
+    model: JointMDP,
+    seen: Sequence[SeenSteps],
+    places: tuple[Ints, Ints],
+    fits: Bools,
+    t: int,
+    names: Sequence[tuple[str, int]],
+) -> None:
+    which, state = places
     possible = np.zeros(len(seen), dtype=bool)
     possible[which[fits.any(axis=1)]] = True
     lost = which[~possible[which]]
@@ -101,10 +128,9 @@ def _check_possible(model: JointMDP, seen: Sequence[SeenSteps], which: Ints, sta
         return
     n = int(lost[0])
     each, here = seen[n], state[which == n]
-    name = "the trajectory" if len(seen) == 1 else f"trajectory {n}"
-    action = int(each.actions[t])
-    came = f"{model.action_label(action)} in {_one_of(model, here)}"
-    raise ModelError(f"{name} cannot happen in the model: at step {t}, {came} {_why(model, each, here, t)}")
+    name, start = names[n]
+    came = f"{model.action_label(int(each.actions[t]))} in {_one_of(model, here)}"
+    raise ModelError(f"{name} cannot happen in the model: at step {start + t}, {came} {_why(model, each, here, t)}")
 
 
 def _one_of(model: JointMDP, states: Ints) -> str:
@@ -119,27 +145,30 @@ def _why(model: JointMDP, seen: SeenSteps, here: Ints, t: int) -> str:
     to, paid = model.successors[here, :, action], model.rewards[here, :, action]
     if not possible.any():
         return "is not available"
+    given = ""
     if seen.scenarios[t] != UNSEEN:
         possible &= np.arange(model.num_scenarios) == seen.scenarios[t]
+        given = f" in scenario {seen.scenarios[t]}, which was recorded"
         if not possible.any():
             return f"never meets scenario {seen.scenarios[t]}, which has probability 0 there"
     if after != UNSEEN and not np.any(possible & (to == after)):
-        return f"never leads to {model.state_label(after)}; it leads to {_one_of(model, np.unique(to[possible]))}"
+        leads = _one_of(model, np.unique(to[possible]))
+        return f"never leads to {model.state_label(after)}{given}; it leads to {leads}"
     if after != UNSEEN:
         possible &= to == after
     and_then = "" if after == UNSEEN else f" and leads to {model.state_label(after)}"
     if seen.ended and t + 1 == len(seen.actions):
         possible &= terminal_states(model)[to]
         if not possible.any():
-            return "never ends the episode"
+            return f"never ends the episode{given}"
         and_then = " and ends the episode"
     if not np.isnan(seen.rewards[t]):
         values = np.unique(paid[possible])
         some = ", ".join(f"{value:.6g}" for value in values[:5])
         more = ", …" if len(values) > 5 else ""
         return (
-            f"never pays {seen.rewards[t]:.10g}{and_then}; it pays {some}{more} (reward_tolerance says how close "
-            "rewards must be to count as the same)"
+            f"never pays {seen.rewards[t]:.10g}{and_then}{given}; it pays {some}{more} (reward_tolerance says how "
+            "close rewards must be to count as the same)"
         )
     return "is not possible"
 

@@ -51,10 +51,13 @@ def simulate_hindsight(  # many parameters: a front door, one keyword for each s
             ``trajectory.scenarios`` are the noise.
         start: the step at which the other branch begins; returns count from there.
         num_samples, seed: sample i depends on the seed and i alone.
-        horizon, sharing, executor: as in `simulate_gap`.
+        horizon: how many steps count in all, from step 0 of the trajectory, which is not longer; None for all.
+        sharing, executor: as in `simulate_gap`.
         tolerance: by how much numbers in the log may differ from the simulator's, relative to 1 or more.
     """
     known = _opened(simulator)
+    if not isinstance(trajectory, Trajectory):
+        raise ModelError(f"the trajectory must be one jointmdp.Trajectory(states, actions, …), not {trajectory!r}")
     chosen: Sharing = known.sharing if sharing is None else checks.as_sharing(sharing)
     count = checks.as_count("num_samples", num_samples, least=2)
     if infer is None and trajectory.scenarios is None:
@@ -71,7 +74,7 @@ def simulate_hindsight(  # many parameters: a front door, one keyword for each s
         known.action_index(action, known.at(log[0].state)),
         infer,
         checks.as_count("seed", seed, 0, MAX_SEED),
-        None if horizon is None else checks.as_count("horizon", horizon),
+        None if horizon is None else checks.as_count("horizon", horizon, least=len(logged)) - start,
         checks.as_amount("tolerance", tolerance),
     )
     sampler.check_log()

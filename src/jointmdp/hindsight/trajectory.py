@@ -43,8 +43,11 @@ class Trajectory:
                 continue
             if isinstance(given, str) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
                 raise ModelError(f"a trajectory's {name} must be a sequence, not {given!r}")
+            object.__setattr__(self, name, list(given))
         steps = len(self.actions)
-        if len(self.states) not in (steps, steps + 1) or not len(self.states):
+        if not len(self.states):
+            raise ModelError("a trajectory has at least one state")
+        if len(self.states) not in (steps, steps + 1):
             raise ModelError(
                 f"a trajectory with {steps} actions has {steps + 1} states, or {steps} where the last outcome was not "
                 f"seen; this one has {len(self.states)}"
@@ -101,7 +104,7 @@ def seen_steps(model: JointMDP, trajectory: Trajectory, over: Bools) -> SeenStep
             model.action_index(int(actions[t]), int(states[t]))
     for t in range(steps):
         reward = None if trajectory.rewards is None else trajectory.rewards[t]
-        if reward is not None and not (isinstance(reward, float) and np.isnan(reward)):
+        if not _is_missing(reward):
             rewards[t] = checks.as_number(f"reward {t} of the trajectory", reward)
         scenario = None if trajectory.scenarios is None else trajectory.scenarios[t]
         if not _is_missing(scenario):
@@ -128,11 +131,19 @@ def until(model: JointMDP, seen: SeenSteps, steps: int, over: Bools) -> SeenStep
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and np.isnan(value))
+    """None, NaN, or what pandas puts in their place, which is not even equal to itself."""
+    if value is None or isinstance(value, str | tuple | np.ndarray):
+        return value is None
+    try:
+        return bool(value != value)
+    except TypeError:
+        return True
 
 
 def _index(what: str, index: Any, value: Any) -> int:
     try:
+        if isinstance(value, np.ndarray) and value.ndim == 1:
+            value = tuple(value.tolist())  # the name of a state, in an array of names
         return int(index(value.item() if isinstance(value, np.generic) else value))
     except ModelError as error:
         raise ModelError(f"{what}: {error}") from None

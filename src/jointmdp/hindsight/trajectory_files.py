@@ -12,7 +12,10 @@ from jointmdp.files.atomic_write import FilePath
 from jointmdp.hindsight.trajectory import Trajectory
 from jointmdp.model.joint_mdp import JointMDP
 
-COLUMNS = ("episode", "state", "action", "reward", "scenario")
+COLUMNS = ("episode", "state", "action", "reward", "scenario", "ended")
+SEPARATORS = (",", ";", "\t")
+YES = ("1", "1.0", "true", "yes")
+NOTHING = ("na", "nan", "none", "null")  # what programs write for what is not there
 
 
 def read_trajectories(model: JointMDP, path: FilePath, *, ended: bool = False) -> list[Trajectory]:
@@ -23,15 +26,20 @@ def read_trajectories(model: JointMDP, path: FilePath, *, ended: bool = False) -
         path: a file with a row for each step, in the order of time: what ``state`` was seen, what ``action`` was taken
             there and, where known, the ``reward`` it paid and the ``scenario``. A row without an action is the last of
             its trajectory. Rows of different values of ``episode`` are different trajectories. Empty cells were not
-            seen; other columns are ignored.
+            seen. ``ended`` is 1 or true in the last row of an episode that was over. Other columns are ignored.
         ended: whether all episodes were over after their last action.
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
+            first = file.readline()
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=max(SEPARATORS, key=first.count))
+            rows = list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ModelError(f"{path} is no CSV file in UTF-8: {error}") from None
-    names = {} if not rows else {(name or "").strip().lower(): name for name in rows[0]}
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from None
+    names = {(name or "").strip().lower(): name for name in reader.fieldnames or ()}
     if missing := [name for name in ("state", "action") if name not in names]:
         have = ", ".join(name for name in names if name) or "none"
         raise ModelError(f"{path} has no column {missing[0]!r}; it has {have}. The columns are {', '.join(COLUMNS)}")
@@ -59,12 +67,13 @@ def _trajectory(
         found = [_number(path, number, name, cells.get(name, ""), kind) for number, cells in taken]
         return None if all(each is None for each in found) else found
 
-    return Trajectory(states, actions, column("reward", float), column("scenario", int), ended)
+    over = ended or steps[-1][1].get("ended", "").lower() in YES
+    return Trajectory(states, actions, column("reward", float), column("scenario", int), over)
 
 
 def _named(text: str, names: tuple[Any, ...] | None) -> Any:
     """What a cell names: a name as it is or as it prints, else a number; None where it is empty."""
-    if not text:
+    if not text or (text.lower() in NOTHING and text not in (names or ())):
         return None
     if text in (names or ()):
         return text
@@ -76,7 +85,7 @@ def _named(text: str, names: tuple[Any, ...] | None) -> Any:
 
 
 def _number(path: FilePath, line: int, name: str, text: str, kind: Callable[[str], Any]) -> Any:
-    if not text:
+    if not text or text.lower() in NOTHING:
         return None
     try:
         return kind(text)

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jointmdp import checks
 from jointmdp.arrays import UNIT, Floats
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
+from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report.result_face import ResultFace
+
+ROOM = 1e-6  # observed returns are often rounded
 
 
 @dataclass(frozen=True)
@@ -60,20 +63,45 @@ class Counterfactual(ResultFace):
         return [{name: getattr(self, name) for name in names} | {"interval": self.interval()}]
 
 
+class ObservedReturn(NamedTuple):
+    """State, action and other by name, and what the action was seen to give."""
+
+    state: str
+    action: str
+    other: str
+    value: float
+
+
+def observation(model: JointMDP, gap: tuple[int, int, int], value: float, horizon: int | None) -> ObservedReturn:
+    """Checked: some sequence of rewards must come to the observed return."""
+    value = checks.as_finite("observed_return", value)
+    s, a, b = gap
+    found = ObservedReturn(model.state_label(s), model.action_label(a), model.action_label(b), value)
+    g, steps = model.discount, math.inf if horizon is None else float(horizon)
+    most = model.reward_bound * (steps if g == 1 else (1 - g**steps) / (1 - g)) if model.reward_bound > 0 else 0.0
+    if abs(value) > (1 + ROOM) * most:
+        raise ModelError(
+            f"{found.action} in {found.state} was observed to give {value:.6g}, but no return of the model is larger "
+            f"than {most:.6g}"
+        )
+    return found
+
+
 def predicted(
-    labels: tuple[str, str, str], z: float, means: Floats, covariance: Floats, mean_errors: Floats, shares: Floats
+    observed: ObservedReturn, means: Floats, covariance: Floats, mean_errors: Floats, shares: Floats
 ) -> Counterfactual:
     """From means ``[2]`` and the covariance ``[2, 2]`` of both returns, which are off by at most their errors."""
-    z = checks.as_number("observed_return", z)
+    z = observed.value
     (mean, other_mean), (a, c), b = means.tolist(), covariance[0].tolist(), float(covariance[1, 1])
     off = [float(2 * share) + 8 * UNIT * x for share, x in zip(shares.tolist(), (a, b), strict=True)]
     off_c = float(shares.sum()) + 8 * UNIT * math.sqrt(max(a * b, 0.0))
     if a <= off[0]:
         if abs(z - mean) > float(mean_errors[0]) + math.sqrt(a + off[0]) + 1e-6 * max(1.0, abs(mean)):
             raise ModelError(
-                f"{labels[1]} in {labels[0]} always gives {mean:.6g}, and never the observed return of {z:.6g}"
+                f"{observed.action} in {observed.state} always gives {mean:.6g}, and never the observed return of "
+                f"{z:.6g}"
             )
-        return Counterfactual(*labels, z, other_mean, math.sqrt(b), 0.0, float(mean_errors[1]), math.sqrt(off[1]))
+        return Counterfactual(*observed, other_mean, math.sqrt(b), 0.0, float(mean_errors[1]), math.sqrt(off[1]))
     slope = c / a
     off_slope = (off_c + abs(slope) * off[0]) / (a - off[0])
     guess = other_mean + slope * (z - mean)
@@ -83,4 +111,4 @@ def predicted(
     off_left = off[1] + (abs(c) + off_c) * off_slope + abs(slope) * off_c + 8 * UNIT * b
     std = math.sqrt(left)
     off_std = math.sqrt(off_left) if left <= off_left else off_left / std
-    return Counterfactual(*labels, z, guess, std, slope, error + 8 * UNIT * size, off_std)
+    return Counterfactual(*observed, guess, std, slope, error + 8 * UNIT * size, off_std)

@@ -260,7 +260,9 @@ class Gap(ResultFace):
 
         found = self._law(width, _Asked(tolerance, memory_limit, seconds))
         if not found.status.is_success:
-            _warn(f"the law of {self.action} − {self.other}", width(found), tolerance, found.status.value)
+            _warn(
+                f"the law of {self.action} − {self.other}", width(found), tolerance, found.status.value, self._instead
+            )
         return replace(found, known_variance=self.variance_interval)
 
     def _law(self, width: Callable[[GapLaw], float], asked: _Asked) -> GapLaw:
@@ -302,6 +304,11 @@ class Gap(ResultFace):
         return laws, laws.variance_parts([query], _Asked(1.0, memory_limit, seconds).limits)
 
     @property
+    def _instead(self) -> str:
+        is_back = self.place is not None and isinstance(self.place[1], Opening)
+        return "" if is_back else "; simulate_gap estimates it, without a certificate"
+
+    @property
     def _name(self) -> str:
         return f"{self.action} − {self.other} in {self.state}"
 
@@ -340,7 +347,8 @@ class Gap(ResultFace):
         answer = LawInterval(*found)
         if not status.is_success and answer.width > asked.tolerance:
             answer.status = status
-            _warn(f"an interval of {self.action} − {self.other}", answer.width, asked.tolerance, why or status.value)
+            what, why = f"an interval of {self.action} − {self.other}", why or status.value
+            _warn(what, answer.width, asked.tolerance, why, self._instead)
         return answer
 
     @property
@@ -384,7 +392,7 @@ class _Asked:
         return replace(self, tolerance=self.tolerance * scale)
 
 
-def _warn(what: str, width: float, tolerance: float, why: str) -> None:
-    instead = "" if "simulate_gap" in why else "; simulate_gap estimates it, without a certificate"
+def _warn(what: str, width: float, tolerance: float, why: str, instead: str) -> None:
+    instead = "" if "simulate_gap" in why else instead
     message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {why}{instead}"
     warnings.warn(message, ConvergenceWarning, stacklevel=4)

@@ -31,7 +31,7 @@ from jointmdp.report.plots import result_plots, style
 from jointmdp.report.result_face import SHOWN, SHOWN_STATES, ResultFace, as_dataset
 from jointmdp.solution.asked_part import check_whole, law_state, laws_of
 from jointmdp.solution.best_action import BestAction, best_of
-from jointmdp.solution.counterfactual import Counterfactual, predicted
+from jointmdp.solution.counterfactual import Counterfactual, observation, predicted
 from jointmdp.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
 from jointmdp.solution.report_data import GapNumber, Reported, of_all_gaps, report_data
 
@@ -231,9 +231,9 @@ class Solution(ResultFace):
         """The best guess of the return of `other` in `state`, where `action` was seen to give `observed_return`."""
         s = self.model.state_index(state)
         a, b = self.model.action_index(action, s), self.model.action_index(other, s)
-        labels = (self.model.state_label(s), self.model.action_label(a), self.model.action_label(b))
         known = (each[s, [a, b]] for each in (self.certificate.mean_errors, self.certificate.covariance_shares))
-        return predicted(labels, observed_return, self.mean[s, [a, b]], self._blocks(s, a, b), *known)
+        observed = observation(self.model, (s, a, b), observed_return, self.horizon)
+        return predicted(observed, self.mean[s, [a, b]], self._blocks(s, a, b), *known)
 
     @cached_property
     def asked(self) -> Ints:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import types
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,3 +178,10 @@ def test_every_public_name_loads() -> None:
         assert all(hasattr(getattr(jm, room_name), each) for each in getattr(jm, room_name).__all__)
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = jm.no_such_name
+
+
+def test_no_public_name_is_the_name_of_a_room() -> None:
+    """Importing anything from the room would put the room in the place of the function."""
+    rooms = {path.stem for path in SOURCE.iterdir()}
+    named = {name for name in dir(jm) if not isinstance(getattr(jm, name), types.ModuleType)}
+    assert rooms & named == set()

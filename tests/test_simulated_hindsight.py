@@ -8,7 +8,7 @@ from zoo import SHARINGS, STATE_AND_SLOW
 
 import jointmdp as jm
 from jointmdp.executors import Processes
-from jointmdp.hindsight.logged_runs import are_close
+from jointmdp.looking_back.logged_runs import are_close
 
 LAW = np.array([0.1, 0.25, 0.4, 0.15, 0.1])  # of the demand of a day
 PRICE, COST, KEEP, ROOM = 10.0, 4.0, 0.5, 4

@@ -37,13 +37,6 @@ from .evaluation import evaluate_policies as evaluate_policies
 from .evaluation import learn as learn
 from .evaluation import reach as reach
 from .files import __version__ as __version__
-from .hindsight.all_couplings import hindsight_bounds as hindsight_bounds
-from .hindsight.hindsight_results import Hindsight as Hindsight
-from .hindsight.hindsight_results import Hindsights as Hindsights
-from .hindsight.looking_back import hindsight as hindsight
-from .hindsight.simulated_hindsight import simulate_hindsight as simulate_hindsight
-from .hindsight.trajectory import Trajectory as Trajectory
-from .hindsight.trajectory_files import read_trajectories as read_trajectories
 from .incremental import Learned as Learned
 from .incremental import LearnedGap as LearnedGap
 from .incremental import LearnedJoint as LearnedJoint
@@ -53,6 +46,13 @@ from .incremental import learn_joint_moments as learn_joint_moments
 from .intervals import Interval as Interval
 from .law.gap_law import GapLaw as GapLaw
 from .law.solution_laws import Signs as Signs
+from .looking_back.all_couplings import hindsight_bounds as hindsight_bounds
+from .looking_back.hindsight import hindsight as hindsight
+from .looking_back.hindsight_results import Hindsight as Hindsight
+from .looking_back.hindsight_results import Hindsights as Hindsights
+from .looking_back.simulated_hindsight import simulate_hindsight as simulate_hindsight
+from .looking_back.trajectory import Trajectory as Trajectory
+from .looking_back.trajectory_files import read_trajectories as read_trajectories
 from .model.discovery import from_start as from_start
 from .model.gumbel_max import GumbelMax as GumbelMax
 from .model.importers import from_gymnasium as from_gymnasium

@@ -13,7 +13,7 @@ from jointmdp.cli.models_from_text import model_and_policy, model_options, polic
 from jointmdp.errors import ModelError
 
 if TYPE_CHECKING:
-    from jointmdp.hindsight.hindsight_results import Hindsight, Hindsights
+    from jointmdp.looking_back.hindsight_results import Hindsight, Hindsights
 
 
 MEANING = (
@@ -57,8 +57,8 @@ def hindsight(  # many parameters: one for each option
       jointmdp hindsight mine.npz --trajectory log.csv --other-policy careful.csv --json
     """
     from jointmdp.files.strict_json import to_json
-    from jointmdp.hindsight.looking_back import hindsight as look_back
-    from jointmdp.hindsight.trajectory_files import read_trajectories
+    from jointmdp.looking_back.hindsight import hindsight as look_back
+    from jointmdp.looking_back.trajectory_files import read_trajectories
     from jointmdp.model.joint_mdp import JointMDP
 
     changes = {key: value for key, value in changes.items() if value is not None}

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Floats, Ints, summed
-from jointmdp.hindsight.other_branch import ONE, OtherBranch, Walk, walk
-from jointmdp.hindsight.scenario_posteriors import SeenPaths, seen_paths
-from jointmdp.hindsight.trajectory import SeenSteps
 from jointmdp.intervals import Interval
 from jointmdp.law.openings import Opening, OpeningMoves
 from jointmdp.law.solution_laws import Laws
+from jointmdp.looking_back.other_branch import ONE, OtherBranch, Walk, walk
+from jointmdp.looking_back.scenario_posteriors import SeenPaths, seen_paths
+from jointmdp.looking_back.trajectory import SeenSteps
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report.result_face import ResultFace
 from jointmdp.solution.gap import Gap

@@ -9,7 +9,7 @@ from typing import Any
 
 from jointmdp.errors import ModelError
 from jointmdp.files.atomic_write import FilePath
-from jointmdp.hindsight.trajectory import Trajectory
+from jointmdp.looking_back.trajectory import Trajectory
 from jointmdp.model.joint_mdp import JointMDP
 
 COLUMNS = ("episode", "state", "action", "reward", "scenario", "ended")

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.arrays import Bools, Floats, Ints, summed
-from jointmdp.hindsight.outcome_cells import OutcomeCells
-from jointmdp.hindsight.scenario_posteriors import SeenPaths, SeenStep
-from jointmdp.hindsight.trajectory import UNSEEN
 from jointmdp.law.branch_outcomes import Outcomes, branch_outcomes
+from jointmdp.looking_back.outcome_cells import OutcomeCells
+from jointmdp.looking_back.scenario_posteriors import SeenPaths, SeenStep
+from jointmdp.looking_back.trajectory import UNSEEN
 from jointmdp.model.joint_mdp import JointMDP
 
 ONE = -1  # the child where both branches are one

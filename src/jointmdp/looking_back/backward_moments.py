@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.arrays import UNIT, Floats, Ints, summed
-from jointmdp.hindsight.pair_ends import KnownReturns
+from jointmdp.looking_back.pair_ends import KnownReturns
 from jointmdp.moments.stored_moments import KnownMoments, about_mean
 
 ROOM = 1e-9  # errors of errors

@@ -24,9 +24,9 @@ from numpy.typing import ArrayLike
 from jointmdp import checks
 from jointmdp.arrays import UNIT, Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
-from jointmdp.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps
 from jointmdp.intervals import Interval
+from jointmdp.looking_back.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
+from jointmdp.looking_back.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps
 from jointmdp.model.action_laws import ActionLaws
 from jointmdp.model.couplings import coupled_tables
 from jointmdp.model.episodes import terminal_states

@@ -13,15 +13,15 @@ from jointmdp import checks
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
 from jointmdp.evaluation import MAX_ORDER
-from jointmdp.hindsight import pair_ends
-from jointmdp.hindsight.backward_moments import ReturnMoves, backed_up, joined, of_node
-from jointmdp.hindsight.hindsight_results import AskedBack, BranchReturn, Hindsight, Hindsights
-from jointmdp.hindsight.other_branch import ONE, OtherBranch, Walk, walk
-from jointmdp.hindsight.pair_ends import KnownReturns, PairEnds
-from jointmdp.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
-from jointmdp.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
 from jointmdp.law.reached_pairs import GapBranches
 from jointmdp.law.solution_laws import Laws
+from jointmdp.looking_back import pair_ends
+from jointmdp.looking_back.backward_moments import ReturnMoves, backed_up, joined, of_node
+from jointmdp.looking_back.hindsight_results import AskedBack, BranchReturn, Hindsight, Hindsights
+from jointmdp.looking_back.other_branch import ONE, OtherBranch, Walk, walk
+from jointmdp.looking_back.pair_ends import KnownReturns, PairEnds
+from jointmdp.looking_back.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
+from jointmdp.looking_back.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy

@@ -8,8 +8,8 @@ from jointmdp import checks
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.executors import Executor, opened
-from jointmdp.hindsight.logged_runs import OTHER, SEEN, HindsightSampler, Infer, LoggedStep
-from jointmdp.hindsight.trajectory import Trajectory
+from jointmdp.looking_back.logged_runs import OTHER, SEEN, HindsightSampler, Infer, LoggedStep
+from jointmdp.looking_back.trajectory import Trajectory
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.montecarlo.alternatives import MAX_SEED, Alternatives
 from jointmdp.montecarlo.replications import sample

@@ -15,7 +15,7 @@ import numpy as np
 
 from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.hindsight.trajectory import UNSEEN, SeenSteps
+from jointmdp.looking_back.trajectory import UNSEEN, SeenSteps
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 

@@ -16,6 +16,8 @@ ale_py = pytest.importorskip("ale_py")
 from jointmdp.experiments import atari_coins, atari_pairs  # noqa: E402
 from jointmdp.simulators.atari_simulator import FRAMES, AtariState, rom_of  # noqa: E402
 
+pytestmark = pytest.mark.optimised
+
 PAPER = ["Pong", "BattleZone", "Boxing", "Atlantis"]
 OTHERS = ["Breakout", "SpaceInvaders", "Seaquest", "Freeway", "Qbert", "MsPacman"]
 

@@ -22,6 +22,8 @@ from jointmdp.executors import as_executor
 from jointmdp.experiments import atari_coins, atari_pairs, atari_roots, atari_runs, atari_scores, atari_table
 from jointmdp.neural.queries import OVER
 
+pytestmark = pytest.mark.optimised
+
 SURE = 5.0  # standard errors
 CASE = next(case for case in cases(16, 9, discounts=(0.9,)) if case.sharing == "state" and case.rewards.shape[0] > 2)
 

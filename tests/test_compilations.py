@@ -7,6 +7,8 @@ from zoo import STATE_AND_SLOW, build
 
 import jointmdp as jm
 
+pytestmark = pytest.mark.optimised
+
 
 def work(seed: int, sharing: str) -> None:
     case = oracle.random_model(np.random.default_rng(seed), 4, 3, 3, discount=0.5 + seed / 100, sharing=sharing)

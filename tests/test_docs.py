@@ -18,6 +18,8 @@ from click.testing import CliRunner
 import jointmdp as jm
 from jointmdp.cli import main
 
+pytestmark = pytest.mark.optimised
+
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))

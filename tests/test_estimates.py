@@ -28,6 +28,8 @@ from jointmdp.montecarlo.confidence_intervals import (
     variance_interval,
 )
 
+pytestmark = pytest.mark.optimised
+
 SETS, SIZE = 800, 1000
 
 # name: (draw, mean, second moment) of the values that are not ties

@@ -11,6 +11,8 @@ import pytest
 import jointmdp as jm
 from jointmdp.model.joint_mdp import JointMDP
 
+pytestmark = pytest.mark.optimised
+
 EXACT = {"rel": 0, "abs": 1e-10}
 
 

@@ -33,6 +33,8 @@ from jointmdp.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.table_simulator import TableSimulator
 
+pytestmark = pytest.mark.optimised
+
 # Workers then need not import this file, and JAX with it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -15,6 +15,8 @@ from jointmdp.errors import ModelError
 from jointmdp.experiments import correlations, gap_validation, residuals, tabular_figures
 from jointmdp.experiments.result import FigureResult
 
+pytestmark = pytest.mark.optimised
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", slow_or_long([4, gap_validation.SIZE], 1))

@@ -23,6 +23,8 @@ from jointmdp.arrays import Floats
 from jointmdp.montecarlo import confidence_intervals
 from jointmdp.montecarlo.samples import GapSample
 
+pytestmark = pytest.mark.optimised
+
 LIMIT = 4.5
 SAMPLES = 20_000
 

@@ -19,7 +19,7 @@ from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.montecarlo.replications import sample
 from jointmdp.simulators.function_simulator import FunctionSimulator
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.optimised]
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'jointmdp[ray]'")
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

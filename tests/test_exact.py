@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import oracle
 import pytest
-from zoo import SHARINGS, STATE_AND_SLOW, build, cases
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases, repeated
 
 import jointmdp as jm
 from jointmdp.errors import Status
@@ -22,7 +22,7 @@ def brute_force(case: oracle.RandomModel) -> tuple[np.ndarray, np.ndarray]:
     return mean, second
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+@pytest.mark.parametrize("seed", repeated(12))
 def test_solve_agrees_with_enumeration(seed: int) -> None:
     """Small models of every kind against the enumeration of T₂ on X², 1e-9 relative."""
     for case in cases(seed, 3, shapes=((3, 3, 3),), discounts=(0.1, 0.5, 0.8)):
@@ -50,6 +50,7 @@ def test_every_coordinate_pair_agrees_with_rational_arithmetic(seed: int) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_larger_models_agree_with_rational_arithmetic(sharing: str) -> None:
     """The largest shape that brute force reaches: S = 6, W = 4, A = 4."""

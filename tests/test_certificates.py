@@ -75,6 +75,7 @@ def check_random_models(seed: int, count: int, is_daily: bool = False) -> None:
 
 
 @QUIET
+@pytest.mark.optimised
 @pytest.mark.parametrize("seed", repeated(10))
 def test_never_violated(seed: int) -> None:
     """50 random models × three stopping points, 5 of them in the everyday tests and 15 in the slow ones."""
@@ -83,9 +84,9 @@ def test_never_violated(seed: int) -> None:
 
 @QUIET
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", slow_or_long(range(100, 125), 2))
+@pytest.mark.parametrize("seed", slow_or_long(range(100, 125), 1))
 def test_never_violated_many(seed: int) -> None:
-    """1,000 more, 160 of them in the slow tests."""
+    """1,000 more, 40 of them in the slow tests."""
     check_random_models(seed, 40)
 
 

@@ -123,6 +123,7 @@ def test_scenarios_that_lead_alike_and_pay_differently(alike: tuple[int, ...]) -
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize("seed", slow_or_long(range(5), 1))
 def test_many_models_agree_with_rational_arithmetic(seed: int) -> None:
     """60 more, 36 of them in the slow tests, some with γ = 0.999."""

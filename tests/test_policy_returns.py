@@ -12,7 +12,7 @@ import pytest
 from oracle_law import ending_model
 from oracle_policies import policy_gap
 from test_exact import ending_cases
-from zoo import SHARINGS, build, cases
+from zoo import SHARINGS, build, cases, repeated
 
 import jointmdp as jm
 from jointmdp.errors import ModelError
@@ -35,7 +35,8 @@ def check_against_rationals(case: oracle.RandomModel, other: np.ndarray, tightne
         assert gap.mean_error + gap.variance_error <= tightness * scale
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+@pytest.mark.optimised
+@pytest.mark.parametrize("seed", repeated(20))
 def test_every_gap_is_within_its_certificate_of_exact_arithmetic(seed: int) -> None:
     """All sharings, both kinds of policies, absorbing states, unavailable actions, γ up to 0.99."""
     rng = np.random.default_rng(seed)

@@ -44,6 +44,7 @@ RARE: list[tuple[str, Any]] = [  # programs are compiled anew under them
     ("jax_high_dynamic_range_gumbel", True),
     ("eager_constant_folding", True),
 ]
+RARE_AND_LONG = [*RARE[:6], *(pytest.param(*each, marks=pytest.mark.long) for each in RARE[6:])]
 
 
 @contextmanager
@@ -138,9 +139,7 @@ def test_our_programs_are_compiled_without_jit_and_inside_of_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "value"), [*RARE[:6], *(pytest.param(*each, marks=pytest.mark.long) for each in RARE[6:])]
-)
+@pytest.mark.parametrize(("name", "value"), RARE_AND_LONG)
 def test_a_rare_setting_changes_nothing(
     name: str, value: Any, usual: dict[str, Any], simulator: jm.JaxSimulator
 ) -> None:
@@ -149,7 +148,7 @@ def test_a_rare_setting_changes_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "value"), [*SETTINGS, *RARE])
+@pytest.mark.parametrize(("name", "value"), [*SETTINGS, *RARE_AND_LONG])
 def test_laws_and_moments_under_a_setting(name: str, value: Any) -> None:
     def found() -> list[Any]:
         solution = jm.evaluate(model("state"), POLICY)

@@ -617,13 +617,13 @@ def test_gymnax_by_environment_and_bad_names(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "name",
     [
-        "Acrobot-v1",
-        "MountainCarContinuous-v0",
-        pytest.param("Asterix-MinAtar", marks=pytest.mark.long),
         "Catch-bsuite",
         "MemoryChain-bsuite",
         "FourRooms-misc",
-        "BernoulliBandit-misc",
+        *(
+            pytest.param(name, marks=pytest.mark.long)  # like others: the pole, the pendulum, and those above
+            for name in ("Acrobot-v1", "MountainCarContinuous-v0", "Asterix-MinAtar", "BernoulliBandit-misc")
+        ),
     ],
 )
 def test_gymnax_environments_are_queried_and_simulated(name: str) -> None:

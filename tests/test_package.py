@@ -15,7 +15,7 @@ import pytest
 
 import jointmdp as jm
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.optimised]
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.11", pytest.param("3.12", marks=pytest.mark.long), "3.13")  # the ends in CI
 
@@ -81,10 +81,11 @@ def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path, ve
         pytest.skip(f"there is no Python {version} here")
     (wheel,) = built.glob("*.whl")
     place = tmp_path / "environment"
-    subprocess.run([python, "-m", "venv", str(place)], check=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", str(place)], check=True)
     own, only = str(place / "bin" / "python"), ["--only-binary", ":all:", str(wheel)]
     quick = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-config", "--python", own, *only]
     if subprocess.run(quick, cwd=tmp_path, capture_output=True).returncode != 0:  # pip knows places that uv does not
+        subprocess.run([own, "-m", "ensurepip"], check=True, capture_output=True)
         plain = [own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *only]
         subprocess.run(plain, check=True, cwd=tmp_path)
     asked = ["evaluate", "shared-successors", "--law", "--json"]

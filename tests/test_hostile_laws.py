@@ -27,6 +27,8 @@ import jointmdp as jm
 from jointmdp.errors import LawStatus
 from jointmdp.law import refined_laws
 
+pytestmark = pytest.mark.optimised
+
 RARE = 1e-6
 
 
@@ -349,7 +351,6 @@ def test_some_hostile_models(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
 @pytest.mark.parametrize("block", slow_or_long(range(20), 1))
 def test_a_thousand_hostile_models(block: int) -> None:
     for seed in range(50 * block, 50 * (block + 1)):

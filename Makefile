@@ -44,7 +44,7 @@ test: $(STAMP) ## run the everyday tests
 	$(QUICKLY) $(PYTEST)
 
 slow: $(STAMP) $(MDPAX)/.installed ## run the slow tests
-	$(PYTEST) -m "slow and optimised and not long"
+	PYTHONPATH=$(MDPAX) $(PYTEST) -m "slow and optimised and not long"
 	PYTHONPATH=$(MDPAX) $(QUICKLY) $(PYTEST) -m "slow and not optimised and not long"
 
 long: $(STAMP) ## repeat the slow tests that draw at random, many more times

@@ -132,6 +132,7 @@ def test_the_discount_may_be_one_where_returns_end() -> None:
     assert_same(jm.evaluate(model, policy), jm.evaluate(model, policy, states=["s1"]), [1])
 
 
+@pytest.mark.slow
 def test_laws_and_best_actions_are_those_of_the_whole() -> None:
     model, policy = jm.windy_gridworld(4, discount=0.9)
     whole, some = jm.evaluate(model, policy), jm.evaluate(model, policy, states=["(1,1)", "(0,2)"])

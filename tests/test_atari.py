@@ -143,6 +143,7 @@ def test_over_is_over() -> None:
     assert simulator.query(state, [0, 1], jm.Noise("x")) == [(0.0, state)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", daily([*PAPER, *OTHERS]))
 def test_the_auditor_is_content(game: str) -> None:
     found = jm.audit(jm.AtariSimulator(game, shocks="A"))

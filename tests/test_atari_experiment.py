@@ -97,6 +97,7 @@ def test_a_game_in_which_nothing_happens_has_no_ratio() -> None:
     assert np.isnan(atari_scores.ratio(np.ones((2, 5)), np.zeros(5)).value)
 
 
+@pytest.mark.slow
 def test_monte_carlo_errors_are_taken_out_of_r_squared() -> None:
     rng = np.random.default_rng(0)
     truth = rng.standard_normal(4000)

@@ -251,9 +251,21 @@ def readme_commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for text in found for line in text.splitlines() if line.startswith("jointmdp ")]
 
 
-@pytest.mark.parametrize("arguments", [c for c in readme_commands() if c[0] not in ("demo", "reproduce")], ids=" ".join)
+SLOW_COMMANDS = ("report", "audit")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(each, marks=pytest.mark.slow if each[0] in SLOW_COMMANDS else ())
+        for each in readme_commands()
+        if each[0] not in ("demo", "reproduce")
+    ],
+    ids=" ".join,
+)
 def test_commands_of_the_readme(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text("state,action\nstock 4,order 4\nstock 0,\n", encoding="utf-8")
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     assert len(result.output) + sum(path.stat().st_size for path in tmp_path.iterdir()) > 200

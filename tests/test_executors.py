@@ -286,6 +286,7 @@ def test_whoever_stops_early_wastes_few(pool, tmp_path):
     assert len(list(tmp_path.iterdir())) <= 10 + pool.workers
 
 
+@pytest.mark.slow
 def test_samples_come_portion_by_portion(pool):
     # The compiled engine is asked for whole blocks; queries are cut into some 128 portions, by powers of 2.
     for found, size in ((blocks(), BLOCK), (table(), 128)):

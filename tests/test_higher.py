@@ -97,6 +97,7 @@ def coarse(case: oracle.RandomModel) -> oracle.RandomModel:
     return case._replace(probabilities=rows(case.probabilities), policy=rows(case.policy), rewards=rewards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_order_four_agrees_with_rational_arithmetic(sharing: str) -> None:
     """Three states, scenarios and actions."""

@@ -179,6 +179,7 @@ def test_noise_that_never_matters_is_a_warning_in_the_answer():
     assert found.warnings[0] in found.to_json()
 
 
+@pytest.mark.slow
 def test_the_same_in_jax():
     few = {"pilot": 30, "max_replications": 30, "horizon": 5}
 

@@ -71,6 +71,7 @@ def test_samples_come_to_the_fixed_point_of_the_tables(sharing: Any, constraint:
         assert np.linalg.eigvalsh(found.second_moment_matrix)[0] > -1e-10
 
 
+@pytest.mark.slow
 def test_episodes_that_end_are_worth_nothing_there() -> None:
     model, policy = small_model("time", has_end=True)
     exact, found = (

@@ -216,7 +216,7 @@ def test_the_answer_says_how_well_its_features_could_do_and_did(models: int) -> 
         assert each.solution.pair_contraction.bound == pytest.approx(chain.discount**2 / math.sqrt(each.trial.c))
 
 
-@of_many_models
+@pytest.mark.parametrize("models", [pytest.param(72, marks=pytest.mark.slow), *MODELS[1:]])
 def test_the_approximation_bound_holds(models: int) -> None:
     """Before anything is solved: from what the features could do. Of the mean, of pairs, and in the paper's norm."""
     mean_slack, pair_slack = [], []

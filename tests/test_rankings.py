@@ -200,6 +200,7 @@ def test_a_race_of_three(sharing: str) -> None:
     assert agrees(pair, [0.5] * 2, [3 / 7] * 2, [1 / 7] * 2, 1 / 7)
 
 
+@pytest.mark.slow
 def test_runners_who_share_the_clock_always_tie() -> None:
     """They are in different states until the end, and yet nothing ever differs: no need to wait for it."""
     model, policy = race(0.001, 0.5, "time")
@@ -221,6 +222,7 @@ def test_branches_that_merge_tie(sharing: str) -> None:
     is_consistent(found)
 
 
+@pytest.mark.slow
 def test_identical_actions_share_the_first_place() -> None:
     pays = np.array([[[1.0, 1], [0, 0]]] * 2)
     case = oracle.RandomModel(np.array([[0.3, 0.7]] * 2), pays, pays.astype(int), 0.9, np.eye(2)[[0, 0]], "state", None)
@@ -493,6 +495,7 @@ def test_leads_within_rounding_are_counted_both_ways() -> None:
         assert found.probability == ([0.5, 0.5] if leaves_open else [0, 1])
 
 
+@pytest.mark.slow
 def test_a_small_lead_of_merged_branches_is_certain() -> None:
     """The lead is far below what the common future still brings, but that comes to both."""
     rewards = np.array([[[1e-9, 0.0]] * 2, [[1.0, 1.0], [-1.0, -1.0]]])
@@ -520,6 +523,7 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
         assert narrow.upper <= wide.upper
 
 
+@pytest.mark.slow
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = race(0.25, 0.5, "state")
     whole = best_action(model, policy, 0, num_samples=SAMPLES)

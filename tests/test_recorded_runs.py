@@ -172,6 +172,7 @@ def test_starting_states_of_their_own_are_the_same_again():
     assert len({found.replay(i, actions[0]).states[0] for i in range(20)}) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_endless_returns_of_a_table_are_those_of_the_whole_run(sharing):
     """Blocks stop where little is left, which another branch may put off: then for all."""

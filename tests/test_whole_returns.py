@@ -55,6 +55,7 @@ def compared(source: object, policy: object, count: int, **more: object) -> jm.C
     return jm.compare(source, policy, 2, [0, 1], **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", daily(["state", "jax", "time", "none", "simulator"]))
 def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) -> None:
     if kind == "jax":

@@ -22,7 +22,7 @@ from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answ
 from jointmdp.incremental import recursion as engine
 from jointmdp.incremental.replicas import Replicas
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = [pytest.mark.usefixtures("quick_compilation"), pytest.mark.optimised]
 
 # Each combination compiles programs of its own, so that a few stand for all of them every day.
 DAILY = {"gridworld state", "long chain time", "random none", "uniform none", "trajectory time", "pairs state"}

@@ -20,6 +20,8 @@ from jointmdp.evaluation import learn
 from jointmdp.files import sealed_archive
 from jointmdp.incremental import LearnOptions, TableLearner, learn_joint_moments
 
+pytestmark = pytest.mark.optimised
+
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
 CHOICES = ["sweep", "pairs", *(pytest.param(choice, marks=pytest.mark.slow) for choice in ("uniform", "trajectory"))]

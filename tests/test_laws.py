@@ -30,6 +30,8 @@ from jointmdp.law.time_limit import OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 
+pytestmark = pytest.mark.optimised
+
 LEVELS = (0.001, 0.05, 0.5, 0.95)
 FALSE_ALARM = 1e-6
 MEMORY = 2**30

@@ -27,6 +27,8 @@ from jointmdp.neural.recording import Recorder, RecordTask
 from jointmdp.neural.table_recording import Restarts, table_lists
 from jointmdp.neural.trainer import PORTION, Trainer, optimiser_of
 
+pytestmark = pytest.mark.optimised
+
 SURE = 5.0  # standard errors: one number in two million is further off
 CASES = [case for case in cases(16, 9, discounts=(0.5, 0.9)) if case.rewards.shape[0] > 2]
 

@@ -18,6 +18,8 @@ import jointmdp as jm
 from jointmdp.errors import ModelError
 from jointmdp.moments import transition_kernels
 
+pytestmark = pytest.mark.optimised
+
 
 def another_policy(case: oracle.RandomModel, rng: np.random.Generator) -> np.ndarray:
     """A random policy on the same actions, deterministic half of the time."""

@@ -13,6 +13,8 @@ from jointmdp.incremental.replicas import Estimate
 from jointmdp.projected.feature_learner import FeatureLearner
 from jointmdp.projected.feature_walks import PairKind
 
+pytestmark = pytest.mark.optimised
+
 S, A, W, K, REPLICAS = 4, 2, 3, 3, 8
 # Errors are half widths at 95 %; a test looks at some 20 numbers and shall raise a false alarm once in 50,000 seeds.
 SURE = t.ppf(1 - 5e-7, REPLICAS - 1) / t.ppf(0.975, REPLICAS - 1)

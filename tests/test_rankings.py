@@ -29,6 +29,8 @@ from jointmdp.montecarlo.samples import Replications
 from jointmdp.solution import best_action as rankings
 from jointmdp.solution.best_action import BestAction, best_action, best_of, certified_best
 
+pytestmark = pytest.mark.optimised
+
 SURE = 1 - 1e-6
 SAMPLES = 20_000
 

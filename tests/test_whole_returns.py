@@ -17,6 +17,8 @@ from jointmdp.montecarlo.samples import Replications
 from jointmdp.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulators.table_simulator import TableSimulator
 
+pytestmark = pytest.mark.optimised
+
 LIMIT = 5.0  # standard errors: false-alarm rate 6e-7
 SURE = 1 - 1e-6
 

@@ -17,9 +17,8 @@ import numpy as np
 
 from jointmdp.arrays import UNIT, Floats, Ints, summed
 from jointmdp.looking_back.pair_ends import KnownReturns
+from jointmdp.moments.power_steps import ROOM
 from jointmdp.moments.stored_moments import KnownMoments, about_mean
-
-ROOM = 1e-9  # errors of errors
 
 
 class ReturnMoves(NamedTuple):
@@ -37,10 +36,10 @@ def backed_up(moves: ReturnMoves, count: int, later: KnownReturns, discount: flo
     order = len(later.moments) - 1
     goes = moves.child >= 0
 
-    def of_child(values: Floats, nothing: float = 0.0) -> Floats:
-        if not values.shape[-1]:
-            return np.full((*values.shape[:-1], len(goes)), nothing)
-        return np.where(goes, values[..., moves.child], nothing)
+    def of_child(values: Floats) -> Floats:
+        if not values.shape[-1]:  # both branches are one in all of them
+            return np.zeros((*values.shape[:-1], len(goes)))
+        return np.where(goes, values[..., moves.child], 0.0)
 
     def total(values: Floats) -> Floats:
         return summed(moves.parent, moves.weight * values, count)
@@ -60,31 +59,17 @@ def backed_up(moves: ReturnMoves, count: int, later: KnownReturns, discount: flo
     moments, errors = np.zeros((2, order + 1, count))
     moments[0], errors[1] = 1.0, mean_error
 
-    def backup(k: int, base: Floats, values: Floats) -> Floats:
-        parts = [math.comb(k, j) * base ** (k - j) * discount**j * values[j] for j in range(k + 1)]
-        return total(np.sum(parts, axis=0))
+    def power(k: int, base: Floats, values: Floats) -> Floats:
+        """Of every move: Σ_j C(k,j) baseᵏ⁻ʲ γʲ values_j."""
+        return np.sum([math.comb(k, j) * base ** (k - j) * discount**j * values[j] for j in range(k + 1)], axis=0)
 
+    wide = np.abs(d) + off
     for k in range(2, order + 1):
-        moments[k] = backup(k, d, h)
-        wide = np.abs(d) + off
-        moved = backup(k, wide, unsure) + k * total(off * _inner(k - 1, wide, discount, np.abs(h)))
+        moments[k] = total(power(k, d, h))
+        # The derivative of the k-th power by d is k times the one before.
+        moved = total(power(k, wide, unsure)) + k * total(off * power(k - 1, wide, np.abs(h)))
         errors[k] = (1 + ROOM) * moved
     return KnownReturns(mean, mean_error, moments, errors)
-
-
-def _inner(k: int, base: Floats, discount: float, values: Floats) -> Floats:
-    return np.sum([math.comb(k, j) * base ** (k - j) * discount**j * values[j] for j in range(k + 1)], axis=0)
-
-
-def joined(known: KnownReturns, places: Ints, more: KnownReturns, at: Ints, count: int) -> KnownReturns:
-    """Two lists of nodes in one, each at its places."""
-    order = len(known.moments) - 1
-    shapes = ((count,), (count,), (order + 1, count), (order + 1, count))
-    found = KnownReturns(*(np.zeros(shape) for shape in shapes))
-    for part, where in ((known, places), (more, at)):
-        for array, values in zip(found, part, strict=True):
-            array[..., where] = values
-    return found
 
 
 def of_node(known: KnownReturns, i: int) -> tuple[float, float, KnownMoments]:

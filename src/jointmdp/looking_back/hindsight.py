@@ -16,7 +16,7 @@ from jointmdp.evaluation import MAX_ORDER
 from jointmdp.law.reached_pairs import GapBranches
 from jointmdp.law.solution_laws import Laws
 from jointmdp.looking_back import pair_ends
-from jointmdp.looking_back.backward_moments import ReturnMoves, backed_up, joined, of_node
+from jointmdp.looking_back.backward_moments import ReturnMoves, backed_up, of_node
 from jointmdp.looking_back.hindsight_results import AskedBack, BranchReturn, Hindsight, Hindsights
 from jointmdp.looking_back.other_branch import ONE, OtherBranch, Walk, walk
 from jointmdp.looking_back.pair_ends import KnownReturns, PairEnds
@@ -319,8 +319,7 @@ def _backward_returns(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list
         of_other = _by_trajectory(which[nodes.place[at]], ends, partial(_other_end, nodes.state[at]))
         of_seen = _by_trajectory(which[places], ends, partial(_seen_end, paths.states[t][places]))
         where = np.concatenate([at, size + places])
-        count = len(where)
-        last = joined(of_other, np.arange(len(at)), of_seen, np.arange(len(at), count), count)
+        last = KnownReturns(*(np.concatenate(parts, axis=-1) for parts in zip(of_other, of_seen, strict=True)))
         if known is None:
             known = last
             continue

@@ -13,6 +13,7 @@ import numpy as np
 from jointmdp.arrays import Floats, Ints, summed
 from jointmdp.intervals import Interval
 from jointmdp.law.openings import Opening, OpeningMoves
+from jointmdp.law.reached_pairs import NOTHING
 from jointmdp.law.solution_laws import Laws
 from jointmdp.looking_back.other_branch import ONE, OtherBranch, Walk, walk
 from jointmdp.looking_back.scenario_posteriors import SeenPaths, seen_paths
@@ -20,8 +21,6 @@ from jointmdp.looking_back.trajectory import SeenSteps
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report.result_face import ResultFace
 from jointmdp.solution.gap import Gap
-
-NOTHING = -1
 
 
 @dataclass(frozen=True, eq=False)

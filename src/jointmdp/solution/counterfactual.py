@@ -19,7 +19,7 @@ from jointmdp.intervals import Interval
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.report.result_face import ResultFace
 
-ROOM = 1e-6  # observed returns are often rounded
+ROUNDED = 1e-6  # observed returns are often rounded
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def observation(model: JointMDP, gap: tuple[int, int, int], value: float, horizo
     found = ObservedReturn(model.state_label(s), model.action_label(a), model.action_label(b), value)
     g, steps = model.discount, math.inf if horizon is None else float(horizon)
     most = model.reward_bound * (steps if g == 1 else (1 - g**steps) / (1 - g)) if model.reward_bound > 0 else 0.0
-    if abs(value) > (1 + ROOM) * most:
+    if abs(value) > (1 + ROUNDED) * most:
         raise ModelError(
             f"{found.action} in {found.state} was observed to give {value:.6g}, but no return of the model is larger "
             f"than {most:.6g}"

@@ -21,7 +21,7 @@ from jointmdp.bellman import row_products, second_moments
 from jointmdp.bellman.second_moments import PairProblem
 from jointmdp.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.moments import transition_kernels
+from jointmdp.moments import tiled_sweeps, transition_kernels
 from jointmdp.moments.certificates import StateErrors
 from jointmdp.moments.gap_variances import block_step_errors, branch_shares
 from jointmdp.moments.pair_solver import CHUNK, FLOOR_SHARE, Solve, swept_share
@@ -29,6 +29,7 @@ from jointmdp.moments.same_state_moments import SameStateMoments
 from jointmdp.moments.single_branch import solve_single_branch
 from jointmdp.moments.solving import FoundMoments, reached, residual_target
 from jointmdp.moments.stored_moments import GapErrors
+from jointmdp.moments.tiled_sweeps import TiledSweeps
 from jointmdp.progress import Meter
 
 USUAL_ARRAYS, LEAN_ARRAYS = 12.0, 3.3  # alive at the peak of the default method, and here
@@ -84,19 +85,24 @@ def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments:
     D = _first(on_device(branch.variance), problem.added.same, dtype=word)
     least = 2.0**-52 if method.precision == "double" else 2.0**-23
     target, done, first, before = residual_target(errors, tolerance), 0, math.inf, math.inf
+    plain: TiledSweeps | LeanSweeps
+    plain = TiledSweeps(fast, D) if tiled_sweeps.is_possible(fast, D) else LeanSweeps(fast, D)
+    del D
     with Meter("joint moments") as meter:
         while done < max_sweeps:
             count = min(CHUNK, max_sweeps - done)
-            D, step, largest = _swept(fast, D, count)
-            done, left = done + count, float(step)
+            left = plain.run(count)
+            done += count
             first = left if math.isinf(first) else first
-            floor = FLOOR_SHARE * (errors.floor_of_mean + errors.relative * float(largest))
-            aim = max(target, floor, least * float(largest))
+            largest = plain.largest()
+            floor = FLOOR_SHARE * (errors.floor_of_mean + errors.relative * largest)
+            aim = max(target, floor, least * largest)
             meter.update(swept_share(first, left, aim), f"residual {left:.1e}, target {aim:.1e}")
-            if left <= aim or (left > before / 2 and left < 64 * least * float(largest)):
+            if left <= aim or (left > before / 2 and left < 64 * least * largest):
                 break
             before = left
-        D = _symmetric(D)
+        D = _symmetric(plain.take())
+        del plain
         steps = tuple(on_device(each) for each in errors.gap_step)
         largest_rho, residual = _certified(problem, D, steps, errors.relative, meter)
     shares = branch_shares(largest_rho, errors, model.discount**2, branch.solve_squared, errors.relative)
@@ -117,6 +123,27 @@ def _first(B: Array, same: Array, dtype: np.dtype[Any]) -> Array:
     """B(s) + B(t), as if branches that are apart had nothing in common."""
     B, here = B.astype(dtype), jnp.arange(len(B))
     return (B[:, None] + B[None, :]).at[here, here].set(same.astype(dtype))
+
+
+class LeanSweeps:
+    """Sweeps on the device, where an array gives its memory to the next."""
+
+    def __init__(self, problem: PairProblem, D: Array) -> None:
+        self.problem, self.D, self.most = problem, D, 0.0
+
+    def run(self, count: int) -> float:
+        """`count` sweeps; the size of the last step."""
+        self.D, step, most = _swept(self.problem, self.D, count)
+        self.most = float(most)
+        return float(step)
+
+    def largest(self) -> float:
+        """The largest entry."""
+        return self.most
+
+    def take(self) -> Array:
+        """The array."""
+        return self.D
 
 
 @partial(jax.jit, donate_argnames="D")

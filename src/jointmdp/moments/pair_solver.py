@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +22,15 @@ from jax import Array
 from jointmdp.arrays import Floats, on_device
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import PairProblem, Source
-from jointmdp.moments import meeting_solver
+from jointmdp.moments import meeting_solver, tiled_sweeps
 from jointmdp.progress import Meter
 
 PAIR_LIMIT = 2**31  # numbers held on pairs of states, all arrays together: 16 GiB
 FLOOR_SHARE = 0.1  # a residual this far below what rounding leaves is not worth another sweep
 CHUNK = 16  # plain sweeps between two looks at the residual
 FIRST_ATTEMPT = 128  # plain sweeps before acceleration is considered
-WORTHWHILE = 200  # plain sweeps still to come, at the rate seen, below which acceleration does not pay
+WORTHWHILE = 200  # plain sweeps still to come, at the rate seen, below which BiCGStab does not pay
+MEETING_WORTHWHILE = 400  # as above, for `meeting_solver`
 KRYLOV_CHUNK = 10  # accelerated steps between two looks
 KRYLOV_LIMIT = 2**22  # pairs up to which BiCGStab is tried first, whatever its memory
 KRYLOV_COST = 5  # sweeps that one accelerated step is worth in time (`benchmarks/solve.py`)
@@ -81,26 +82,33 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
     `parity` is 1 where C(t,s) = C(s,t), −1 where C(t,s) = −C(s,t), and 0 where neither holds. `sweeps_before` were made
     for another source: if they were many, acceleration is considered at once.
     """
-    C = _first(problem, start)
+    plain = plain_sweeps(problem, _first(problem, start), parity == 1)
     first_attempt = FIRST_ATTEMPT if sweeps_before <= FIRST_ATTEMPT else 2 * CHUNK
     done, next_attempt = 0, first_attempt if is_accelerated else max_sweeps
     first = before = math.inf
     methods: list[Method] = [_krylov]
     if meeting_solver.is_possible(problem):
-        methods = [_brief_krylov, _meet, _krylov] if C.size <= KRYLOV_LIMIT else [_meet, _krylov]
+        methods = (
+            [_brief_krylov, _meet, _krylov]
+            if problem.kernel.weights.shape[1] ** 2 <= KRYLOV_LIMIT
+            else [_meet, _krylov]
+        )
     while done < max_sweeps:
         count = min(CHUNK, max_sweeps - done)
-        C, residual = sweeps(problem, C, count, parity == 1)
+        left = plain.run(count)
         done += count
-        left = float(residual)
         first = left if math.isinf(first) else first
         if left <= target:
             break
         meter.update(swept_share(first, left, target), f"residual {left:.1e}, target {target:.1e}")
         decay = math.log(before / left) / count if left < before < math.inf else 0.0
         before = left
-        is_slow = decay * WORTHWHILE < math.log(left / target)
+        decay *= plain.per_method_sweep
+        worthwhile = MEETING_WORTHWHILE if methods[0] is _meet else WORTHWHILE
+        is_slow = decay * worthwhile < math.log(left / target)
         if done >= next_attempt and is_slow:
+            C = plain.take()
+            del plain  # its arrays make room
             C, left, taken, is_paying = methods[0](problem, C, left, target, decay, max_sweeps - done, meter)
             is_last = len(methods) == 1
             if not is_paying and not is_last:
@@ -109,14 +117,54 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
                 C = _first(problem, start)
             elif parity != 0:
                 C = (C + C.T if parity == 1 else C - C.T) / 2  # plain sweeps keep symmetry, accelerated ones do not
+            plain = plain_sweeps(problem, C, parity == 1)
+            del C
             done += taken
             before = left
             next_attempt = 2 * done if is_paying or is_last else done
-    return C, done
+    return plain.take(), done
 
 
 def _first(problem: PairProblem, start: Array | Floats | None) -> Array:
     return jnp.diag(problem.added.same) if start is None else on_device(start)
+
+
+class PlainSweeps(Protocol):
+    """An array over pairs, and the recursion that is applied to it."""
+
+    @property
+    def per_method_sweep(self) -> float:
+        """How many of these sweeps take as long as one of a faster method, which are JAX's."""
+
+    def run(self, count: int) -> float:
+        """`count` sweeps; the size of the last step."""
+
+    def take(self) -> Array:
+        """The array; sweeps end here."""
+
+
+def plain_sweeps(problem: PairProblem, C: Array, is_symmetric: bool) -> PlainSweeps:
+    """Sweeps of C, which is used up, in the way that is fastest on its device."""
+    if is_symmetric and tiled_sweeps.is_possible(problem, C):
+        return tiled_sweeps.TiledSweeps(problem, C)
+    return DeviceSweeps(problem, C, is_symmetric)
+
+
+@dataclass
+class DeviceSweeps:
+    """Sweeps as JAX makes them."""
+
+    problem: PairProblem
+    C: Array
+    is_symmetric: bool
+    per_method_sweep: float = 1.0
+
+    def run(self, count: int) -> float:
+        self.C, residual = sweeps(self.problem, self.C, count, self.is_symmetric)
+        return float(residual)
+
+    def take(self) -> Array:
+        return self.C
 
 
 @partial(jax.jit, static_argnames="is_symmetric")

@@ -1,0 +1,120 @@
+"""Sweeps by tiles against those of the equations, and answers with and without them."""
+
+import numpy as np
+import pytest
+from zoo import daily
+
+import jointmdp as jm
+from jointmdp.arrays import float64, on_device
+from jointmdp.bellman import second_moments
+from jointmdp.bellman.second_moments import PairProblem, Source
+from jointmdp.checks import Sharing
+from jointmdp.moments import pair_solver, tiled_sweeps, transition_kernels
+from jointmdp.moments.tiled_sweeps import TiledSweeps
+
+SIZES = (1, 3, 127, 128, 300)  # a panel has 128 columns
+
+
+@pytest.fixture(autouse=True)
+def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiled_sweeps, "LEAST_STATES", 1)
+
+
+def random_problem(size: int, sharing: Sharing, actions: int, scenarios: int, has_sides: bool) -> PairProblem:
+    """Scattered and near successors, states that end and choices between one action and all."""
+    rng = np.random.default_rng(size + 10 * actions + scenarios)
+    here = np.arange(size)[:, None, None]
+    to = rng.integers(0, size, (size, scenarios, actions))
+    near = (here + rng.integers(-2, 3, to.shape)) % size
+    to = np.where(rng.random((size, 1, 1)) < 0.5, near, to)
+    to[rng.random(size) < 0.1] = 0
+    chances = rng.dirichlet(np.ones(scenarios), 1 if sharing == "time" else size)
+    model = jm.JointMDP(np.broadcast_to(chances, (size, scenarios)), rng.normal(size=to.shape), to, 0.97, sharing)
+    policy = rng.dirichlet(np.ones(actions), size)
+    sure = rng.random(size) < 0.3
+    policy[sure] = np.eye(actions)[rng.integers(0, actions, int(sure.sum()))]
+    kernel = transition_kernels.pair_kernel(model, policy, may_be_dense=False)
+    cross, sides = rng.normal(size=(size, size)), rng.normal(size=size)
+    added = Source(on_device(rng.normal(size=size)), None, on_device(sides))
+    if not has_sides:
+        added = Source(on_device(rng.normal(size=size)), on_device(cross + cross.T))
+    return PairProblem(kernel, added, on_device(0.97))
+
+
+@pytest.mark.parametrize("has_sides", [True, False])
+@pytest.mark.parametrize(("actions", "scenarios"), [(1, 1), (1, 2), (2, 2), (3, 5)])
+@pytest.mark.parametrize("sharing", ["state", "time"])
+@pytest.mark.parametrize("size", daily(SIZES))
+def test_a_sweep_is_that_of_the_equations(
+    size: int, sharing: Sharing, actions: int, scenarios: int, has_sides: bool
+) -> None:
+    """Entries of order one, and a sum of at most 15² products twice over: some hundred units of rounding."""
+    with float64():
+        problem = random_problem(size, sharing, actions, scenarios, has_sides)
+        D = np.random.default_rng(1).normal(size=(size, size))
+        D = D + D.T
+        tiles = TiledSweeps(problem, on_device(D))
+        step = tiles.run(3)
+        found = np.asarray(tiles.take())
+        before = after = on_device(D)
+        for _ in range(3):
+            before, after = after, second_moments.sweep(problem, after)
+        scale = float(np.max(np.abs(np.asarray(after)))) + float(np.max(np.abs(D)))
+        assert np.max(np.abs(found - np.asarray(after))) <= 500 * 2.0**-53 * scale
+        assert step == pytest.approx(float(np.max(np.abs(after - before))), abs=1000 * 2.0**-53 * scale)
+        assert np.array_equal(found, found.T)
+        assert tiles.largest() == (found.max() if size % 128 == 0 else max(0.0, found.max()))
+
+
+def test_single_precision_and_what_is_no_number() -> None:
+    with float64():
+        problem = random_problem(200, "state", 3, 4, has_sides=True)
+        D = np.ones((200, 200))
+        exact = np.asarray(second_moments.sweep(problem, on_device(D)))
+        fast = problem._replace(
+            kernel=problem.kernel._replace(weights=problem.kernel.weights.astype(np.float32)),
+            added=Source(problem.added.same.astype(np.float32), None, problem.added.sides.astype(np.float32)),  # type: ignore[union-attr]
+        )
+        tiles = TiledSweeps(fast, on_device(D).astype(np.float32))
+        tiles.run(1)
+        found = np.asarray(tiles.take())
+        assert found.dtype == np.float32
+        assert np.max(np.abs(found - exact)) <= 500 * 2.0**-24 * np.max(np.abs(exact))
+        D[3, 3] = np.inf
+        assert np.isnan(TiledSweeps(problem, on_device(D)).run(1))
+
+
+@pytest.mark.parametrize("method", [jm.Solve(), jm.Solve(is_accelerated=False), jm.Solve(precision="single")])
+@pytest.mark.parametrize("sharing", ["state", "time"])
+def test_answers_with_and_without_tiles_agree(
+    sharing: Sharing, method: jm.Solve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are certified, so they differ by no more than both certificates."""
+    monkeypatch.setattr(transition_kernels, "DENSE_LIMIT", 0)
+    model, policy = jm.windy_gridworld(6, discount=0.95)
+    model, policy = model.with_sharing(sharing), 0.9 * policy + 0.1 / 4
+    used: list[int] = []
+    run = TiledSweeps.run
+    monkeypatch.setattr(TiledSweeps, "run", lambda self, count: used.append(count) or run(self, count))
+    tiled = jm.evaluate(model, policy, method=method)
+    assert used
+    used.clear()
+    monkeypatch.setattr(tiled_sweeps, "_has_numba", lambda: False)
+    plain = jm.evaluate(model, policy, method=method)
+    assert not used
+    room = tiled.certificate.covariance_error + plain.certificate.covariance_error
+    assert np.max(np.abs(tiled.covariance - plain.covariance)) <= room
+    assert tiled.certificate.covariance_error <= 2 * plain.certificate.covariance_error
+
+
+def test_tiles_are_for_symmetric_arrays_of_one_policy_on_a_cpu() -> None:
+    with float64():
+        problem = random_problem(30, "state", 3, 2, has_sides=True)
+        D = on_device(np.zeros((30, 30)))
+        assert tiled_sweeps.is_possible(problem, D)
+        assert isinstance(pair_solver.plain_sweeps(problem, D, is_symmetric=True), TiledSweeps)
+        assert not isinstance(pair_solver.plain_sweeps(problem, D, is_symmetric=False), TiledSweeps)
+        two = problem._replace(kernel=problem.kernel._replace(other_weights=problem.kernel.weights))
+        assert not tiled_sweeps.is_possible(two, D)
+        dense = problem._replace(kernel=problem.kernel._replace(columns=None))
+        assert not tiled_sweeps.is_possible(dense, D)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import norm
-from zoo import daily
+from zoo import daily, slow_or_long
 
 import jointmdp as jm
 
@@ -144,7 +144,7 @@ def test_over_is_over() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("game", daily([*PAPER, *OTHERS]))
+@pytest.mark.parametrize("game", slow_or_long([*PAPER, *OTHERS], 4))
 def test_the_auditor_is_content(game: str) -> None:
     found = jm.audit(jm.AtariSimulator(game, shocks="A"))
     assert not found.failures, str(found)
@@ -192,7 +192,7 @@ def test_states_are_plain_values() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["A", "B"])
+@pytest.mark.parametrize("variant", slow_or_long(["A", "B"], 1))
 def test_shocks_added_by_hand_are_those_that_are_drawn(variant: str) -> None:
     steps, coins = 8, dataclasses.replace(atari_coins.VARIANTS[variant], horizon=8)
     plain = jm.AtariSimulator("Boxing", discount=0.95)

@@ -133,8 +133,13 @@ def audited(found: Any, is_run: bool) -> AuditReport:
     return audit(found(), num_states=3, num_samples=24)
 
 
-def by_day(rows: list[Any]) -> list[Any]:
-    return [pytest.param(*row, id=row[0], marks=() if row[0] in DAILY else pytest.mark.slow) for row in rows]
+def by_day(rows: list[Any], every: int = 1) -> list[Any]:
+    """Those of every day, every so many of the others for the slow tests, and the rest for the long ones."""
+    marks = [pytest.mark.long if i % every else pytest.mark.slow for i in range(len(rows))]
+    return [
+        pytest.param(*row, id=row[0], marks=() if row[0] in DAILY else mark)
+        for row, mark in zip(rows, marks, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(("name", "made", "check", "status", "fault"), by_day([*RUN_FAULTS, *GYM_FAULTS, *STEP_FAULTS]))
@@ -147,7 +152,7 @@ def test_faults_of_functions_and_environments_are_flagged_by_name(
     assert report.is_ok == (status == "warn")
 
 
-@pytest.mark.parametrize(("name", "made"), by_day([*RUN_TWINS, *GYM_TWINS, *STEP_TWINS]))
+@pytest.mark.parametrize(("name", "made"), by_day([*RUN_TWINS, *GYM_TWINS, *STEP_TWINS], every=2))
 def test_healthy_functions_and_environments_pass(name: str, made: Any) -> None:
     report = audited(made, (name, made) in RUN_TWINS)
     assert not report.failures, str(report)
@@ -655,7 +660,7 @@ MORE_STOCK = [  # of the same kinds
     "name",
     [
         *EVERYDAY,
-        *(pytest.param(name, marks=pytest.mark.slow) for name in STOCK),
+        *(pytest.param(name, marks=pytest.mark.long if i % 2 else pytest.mark.slow) for i, name in enumerate(STOCK)),
         *(pytest.param(name, marks=pytest.mark.long) for name in MORE_STOCK),
     ],
 )

@@ -229,7 +229,10 @@ def test_random_couplings_stay_inside(A: int, trials: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("A", "discount"), [(2, 0.99), (2, 0.5), (3, 0.95), (4, 0.8)])
+@pytest.mark.parametrize(
+    ("A", "discount"),
+    [(2, 0.99), (3, 0.95), *(pytest.param(*each, marks=pytest.mark.long) for each in ((2, 0.5), (4, 0.8)))],
+)
 def test_a_thousand_random_couplings_stay_inside(A: int, discount: float) -> None:
     inside_trials(A, discount, 1000)
 

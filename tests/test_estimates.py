@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binom, norm
-from zoo import daily, slow_or_long
+from zoo import slow_or_long
 
 from benchmarks import rare_gaps
 from jointmdp.arrays import Floats
@@ -47,7 +47,7 @@ def draws(name: str, chance: float, seed: int) -> Floats:
 
 
 @pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("chance", daily([0.02, 0.1, 0.5]))
+@pytest.mark.parametrize("chance", slow_or_long([0.02, 0.1, 0.5], 1))
 @pytest.mark.slow
 def test_coverage(name: str, chance: float) -> None:
     _, first, second = LAWS[name]
@@ -148,7 +148,7 @@ def test_quantiles_of_two_values_cover_exactly() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.05, 0.5])
-@pytest.mark.parametrize("chance", [None, 0.5, 0.02])
+@pytest.mark.parametrize("chance", slow_or_long([None, 0.02, 0.5], 2))
 def test_coverage_of_tail_means(chance: float | None, alpha: float) -> None:
     """Normal values, and minus exponential ones that are ties but for a chance c, whose α-quantile is log(α/c)."""
     if chance is None:

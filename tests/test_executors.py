@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import SHARINGS, STATE_AND_SLOW
+from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
 from jointmdp.executors import Executor, Processes, Serial, WorkerError, as_executor, codec, opened
@@ -162,7 +162,7 @@ def test_any_number_of_workers_gives_the_same_bits_in_the_compiled_engine():
             assert_same_bits(sample(found.sampler, 5, 4000, sharing, executor), wanted[sharing])
 
 
-@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 1))
 @pytest.mark.slow
 def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool, sharing):
     """A model and its simulator, here, in one worker and in two: one seed gives the same bits."""

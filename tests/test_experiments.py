@@ -12,7 +12,7 @@ from zoo import SHARINGS, slow_or_long
 from jointmdp.checks import Sharing
 from jointmdp.cli import main
 from jointmdp.errors import ModelError
-from jointmdp.experiments import correlations, gap_validation, residuals, tabular_figures
+from jointmdp.experiments import correlations, gap_validation, learning_curves, residuals, tabular_figures
 from jointmdp.experiments.result import FigureResult
 
 pytestmark = pytest.mark.optimised
@@ -40,6 +40,8 @@ def test_everything_is_reproduced_and_is_as_the_paper_says(
     monkeypatch.setattr(gap_validation, "run_tightness_beyond", lambda found: beyond(found, size))
     monkeypatch.setattr(gap_validation, "simulate", simulated)
     monkeypatch.setattr(residuals, "run", found)
+    learned = learning_curves.run
+    monkeypatch.setattr(learning_curves, "run", lambda: learned(3_000 if size < gap_validation.SIZE else 30_000))
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["reproduce", "tabular"])
     assert result.exit_code == 0, result.output

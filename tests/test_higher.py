@@ -324,7 +324,7 @@ def test_long_horizon_approaches_the_endless_future() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
 def test_simulation_agrees_up_to_order_eight(sharing: str) -> None:
     """Sample means of (G−μ)ᵏ within five standard errors, whose exact values come from moments of order 2k.
 

@@ -200,7 +200,7 @@ def test_where_time_is_over_at_once_moments_answer(horizon: int | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["layers", "cycle", "horizon"])
+@pytest.mark.parametrize("kind", slow_or_long(["layers", "cycle", "horizon"], 2))
 def test_time_limits_are_kept(kind: str) -> None:
     """Where an eighth of the time is given that a law takes, no more than half of it is taken."""
     rng = np.random.default_rng(0)
@@ -260,7 +260,7 @@ print(resident("VmHWM") - before)
         pytest.param(2**24, 0.99999, "none", marks=pytest.mark.slow),
         pytest.param(2**26, 0.99999, "none", marks=pytest.mark.long),
         pytest.param(2**26, 0.9, "state", marks=pytest.mark.slow),
-        pytest.param(2**29, 0.9, "none", marks=pytest.mark.slow),
+        pytest.param(2**29, 0.9, "none", marks=pytest.mark.long),
     ],
 )
 def test_memory_limits_are_kept(limit: int, discount: float, sharing: str) -> None:

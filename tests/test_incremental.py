@@ -323,9 +323,7 @@ def test_other_choices_of_coordinates_converge_where_they_go(choice: str, sharin
     assert np.all(learned._moments.pair.bias_bound[0][x, y] < 0.02 * np.abs(second).max())
 
 
-@pytest.mark.parametrize(
-    "sharing", ["state", *(pytest.param(sharing, marks=pytest.mark.slow) for sharing in ("time", "none"))]
-)
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
 @pytest.mark.slow
 def test_third_order_of_pairs_and_of_all_triples(sharing: str) -> None:
     """Pairs against the exact evaluation, all triples against the iteration of T₃."""
@@ -347,7 +345,7 @@ def test_third_order_of_pairs_and_of_all_triples(sharing: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 1))
 def test_error_after_a_stated_number_of_updates(sharing: str) -> None:
     """docs/incremental.md: the 3×3 gridworld at γ = 0.99, 10,000 sweeps of 8 replicas, 1.07e8 updates."""
     model, policy = jm.windy_gridworld(3)

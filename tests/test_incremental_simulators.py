@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from test_incremental import check_all, exact
-from zoo import SHARINGS, build, random_model
+from zoo import SHARINGS, build, random_model, slow_or_long
 
 import jointmdp as jm
 from jointmdp.evaluation import learn
@@ -58,7 +58,7 @@ def held_pairs(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np
 @pytest.mark.parametrize(
     ("choice", "sharing"),
     [
-        pytest.param(*each, marks=[pytest.mark.long] * (i % 2))
+        pytest.param(*each, marks=[pytest.mark.long] * (i % 4 > 0))
         for i, each in enumerate(itertools.product(CHOICES, SHARINGS))
     ],
 )
@@ -142,7 +142,7 @@ def test_noise_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", MOSTLY)
+@pytest.mark.parametrize("choice", slow_or_long(CHOICES, 1))
 def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: Path) -> None:
     """By hand, at once, by two processes, and continued between two multiples of `STEPS_AHEAD`."""
     model, policy = jm.coupled_reward_chain(4, discount=0.7)

@@ -316,7 +316,10 @@ LEAST = int(binom.ppf(1e-6, SETS, 0.95))
         ("long tail below", 0.25, 2000),
         pytest.param("long tail above", 0.25, 2000, marks=pytest.mark.slow),
         pytest.param("rare losses", 0.25, 4000, marks=pytest.mark.slow),
-        *(pytest.param(name, 0.1, 1000, marks=pytest.mark.slow) for name in TAILS),
+        *(
+            pytest.param(name, 0.1, 1000, marks=pytest.mark.long if i else pytest.mark.slow)
+            for i, name in enumerate(TAILS)
+        ),
     ],
 )
 def test_the_mean_of_the_tail_is_covered(name: str, alpha: float, size: int) -> None:

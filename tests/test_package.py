@@ -17,7 +17,7 @@ import jointmdp as jm
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised]
 ROOT = Path(__file__).parent.parent
-PYTHONS = ("3.11", pytest.param("3.12", marks=pytest.mark.long), "3.13")  # the ends in CI
+PYTHONS = ("3.13", *(pytest.param(each, marks=pytest.mark.long) for each in ("3.11", "3.12")))  # others use 3.11
 
 
 @pytest.fixture(scope="module")

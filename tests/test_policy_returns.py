@@ -12,7 +12,7 @@ import pytest
 from oracle_law import ending_model
 from oracle_policies import policy_gap
 from test_exact import ending_cases
-from zoo import SHARINGS, build, cases, repeated
+from zoo import SHARINGS, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
 from jointmdp.errors import ModelError
@@ -55,7 +55,7 @@ def test_models_that_surely_end(discount: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
 def test_joint_simulation_agrees(sharing: str) -> None:
     """Means and variances of 40,000 pairs within 5 standard errors: six comparisons, false alarms at most 4e-6."""
     model, policy = jm.inventory()

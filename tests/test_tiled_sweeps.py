@@ -10,9 +10,10 @@ from jointmdp.bellman import second_moments
 from jointmdp.bellman.second_moments import PairProblem, Source
 from jointmdp.checks import Sharing
 from jointmdp.moments import pair_solver, tiled_sweeps, transition_kernels
-from jointmdp.moments.tiled_sweeps import TiledSweeps
+from jointmdp.moments.tiled_sweeps import TiledResponses, TiledSweeps
+from jointmdp.progress import Meter
 
-SIZES = (1, 3, 127, 128, 300)  # a panel has 128 columns
+SIZES = (3, 128, 300)  # a panel has 128 columns
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +85,47 @@ def test_single_precision_and_what_is_no_number() -> None:
         assert np.isnan(TiledSweeps(problem, on_device(D)).run(1))
 
 
+@pytest.mark.parametrize("actions", [1, 3])
+def test_sums_of_powers_are_those_of_dense_matrices(actions: int) -> None:
+    """Numbers of order one again."""
+    size, count, rounding = 150, 32, 1e-12
+    with float64():
+        problem = random_problem(size, "state", actions, 4, has_sides=True)
+        kernel = problem.kernel
+        assert kernel.columns is not None
+        P = np.zeros((size, size))
+        np.add.at(P, (np.arange(size)[:, None], np.asarray(kernel.columns[0])), np.asarray(kernel.weights[0]))
+        R = np.random.default_rng(2).normal(size=(size, size))
+        R = R + R.T
+        exact, response, power, factor = np.zeros((size, size)), np.zeros((size, size)), np.eye(size), 0.97**2
+        p, to, choice = (np.asarray(each) for each in (kernel.probabilities, kernel.support, kernel.choice))
+        pairs = choice[:, :, None] * choice[:, None, :] * (1 - np.eye(choice.shape[1]))
+        for k in range(count):
+            exact += factor**k * power @ R @ power.T
+            both = power[to][:, :, :, None] * power[to][:, :, None, :]  # [S, W, M, M, S]
+            later = np.einsum("sw,sab,swabj->sj", p, pairs, both)
+            response += factor**k * (power**2 - factor * later)
+            power = P @ power
+        assert np.max(np.abs(np.asarray(tiled_sweeps.spread(problem, on_device(R), count)) - exact)) <= rounding
+        tiles = TiledResponses(problem, count // 2)
+        tiles.add()
+        tiles.add()
+        assert np.max(np.abs(np.asarray(tiles.response()) - response)) <= rounding
+        assert np.max(np.abs(np.asarray(tiles.powers()[0]) - power)) <= rounding
+        assert float(tiles.share) == pytest.approx(factor**count)
+
+
+def test_branches_that_meet_are_solved_for_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """γ = 0.9999: plain sweeps would take 10⁵, and what is found is a fixed point."""
+    monkeypatch.setattr(pair_solver, "FIRST_ATTEMPT", pair_solver.CHUNK)
+    with float64(), Meter("test") as meter:
+        problem = random_problem(200, "state", 3, 2, has_sides=True)._replace(discount=on_device(0.9999))
+        found, done = pair_solver.solve_pairs(problem, 1e-9, 5_000, True, meter)
+        assert done < 1_000
+        step = np.asarray(second_moments.sweep(problem, found) - found)
+        assert np.max(np.abs(step)) <= 2e-9  # and rounding of numbers up to 10⁴
+
+
 @pytest.mark.parametrize("method", [jm.Solve(), jm.Solve(is_accelerated=False), jm.Solve(precision="single")])
 @pytest.mark.parametrize("sharing", ["state", "time"])
 def test_answers_with_and_without_tiles_agree(
@@ -111,10 +153,10 @@ def test_tiles_are_for_symmetric_arrays_of_one_policy_on_a_cpu() -> None:
     with float64():
         problem = random_problem(30, "state", 3, 2, has_sides=True)
         D = on_device(np.zeros((30, 30)))
-        assert tiled_sweeps.is_possible(problem, D)
+        assert tiled_sweeps.is_possible(problem)
         assert isinstance(pair_solver.plain_sweeps(problem, D, is_symmetric=True), TiledSweeps)
         assert not isinstance(pair_solver.plain_sweeps(problem, D, is_symmetric=False), TiledSweeps)
         two = problem._replace(kernel=problem.kernel._replace(other_weights=problem.kernel.weights))
-        assert not tiled_sweeps.is_possible(two, D)
+        assert not tiled_sweeps.is_possible(two)
         dense = problem._replace(kernel=problem.kernel._replace(columns=None))
-        assert not tiled_sweeps.is_possible(dense, D)
+        assert not tiled_sweeps.is_possible(dense)

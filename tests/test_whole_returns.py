@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from zoo import build, daily
+from zoo import build, daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp.comparing.deciding import Rules, decide
@@ -58,7 +58,7 @@ def compared(source: object, policy: object, count: int, **more: object) -> jm.C
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", daily(["state", "jax", "time", "none", "simulator"]))
+@pytest.mark.parametrize("kind", slow_or_long(["state", "jax", "simulator", "time", "none"], 3))
 def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) -> None:
     if kind == "jax":
         source, policy = shop(), "uniform"

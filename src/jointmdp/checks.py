@@ -68,11 +68,12 @@ def check_finite(name: str, array: Floats, *words: str) -> None:
 
 def normalised(name: str, rows: Floats, row_word: str, column_word: str) -> Floats:
     """Rows of probabilities, checked; rescaled when they sum to 1 only up to single precision."""
-    check_finite(name, rows, row_word, column_word)
-    if at := first_place(rows < 0):
-        raise ModelError(f"{name} of {place(at, row_word, column_word)} is negative: {rows[at]:g}")
-    if at := first_place(rows > 1 + SUM_TOLERANCE):
-        raise ModelError(f"{name} of {place(at, row_word, column_word)} is {rows[at]:g}, above 1")
+    if not (rows.size and rows.min() >= 0 and rows.max() <= 1 + SUM_TOLERANCE):  # two passes where nothing is wrong
+        check_finite(name, rows, row_word, column_word)
+        if at := first_place(rows < 0):
+            raise ModelError(f"{name} of {place(at, row_word, column_word)} is negative: {rows[at]:g}")
+        if at := first_place(rows > 1 + SUM_TOLERANCE):
+            raise ModelError(f"{name} of {place(at, row_word, column_word)} is {rows[at]:g}, above 1")
     sums = rows.sum(axis=1)
     if at := first_place(np.abs(sums - 1) > SUM_TOLERANCE):
         raise _wrong_sum(f"{name} of {place(at, row_word)}", sums[at])
@@ -99,7 +100,10 @@ def rescaled(rows: Floats, sums: Floats) -> Floats:
 
     Certificates count on this bound, entry by nonzero entry.
     """
-    loose = np.abs(sums - 1) > np.count_nonzero(rows, axis=-1) * np.finfo(np.float64).eps
+    off, eps = np.abs(sums - 1), np.finfo(np.float64).eps
+    if not np.any(off > eps):  # even for a single entry
+        return rows.copy()
+    loose = off > np.count_nonzero(rows, axis=-1) * eps
     return np.where(loose[..., None], rows / sums[..., None], rows)
 
 

@@ -25,7 +25,7 @@ from jointmdp.files.shard_files import ShardFiles
 from jointmdp.incremental.learned import Learned, LearnedStates
 from jointmdp.incremental.learner_runs import answers, last_answer, reports
 from jointmdp.incremental.options import LearnOptions
-from jointmdp.model.episodes import paying_state
+from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
 from jointmdp.moments import transition_kernels
@@ -229,7 +229,10 @@ def evaluate_policies(
 
 def check_ends(model: JointMDP, policy: Floats) -> None:
     """Raise where the discount is 1 and a return may have no end."""
-    state = paying_state(model, policy) if model.discount == 1 else None
+    if model.discount < 1:
+        return
+    kernel = policy_kernel(model, policy)
+    state = paying_state(kernel, idle_states(model, policy, kernel))
     if state is not None:
         raise ModelError(
             f"discount is 1, and from {model.state_label(state)} on rewards may come for ever under this policy; an "

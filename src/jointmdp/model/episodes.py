@@ -55,15 +55,16 @@ def endless_state(model: ModelTables, policy: Floats, start: ArrayLike) -> int |
     return int(found[0]) if len(found) else None
 
 
-def idle_states(model: ModelTables, policy: Floats) -> Bools:
-    """States from which nothing is ever paid any more under the policy, ``[S]``."""
+def idle_states(model: ModelTables, policy: Floats, kernel: sp.csr_array | None = None) -> Bools:
+    """States from which nothing is ever paid any more under the policy, ``[S]``; `kernel` is the policy's, if known."""
+    kernel = policy_kernel(model, policy) if kernel is None else kernel
     pays = (model.rewards != 0) & (model.probabilities > 0)[:, :, None] & (policy > 0)[:, None, :]
-    return ~_reached(policy_kernel(model, policy).T.tocsr(), np.flatnonzero(pays.any(axis=(1, 2))))
+    return ~_reached(kernel.T.tocsr(), np.flatnonzero(pays.any(axis=(1, 2))))
 
 
-def paying_state(model: ModelTables, policy: Floats) -> int | None:
+def paying_state(kernel: sp.csr_array, idle: Bools) -> int | None:
     """A state from which the policy may go on being paid for ever; None if every return surely comes to an end."""
-    ends = _reached(policy_kernel(model, policy).T.tocsr(), np.flatnonzero(idle_states(model, policy)))
+    ends = _reached(kernel.T.tocsr(), np.flatnonzero(idle))
     found = np.flatnonzero(~ends)
     return int(found[0]) if len(found) else None
 

@@ -86,7 +86,7 @@ def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments:
     least = 2.0**-52 if method.precision == "double" else 2.0**-23
     target, done, first, before = residual_target(errors, tolerance), 0, math.inf, math.inf
     plain: TiledSweeps | LeanSweeps
-    plain = TiledSweeps(fast, D) if tiled_sweeps.is_possible(fast, D) else LeanSweeps(fast, D)
+    plain = TiledSweeps(fast, D) if tiled_sweeps.is_possible(fast) else LeanSweeps(fast, D)
     del D
     with Meter("joint moments") as meter:
         while done < max_sweeps:

@@ -31,7 +31,8 @@ def mean_returns(model: JointMDP, policy: Any) -> MeanReturns:
     if g == 1:
         raise ModelError("discount is 1: evaluate(...).mean knows the means where every return comes to an end")
     ordinary = model.marginal_mdp()
-    gains = np.where(model.available, ordinary.rewards, 0.0)
+    available = None if model.available.all() else model.available
+    gains = ordinary.rewards if available is None else np.where(available, ordinary.rewards, 0.0)
     r = np.einsum("sa,sa->s", chosen, gains)
     kernel = _under(ordinary.kernel, chosen)
     # Looking for a good order costs as much as eliminating in a matrix with few entries.
@@ -39,15 +40,20 @@ def mean_returns(model: JointMDP, policy: Any) -> MeanReturns:
     mean = gains + g * (ordinary.kernel @ v).reshape(gains.shape)
     size = model.reward_bound + float(np.abs(v).max())
     rounding = 4 * (2 * model.num_scenarios + model.num_actions + 8) * UNIT * size
-    left = float(np.max(np.abs(r + g * (kernel @ v) - v))) + rounding
-    return MeanReturns(np.where(model.available, mean, np.nan), g * left / (1 - g) + rounding)
+    left = float(np.max(np.abs(np.einsum("sa,sa->s", chosen, mean) - v))) + rounding
+    if available is not None:
+        mean[~available] = np.nan
+    return MeanReturns(mean, g * left / (1 - g) + rounding)
 
 
 def _under(kernel: sp.csr_array, policy: Floats) -> sp.csr_array:
     """P(s'|s) under a policy, from P(s'|s,a) in rows s·A + a."""
-    if np.count_nonzero(policy) == len(policy):
-        return kernel[np.arange(len(policy)) * policy.shape[1] + np.argmax(policy, axis=1)]
-    states, actions = np.nonzero(policy)
-    rows = states * policy.shape[1] + actions
-    weights = sp.csr_array((policy[states, actions], (states, rows)), shape=(len(policy), kernel.shape[0]))
+    rows = np.flatnonzero(policy)
+    if len(rows) == len(policy):  # one action in each state; SciPy's own choice of rows takes longer in small models
+        begins, lengths = kernel.indptr[rows], kernel.indptr[rows + 1] - kernel.indptr[rows]
+        first = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.arange(first[-1]) + np.repeat(begins - first[:-1], lengths)
+        return sp.csr_array((kernel.data[places], kernel.indices[places], first), shape=(len(policy), kernel.shape[1]))
+    states = rows // policy.shape[1]
+    weights = sp.csr_array((policy.ravel()[rows], (states, rows)), shape=(len(policy), kernel.shape[0]))
     return weights @ kernel

@@ -31,6 +31,8 @@ from jointmdp.arrays import on_device
 from jointmdp.bellman import second_moments
 from jointmdp.bellman.row_products import UNROLL
 from jointmdp.bellman.second_moments import PairKernel, PairProblem
+from jointmdp.moments import tiled_sweeps
+from jointmdp.moments.tiled_sweeps import TiledResponses
 
 FEW = 64  # states that are taken for modes as they are
 MODES = 128  # most modes, where they are followed once in a pass
@@ -78,29 +80,51 @@ def is_possible(problem: PairProblem) -> bool:
 
 def build(problem: PairProblem) -> MeetingSolver | None:
     """The solver for this kernel and discount; None where powers of the kernel keep too many modes."""
-    kernel, size = problem.kernel, problem.kernel.weights.shape[1]
-    powers: Powers = tuple(jnp.eye(size) for _ in _sides(kernel))
-    response, share = jnp.zeros((size, size)), jnp.ones(())
+    terms = TiledResponses(problem, STEP) if tiled_sweeps.is_possible(problem) else DeviceTerms(problem)
     of_pairs: Tail | None = None
     for steps in range(0, MOST_STEPS + 1, STEP):
         if steps > 0:
-            powers, response, share = _add_terms(problem, powers, response, share)
-        tail = _tail(kernel, powers, steps, share)
+            terms.add()
+        tail = _tail(problem.kernel, terms.powers(), steps, terms.share)
         of_pairs = tail if of_pairs is None else of_pairs
         if tail is None or of_pairs is None:
             continue
         # A power costs less than a sweep, and with fewer modes each product with F is faster.
         if tail.left.step.shape[0] <= FEW_MODES or steps >= MORE_STEPS * of_pairs.steps:
-            return MeetingSolver(response, tail, of_pairs)
+            return MeetingSolver(terms.response(), tail, of_pairs)
     return None
 
 
-def improve(solver: MeetingSolver, problem: PairProblem, C: Array, target: float) -> tuple[Array, float, int]:
+class DeviceTerms:
+    """The first terms of F, and the powers that come next, as JAX makes them."""
+
+    def __init__(self, problem: PairProblem) -> None:
+        size = problem.kernel.weights.shape[1]
+        self.problem, self.share = problem, jnp.ones(())
+        self._powers: Powers = tuple(jnp.eye(size) for _ in _sides(problem.kernel))
+        self._response = jnp.zeros((size, size))
+
+    def add(self) -> None:
+        """STEP more powers."""
+        found = _add_terms(self.problem, self._powers, self._response, self.share)
+        self._powers, self._response, self.share = found
+
+    def powers(self) -> Powers:
+        return self._powers
+
+    def response(self) -> Array:
+        return self._response
+
+
+def improve(
+    solver: MeetingSolver, problem: PairProblem, C: Array, target: float, is_symmetric: bool = False
+) -> tuple[Array, float, int]:
     """C, which is used up, with its residual removed as far as digits go; the residual, and sweeps it was worth."""
+    by_tiles = is_symmetric and tiled_sweeps.is_possible(problem)
     taken = 2
     R, apart, worst = _residual(problem, C)
     if float(apart) > max(target, KRYLOV_ACCURACY * float(worst)):
-        C, _ = _spread(problem, solver.of_pairs, C, R)
+        C = _with_spread(problem, solver.of_pairs, C, R, by_tiles)
         taken += solver.of_pairs.steps
     missing = np.array(_missing(problem, C))
     if np.any(missing):
@@ -108,7 +132,7 @@ def improve(solver: MeetingSolver, problem: PairProblem, C: Array, target: float
             (len(missing),) * 2, lambda e: np.array(_respond(problem, solver, on_device(e))), dtype=np.float64
         )
         e, _ = scipy.sparse.linalg.gmres(product, missing, rtol=KRYLOV_ACCURACY, restart=KRYLOV_STEPS, maxiter=2)
-        C, _ = _spread(problem, solver.of_pairs, C, jnp.diag(on_device(e)))
+        C = _with_spread(problem, solver.of_pairs, C, jnp.diag(on_device(e)), by_tiles)
         taken += solver.of_pairs.steps
     return C, float(_residual(problem, C)[2]), taken
 
@@ -222,6 +246,22 @@ def _respond(problem: PairProblem, solver: MeetingSolver, e: Array) -> Array:
     columns = left.basis @ _doubled(tail, factor, (left.rest * e) @ right.rest.T)
     later = jnp.sum(columns * right.basis - factor * _met(problem.kernel, columns, right.basis), axis=1)
     return solver.response @ e + later
+
+
+def _with_spread(problem: PairProblem, tail: Tail, C: Array, R: Array, by_tiles: bool) -> Array:
+    """C + G R; both are used up."""
+    if by_tiles and tail.steps > 0:
+        first = tiled_sweeps.spread(problem, R, tail.steps)
+        return _with_modes(problem, tail, C + first, R)
+    return _spread(problem, tail, C, R)[0]
+
+
+@partial(jax.jit, donate_argnums=2)
+def _with_modes(problem: PairProblem, tail: Tail, C: Array, R: Array) -> Array:
+    """C and the terms of G R from K on."""
+    left, right = tail.left, tail.right
+    Y = _doubled(tail, problem.discount**2, left.rest @ R @ right.rest.T)
+    return C + left.basis @ Y @ right.basis.T
 
 
 @partial(jax.jit, donate_argnums=(2, 3))

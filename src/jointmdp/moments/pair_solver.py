@@ -67,6 +67,14 @@ class Faster(NamedTuple):
 Method = Callable[[PairProblem, Array, float, float, float, int, Meter], Faster]
 
 
+class Attempt(NamedTuple):
+    """A faster method, and when it is tried."""
+
+    method: Method
+    cost: float  # plain sweeps that take as long as one of the method's
+    worthwhile: int  # of the method's sweeps, still to come at the rate seen, below which it does not pay
+
+
 def solve_pairs(  # many parameters: a recursion, where to start and when to stop
     problem: PairProblem,
     target: float,
@@ -86,13 +94,7 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
     first_attempt = FIRST_ATTEMPT if sweeps_before <= FIRST_ATTEMPT else 2 * CHUNK
     done, next_attempt = 0, first_attempt if is_accelerated else max_sweeps
     first = before = math.inf
-    methods: list[Method] = [_krylov]
-    if meeting_solver.is_possible(problem):
-        methods = (
-            [_brief_krylov, _meet, _krylov]
-            if problem.kernel.weights.shape[1] ** 2 <= KRYLOV_LIMIT
-            else [_meet, _krylov]
-        )
+    attempts = _attempts(problem, plain.per_jax_sweep, parity == 1)
     while done < max_sweeps:
         count = min(CHUNK, max_sweeps - done)
         left = plain.run(count)
@@ -103,16 +105,15 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
         meter.update(swept_share(first, left, target), f"residual {left:.1e}, target {target:.1e}")
         decay = math.log(before / left) / count if left < before < math.inf else 0.0
         before = left
-        decay *= plain.per_method_sweep
-        worthwhile = MEETING_WORTHWHILE if methods[0] is _meet else WORTHWHILE
-        is_slow = decay * worthwhile < math.log(left / target)
+        method, cost, worthwhile = attempts[0]
+        is_slow = decay * cost * worthwhile < math.log(left / target)
         if done >= next_attempt and is_slow:
             C = plain.take()
             del plain  # its arrays make room
-            C, left, taken, is_paying = methods[0](problem, C, left, target, decay, max_sweeps - done, meter)
-            is_last = len(methods) == 1
+            C, left, taken, is_paying = method(problem, C, left, target, decay * cost, max_sweeps - done, meter)
+            is_last = len(attempts) == 1
             if not is_paying and not is_last:
-                methods.pop(0)
+                attempts.pop(0)
             if not math.isfinite(left):  # spoilt
                 C = _first(problem, start)
             elif parity != 0:
@@ -125,6 +126,17 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
     return plain.take(), done
 
 
+def _attempts(problem: PairProblem, cost: float, is_symmetric: bool) -> list[Attempt]:
+    """Faster methods in their order; plain sweeps are `cost` times as fast as those of JAX."""
+    krylov, are_few = Attempt(_krylov, cost, WORTHWHILE), problem.kernel.weights.shape[1] ** 2 <= KRYLOV_LIMIT
+    if not meeting_solver.is_possible(problem):
+        return [krylov]
+    meeting = Attempt(partial(_meet, is_symmetric=is_symmetric), 1.0, MEETING_WORTHWHILE)
+    if cost > 1 or not are_few:
+        return [meeting, krylov]
+    return [Attempt(_brief_krylov, cost, WORTHWHILE), meeting._replace(worthwhile=WORTHWHILE), krylov]
+
+
 def _first(problem: PairProblem, start: Array | Floats | None) -> Array:
     return jnp.diag(problem.added.same) if start is None else on_device(start)
 
@@ -133,8 +145,8 @@ class PlainSweeps(Protocol):
     """An array over pairs, and the recursion that is applied to it."""
 
     @property
-    def per_method_sweep(self) -> float:
-        """How many of these sweeps take as long as one of a faster method, which are JAX's."""
+    def per_jax_sweep(self) -> float:
+        """How many of these sweeps take as long as one that JAX makes."""
 
     def run(self, count: int) -> float:
         """`count` sweeps; the size of the last step."""
@@ -145,7 +157,7 @@ class PlainSweeps(Protocol):
 
 def plain_sweeps(problem: PairProblem, C: Array, is_symmetric: bool) -> PlainSweeps:
     """Sweeps of C, which is used up, in the way that is fastest on its device."""
-    if is_symmetric and tiled_sweeps.is_possible(problem, C):
+    if is_symmetric and tiled_sweeps.is_possible(problem):
         return tiled_sweeps.TiledSweeps(problem, C)
     return DeviceSweeps(problem, C, is_symmetric)
 
@@ -157,7 +169,7 @@ class DeviceSweeps:
     problem: PairProblem
     C: Array
     is_symmetric: bool
-    per_method_sweep: float = 1.0
+    per_jax_sweep: float = 1.0
 
     def run(self, count: int) -> float:
         self.C, residual = sweeps(self.problem, self.C, count, self.is_symmetric)
@@ -180,7 +192,14 @@ def swept_share(first: float, left: float, target: float) -> float:
 
 
 def _meet(  # many parameters: as `solve_pairs`
-    problem: PairProblem, C: Array, left: float, target: float, decay: float, max_sweeps: int, meter: Meter
+    problem: PairProblem,
+    C: Array,
+    left: float,
+    target: float,
+    decay: float,
+    max_sweeps: int,
+    meter: Meter,
+    is_symmetric: bool,
 ) -> Faster:
     """`meeting_solver` as long as it loses more of the residual than plain sweeps, which lose `decay` each."""
     solver = meeting_solver.build(problem)
@@ -188,10 +207,10 @@ def _meet(  # many parameters: as `solve_pairs`
         return Faster(C, left, meeting_solver.MOST_STEPS // 2, is_paying=False)
     start, taken = left, solver.of_response.steps // 2
     while left > target and taken < max_sweeps:
-        C, after, more = meeting_solver.improve(solver, problem, C, target)
+        C, after, more = meeting_solver.improve(solver, problem, C, target, is_symmetric)
         taken += more
         if not after < left * math.exp(-decay * more):
-            return Faster(C, after if after < left else math.inf, taken, is_paying=False)
+            return Faster(C, after if after < start else math.inf, taken, is_paying=False)  # digits may be used up
         left = after
         meter.update(swept_share(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
     return Faster(C, left, taken, is_paying=True)

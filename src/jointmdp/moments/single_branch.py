@@ -61,14 +61,15 @@ def solve_mean(model: JointMDP, policy: Floats) -> BranchMean:
     leave the equations, and what remains is regular also where the discount is 1 and every return comes to an end.
     """
     g, size = model.discount, model.num_states
-    whole, idle = policy_kernel(model, policy), idle_states(model, policy)
+    whole = policy_kernel(model, policy)
+    idle = idle_states(model, policy, whole)
     alive = sp.diags_array((~idle).astype(np.float64))
     kernel = (alive @ whole @ alive).tocsr()
     kernel.eliminate_zeros()
     is_dense = fills_in(kernel)
     solve = discounted_solver(kernel, g, is_dense)
     occupancy = np.zeros(size)
-    if paying_state(model, policy) is not None:
+    if paying_state(whole, idle) is not None:
         occupancy = discounted_solver(kernel.T.tocsr(), LONG_RUN, is_dense)(np.full(size, 1 / size))
     classes = find_long_run(whole, idle, occupancy)
     v = solve(_policy_mean(model, policy, paid_rewards(model)))
@@ -147,10 +148,16 @@ def discounted_solver(kernel: sp.csr_array, factor: float, is_dense: bool) -> So
     if is_dense:
         factors = scipy.linalg.lu_factor(np.eye(size) - factor * kernel.toarray())
         return lambda right: scipy.linalg.lu_solve(factors, right)
-    # The rows of P are the columns of its transpose: nothing has to be sorted anew.
-    transposed = sp.csc_array((factor * kernel.data, kernel.indices, kernel.indptr), shape=(size, size))
-    matrix = (sp.eye_array(size, format="csc") - transposed).tocsc()
-    rows = np.repeat(np.arange(size), np.diff(kernel.indptr))
+    # The rows of P are the columns of its transpose. By hand, a 1 before the entries of each, which SciPy adds up: its
+    # own sum of two sparse arrays takes as long as eliminating in a small one.
+    rows, first = np.repeat(np.arange(size), np.diff(kernel.indptr)), kernel.indptr + np.arange(size + 1)
+    data, indices = np.ones(kernel.nnz + size), np.empty(kernel.nnz + size, dtype=kernel.indices.dtype)
+    places = np.arange(kernel.nnz) + rows + 1
+    data[places], indices[places], indices[first[:-1]] = -factor * kernel.data, kernel.indices, np.arange(size)
+    matrix = sp.csc_array((data, indices, first), shape=(size, size))
+    matrix.sum_duplicates()
     is_banded = np.max(np.abs(kernel.indices - rows), initial=0) <= BANDED * math.sqrt(size)
-    factorised = scipy.sparse.linalg.splu(matrix, permc_spec="NATURAL" if is_banded else "COLAMD")
+    # Rows have few entries: looking for columns that are alike costs more than it saves (`benchmarks/alternatives.py`).
+    order = "NATURAL" if is_banded else "COLAMD"
+    factorised = scipy.sparse.linalg.splu(matrix, permc_spec=order, relax=1, panel_size=8)
     return lambda right: factorised.solve(right, trans="T")

@@ -112,7 +112,7 @@ def whole_product(  # many parameters: a product and what is added to it in the 
     """after = P halfᵀ + sides(s) + sides(t) + base and its own diagonal; how far that is from before, where asked.
 
     The result is symmetric: of panel t the tiles on and below the diagonal are made, and written twice. `base` may be
-    `after` itself, or have no panels.
+    `after` itself, or have no panels; a `diagonal` without entries leaves that of the product.
     """
     Z = np.empty((WIDTH, APART), half.dtype)
     there = sides[t * WIDTH : (t + 1) * WIDTH]
@@ -133,7 +133,8 @@ def whole_product(  # many parameters: a product and what is added to it in the 
             z[columns if first + i < size else 0 :] = 0
         if b == t:
             for i in range(WIDTH):
-                Z[i, i] = diagonal[first + i]
+                if len(diagonal) > 0:
+                    Z[i, i] = diagonal[first + i]
                 for j in range(i):  # the same to the last digit
                     Z[j, i] = Z[i, j]
         if is_measured:
@@ -161,3 +162,47 @@ def met(
                     inner += choice[s, a] * choice[s, b] * D[y // WIDTH, x, y % WIDTH]
             total += probabilities[s, w] * inner
         found[s] = 2 * total
+
+
+@compiled
+def add_responses(  # many parameters: powers and what is made of them, a kernel, and the factors of its terms
+    power: Panels,
+    after: Panels,
+    response: Panels,
+    rows: SparseRows,
+    probabilities: NDArray[Any],
+    support: NDArray[np.int32],
+    choice: NDArray[Any],
+    factor: float,
+    count: int,
+    share: float,
+    t: int,
+) -> None:
+    """Terms ``share · factorᵏ (Pᵏ∘Pᵏ − factor · met)`` of panel t for an even number of powers, from `power` on."""
+    S, W, M = support.shape
+    Z = np.empty((WIDTH, APART), power.dtype)
+    mean, same = np.empty(WIDTH), np.empty(WIDTH)
+    X, Y, R = power[t], after[t], response[t]
+    for _ in range(count):
+        for s in range(S):
+            x, r = X[s], R[s]
+            for j in range(WIDTH):
+                r[j] += share * x[j] * x[j]
+            for w in range(W if M > 1 else 0):
+                weight = share * factor * probabilities[s, w]
+                if weight == 0:
+                    continue
+                mean[:], same[:] = 0, 0
+                for a in range(M):
+                    c, y = choice[s, a], X[support[s, w, a]]
+                    for j in range(WIDTH):
+                        part = c * y[j]
+                        mean[j] += part
+                        same[j] += part * part
+                for j in range(WIDTH):
+                    r[j] -= weight * (mean[j] * mean[j] - same[j])
+        for b in range(len(power)):
+            _multiply(rows, b * WIDTH, X, Z)
+            _write(Z, Y, b * WIDTH)
+        X, Y = Y, X
+        share *= factor

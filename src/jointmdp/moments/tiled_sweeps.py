@@ -19,7 +19,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from jointmdp.arrays import on_device
-from jointmdp.bellman.second_moments import PairProblem
+from jointmdp.bellman.second_moments import PairProblem, Source
 
 if TYPE_CHECKING:
     from jointmdp.moments.tile_kernels import Panels, SparseRows
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 LEAST_STATES = 1000  # fewer are swept in less time than Numba's programs are loaded
 
 
-def is_possible(problem: PairProblem, D: Array) -> bool:
-    """Whether a symmetric D can be swept by tiles."""
+def is_possible(problem: PairProblem) -> bool:
+    """Whether symmetric arrays can be swept by tiles."""
     kernel = problem.kernel
     is_ours = kernel.columns is not None and kernel.other_weights is None and kernel.chances.shape[0] > 0
-    is_here = [device.platform for device in D.devices()] == ["cpu"]
-    return is_ours and is_here and len(D) >= LEAST_STATES and _has_numba()
+    is_here = [device.platform for device in kernel.weights.devices()] == ["cpu"]
+    return is_ours and is_here and kernel.weights.shape[1] >= LEAST_STATES and _has_numba()
 
 
 @cache
@@ -49,13 +49,13 @@ def _has_numba() -> bool:
 class TiledSweeps:
     """A symmetric array in panels, and the recursion that is applied to it."""
 
-    def __init__(self, problem: PairProblem, D: Array) -> None:
+    def __init__(self, problem: PairProblem, D: Array, has_own_diagonal: bool = True) -> None:
         from jointmdp.moments import tile_kernels  # it needs the extra
 
         kernel, added, discount = problem
         assert kernel.columns is not None
         self.size, self.loops = len(D), tile_kernels
-        self.per_method_sweep = float(max(2, kernel.columns.shape[2]))  # as measured (`benchmarks/sweep.py`)
+        self.per_jax_sweep = float(max(2, kernel.columns.shape[2]))  # as measured (`benchmarks/sweep.py`)
         self.factor = float(discount) ** 2
         self.panels = as_panels(np.asarray(D))
         _, length, _ = self.panels.shape
@@ -72,6 +72,8 @@ class TiledSweeps:
         self.sides, self.diagonal = np.zeros((2, length), dtype)
         if added.sides is not None:
             self.sides[: self.size] = np.asarray(added.sides)
+        if not has_own_diagonal:
+            self.diagonal = np.empty(0, dtype)
         self.same = np.asarray(added.same, dtype)
         chances, choice = (np.asarray(each, dtype) for each in (kernel.probabilities, kernel.choice))
         self.met = partial(tile_kernels.met, self.panels, chances, np.asarray(kernel.support, np.int32), choice)
@@ -85,10 +87,11 @@ class TiledSweeps:
         return largest if np.isfinite(np.sum(self.panels)) else np.nan  # the loops take everything for a number
 
     def _sweep(self, pool: ThreadPoolExecutor, is_measured: bool) -> float:
-        here, panels = self.diagonal[: self.size], range(len(self.panels))
-        self.met(here)
-        here *= self.factor
-        here += self.same
+        panels = range(len(self.panels))
+        if len(here := self.diagonal[: self.size]):
+            self.met(here)
+            here *= self.factor
+            here += self.same
         base, sides = self.source, self.sides
         steps = [0.0]
         for g, (rows, scaled) in enumerate(self.groups):
@@ -108,6 +111,50 @@ class TiledSweeps:
     def take(self) -> Array:
         """The array, ``[S, S]``."""
         return on_device(from_panels(self.panels, self.size))
+
+
+def spread(problem: PairProblem, R: Array, count: int) -> Array:
+    """Σ_{k<count} γ²ᵏ Pᵏ R Pᵏᵀ for a symmetric R."""
+    tiles = TiledSweeps(problem._replace(added=Source(problem.added.same, R)), R, has_own_diagonal=False)
+    tiles.run(count - 1)
+    return tiles.take()
+
+
+class TiledResponses:
+    """The first terms of `meeting_solver`'s F, and the power of the kernel that comes next; `step` powers at a time."""
+
+    def __init__(self, problem: PairProblem, step: int) -> None:
+        from jointmdp.moments import tile_kernels  # it needs the extra
+
+        assert step % 2 == 0  # powers go to and fro between two arrays
+        kernel, factor = problem.kernel, float(problem.discount) ** 2
+        assert kernel.columns is not None
+        self.size, self.step, self.done, self.factor = kernel.weights.shape[1], step, 0, factor
+        self.panels = as_panels(np.eye(self.size))
+        self.sum = np.zeros_like(self.panels)
+        rows = as_rows(np.asarray(kernel.weights[0]), np.asarray(kernel.columns[0]))
+        tables = (np.asarray(kernel.probabilities), np.asarray(kernel.support, np.int32), np.asarray(kernel.choice))
+        arrays = (self.panels, np.zeros_like(self.panels), self.sum)
+        self.loop = partial(tile_kernels.add_responses, *arrays, rows, *tables, factor, step)
+
+    @property
+    def share(self) -> Array:
+        """What the next term is multiplied by."""
+        return on_device(np.asarray(self.factor**self.done))
+
+    def add(self) -> None:
+        """`step` more powers."""
+        with ThreadPoolExecutor(_cores()) as pool:
+            list(pool.map(partial(self.loop, self.factor**self.done), range(len(self.panels))))
+        self.done += self.step
+
+    def powers(self) -> tuple[Array, ...]:
+        """The power that comes next."""
+        return (on_device(from_panels(self.panels, self.size)),)
+
+    def response(self) -> Array:
+        """The sum of the terms."""
+        return on_device(from_panels(self.sum, self.size))
 
 
 def as_panels(D: NDArray[Any]) -> "Panels":

@@ -109,10 +109,7 @@ class Streams:
         stack = levels(env)
         for name, _, new in renewed:
             if new is None:
-                source = next(
-                    (found for path in self.places[name] if (found := _held_at(stack, path)) is not None), None
-                )
-                _seed(source, Noise(noise.address, name))
+                _seed(_first_held(stack, self.places[name]), Noise(noise.address, name))
                 continue
             for path in self.places[name]:
                 # A second holder may have nothing before the reset, and asks for nothing then.
@@ -127,9 +124,16 @@ class Streams:
     def _sources(self, stack: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         """The streams that are there for now; ``np_random`` always is, since Gymnasium makes it when it is asked."""
         for name, paths in self.places.items():
-            found = next((source for path in paths if (source := _held_at(stack, path)) is not None), None)
+            found = _first_held(stack, paths)
             if found is not None or name == MAIN:
                 yield name, found
+
+
+def _first_held(stack: Sequence[Any], paths: Sequence[Path]) -> Any:
+    for path in paths:
+        if (found := _held_at(stack, path)) is not None:
+            return found
+    return None
 
 
 def _held_at(stack: Sequence[Any], path: Path) -> Any:

@@ -1,0 +1,99 @@
+"""The same work with this version and with another, in turns: ``python -m benchmarks.beside CHECKOUT``.
+
+`CHECKOUT` is a copy of the repository at another commit. Each measurement runs in a process of its own with the source
+of one of the two, after one call that warms it up; the two take turns, so that a busy machine slows down both. Only
+public names are used that both versions have.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+TURNS = 3
+
+BEGINNING = """
+import json, time, warnings
+import jointmdp as jm
+
+warnings.simplefilter("ignore")
+
+def measured(run, repeats):
+    run()
+    taken = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - start)
+    print(json.dumps(min(taken)))
+"""
+WORK = {
+    "sweeps: the paper's iteration, gridworld 8×8": """
+model, policy = jm.windy_gridworld(8, discount=0.9)
+measured(lambda: jm.evaluate(model, policy, jm.Iterate()), 3)
+""",
+    "evaluate: gridworld 20×20, γ = 0.99": """
+model, policy = jm.windy_gridworld(20)
+measured(lambda: jm.evaluate(model, policy), 10)
+""",
+    "evaluate: gridworld 50×50, γ = 0.99": """
+model, policy = jm.windy_gridworld(50)
+measured(lambda: jm.evaluate(model, policy), 3)
+""",
+    "queries: 300 of FrozenLake-v1": """
+lake = jm.GymnasiumSimulator("FrozenLake-v1")
+state = lake.reset(0)
+measured(lambda: [lake.query(state, [0, 1], jm.Noise("bench", i)) for i in range(300)], 5)
+""",
+    "queries: 300 of a function": """
+def day(stock, order, demand):
+    sold = min(stock + order, demand)
+    return 5.0 * sold - 2.0 * order, stock + order - sold
+
+shop = jm.FunctionSimulator(day, lambda rng: int(rng.poisson(4.0)), start=4, actions=6, discount=0.9)
+state = shop.reset(0)
+measured(lambda: [shop.query(state, [0, 3], jm.Noise("bench", i)) for i in range(300)], 5)
+""",
+    "learning: 2,000 sweeps, gridworld 4×4": """
+model, policy = jm.windy_gridworld(4)
+measured(lambda: jm.learn(model, policy, steps=2000), 3)
+""",
+    "simulation: 4,096 pairs, gridworld 20×20": """
+model, policy = jm.windy_gridworld(20)
+measured(lambda: jm.simulate_gap(model, policy, 0, 0, 1, num_samples=4096, horizon=200), 3)
+""",
+}
+
+
+def seconds(source: Path, work: str) -> float:
+    """One measurement with the package that lies in `source`."""
+    found = subprocess.run(
+        [sys.executable, "-c", BEGINNING + work],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+    )
+    if found.returncode:
+        sys.exit(f"with {source}:\n{found.stderr}")
+    return float(json.loads(found.stdout.splitlines()[-1]))
+
+
+def main() -> None:
+    if len(sys.argv) != 2 or not (other := Path(sys.argv[1]) / "src").is_dir():
+        sys.exit("usage: python -m benchmarks.beside CHECKOUT, a copy of the repository at another commit")
+    here = Path(__file__).resolve().parents[1] / "src"
+    print(f"\nThis version and that in {sys.argv[1]}: medians of {TURNS} turns, and the range of the ratios of turns")
+    print(f"{'work':<42}{'other':>12}{'this':>12}{'this / other':>14}{'range':>16}")
+    for name, work in WORK.items():
+        turns = np.array([(seconds(other.resolve(), work), seconds(here, work)) for _ in range(TURNS)])
+        before, after = np.median(turns, axis=0)
+        ratios = np.sort(turns[:, 1] / turns[:, 0])
+        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        print(f"{name:<42}{before * 1e3:>9.1f} ms{after * 1e3:>9.1f} ms{after / before:>14.2f}{spread:>16}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

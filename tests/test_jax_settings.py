@@ -44,6 +44,7 @@ RARE: list[tuple[str, Any]] = [  # programs are compiled anew under them
     ("jax_high_dynamic_range_gumbel", True),
     ("eager_constant_folding", True),
 ]
+SOME_AND_LONG = [*SETTINGS[::2], *(pytest.param(*each, marks=pytest.mark.long) for each in [*SETTINGS[1::2], *RARE])]
 RARE_AND_LONG = [*RARE[:6], *(pytest.param(*each, marks=pytest.mark.long) for each in RARE[6:])]
 
 
@@ -148,7 +149,7 @@ def test_a_rare_setting_changes_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "value"), [*SETTINGS, *RARE_AND_LONG])
+@pytest.mark.parametrize(("name", "value"), SOME_AND_LONG)
 def test_laws_and_moments_under_a_setting(name: str, value: Any) -> None:
     def found() -> list[Any]:
         solution = jm.evaluate(model("state"), POLICY)

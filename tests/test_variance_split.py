@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from zoo import SHAPES, SHARINGS, build, cases, daily
+from zoo import SHAPES, SHARINGS, build, cases, daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp.law import variance_parts
@@ -100,7 +100,7 @@ def race(sharing: Any) -> jm.JointMDP:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("halves", slow_or_long([True, False], 1))
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_parts_add_up(sharing: Any, halves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-9 of the variance in models that people bring, with pairs that move at once or one after the other."""

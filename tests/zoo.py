@@ -24,8 +24,8 @@ def daily(values: Sequence[Any], count: int = 1) -> list[Any]:
 
 
 def repeated(count: int) -> list[Any]:
-    """Seeds: one for every day, two for the slow tests, the others for the long ones."""
-    return daily(range(3)) + [pytest.param(seed, marks=pytest.mark.long) for seed in range(3, count)]
+    """Seeds: one for every day, one for the slow tests, the others for the long ones."""
+    return daily(range(2)) + [pytest.param(seed, marks=pytest.mark.long) for seed in range(2, count)]
 
 
 STATE_AND_SLOW = daily(SHARINGS)

@@ -30,7 +30,7 @@ FLOOR_SHARE = 0.1  # a residual this far below what rounding leaves is not worth
 CHUNK = 16  # plain sweeps between two looks at the residual
 FIRST_ATTEMPT = 128  # plain sweeps before acceleration is considered
 WORTHWHILE = 200  # plain sweeps still to come, at the rate seen, below which BiCGStab does not pay
-MEETING_WORTHWHILE = 400  # as above, for `meeting_solver`
+MEETING_WORTHWHILE = 400  # as above, for `meeting_solver` on a CPU, where its powers are dear
 KRYLOV_CHUNK = 10  # accelerated steps between two looks
 KRYLOV_LIMIT = 2**22  # pairs up to which BiCGStab is tried first, whatever its memory
 KRYLOV_COST = 5  # sweeps that one accelerated step is worth in time (`benchmarks/solve.py`)
@@ -131,10 +131,11 @@ def _attempts(problem: PairProblem, cost: float, is_symmetric: bool) -> list[Att
     krylov, are_few = Attempt(_krylov, cost, WORTHWHILE), problem.kernel.weights.shape[1] ** 2 <= KRYLOV_LIMIT
     if not meeting_solver.is_possible(problem):
         return [krylov]
-    meeting = Attempt(partial(_meet, is_symmetric=is_symmetric), 1.0, MEETING_WORTHWHILE)
-    if cost > 1 or not are_few:
-        return [meeting, krylov]
-    return [Attempt(_brief_krylov, cost, WORTHWHILE), meeting._replace(worthwhile=WORTHWHILE), krylov]
+    meeting = Attempt(partial(_meet, is_symmetric=is_symmetric), 1.0, WORTHWHILE)
+    if cost == 1 and are_few:
+        return [Attempt(_brief_krylov, cost, WORTHWHILE), meeting, krylov]
+    on_cpu = all(device.platform == "cpu" for device in problem.kernel.weights.devices())
+    return [meeting._replace(worthwhile=MEETING_WORTHWHILE) if on_cpu else meeting, krylov]
 
 
 def _first(problem: PairProblem, start: Array | Floats | None) -> Array:

@@ -17,7 +17,10 @@ import jointmdp as jm
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised]
 ROOT = Path(__file__).parent.parent
-PYTHONS = ("3.13", *(pytest.param(each, marks=pytest.mark.long) for each in ("3.11", "3.12")))  # others use 3.11
+PYTHONS = (
+    "3.13",
+    *(pytest.param(each, marks=pytest.mark.long) for each in ("3.11", "3.12")),
+)  # all other tests run on the oldest
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 WIDTH = 128  # of a panel (`benchmarks/sweep.py`); the compiler knows it
-APART = (
-    WIDTH + 4
-)  # of the rows of a tile: columns of rows a power of two apart would take each other's place in the cache
+# Of the rows of a tile: were they a power of two apart, the numbers of a column would compete for places in the cache.
+APART = WIDTH + 4
 
 # Without the interpreter's lock, so that panels run in threads; a product and a sum may be one instruction.
 compiled = njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, error_model="numpy")
@@ -22,9 +21,8 @@ compiled = njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, error_mode
 Panel = NDArray[Any]  # [N, WIDTH]
 Panels = NDArray[Any]  # [T, N, WIDTH]
 Tile = NDArray[Any]  # [WIDTH, APART]
-SparseRows = tuple[
-    NDArray[Any], NDArray[np.int32], NDArray[np.int32]
-]  # weights and columns [N, K]; how many are used, [N]
+# Weights and columns, [N, K], and how many of a row are used, [N].
+SparseRows = tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int32]]
 
 
 @compiled

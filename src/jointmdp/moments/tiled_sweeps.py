@@ -10,6 +10,7 @@ Arrays of |S|² numbers: two, and one more each where noise is shared in time an
 
 import importlib.util
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from jointmdp.bellman.second_moments import PairProblem, Source
 if TYPE_CHECKING:
     from jointmdp.moments.tile_kernels import Panels, SparseRows
 
+MOST_PROGRAMS = 16  # that a loop consists of: one try for each
 LEAST_STATES = 1000  # fewer are swept in less time than Numba's programs are loaded
 
 
@@ -41,7 +43,7 @@ def _has_numba() -> bool:
         return False
     try:
         from jointmdp.moments import tile_kernels  # noqa: F401
-    except ImportError:  # it refuses releases of NumPy that are newer than itself
+    except (ImportError, RuntimeError):  # it refuses a newer NumPy, and systems that leave no place for its programs
         return False
     return True
 
@@ -89,7 +91,7 @@ class TiledSweeps:
     def _sweep(self, pool: ThreadPoolExecutor, is_measured: bool) -> float:
         panels = range(len(self.panels))
         if len(here := self.diagonal[: self.size]):
-            self.met(here)
+            _run(self.met, here)
             here *= self.factor
             here += self.same
         base, sides = self.source, self.sides
@@ -99,8 +101,8 @@ class TiledSweeps:
             after = self.panels if is_last or self.total is None else self.total
             first = partial(self.loops.half_product, self.panels, rows, self.half)
             second = partial(self.loops.whole_product, self.half, scaled, sides, base, self.diagonal, after, self.size)
-            list(pool.map(first, panels))
-            steps = list(pool.map(second, panels, [is_last and is_measured] * len(panels)))
+            list(pool.map(partial(_run, first), panels))
+            steps = list(pool.map(partial(_run, second), panels, [is_last and is_measured] * len(panels)))
             base, sides = after, np.zeros_like(sides)
         return float(np.max(steps))
 
@@ -109,7 +111,8 @@ class TiledSweeps:
         return float(np.max(self.panels))
 
     def take(self) -> Array:
-        """The array, ``[S, S]``."""
+        """The array, ``[S, S]``; sweeps end here."""
+        del self.half, self.total, self.source  # room for it
         return on_device(from_panels(self.panels, self.size))
 
 
@@ -145,7 +148,7 @@ class TiledResponses:
     def add(self) -> None:
         """`step` more powers."""
         with ThreadPoolExecutor(_cores()) as pool:
-            list(pool.map(partial(self.loop, self.factor**self.done), range(len(self.panels))))
+            list(pool.map(partial(_run, self.loop, self.factor**self.done), range(len(self.panels))))
         self.done += self.step
 
     def powers(self) -> tuple[Array, ...]:
@@ -190,6 +193,16 @@ def as_rows(weights: NDArray[Any], columns: NDArray[Any]) -> "SparseRows":
     S, K = weights.shape
     more = ((0, -S % WIDTH), (0, -K % 4))
     return np.pad(weights, more), np.pad(columns, more).astype(np.int32), np.pad(lengths, more[0]).astype(np.int32)
+
+
+def _run(loop: Callable[..., Any], *given: Any) -> Any:
+    """What a loop gives. A full disk keeps Numba from storing a program, but not the next try from running it."""
+    for _ in range(MOST_PROGRAMS):
+        try:
+            return loop(*given)
+        except OSError:
+            continue
+    return loop(*given)
 
 
 def _cores() -> int:

@@ -20,8 +20,10 @@ from zoo import SHARINGS, STATE_AND_SLOW, build, cases, padded
 
 import jointmdp as jm
 from jointmdp.arrays import Floats
-from jointmdp.montecarlo import confidence_intervals
+from jointmdp.montecarlo import block_sampler, blocks_together, confidence_intervals
+from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
 from jointmdp.montecarlo.samples import GapSample
+from jointmdp.montecarlo.table_dynamics import table_dynamics
 
 pytestmark = pytest.mark.optimised
 
@@ -164,6 +166,42 @@ def test_reproducible_by_seed() -> None:
     )
     assert np.array_equal(first, same)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["state", "time"])
+def test_blocks_that_go_together_are_what_they_are_alone(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: three at once and one that goes on; some end early, and some go on to their end."""
+    model, policy = jm.windy_gridworld(3, discount=0.9)
+    how = {"num_samples": 3 * BLOCK + 100, "seed": 4, "sharing": sharing}
+    alone = [jm.simulate_returns(model, policy, 0, [0, 1], **how), jm.simulate_gap(model, policy, 0, 0, 1, **how)]
+    monkeypatch.setattr(blocks_together, "AT_ONCE", 3)
+    monkeypatch.setattr(BlockSampler, "together", 3)
+    advanced, sizes = blocks_together._advanced, []
+    monkeypatch.setattr(blocks_together, "_advanced", lambda *args: sizes.append(len(args[1].step)) or advanced(*args))
+    again = [jm.simulate_returns(model, policy, 0, [0, 1], **how), jm.simulate_gap(model, policy, 0, 0, 1, **how)]
+    assert set(sizes) == {3}
+    assert again[0].returns.tobytes() == alone[0].returns.tobytes()
+    assert again[1].gaps.tobytes() == alone[1].gaps.tobytes()
+    assert again[1].mean_interval == alone[1].mean_interval
+
+
+def test_blocks_go_together_on_gpus_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, policy = jm.windy_gridworld(3)
+
+    def sampler() -> BlockSampler:
+        dynamics = table_dynamics(model, [policy], [0, 0], [0, 1], np.eye(9)[0])
+        return BlockSampler("grid", dynamics, seed=0, horizon=3, return_bound=None)
+
+    assert sampler().together == 1
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert sampler().together == blocks_together.AT_ONCE
+    # Each branch has 29 bytes (state, action, leader 4, its end 1, lead and size 8), both together 24 (two sums of 8,
+    # two counts of 4): 82.
+    monkeypatch.setattr(block_sampler, "MOST_BYTES", 83 * BLOCK * blocks_together.AT_ONCE)
+    assert sampler().together == blocks_together.AT_ONCE
+    monkeypatch.setattr(block_sampler, "MOST_BYTES", 82 * BLOCK * blocks_together.AT_ONCE)
+    assert sampler().together == 1
 
 
 @pytest.mark.slow

@@ -10,25 +10,23 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from jointmdp.arrays import float64, random_key
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
+from jointmdp.montecarlo.blocks_together import AT_ONCE, Asking, HostBranches, Standing, Steps, together
 from jointmdp.montecarlo.branch_paths import BranchSteps
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.montecarlo.table_and_jax_branches import (
     Branches,
     Dynamics,
-    advance,
-    advance_alone,
     are_open,
     begin,
     beginning,
@@ -42,6 +40,7 @@ BLOCK = 2048  # replications that are simulated together
 FIRST = 64  # replications of the first block where replications are long: who asks for a few need not wait for all
 WHOLE = 128  # replications of a block that go on to their end where gaps matter most, and
 EVERY = 8  # blocks, of one of which they are
+MOST_BYTES = 2**30  # of the blocks that are simulated at once; a step takes several times as much
 KEPT = 4  # blocks remembered: a caller that asks for a few replications at a time asks for the same block again
 STEP_LIMIT = 20_000  # an episode longer than this was probably never meant to end, and a block waits for its longest
 LONG_WAIT = 20.0  # seconds to come, of which nobody thought who gave a discount close to 1
@@ -52,7 +51,7 @@ BLIND_TAIL = 1e-6  # the fraction where the largest return is not known
 
 
 Enough = Callable[[Replications], bool]
-Move = Callable[[Branches, int], Branches]
+Move = Callable[[Branches, int], Steps]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +79,30 @@ class BlockSampler:
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        parts = []
+        parts: list[tuple[int, int, slice]] = []
         for block, rows in rows_of_blocks(first, count):
             # The first few of long replications are a block of their own, drawn from the same keys.
             cut = FIRST if block == 0 and self._is_long else 0
             if rows.start < cut:
-                parts.append(self._block(block, sharing, FIRST).rows(slice(rows.start, min(rows.stop, cut))))
+                parts.append((block, FIRST, slice(rows.start, min(rows.stop, cut))))
             if rows.stop > cut:
-                parts.append(self._block(block, sharing, BLOCK).rows(slice(max(rows.start, cut), rows.stop)))
-        return Replications.joined(parts)
+                parts.append((block, BLOCK, slice(max(rows.start, cut), rows.stop)))
+        found: list[Replications] = []
+        for begun in range(0, len(parts), self.together):
+            some = parts[begun : begun + self.together]
+            blocks = self._blocks([(block, size) for block, size, _ in some], sharing)
+            found.extend(each.rows(rows) for each, (_, _, rows) in zip(blocks, some, strict=True))
+        return Replications.joined(found)
+
+    @cached_property
+    def together(self) -> int:
+        """Blocks that are simulated at once: one by itself leaves a GPU almost idle, unless its states are large."""
+        if jax.default_backend() == "cpu":
+            return 1
+        with float64():
+            block = jax.eval_shape(partial(begin, count=BLOCK, sharing="time"), self.dynamics, random_key(0))
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(block))
+        return AT_ONCE if AT_ONCE * size <= MOST_BYTES else 1
 
     def traced(self, index: int, sharing: Sharing) -> BranchSteps:
         """What the branches of one replication did: its block once more, step by step."""
@@ -101,7 +115,7 @@ class BlockSampler:
             b = begin(dynamics, start_key, size, sharing)
             for t in range(steps + 1):
                 if t > 0:
-                    b = advance(dynamics, b, noise_key, policy_key, 1, sharing, self.until_merged)
+                    b = Steps(b, noise_key, policy_key, 1, self.until_merged).taken(dynamics, sharing)
                 state, action, over = jax.tree.map(lambda leaf: leaf[row], (b.state, b.action, b.is_over))
                 branches = range(len(over))
                 states.append([dynamics.snapshot(jax.tree.map(itemgetter(j), state), over[j]) for j in branches])
@@ -116,65 +130,71 @@ class BlockSampler:
         discount = float(self.dynamics.discount)
         return (self.horizon is not None or discount < 1) and self._last(discount) > STEP_LIMIT
 
-    def _block(self, block: int, sharing: Sharing, size: int) -> Replications:
-        found = self._kept.get((block, size, sharing))
-        if found is None:
-            with float64():
-                found = self._simulated(block, sharing, size)
-            while len(self._kept) >= KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[block, size, sharing] = found
-        return found
+    def _blocks(self, asked: list[tuple[int, int]], sharing: Sharing) -> list[Replications]:
+        """Blocks of given sizes, those that are not remembered simulated together."""
+        found = {each: kept for each in asked if (kept := self._kept.get((*each, sharing))) is not None}
+        missing = [each for each in asked if each not in found]
+        with float64():
+            # The first of them says how far they are.
+            blocks = [self._simulated(block, sharing, size, i == 0) for i, (block, size) in enumerate(missing)]
+            made = together(self.dynamics, sharing, blocks)
+        for each, replications in zip(missing, made, strict=True):
+            found[each] = self._kept[*each, sharing] = replications
+        while len(self._kept) > KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        return [found[each] for each in asked]
 
     def _keys(self, block: int) -> tuple[Array, Array, Array]:
         """Of the starts, the noise and the policies of a block."""
-        start, noise, policy = jax.random.split(jax.random.fold_in(random_key(self.seed), block), 3)
-        return start, noise, policy
+        found: tuple[Array, Array, Array] = _three_keys(random_key(self.seed), block)
+        return found
 
-    def _simulated(self, block: int, sharing: Sharing, size: int) -> Replications:
-        start_key, *keys = self._keys(block)
+    def _simulated(self, block: int, sharing: Sharing, size: int, is_shown: bool) -> Asking[Replications]:
+        start_key, noise_key, policy_key = self._keys(block)
         end = math.inf if self.horizon is None else self.horizon
 
-        def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> Branches:
-            return advance(self.dynamics, b, *keys, count, sharing, until_merged)
+        def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> Steps:
+            return Steps(b, noise_key, policy_key, count, until_merged)
 
-        def move_one(b: Branches, count: int) -> Branches:  # few different counts: each is a program
-            return advance_alone(self.dynamics, b, *keys, ALONE if count > 1 else 1, end)
+        def move_one(b: Branches, count: int) -> Steps:  # few different counts: each is a program
+            return Steps(b, noise_key, policy_key, ALONE if count > 1 else 1, False, end)
 
+        goes_on = partial(self._gone_on, block, is_shown)
         first = begin(self.dynamics, start_key, size, sharing)
-        found, last = self._gone_on(block, first, move, self.until_merged, CHUNK)
+        found, last = yield from goes_on(first, 0, move, self.until_merged, CHUNK)
         if not self.until_merged:
             return found
+        host, done = last.host, int(last.host.step)
         is_whole = (np.arange(size) < WHOLE) & self.some_whole & (block % EVERY == 0)
         if is_whole.any() and found.left_out[is_whole].any():
             # Branches that are apart are so until hardly anything is left of their returns, too.
-            found, _ = self._gone_on(block, last, partial(move, until_merged=False), False, CHUNK)
+            found, _ = yield from goes_on(last.device, done, partial(move, until_merged=False), False, CHUNK)
         elif is_whole.any():
-            rest, _ = self._gone_on(block, beginning(last, min(size, WHOLE)), move_one, False, ALONE)
+            rest, _ = yield from goes_on(beginning(last.device, min(size, WHOLE)), done, move_one, False, ALONE)
             found.returns[is_whole], found.left_out[is_whole] = rest.returns, rest.left_out
-        total, apart = np.asarray(last.total), np.asarray(last.apart)
         # What follows branches that are still apart is left out.
-        is_done = np.asarray(last.is_over).all(axis=1) | np.asarray(last.leader).any(axis=1) | (int(last.step) >= end)
-        followed = (total != apart) | ~is_done
-        return found._replace(is_whole=is_whole, apart=apart[:, None] + found.leads, followed=followed)
+        is_done = host.is_over.all(axis=1) | host.leader.any(axis=1) | (done >= end)
+        followed = (host.total != host.apart) | ~is_done
+        return found._replace(is_whole=is_whole, apart=host.apart[:, None] + found.leads, followed=followed)
 
     def _gone_on(
-        self, block: int, first: Branches, move: Move, until_merged: bool, chunk: int
-    ) -> tuple[Replications, Branches]:
-        """Replications that go on from `first` until nothing more can come, or too little to matter."""
-        branches, discount, done, started = first, float(self.dynamics.discount), int(first.step), 0.0
-        last, begun, is_told = self._last(discount), done, False
-        with Meter(f"simulating {self.name}") as meter:
+        self, block: int, is_shown: bool, first: Branches, done: int, move: Move, until_merged: bool, chunk: int
+    ) -> Asking[tuple[Replications, Standing]]:
+        """Replications that go on from `first`, after `done` steps, until nothing more can come, or too little."""
+        branches, discount, started = first, float(self.dynamics.discount), 0.0
+        last, begun, is_told = self._last(discount), done, not is_shown
+        with Meter(f"simulating {self.name}" if is_shown else "") as meter:
             while True:
                 count = min(chunk, last - done)
-                branches = move(branches, count)
+                standing = yield move(branches, count)
+                branches, host = standing
                 done += count
                 is_last = done >= last
                 # A horizon leaves nothing out; an endless future that is cut leaves what comes with the next weight.
                 weight = 0.0 if self.horizon is not None and is_last else discount**done
-                if not _are_finite(branches):
-                    raise ModelError(self._blamed(block, first, lambda b: move(b, 1)))
-                found = self._replications(branches, weight, until_merged)
+                if not _are_finite(host):
+                    raise ModelError((yield from self._blamed(block, first, move)))
+                found = self._replications(host, weight, until_merged)
                 if is_last or not found.left_out.any() or self._is_small(found, discount**done, until_merged):
                     break
                 meter.update(done / last, f"step {done:,} of at most {last:,}")
@@ -194,20 +214,19 @@ class BlockSampler:
                 f"replications of {self.name} have not ended after {STEP_LIMIT:,} steps; give a horizon, or a discount "
                 "below 1"
             )
-        return found, branches
+        return found, standing
 
-    def _blamed(self, block: int, branches: Branches, move: Callable[[Branches], Branches]) -> str:
+    def _blamed(self, block: int, branches: Branches, move: Move) -> Asking[str]:
         """Which step of which branch is the first that did not pay a finite number, found by taking all steps again."""
-        before = branches
-        while _are_finite(branches):
-            before, branches = branches, move(branches)
-        lead = np.asarray(branches.lead)
+        before, (branches, host) = branches, (yield move(branches, 1))
+        while _are_finite(host):
+            before, (branches, host) = branches, (yield move(branches, 1))
         # Where branch 0 is not finite, no lead over it is either.
-        row, column = (int(place) for place in np.argwhere(~np.isfinite(lead + np.asarray(branches.total)[:, None]))[0])
+        row, column = (int(place) for place in np.argwhere(~np.isfinite(host.lead + host.total[:, None]))[0])
         state, action = jax.tree.map(lambda leaf: leaf[row, column], (before.state, before.action))
         return (
             f"a return of {self.name} is not a finite number: in step {int(before.step)} of replication "
-            f"{block * BLOCK + row}, alternative {column + 1} of {lead.shape[1]}, "
+            f"{block * BLOCK + row}, alternative {column + 1} of {host.lead.shape[1]}, "
             f"{self.dynamics.mistake(state, action, column)}"
         )
 
@@ -235,19 +254,16 @@ class BlockSampler:
         is_small = weight * self.return_bound <= fraction * error
         return is_small and (self.is_enough is None or self.is_enough(found))
 
-    def _replications(self, b: Branches, weight: float, until_merged: bool) -> Replications:
-        parts = (b.total, b.lead, b.size, b.steps, b.meetings, b.leader, are_open(b, until_merged))
-        total, lead, size, steps, meetings, leader, is_open = (np.asarray(part) for part in parts)
-        is_numbered = isinstance(b.state, Array) and b.state.ndim == 2 and jnp.issubdtype(b.state.dtype, jnp.integer)
+    def _replications(self, b: HostBranches, weight: float, until_merged: bool) -> Replications:
         return Replications(
-            returns=total[:, None] + lead,
-            leads=lead,
-            rounding=(steps[:, None] + ROUNDING_UNITS) * 2.0**-52 * size,
-            steps=steps.astype(np.int64),
-            meetings=meetings.astype(np.int64),
-            leaders=leader.astype(np.int64),
-            states=np.asarray(b.state).astype(np.int64) if is_numbered else None,
-            left_out=np.where(is_open, weight, 0.0),
+            returns=b.total[:, None] + b.lead,
+            leads=b.lead,
+            rounding=(b.steps[:, None] + ROUNDING_UNITS) * 2.0**-52 * b.size,
+            steps=b.steps.astype(np.int64),
+            meetings=b.meetings.astype(np.int64),
+            leaders=b.leader.astype(np.int64),
+            states=None if b.state is None else b.state.astype(np.int64),
+            left_out=np.where(are_open(b, until_merged), weight, 0.0),
         )
 
 
@@ -256,7 +272,13 @@ def _plain(action: Any) -> Any:
     return action.item() if np.ndim(action) == 0 else action
 
 
-def _are_finite(b: Branches) -> bool:
+@jax.jit
+def _three_keys(key: Array, block: int) -> tuple[Array, Array, Array]:
+    first, second, third = jax.random.split(jax.random.fold_in(key, block), 3)
+    return first, second, third
+
+
+def _are_finite(b: HostBranches) -> bool:
     return bool(np.isfinite(b.total).all() and np.isfinite(b.lead).all())
 
 

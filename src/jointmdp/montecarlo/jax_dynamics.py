@@ -15,7 +15,7 @@ from jax import Array
 
 from jointmdp.arrays import Arithmetic, float64, random_key, restored, users_arithmetic, users_calls
 from jointmdp.errors import ModelError
-from jointmdp.montecarlo.table_and_jax_branches import States, columns_of
+from jointmdp.montecarlo.table_and_jax_branches import States, columns_of, of_branches
 from jointmdp.simulators.jax_policies import NO_ACTION, Chooser, as_chooser
 from jointmdp.simulators.jax_simulator import JaxSimulator, JaxState, on_host
 from jointmdp.simulators.noise import Noise
@@ -72,11 +72,14 @@ class JaxDynamics:
             action = jnp.broadcast_to(self.first, (count, *self.first.shape))
         return both.state, action, both.is_over
 
-    def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Array:
-        """A key for each branch ``[N, m]``; for each sample ``[N]`` where all its branches share it."""
-        if owner is None:
-            return jax.random.split(key, shape[0])
-        return _of_leaders(columns_of(jax.random.split, key, shape), owner)
+    @property
+    def drawn_together(self) -> int:
+        """Their steps take longer than their draws, and their programs too long to compile already."""
+        return 1
+
+    def draw(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """A key for each branch ``[N, m]``, or for each sample ``[N]``."""
+        return jax.random.split(key, shape) if len(shape) == 1 else columns_of(jax.random.split, key, shape)
 
     def step(self, state: States, action: Any, noise: Array) -> tuple[Array, States, Array]:
         """The environment's own step, mapped over samples and branches."""
@@ -102,7 +105,7 @@ class JaxDynamics:
 
     def choose(self, state: States, chances: tuple[Array, Array], leader: Array) -> Any:
         """Each branch's policy on what it observes; the draws are those of its leader."""
-        own, keys = jnp.take_along_axis(chances[0], leader, axis=1), _of_leaders(chances[1], leader)
+        own, keys = jnp.take_along_axis(chances[0], leader, axis=1), of_branches(chances[1], leader)
         parts = []
         for chooser, data, columns in zip(self.choosers, self.data, self.columns, strict=True):
             of = np.asarray(columns)
@@ -154,12 +157,6 @@ class JaxDynamics:
                 f"the policy's actions in {self.simulator.name} have shape {found.shape}, the first actions {shape}"
             )
         return found.astype(dtype)
-
-
-def _of_leaders(keys: Array, leader: Array) -> Array:
-    """Each branch's leader's key, ``[N, m]``."""
-    data = jnp.take_along_axis(jax.random.key_data(keys), leader[:, :, None], axis=1)
-    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 @users_calls()

@@ -28,13 +28,16 @@ class Portion:
 
 
 def portions_of(
-    first: int, count: int, sharing: Sharing, unit: int = 1, largest: float = math.inf
+    first: int, count: int, sharing: Sharing, unit: int = 1, largest: float = math.inf, together: int = 1
 ) -> Iterator[Portion]:
     """``first, …, first + count − 1`` cut at multiples of a size that depends on the other settings alone.
 
-    A sampler that makes whole blocks of `unit` replications is asked for whole blocks.
+    A sampler that makes whole blocks of `unit` replications is asked for whole blocks, for as many as it makes
+    `together`.
     """
     wanted = max(1, int(min(LARGEST, largest, 2 ** max(0, (count // TASKS).bit_length() - 1))))
+    if together > 1:
+        wanted = int(min(largest, unit * together))
     size, last = unit * max(1, wanted // unit), first + count
     while first < last:
         end = min(last, (first // size + 1) * size)
@@ -58,7 +61,9 @@ def samples(
     where the sampler can make as few.
     """
     count, unit = checks.as_count("count", count), getattr(sampler, "portion", 1)
-    cut = list(portions_of(checks.as_count("first", first, 0), count, sharing, unit, largest))
+    workers = executor or Serial()
+    together = getattr(sampler, "together", 1) if isinstance(workers, Serial) else 1
+    cut = list(portions_of(checks.as_count("first", first, 0), count, sharing, unit, largest, together))
     with Meter(title) as meter:
 
         def progress(done: int) -> None:
@@ -66,7 +71,7 @@ def samples(
                 made = min(count, round(done / len(cut) * count))
                 meter.update(done / len(cut), f"{made:,} of {count:,}")
 
-        yield from (executor or Serial()).map(partial(_made, sampler), cut, progress=progress)
+        yield from workers.map(partial(_made, sampler), cut, progress=progress)
 
 
 def _made(sampler: Sampler, portion: Portion) -> Replications:

@@ -30,14 +30,18 @@ class Dynamics(Protocol):
         """γ, a float64 scalar."""
 
     @property
+    def drawn_together(self) -> int:
+        """Steps whose noise is drawn at once. Large draws are quicker than small ones, and take longer to compile."""
+
+    @property
     def kinds(self) -> Array:
         """Which policy each of the m branches follows: branches of different kinds are never one."""
 
     def begin(self, key: Array, count: int) -> tuple[States, Any, Array]:
         """States, first actions and which of them are over, ``[N, m]`` each; those of a replication in one state."""
 
-    def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Any:
-        """The noise of a step for ``[N, m]`` branches, each that of its `owner`; None: one draw for all branches.
+    def draw(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """The noise of a step for ``[N, m]`` branches, or for ``[N]`` replications whose branches share it.
 
         As in `chances`, more branches change nothing for the first ones: see `columns_of`.
         """
@@ -61,7 +65,7 @@ class Dynamics(Protocol):
         """One branch's state as the simulator's snapshot."""
 
 
-def columns_of(draw: Callable[[Array, tuple[int, int]], Array], key: Array, shape: tuple[int, int]) -> Array:
+def columns_of(draw: Callable[[Array, tuple[int, int]], Array], key: Array, shape: tuple[int, ...]) -> Array:
     """Draws ``[N, m]`` of which the j-th column is the same however many columns there are.
 
     A replication can so be asked again with one more branch, on the same noise.
@@ -73,6 +77,14 @@ def columns_of(draw: Callable[[Array, tuple[int, int]], Array], key: Array, shap
     more = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(2, m, 2))
     found = jax.vmap(lambda each: draw(each, pair), out_axes=1)(jnp.concatenate([key[None], more]))  # [N, P, 2]
     return found.reshape(count, -1)[:, :m]
+
+
+def of_branches(drawn: Array, branch: Array) -> Array:
+    """For each branch what was drawn for another one, ``[N, m]``: numbers or keys."""
+    if not jnp.issubdtype(drawn.dtype, jax.dtypes.prng_key):
+        return jnp.take_along_axis(drawn, branch, axis=1)
+    data = jnp.take_along_axis(jax.random.key_data(drawn), branch[:, :, None], axis=1)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(drawn))
 
 
 class Branches(NamedTuple):
@@ -120,12 +132,32 @@ def advance(
     def goes_on(b: Branches) -> Array:
         return (b.step < end) & jnp.any(are_open(b, until_merged))
 
-    def step(b: Branches) -> Branches:
-        after = _step(dynamics, b, noise_key, policy_key, sharing)
+    def step(b: Branches, noise: Array, chances: Any) -> Branches:
+        after = _step(dynamics, b, noise, chances, sharing)
         apart = b.apart + jnp.where(are_open(b, True), after.total - b.total, 0.0)
         return after._replace(steps=b.steps + are_open(b, until_merged), apart=apart)
 
-    return jax.lax.while_loop(goes_on, step, branches)
+    drawn, width = partial(_drawn, dynamics, branches, noise_key, policy_key), dynamics.drawn_together
+    if width == 1:
+        return jax.lax.while_loop(goes_on, lambda b: step(b, *drawn(b.step)), branches)
+
+    def several(first: Branches) -> Branches:
+        all_drawn = jax.vmap(drawn)(first.step + jnp.arange(width))
+
+        def next_step(b: Branches) -> Branches:
+            return step(b, *jax.tree.map(lambda leaf: leaf[b.step - first.step], all_drawn))
+
+        return jax.lax.while_loop(lambda b: goes_on(b) & (b.step < first.step + width), next_step, first)
+
+    return jax.lax.while_loop(goes_on, several, branches)
+
+
+def _drawn(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, t: Array) -> tuple[Array, Any]:
+    """The noise of a step, and what the policies then draw from."""
+    replications, m = b.leader.shape
+    noise_shape = (replications,) if b.owner is None else (replications, m)
+    noise = dynamics.draw(jax.random.fold_in(noise_key, t), noise_shape)
+    return noise, dynamics.chances(jax.random.fold_in(policy_key, t), (replications, m))
 
 
 @partial(jax.jit, static_argnames="count")
@@ -134,12 +166,12 @@ def advance_alone(
 ) -> Branches:
     """More steps of replications whose branches are one or over: branch 0 takes them, the others follow.
 
-    What comes from step `end` on does not count. All noise is drawn before the first step, as one large draw is quicker
-    than many small ones.
+    What comes from step `end` on does not count.
     """
     one, steps, shape = dynamics.alone(), b.step + jnp.arange(count), (b.leader.shape[0], 1)
-    noise = jax.vmap(lambda t: one.draw(jax.random.fold_in(noise_key, t), shape, None))(steps)
-    chances = jax.vmap(lambda t: one.chances(jax.random.fold_in(policy_key, t), shape))(steps)
+    first = b._replace(leader=b.leader[:, :1], owner=None)
+    # One large draw is quicker than many small ones.
+    noise, chances = jax.vmap(partial(_drawn, one, first, noise_key, policy_key))(steps)
     weights = jnp.where(steps < end, dynamics.discount ** steps.astype(jnp.float64), 0.0)
     leader = jnp.zeros(shape, dtype=b.leader.dtype)
 
@@ -164,18 +196,18 @@ def beginning(b: Branches, count: int) -> Branches:
     return found
 
 
-@jax.jit
-def are_open(b: Branches, until_merged: bool) -> Array:
-    """Replications in which something can still come, ``[N]``; where only gaps matter, until all branches are one."""
-    return ~jnp.all(b.is_over, axis=1) & (jnp.any(b.leader > 0, axis=1) | jnp.logical_not(until_merged))
+def are_open(b: Any, until_merged: Any) -> Any:
+    """Replications in which something can still come, ``[N]``; where only gaps matter, until all branches are one.
+
+    `b` is `Branches`, or what was copied of them to the host.
+    """
+    return ~b.is_over.all(axis=1) & ((b.leader > 0).any(axis=1) | (until_merged ^ True))
 
 
-def _step(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, sharing: Sharing) -> Branches:
-    shape = (b.leader.shape[0], b.leader.shape[1])
-    reward, state, ends = _outcomes(dynamics, b, noise_key)
+def _step(dynamics: Dynamics, b: Branches, noise: Any, chances: Any, sharing: Sharing) -> Branches:
+    reward, state, ends = _outcomes(dynamics, b, noise)
     state = jax.tree.map(partial(_where, b.is_over), b.state, state)
     is_over = b.is_over | ends
-    chances = dynamics.chances(jax.random.fold_in(policy_key, b.step), shape)
     action = dynamics.choose(state, chances, b.leader)
     owner, leader, meetings = _ties(state, action, is_over, b, sharing, dynamics.kinds)
     weight = dynamics.discount ** b.step.astype(jnp.float64)
@@ -184,18 +216,17 @@ def _step(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, 
     return Branches(state, action, is_over, owner, leader, total, lead, size, b.step + 1, b.steps, b.apart, meetings)
 
 
-def _outcomes(dynamics: Dynamics, b: Branches, noise_key: Array) -> tuple[Array, States, Array]:
+def _outcomes(dynamics: Dynamics, b: Branches, noise: Array) -> tuple[Array, States, Array]:
     """Rewards ``[N, m]`` of the next step, and what `Dynamics.step` says of its states."""
-    shape = (b.leader.shape[0], b.leader.shape[1])
-    noise = dynamics.draw(jax.random.fold_in(noise_key, b.step), shape, b.owner)
-    reward, state, ends = dynamics.step(b.state, b.action, noise)
+    own = noise if b.owner is None else of_branches(noise, b.owner)
+    reward, state, ends = dynamics.step(b.state, b.action, own)
     return jnp.where(b.is_over, 0.0, reward.astype(jnp.float64)), state, ends
 
 
 @jax.jit
 def next_rewards(dynamics: Dynamics, b: Branches, noise_key: Array) -> Array:
     """Rewards ``[N, m]`` of the next step."""
-    return _outcomes(dynamics, b, noise_key)[0]
+    return _outcomes(dynamics, b, _drawn(dynamics, b, noise_key, noise_key, b.step)[0])[0]
 
 
 def _ties(

@@ -17,7 +17,7 @@ from jointmdp.model.episodes import endless_state, terminal_states
 from jointmdp.model.inverse_sampling import drawn_rows, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, uniform_policy
-from jointmdp.montecarlo.table_and_jax_branches import columns_of
+from jointmdp.montecarlo.table_and_jax_branches import columns_of, of_branches
 
 FILLED = 2**16  # outcomes of a table that is filled up; larger ones would take memory, and compile rarely
 LEAST = (32, 4, 4)  # states, scenarios and actions of a table that is filled up: reading one this small costs the same
@@ -38,6 +38,11 @@ class TableDynamics(NamedTuple):
     is_terminal: Array  # [S] where nothing more is paid
     discount: Array
 
+    @property
+    def drawn_together(self) -> int:
+        """On CPUs eight small draws take twice as long as a large one."""
+        return 8
+
     def begin(self, key: Array, count: int) -> tuple[Array, Array, Array]:
         """All branches of a replication in one starting state."""
         shape = (count, self.kinds.shape[0])
@@ -51,11 +56,9 @@ class TableDynamics(NamedTuple):
             action = jnp.broadcast_to(self.first, shape)
         return state, action, self.is_terminal[state]
 
-    def draw(self, key: Array, shape: tuple[int, int], owner: Array | None) -> Array:
-        """One uniform for each branch."""
-        if owner is None:
-            return jnp.broadcast_to(self.chances(key, (shape[0], 1)), shape)
-        return jnp.take_along_axis(self.chances(key, shape), owner, axis=1)
+    def draw(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """One uniform for each branch ``[N, m]``, or for all of a replication ``[N, 1]``."""
+        return self.chances(key, (shape[0], shape[1] if len(shape) > 1 else 1))
 
     def step(self, state: Array, action: Array, noise: Array) -> tuple[Array, Array, Array]:
         """The scenario, and its outcome for each branch's action."""
@@ -70,7 +73,7 @@ class TableDynamics(NamedTuple):
     def choose(self, state: Array, chances: Array, leader: Array) -> Array:
         """Actions of the branches' policies."""
         rows = state + self.kinds * self.rewards.shape[0]
-        return drawn_rows(self.action_ends, rows, jnp.take_along_axis(chances, leader, axis=1))
+        return drawn_rows(self.action_ends, rows, of_branches(chances, leader))
 
     def mistake(self, state: Array, action: Array, column: int) -> str:
         """The sum of a table's rewards has grown too large for a number."""

@@ -1,6 +1,7 @@
 """Running a learner: to the end, or with a stop at every report and what is known by then."""
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Generator
@@ -127,7 +128,7 @@ def _run(
             if is_saving and (done >= steps or is_late):
                 learner.save(state, log)
             try:
-                yield learner.answer(state, tuple(log if done >= goal else [*log, row]))
+                yield dataclasses.replace(answer, log=tuple(log if done >= goal else [*log, row]))
             except GeneratorExit:  # an early answer was enough
                 if is_saving:
                     learner.save(state, log)

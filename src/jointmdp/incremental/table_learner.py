@@ -1,5 +1,6 @@
 """Learning from a model in tables: `init`, `draw`, `step` and `advance`, and the answer of a state."""
 
+from functools import cached_property
 from math import comb
 from typing import Any
 
@@ -124,12 +125,19 @@ class TableLearner(BaseLearner):
 
     def _rare_mass(self, chance: Floats) -> Floats:
         """The probability, in any state, of all that is rarer than this: the tables tell what may be unseen."""
+        chances, most = self._masses
+        count = self.model.num_scenarios * self.model.num_actions
+        return np.minimum(most[np.searchsorted(chances, chance)], chance * count)
+
+    @cached_property
+    def _masses(self) -> tuple[Floats, Floats]:
+        """The chances that occur, and before each of them what all smaller ones add up to in some state."""
         each = np.sort((self.model.probabilities[:, :, None] * self.policy[:, None, :]).reshape(len(self.policy), -1))
         rarest = np.unique(each[each > 0])
         together = np.cumsum(each, axis=1)
         found = [np.searchsorted(row, rarest, side="right") for row in each]
         most = np.max([np.append(0.0, row)[i] for row, i in zip(together, found, strict=True)], axis=0)
-        return np.minimum(np.append(0.0, most)[np.searchsorted(rarest, chance)], chance * each.shape[1])
+        return rarest, np.append(0.0, most)
 
 
 def _check_memory(size: int, options: LearnOptions, is_joint: bool) -> None:

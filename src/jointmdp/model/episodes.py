@@ -64,6 +64,8 @@ def idle_states(model: ModelTables, policy: Floats, kernel: sp.csr_array | None 
 
 def paying_state(kernel: sp.csr_array, idle: Bools) -> int | None:
     """A state from which the policy may go on being paid for ever; None if every return surely comes to an end."""
+    if not idle.any():
+        return 0
     ends = _reached(kernel.T.tocsr(), np.flatnonzero(idle))
     found = np.flatnonzero(~ends)
     return int(found[0]) if len(found) else None

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from jointmdp.arrays import Floats, Ints
 from jointmdp.moments.long_run import IDLE, MIXED, OUTSIDE
-from jointmdp.moments.single_branch import BranchMean, Solver, discounted_solver
+from jointmdp.moments.single_branch import BranchMean, Solver, discounted_solver, restricted
 
 # Room left in a supersolution, relative to its own source and to what checking rounds: the first that passes is taken.
 CHECK_ROOM = 1e-3
@@ -72,8 +72,7 @@ def deviations(state: BranchMean, discount: float, source: Floats, delta: Floats
     is_sure = classes.label > IDLE
     if not is_sure.any():
         return np.where(classes.label == IDLE, delta, np.inf)
-    keep = sp.diags_array(is_sure.astype(np.float64))
-    kernel = (keep @ state.kernel @ sp.diags_array((is_sure & ~classes.references).astype(np.float64))).tocsr()
+    kernel = restricted(state.kernel, is_sure, is_sure & ~classes.references)
     by_reference = (1 - discount) * delta[classes.reference]
     added = np.where(is_sure, source + (1 + CHECK_ROOM) * by_reference, 0.0)
     solve = discounted_solver(kernel, discount, state.is_dense)

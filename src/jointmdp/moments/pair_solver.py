@@ -27,7 +27,7 @@ from jointmdp.progress import Meter
 
 PAIR_LIMIT = 2**31  # numbers held on pairs of states, all arrays together: 16 GiB
 FLOOR_SHARE = 0.1  # a residual this far below what rounding leaves is not worth another sweep
-CHUNK = 16  # plain sweeps between two looks at the residual
+CHUNK, LEAST_CHUNK = 16, 4  # plain sweeps between two looks at the residual, at most and at least
 FIRST_ATTEMPT = 128  # plain sweeps before acceleration is considered
 WORTHWHILE = 200  # plain sweeps still to come, at the rate seen, below which BiCGStab does not pay
 MEETING_WORTHWHILE = 400  # as above, for `meeting_solver` on a CPU, where its powers are dear
@@ -94,9 +94,9 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
     first_attempt = FIRST_ATTEMPT if sweeps_before <= FIRST_ATTEMPT else 2 * CHUNK
     done, next_attempt = 0, first_attempt if is_accelerated else max_sweeps
     first = before = math.inf
-    attempts = _attempts(problem, plain.per_jax_sweep, parity == 1)
+    attempts, left, decay = _attempts(problem, plain.per_jax_sweep, parity == 1), math.inf, 0.0
     while done < max_sweeps:
-        count = min(CHUNK, max_sweeps - done)
+        count = min(_to_come(left, target, decay), max_sweeps - done)
         left = plain.run(count)
         done += count
         first = left if math.isinf(first) else first
@@ -121,9 +121,16 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
             plain = plain_sweeps(problem, C, parity == 1)
             del C
             done += taken
-            before = left
+            before, decay = left, 0.0
             next_attempt = 2 * done if is_paying or is_last else done
     return plain.take(), done
+
+
+def _to_come(left: float, target: float, decay: float) -> int:
+    """Sweeps before the next look at the residual: as many as it takes to the target at the rate seen."""
+    if not (decay > 0 and target > 0 and math.isfinite(left)):
+        return CHUNK
+    return min(CHUNK, max(LEAST_CHUNK, math.ceil(math.log(left / target) / decay)))
 
 
 def _attempts(problem: PairProblem, cost: float, is_symmetric: bool) -> list[Attempt]:

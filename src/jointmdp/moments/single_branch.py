@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
 
-from jointmdp.arrays import Bools, Floats
+from jointmdp.arrays import Bools, Floats, Ints
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.moments.long_run import MIXED, LongRun, find_long_run
@@ -63,21 +63,24 @@ def solve_mean(model: JointMDP, policy: Floats) -> BranchMean:
     g, size = model.discount, model.num_states
     whole = policy_kernel(model, policy)
     idle = idle_states(model, policy, whole)
-    alive = sp.diags_array((~idle).astype(np.float64))
-    kernel = (alive @ whole @ alive).tocsr()
-    kernel.eliminate_zeros()
+    kernel = restricted(whole, ~idle, ~idle)
     is_dense = fills_in(kernel)
     solve = discounted_solver(kernel, g, is_dense)
     occupancy = np.zeros(size)
     if paying_state(whole, idle) is not None:
         occupancy = discounted_solver(kernel.T.tocsr(), LONG_RUN, is_dense)(np.full(size, 1 / size))
     classes = find_long_run(whole, idle, occupancy)
-    v = solve(_policy_mean(model, policy, paid_rewards(model)))
+    chances = model.probabilities[:, :, None] * policy[:, None, :]
+
+    def expect(table: Floats) -> Floats:
+        return np.einsum("swa,swa->s", chances, table)
+
+    v = solve(expect(paid_rewards(model)))
     shift, h = np.zeros(size), v
     for _ in range(3):  # the first values may have few digits, and so may their mean
         shift = shift + (1 - g) * classes.average(occupancy, h)
         rewards, sizes, offset = _relative_rewards(model, classes, shift)
-        reward = _policy_mean(model, policy, rewards)
+        reward = expect(rewards)
         h = v - offset
         for _ in range(2):
             h = h + solve(reward + g * (kernel @ h) - h)
@@ -127,19 +130,30 @@ def solve_single_branch(model: JointMDP, policy: Floats) -> SingleBranch:
     return SingleBranch(state, mean, B, excess, level, drift, solve_squared)
 
 
-def _policy_mean(model: JointMDP, policy: Floats, table: Floats) -> Floats:
-    """Σ_w p(w|s) Σ_a π(a|s) f(s,w,a), ``[S]``."""
-    return np.einsum("sw,swa,sa->s", model.probabilities, table, policy, optimize=True)
-
-
 def fills_in(kernel: sp.csr_array) -> bool:
     """Whether elimination would make the matrix dense, judged by its bandwidth in a good order."""
     if kernel.nnz == 0:
         return False
-    order = scipy.sparse.csgraph.reverse_cuthill_mckee(kernel)
-    position = np.argsort(order)
-    rows, columns = kernel.nonzero()
-    return bool(np.max(np.abs(position[rows] - position[columns])) > DENSE_BANDWIDTH * kernel.shape[0])
+    rows, columns = entry_rows(kernel), kernel.indices
+    widest = DENSE_BANDWIDTH * kernel.shape[0]
+    if np.max(np.abs(rows - columns)) <= widest:  # a good order already
+        return False
+    position = np.argsort(scipy.sparse.csgraph.reverse_cuthill_mckee(kernel))
+    return bool(np.max(np.abs(position[rows] - position[columns])) > widest)
+
+
+def entry_rows(kernel: sp.csr_array) -> Ints:
+    """The row of each entry."""
+    return np.repeat(np.arange(kernel.shape[0]), np.diff(kernel.indptr))
+
+
+def restricted(kernel: sp.csr_array, rows: Bools, columns: Bools) -> sp.csr_array:
+    """The entries in chosen rows and columns that are not zero, in an array of the same shape."""
+    # By hand: products with diagonal arrays take ten times as long in a small one.
+    own, size = entry_rows(kernel), kernel.shape[0]
+    kept = rows[own] & columns[kernel.indices] & (kernel.data != 0)
+    first = np.append(0, np.cumsum(np.bincount(own[kept], minlength=size)))
+    return sp.csr_array((kernel.data[kept], kernel.indices[kept], first), shape=kernel.shape)
 
 
 def discounted_solver(kernel: sp.csr_array, factor: float, is_dense: bool) -> Solver:
@@ -150,7 +164,7 @@ def discounted_solver(kernel: sp.csr_array, factor: float, is_dense: bool) -> So
         return lambda right: scipy.linalg.lu_solve(factors, right)
     # The rows of P are the columns of its transpose. By hand, a 1 before the entries of each, which SciPy adds up: its
     # own sum of two sparse arrays takes as long as eliminating in a small one.
-    rows, first = np.repeat(np.arange(size), np.diff(kernel.indptr)), kernel.indptr + np.arange(size + 1)
+    rows, first = entry_rows(kernel), kernel.indptr + np.arange(size + 1)
     data, indices = np.ones(kernel.nnz + size), np.empty(kernel.nnz + size, dtype=kernel.indices.dtype)
     places = np.arange(kernel.nnz) + rows + 1
     data[places], indices[places], indices[first[:-1]] = -factor * kernel.data, kernel.indices, np.arange(size)

@@ -15,11 +15,10 @@ from typing import Any
 
 import jax
 import numpy as np
-import scipy.stats
 
 from jointmdp.arrays import Floats, float32, on_device
 from jointmdp.bellman.network_backups import MomentHeads
-from jointmdp.incremental.replicas import CONFIDENCE, Estimate, LearnedGap
+from jointmdp.incremental.replicas import Estimate, LearnedGap, student_factor
 from jointmdp.incremental.simulator_walks import state_key
 from jointmdp.neural.recording import as_numbers
 from jointmdp.neural.trainer import Trainer, TrainState
@@ -121,5 +120,4 @@ def _estimate(values: Floats) -> Estimate:
     count = len(values)
     if count == 1:
         return Estimate(float(values[0]), math.inf)
-    critical = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
-    return Estimate(float(values.mean()), critical * float(values.std(ddof=1)) / math.sqrt(count))
+    return Estimate(float(values.mean()), student_factor(count) * float(values.std(ddof=1)) / math.sqrt(count))

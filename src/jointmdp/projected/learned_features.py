@@ -14,13 +14,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 
 from jointmdp.arrays import Floats, Ints
 from jointmdp.bellman.feature_moments import PARTS, PairMatrices, PairPart
 from jointmdp.errors import ModelError, NotKnownError, Status
 from jointmdp.incremental.learned import RunSummary
-from jointmdp.incremental.replicas import CONFIDENCE, Estimate, LearnedGap
+from jointmdp.incremental.replicas import Estimate, LearnedGap, student_factor
 from jointmdp.incremental.simulator_walks import state_key
 from jointmdp.projected.features import FeatureRows, check_rank, dependent_columns
 from jointmdp.projected.fixed_point import FixedPoint, solve_fixed_point
@@ -183,12 +182,8 @@ class LearnedFeatures(RunSummary):
         # In the product norm, ‖A^½ Ψ A^½‖: what two independent coordinates would make of it.
         pairs = math.sqrt(max(0.0, float(np.einsum("rij,jk,rkl,li->", off, gram, off, gram, optimize=True))))
         size = math.sqrt(max(float(np.trace(gram @ self.covariances.total)), np.finfo(float).tiny))
-        factor = self._critical * math.sqrt((self.replicas - 1) / self.replicas)
+        factor = student_factor(self.replicas) * math.sqrt((self.replicas - 1) / self.replicas)
         return factor * max(spread, pairs / (2 * size))
-
-    @property
-    def _critical(self) -> float:
-        return float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, self.replicas - 1))
 
     def _estimate(self, read: Callable[[FittedMoments], float]) -> Estimate:
         """A number of the fixed point with its error."""
@@ -197,7 +192,7 @@ class LearnedFeatures(RunSummary):
             return Estimate(value, math.inf)
         others = np.array([read(each) for each in self._without])
         spread = math.sqrt((self.replicas - 1) / self.replicas * float(np.sum((others - others.mean()) ** 2)))
-        return Estimate(value, self._critical * spread)
+        return Estimate(value, student_factor(self.replicas) * spread)
 
     def features_at(self, state: Any, action: Any) -> Floats:
         """φ(state, action), ``[K]``; 0 where the episode is over."""

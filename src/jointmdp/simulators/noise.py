@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 StreamName = str | tuple[str | int, ...]
 MAIN = "main"  # the stream of simulators with a single source of noise
+WORDS = np.dtype("<u8")
 
 
 class Noise:
@@ -113,8 +114,8 @@ class _Key(ISpawnableSeedSequence):
         self.key, self.children = key, 0
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        if n_words == 2 and np.dtype(dtype) == np.uint64:  # what Philox asks for
-            return np.frombuffer(self.key, dtype="<u8").astype(np.uint64)
+        if n_words == 2 and (dtype is np.uint64 or np.dtype(dtype) == np.uint64):  # what Philox asks for
+            return np.frombuffer(self.key, WORDS)
         words = np.random.SeedSequence(int.from_bytes(self.key, "little"))
         return words.generate_state(n_words, dtype)
 

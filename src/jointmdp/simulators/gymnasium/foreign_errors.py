@@ -12,15 +12,20 @@ WHOSE = (
 )
 
 
+def named_error(error: Exception, name: str, moment: str) -> ModelError:
+    """An error that says which environment it comes from, and what that was doing."""
+    if isinstance(error, ModelError):
+        return ModelError(f"{name}, {moment}: {error}")
+    return ModelError(f"{name} failed in {moment}: {error_text(error)}; {WHOSE}")
+
+
 @contextmanager
 def named_errors(name: str, moment: str) -> Iterator[None]:
-    """Errors raised inside say which environment they come from, and what it was doing."""
+    """The same for all errors that are raised inside."""
     try:
         yield
-    except ModelError as error:
-        raise ModelError(f"{name}, {moment}: {error}") from error
     except Exception as error:
-        raise ModelError(f"{name} failed in {moment}: {error_text(error)}; {WHOSE}") from error
+        raise named_error(error, name, moment) from error
 
 
 def error_text(error: Exception) -> str:

@@ -33,7 +33,7 @@ from gymnasium import Env, spaces
 from gymnasium.wrappers import TimeLimit
 
 from jointmdp.simulators.gymnasium import handed_over, live_variation, making, state_trials
-from jointmdp.simulators.gymnasium.foreign_errors import attempt, named_errors
+from jointmdp.simulators.gymnasium.foreign_errors import attempt, named_error, named_errors
 from jointmdp.simulators.gymnasium.handed_over import EnvState, Unseen, present_observation
 from jointmdp.simulators.gymnasium.known_states import (
     PhysicsState,
@@ -153,9 +153,11 @@ class GymnasiumSimulator(Simulator):
     def step(self, state: EnvState, action: Action, noise: Noise) -> Outcome:
         """The environment's own step from `state`, with all streams started from the noise."""
         own = self._as_action(action)
-        with named_errors(self.name, f"step({own!r})"):
+        try:
             found = self._keeper.step(state.kept, own, noise)
             return Outcome(found.reward, self._arrived(found))
+        except Exception as error:
+            raise named_error(error, self.name, f"step({own!r})") from error
 
     def query(self, state: EnvState, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
         """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0."""

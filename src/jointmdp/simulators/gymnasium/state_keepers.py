@@ -159,7 +159,8 @@ class LiveKeeper(Keeper):
 
     def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
         self.restore(kept)
-        return moved_under(self.streams, self.env, action, noise)._replace(kept=self.capture())
+        _, *rest = moved_under(self.streams, self.env, action, noise)
+        return Arrival(self.capture(), *rest)
 
     def told(self, kept: Kept) -> Any:
         return kept[0]

@@ -174,17 +174,22 @@ def copied_value(value: Any, memo: Memo) -> Any:
 
 def state_of(level: Any, skipped: frozenset[str], shared: Memo) -> dict[str, Any]:
     """The attributes of a level that may be state, copied, except for what the memo `shared` says."""
-    memo = dict(shared)
-    return {name: copied_value(value, memo) for name, value in vars(level).items() if name not in skipped}
+    return _copies({name: value for name, value in vars(level).items() if name not in skipped}, shared)
 
 
 def set_state_of(level: Any, state: dict[str, Any], skipped: frozenset[str], shared: Memo) -> None:
     """Give a level the attributes that `state_of` took, and no others."""
-    memo = dict(shared)
     held = vars(level)
-    for name in held.keys() - state.keys() - skipped:
+    for name in [name for name in held if name not in state and name not in skipped]:
         del held[name]
-    held.update({name: copied_value(value, memo) for name, value in state.items()})
+    held.update(_copies(state, shared))
+
+
+def _copies(state: dict[str, Any], shared: Memo) -> dict[str, Any]:
+    if all(type(value) in PLAIN for value in state.values()):  # as in most wrappers
+        return state.copy()
+    memo = dict(shared)
+    return {name: copied_value(value, memo) for name, value in state.items()}
 
 
 class Scored(gymnasium.Wrapper[Any, Any, Any, Any]):

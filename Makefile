@@ -18,7 +18,8 @@ PYTEST := OPENBLAS_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/com
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 # Without dependencies, all of which a lock has: pip would look at releases that are newer than the lock, and refuse them.
-LOCKED = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
+# Not compiled: Python does so for what is imported, a small part of it.
+LOCKED = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes
 
 NEW_ENOUGH = $(if $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")' 2>/dev/null),,\
 	$(error jointmdp needs Python 3.11 or newer, and `$(PYTHON)` is not; name one, as in `make PYTHON=python3.12`))

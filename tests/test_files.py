@@ -211,7 +211,7 @@ def solutions(seed: int, count: int, **kinds: Any) -> Iterator[jm.Solution]:
     ("seed", "count", "kinds"),
     [
         (12, 3, {"shapes": ((3, 3, 3),)}),
-        pytest.param(13, 6, {"shapes": ((2, 2, 2), (6, 4, 4))}, marks=pytest.mark.slow),
+        pytest.param(13, 6, {"shapes": ((2, 2, 2), (6, 4, 4))}, marks=pytest.mark.long),
     ],
 )
 def test_solutions_come_back_bit_for_bit(tmp_path: Path, seed: int, count: int, kinds: dict[str, Any]) -> None:

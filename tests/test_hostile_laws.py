@@ -200,7 +200,7 @@ def test_where_time_is_over_at_once_moments_answer(horizon: int | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", slow_or_long(["layers", "cycle", "horizon"], 2))
+@pytest.mark.parametrize("kind", slow_or_long(["layers", "cycle", "horizon"], 1))
 def test_time_limits_are_kept(kind: str) -> None:
     """Where an eighth of the time is given that a law takes, no more than half of it is taken."""
     rng = np.random.default_rng(0)

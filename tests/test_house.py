@@ -5,6 +5,7 @@ import re
 import types
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,11 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@cache  # not when tests are collected: that happens in every worker
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
@@ -77,24 +82,26 @@ def circle(edges: dict[str, set[str]]) -> list[str]:
     return next((found for name in sorted(edges) if (found := visit(name, []))), [])
 
 
-EDGES = graph(TREES)
+@cache
+def edges_of_the_house() -> dict[str, set[str]]:
+    return graph(trees())
 
 
 def test_no_module_imports_in_a_circle() -> None:
-    assert circle(EDGES) == []
+    assert circle(edges_of_the_house()) == []
 
 
 def test_no_room_imports_in_a_circle() -> None:
-    assert circle(by_room(EDGES)) == []
+    assert circle(by_room(edges_of_the_house())) == []
 
 
 def test_the_core_imports_nothing_above_it() -> None:
-    above = {name: sorted(o for o in others if room(o) not in CORE) for name, others in EDGES.items()}
+    above = {name: sorted(o for o in others if room(o) not in CORE) for name, others in edges_of_the_house().items()}
     assert {name: others for name, others in above.items() if room(name) in CORE and others} == {}
 
 
 def test_nobody_climbs_to_the_root() -> None:
-    assert [name for name, others in EDGES.items() if "jointmdp" in others] == []
+    assert [name for name, others in edges_of_the_house().items() if "jointmdp" in others] == []
 
 
 def test_the_graph_sees_every_kind_of_import() -> None:
@@ -129,7 +136,7 @@ def test_a_function_with_many_parameters_says_why() -> None:
     silent = []
     for name, path in MODULES.items():
         lines = path.read_text(encoding="utf-8").splitlines()
-        for node in ast.walk(TREES[name]):
+        for node in ast.walk(trees()[name]):
             if isinstance(node, ast.FunctionDef) and parameters(node) > MOST_PARAMETERS:
                 head = "\n".join(lines[node.lineno - 1 : node.body[0].lineno])
                 if "# many parameters: " not in head:
@@ -143,7 +150,7 @@ def test_one_name_means_one_thing() -> None:
     for name, path in MODULES.items():
         if not path.stem.startswith("__"):
             files[path.stem].append(name)
-        for node in TREES[name].body:
+        for node in trees()[name].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes[node.name].append(name)
             if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):

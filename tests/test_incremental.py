@@ -323,7 +323,7 @@ def test_other_choices_of_coordinates_converge_where_they_go(choice: str, sharin
     assert np.all(learned._moments.pair.bias_bound[0][x, y] < 0.02 * np.abs(second).max())
 
 
-@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 1))
 @pytest.mark.slow
 def test_third_order_of_pairs_and_of_all_triples(sharing: str) -> None:
     """Pairs against the exact evaluation, all triples against the iteration of T₃."""

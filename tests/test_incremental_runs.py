@@ -13,7 +13,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from zoo import slow_or_long
 
 import jointmdp as jm
 from jointmdp.evaluation import learn
@@ -218,9 +217,9 @@ def test_killed_runs_end_with_the_same_bits(tmp_path: Path) -> None:
     assert killed_runs(tmp_path, [("sweep", 40_000)], kills=2, seed=0) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
-@pytest.mark.parametrize("kills", slow_or_long([4, 30], 1))
+@pytest.mark.parametrize("kills", [4, 30])
 def test_many_killed_runs_end_with_the_same_bits(kills: int, tmp_path: Path) -> None:
     """Sweeps, lists and simulators, on two servers at once."""
     simulators = [("simulator-pairs", 512), ("simulator-trajectory", 512), ("simulator-uniform", 512)]

@@ -45,7 +45,7 @@ RARE: list[tuple[str, Any]] = [  # programs are compiled anew under them
     ("eager_constant_folding", True),
 ]
 SOME_AND_LONG = [*SETTINGS[::2], *(pytest.param(*each, marks=pytest.mark.long) for each in [*SETTINGS[1::2], *RARE])]
-RARE_AND_LONG = [*RARE[:6], *(pytest.param(*each, marks=pytest.mark.long) for each in RARE[6:])]
+RARE_AND_LONG = [*RARE[:4], *(pytest.param(*each, marks=pytest.mark.long) for each in RARE[4:])]
 
 
 @contextmanager

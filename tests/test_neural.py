@@ -380,7 +380,7 @@ def near_certain(noise: float, constant: float = 0.0) -> jm.JointMDP:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("noise", "constant"), [(1e-3, 0.0), (0.5, 1e6)])
+@pytest.mark.parametrize(("noise", "constant"), [(1e-3, 0.0), pytest.param(0.5, 1e6, marks=pytest.mark.long)])
 def test_little_noise_beside_shifting_states_and_large_constants(noise: float, constant: float) -> None:
     """A stranger's model: units by the noise of rewards alone made variances a millionth of what they are."""
     model = near_certain(noise, constant)

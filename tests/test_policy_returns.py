@@ -55,7 +55,7 @@ def test_models_that_surely_end(discount: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 1))
 def test_joint_simulation_agrees(sharing: str) -> None:
     """Means and variances of 40,000 pairs within 5 standard errors: six comparisons, false alarms at most 4e-6."""
     model, policy = jm.inventory()

@@ -137,7 +137,7 @@ def test_replayed_steps_of_a_table_stand_in_the_table():
     assert len({found.replay(i, actions[0]).states for i in range(5)}) > 1
 
 
-@pytest.mark.parametrize("case", [shop, pytest.param(grid, marks=SLOW), pytest.param(walk, marks=SLOW)])
+@pytest.mark.parametrize("case", [shop, pytest.param(grid, marks=pytest.mark.long), pytest.param(walk, marks=SLOW)])
 def test_another_policy_on_the_same_noise(case):
     source, _, state, actions = case()
     policy = 0  # deterministic: a copy of it does the same, on the same noise

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from oracle import RandomModel
 from test_hostile_laws import hostile_amounts, hostile_model, hostile_row
-from zoo import SHARINGS, build, cases, daily, padded, slow_or_long
+from zoo import SHARINGS, build, cases, daily, padded
 
 import jointmdp as jm
 from jointmdp.law.time_limit import OutOfTimeError
@@ -119,8 +119,8 @@ def test_no_two_answers_exclude_each_other(make: object) -> None:
     check(make(1))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", slow_or_long(range(12), 1))
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(12))
 def test_no_two_answers_exclude_each_other_in_many_models(block: int) -> None:
     ordinary = (padded(case, *SHAPE) for case in cases(block, 2, shapes=((3, 3, 3), (6, 3, 3))))
     hostile = (make(100 * block + seed) for seed in range(2) for make in (hostile_ending, hostile_endless))

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import oracle
 import pytest
-from zoo import build
+from zoo import build, slow_or_long
 
 import jointmdp as jm
 from jointmdp import bounds
@@ -80,7 +80,7 @@ def test_replications_deliver_what_they_promise(shop: jm.Solution) -> None:
     assert abs(correct - 0.95) <= 4.5 * math.sqrt(0.95 * 0.05 / trials)
 
 
-@pytest.mark.parametrize("sharing", ["state", "time", "none"])
+@pytest.mark.parametrize("sharing", slow_or_long(["time", "state", "none"], 2))
 @pytest.mark.slow
 def test_gap_statements_hold_for_exact_laws(sharing: str) -> None:
     """P(G > 0), quantiles and CVaR of enumerated three-step laws lie within the certified intervals."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from zoo import SHAPES, SHARINGS, build, cases, daily, slow_or_long
+from zoo import SHAPES, SHARINGS, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
 from jointmdp.law import variance_parts
@@ -66,7 +66,7 @@ def enumerated(
     return by_step, by_state
 
 
-@pytest.mark.parametrize("seed", daily(range(3)))
+@pytest.mark.parametrize("seed", repeated(3))
 def test_parts_are_those_of_enumeration(seed: int) -> None:
     for case in cases(seed, 9, discounts=(0.5, 1.0), shapes=SHAPES if seed else SHAPES[1:2]):
         model, policy = build(case), np.asarray(case.policy, dtype=float)

@@ -159,9 +159,9 @@ def test_a_block_is_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     simulate = BlockSampler._simulated
 
-    def counted(self: BlockSampler, block: int, sharing: Any, size: int) -> Replications:
+    def counted(self: BlockSampler, block: int, *settings: Any) -> Any:
         calls.append(block)
-        return simulate(self, block, sharing, size)
+        return simulate(self, block, *settings)
 
     monkeypatch.setattr(BlockSampler, "_simulated", counted)
     parts = [sampler(first, 100, "time") for first in range(0, 500, 100)]

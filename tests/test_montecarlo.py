@@ -193,6 +193,7 @@ def test_blocks_go_together_on_gpus_where_they_fit(monkeypatch: pytest.MonkeyPat
         dynamics = table_dynamics(model, [policy], [0, 0], [0, 1], np.eye(9)[0])
         return BlockSampler("grid", dynamics, seed=0, horizon=3, return_bound=None)
 
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     assert sampler().together == 1
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert sampler().together == blocks_together.AT_ONCE

@@ -65,56 +65,52 @@ def test_errors_of_the_exact_solution_are_zero() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_writes_everything_and_figures_say_what_is_claimed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One run of the command for all that can be read from it: it takes half a minute."""
-    monkeypatch.setattr(projected_figures, "QUICK_SIZES", (6,))
-    monkeypatch.setattr(projected_figures, "QUICK_DEGREES", (0, 2))
+def test_the_command_writes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projected_figures, "QUICK_SIZES", (3,))
+    monkeypatch.setattr(projected_figures, "QUICK_DEGREES", (0, 1))
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["reproduce", "projected", "--quick"])
     assert result.exit_code == 0, result.output
     folder = tmp_path / "results" / "projected"
+    assert {path.stem for path in folder.glob("*.png")} == {
+        "weightings",
+        "constraints",
+        "sample_convergence",
+        "calibration_inventory",
+    }
     counts = {
         "weightings": 2 * 3 * 2,
         "constraints": 2 * 3 * 2,
         "sample_convergence": 3,
         "calibration_inventory": 6,
     }
-    assert {path.stem for path in folder.glob("*.png")} == counts.keys()
-    rows: dict[str, list[dict[str, str]]] = {}
     for name, count in counts.items():
         assert f"{name}.png" in (folder / "README.md").read_text(encoding="utf-8")
         with open(folder / f"{name}.csv", newline="", encoding="utf-8") as file:
-            rows[name] = list(csv.DictReader(file))
-        assert len(rows[name]) == count
+            rows = list(csv.DictReader(file))
+        assert len(rows) == count
         positive = {"sample_convergence": "mean_error", "calibration_inventory": "predicted_std"}
-        assert all(float(row[positive.get(name, "gap_variance_error")]) > 0 for row in rows[name])
+        assert all(float(row[positive.get(name, "gap_variance_error")]) > 0 for row in rows)
     for result_text in ("noise shared in the same state", "noise shared at the same time"):
         assert result_text in result.output
-    check_weightings([row for row in rows["weightings"] if row["degree"] == "2"])
 
 
-def check_weightings(rows: list[dict[str, str]]) -> None:
+@pytest.mark.slow
+def test_what_the_figures_say() -> None:
     """Only with pairs that are seen, and parts of their own for them, do gaps come out better than independent ones.
 
     Second moments are the wrong thing to fit.
     """
-
-    def found(sharing: Sharing, weighting: str, parts: int, column: str) -> float:
-        keys = {"sharing": sharing, "weighting": weighting, "parts": str(parts)}
-        (row,) = (row for row in rows if keys.items() <= row.items())
-        return float(row[column])
-
+    weightings = feature_counts.run_weightings((6,), (2,))
+    found = {(row["sharing"], row["weighting"], row["parts"]): row for row in weightings.rows}
     for sharing in ("state", "time"):
-        gaps = found(sharing, "restart", 3, "gap_variance_error")
-        assert gaps < 0.6 * found(sharing, "stationary", 1, "gap_variance_error")
-        assert gaps < 0.6 * found(sharing, "restart", 3, "independent_error")
-        assert gaps < 0.6 * found(sharing, "restart", 1, "gap_variance_error")
-        variances = found(sharing, "restart", 3, "variance_error")
-        assert found(sharing, "stationary", 1, "variance_error") < variances < 0.1
+        restart, stationary = found[sharing, "restart", 3], found[sharing, "stationary", 1]
+        assert restart["gap_variance_error"] < 0.6 * stationary["gap_variance_error"]
+        assert restart["gap_variance_error"] < 0.6 * restart["independent_error"]
+        assert restart["gap_variance_error"] < 0.6 * found[sharing, "restart", 1]["gap_variance_error"]
+        assert stationary["variance_error"] < restart["variance_error"] < 0.1
     (second,) = feature_counts.points([ProjectionSetting(6, "state", "restart", "second_moment", PARTS, 2)])
-    assert second.errors.gap_variance > 2 * found("state", "restart", 3, "gap_variance_error")
+    assert second.errors.gap_variance > 2 * found["state", "restart", 3]["gap_variance_error"]
 
 
 def test_second_moments_make_variance_out_of_errors_of_the_mean() -> None:

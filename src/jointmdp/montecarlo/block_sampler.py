@@ -21,7 +21,7 @@ from jax import Array
 from jointmdp.arrays import float64, random_key
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
-from jointmdp.montecarlo.blocks_together import AT_ONCE, Asking, HostBranches, Standing, Steps, together
+from jointmdp.montecarlo.blocks_together import AT_ONCE, AskedSteps, Asking, HostBranches, Standing, together
 from jointmdp.montecarlo.branch_paths import BranchSteps
 from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
 from jointmdp.montecarlo.table_and_jax_branches import (
@@ -51,7 +51,7 @@ BLIND_TAIL = 1e-6  # the fraction where the largest return is not known
 
 
 Enough = Callable[[Replications], bool]
-Move = Callable[[Branches, int], Steps]
+Move = Callable[[Branches, int], AskedSteps]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class BlockSampler:
             b = begin(dynamics, start_key, size, sharing)
             for t in range(steps + 1):
                 if t > 0:
-                    b = Steps(b, noise_key, policy_key, 1, self.until_merged).taken(dynamics, sharing)
+                    b = AskedSteps(b, noise_key, policy_key, 1, self.until_merged).taken(dynamics, sharing)
                 state, action, over = jax.tree.map(lambda leaf: leaf[row], (b.state, b.action, b.is_over))
                 branches = range(len(over))
                 states.append([dynamics.snapshot(jax.tree.map(itemgetter(j), state), over[j]) for j in branches])
@@ -153,11 +153,11 @@ class BlockSampler:
         start_key, noise_key, policy_key = self._keys(block)
         end = math.inf if self.horizon is None else self.horizon
 
-        def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> Steps:
-            return Steps(b, noise_key, policy_key, count, until_merged)
+        def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> AskedSteps:
+            return AskedSteps(b, noise_key, policy_key, count, until_merged)
 
-        def move_one(b: Branches, count: int) -> Steps:  # few different counts: each is a program
-            return Steps(b, noise_key, policy_key, ALONE if count > 1 else 1, False, end)
+        def move_one(b: Branches, count: int) -> AskedSteps:  # few different counts: each is a program
+            return AskedSteps(b, noise_key, policy_key, ALONE if count > 1 else 1, False, end)
 
         goes_on = partial(self._gone_on, block, is_shown)
         first = begin(self.dynamics, start_key, size, sharing)
@@ -231,7 +231,7 @@ class BlockSampler:
         )
 
     def _last(self, discount: float) -> int:
-        """Steps after which a block stops at the latest."""
+        """AskedSteps after which a block stops at the latest."""
         if self.horizon is not None:
             return self.horizon
         if discount >= 1:

@@ -1,7 +1,7 @@
 """Blocks of replications that take their steps at the same time.
 
 One block after another is right on a CPU, but leaves a GPU almost idle. Each block goes its own way, with looks at its
-numbers in between: it is a generator that asks for `Steps`, and what several ask for alike is computed at once. The
+numbers in between: it is a generator that asks for steps, and what several ask for alike is computed at once. The
 numbers of a block do not depend on its company.
 """
 
@@ -18,10 +18,10 @@ from jointmdp.checks import Sharing
 from jointmdp.montecarlo.table_and_jax_branches import Branches, Dynamics, advance, advance_alone
 
 AT_ONCE = 32  # blocks: together they keep a GPU busy
-Found = TypeVar("Found")
+Simulated = TypeVar("Simulated")
 
 
-class Steps(NamedTuple):
+class AskedSteps(NamedTuple):
     """Steps that the branches of a block are to take."""
 
     branches: Branches
@@ -63,15 +63,15 @@ class Standing(NamedTuple):
     host: HostBranches
 
 
-Asking = Generator[Steps, Standing, Found]
+Asking = Generator[AskedSteps, Standing, Simulated]
 
 
-def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Found]]) -> list[Found]:
+def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Simulated]]) -> list[Simulated]:
     """What the blocks return, in order."""
-    found: dict[int, Found] = {}
+    found: dict[int, Simulated] = {}
     given: dict[int, Any] = dict.fromkeys(range(len(blocks)))  # what each block is told next; None begins
     while given:
-        asked: dict[tuple[Any, ...], list[tuple[int, Steps]]] = {}
+        asked: dict[tuple[Any, ...], list[tuple[int, AskedSteps]]] = {}
         for i, branches in given.items():
             try:
                 steps = blocks[i].send(branches)
@@ -87,7 +87,7 @@ def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Found
     return [found[i] for i in range(len(blocks))]
 
 
-def _taken(dynamics: Dynamics, sharing: Sharing, alike: Sequence[Steps]) -> list[Standing]:
+def _taken(dynamics: Dynamics, sharing: Sharing, alike: Sequence[AskedSteps]) -> list[Standing]:
     if len(alike) == 1 or alike[0].alone_to is not None:  # few replications go on alone
         found = (steps.taken(dynamics, sharing) for steps in alike)
         return [Standing(branches, _on_host(branches)) for branches in found]

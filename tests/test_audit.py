@@ -660,7 +660,7 @@ MORE_STOCK = [  # of the same kinds
     "name",
     [
         *EVERYDAY,
-        *(pytest.param(name, marks=pytest.mark.long if i % 2 else pytest.mark.slow) for i, name in enumerate(STOCK)),
+        *(pytest.param(name, marks=pytest.mark.long if i % 3 else pytest.mark.slow) for i, name in enumerate(STOCK)),
         *(pytest.param(name, marks=pytest.mark.long) for name in MORE_STOCK),
     ],
 )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import oracle
 import pytest
-from zoo import SHARINGS, STATE_AND_SLOW, build, cases, padded, repeated
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases, padded, slow_or_long
 
 import jointmdp as jm
 from jointmdp.moments.certificates import norm_weight
@@ -76,7 +76,7 @@ def check_random_models(seed: int, count: int, is_daily: bool = False) -> None:
 
 @QUIET
 @pytest.mark.optimised
-@pytest.mark.parametrize("seed", repeated(10))
+@pytest.mark.parametrize("seed", slow_or_long(range(10), 1))
 def test_never_violated(seed: int) -> None:
     """50 random models × three stopping points, 5 of them in the everyday tests and 15 in the slow ones."""
     check_random_models(seed, 5, is_daily=seed == 0)
@@ -256,7 +256,7 @@ def hostile(seed: int, count: int) -> Iterator[oracle.RandomModel]:
 
 
 @QUIET
-@pytest.mark.parametrize("seed", repeated(12))
+@pytest.mark.parametrize("seed", slow_or_long(range(12), 1))
 @pytest.mark.slow
 def test_never_violated_near_discount_one(seed: int) -> None:
     """γ up to 1 − 1e-9, every pair and gap against rational arithmetic; 8 models by day, 90 slow, 240 long."""

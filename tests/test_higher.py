@@ -123,9 +123,8 @@ def test_scenarios_that_lead_alike_and_pay_differently(alike: tuple[int, ...]) -
     assert_gaps_are_true(solution, PairOracle(case, 4))
 
 
-@pytest.mark.slow
-@pytest.mark.optimised
-@pytest.mark.parametrize("seed", slow_or_long(range(5), 1))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(5))
 def test_many_models_agree_with_rational_arithmetic(seed: int) -> None:
     """60 more, 36 of them in the slow tests, some with γ = 0.999."""
     discounts = (0.1, 0.5, 0.9, 0.99, 0.999)

@@ -35,7 +35,7 @@ def with_sharing(names: list[str]) -> list:
         pytest.param(
             name,
             sharing,
-            marks=() if f"{name} {sharing}" in DAILY else (slow, long)[(i + k) % 2],
+            marks=() if f"{name} {sharing}" in DAILY else long if (i + k) % 3 else slow,
             id=f"{name}-{sharing}",
         )
         for i, name in enumerate(names)

@@ -20,8 +20,6 @@ from jointmdp.incremental.simulator_walks import Walks, WalkTask, state_key
 from jointmdp.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulators.table_simulator import TableSimulator
 
-pytestmark = pytest.mark.optimised
-
 CHOICES = ["pairs", "trajectory", "uniform"]
 # Lists of the same shape share what was compiled; those along trajectories are longer.
 MOSTLY = ["pairs", *(pytest.param(choice, marks=pytest.mark.slow) for choice in ("trajectory", "uniform"))]

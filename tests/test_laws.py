@@ -329,7 +329,7 @@ def test_large_amounts_that_both_branches_are_paid_cancel() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 1))
 def test_simulated_gaps_lie_in_the_band(sharing: str) -> None:
     model, policy = in_step(sharing)
     check_simulated(Stoppable(model, policy).on(400), model, policy)

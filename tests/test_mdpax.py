@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zoo import slow_or_long
 
 import jointmdp as jm
 from jointmdp.model.mdpax_importer import from_mdpax, mdpax_policy
@@ -249,7 +250,7 @@ def test_a_problem_as_a_simulator() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of mdpax and what it imports, none of ours to mend
-@pytest.mark.parametrize("name", ["Forest", "DeMoorSingleProductPerishable"])
+@pytest.mark.parametrize("name", slow_or_long(["DeMoorSingleProductPerishable", "Forest"], 1))
 def test_means_are_those_of_mdpax(name: str) -> None:
     """Policy evaluation by mdpax's own solver, in single precision, against ours."""
     reason = "mdpax is not installed (it pulls in CUDA; `make slow` installs it without its dependencies)"

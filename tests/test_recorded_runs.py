@@ -11,8 +11,6 @@ import jointmdp as jm
 from jointmdp.executors import Processes
 from jointmdp.montecarlo.table_and_jax_branches import columns_of
 
-pytestmark = pytest.mark.optimised
-
 SEED, HORIZON = 5, 8
 
 

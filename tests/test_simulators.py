@@ -27,8 +27,6 @@ from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import as_agent
 from jointmdp.simulators.table_simulator import TableSimulator
 
-pytestmark = pytest.mark.optimised
-
 Z = 4.5  # standard errors; two-sided false-alarm rate 7e-6 a comparison where the normal law holds
 
 

@@ -101,7 +101,7 @@ def race(sharing: Any) -> jm.JointMDP:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("halves", slow_or_long([True, False], 1))
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
 def test_parts_add_up(sharing: Any, halves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-9 of the variance in models that people bring, with pairs that move at once or one after the other."""
     monkeypatch.setattr("jointmdp.law.reached_pairs.WORTH_HALVING", 0.0 if halves else 1e9)

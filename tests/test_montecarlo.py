@@ -178,7 +178,9 @@ def test_blocks_that_go_together_are_what_they_are_alone(sharing: str, monkeypat
     monkeypatch.setattr(blocks_together, "AT_ONCE", 3)
     monkeypatch.setattr(BlockSampler, "together", 3)
     advanced, sizes = blocks_together._advanced, []
-    monkeypatch.setattr(blocks_together, "_advanced", lambda *args: sizes.append(len(args[1].step)) or advanced(*args))
+    monkeypatch.setattr(
+        blocks_together, "_advanced", lambda *args: sizes.append(len(args[1][0].step)) or advanced(*args)
+    )
     again = [jm.simulate_returns(model, policy, 0, [0, 1], **how), jm.simulate_gap(model, policy, 0, 0, 1, **how)]
     assert set(sizes) == {3}
     assert again[0].returns.tobytes() == alone[0].returns.tobytes()

@@ -93,7 +93,7 @@ def _taken(dynamics: Dynamics, sharing: Sharing, alike: Sequence[AskedSteps]) ->
         return [Standing(branches, _on_host(branches)) for branches in found]
     filled = [*alike, *[alike[-1]] * (AT_ONCE - len(alike))]  # always as many: another number is another program
     stacked = _stacked([steps[:3] for steps in filled])
-    after = _advanced(dynamics, *stacked, alike[0].number, sharing, alike[0].until_merged)
+    after = _advanced(dynamics, stacked, alike[0].number, sharing, alike[0].until_merged)
     host = _on_host(after)
     hosts = [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(alike))]
     return [Standing(*each) for each in zip(_parts(after, AT_ONCE), hosts, strict=False)]
@@ -118,19 +118,6 @@ def _parts(whole: Any, count: int) -> list[Any]:
 
 
 @partial(jax.jit, static_argnames="sharing")
-def _advanced(  # many parameters: as `advance`
-    dynamics: Dynamics,
-    branches: Branches,
-    noise_key: Array,
-    policy_key: Array,
-    count: int,
-    sharing: Sharing,
-    until_merged: bool,
-) -> Branches:
-    """`advance` of several blocks."""
-
-    def one(b: Branches, noise: Array, policy: Array) -> Branches:
-        found: Branches = advance(dynamics, b, noise, policy, count, sharing, until_merged)
-        return found
-
-    return jax.vmap(one)(branches, noise_key, policy_key)
+def _advanced(dynamics: Dynamics, blocks: Any, count: int, sharing: Sharing, until_merged: bool) -> Branches:
+    """`advance` of several blocks: their branches, and the keys of their noise and policies."""
+    return jax.vmap(lambda b, noise, policy: advance(dynamics, b, noise, policy, count, sharing, until_merged))(*blocks)

@@ -98,21 +98,15 @@ class Streams:
     def reseed(self, env: Env[Any, Any], noise: Noise) -> None:
         """Start every stream at the beginning of `noise`."""
         stack = levels(env)
-        self._put(stack, self._renewed(stack, noise), noise)
+        self.put(stack, self.renewed(stack, noise), noise)
 
-    def renewed(self, env: Env[Any, Any], noise: Noise) -> list[Renewed]:
-        """For each stream the source that the environment holds now, and one like it from the beginning of `noise`."""
-        return self._renewed(levels(env), noise)
-
-    def _renewed(self, stack: Sequence[Any], noise: Noise) -> list[Renewed]:
+    def renewed(self, stack: Sequence[Any], noise: Noise) -> list[Renewed]:
+        """For each stream the source that an environment's levels hold now, and one like it from `noise`."""
         found = self._sources(stack)
         return [(name, old, None if name in self.fixed else _fresh(old, noise, name)) for name, old in found]
 
-    def put(self, env: Env[Any, Any], renewed: Iterable[Renewed], noise: Noise) -> None:
+    def put(self, stack: Sequence[Any], renewed: Iterable[Renewed], noise: Noise) -> None:
         """Put new sources in their places; those that can only be seeded are seeded there."""
-        self._put(levels(env), renewed, noise)
-
-    def _put(self, stack: Sequence[Any], renewed: Iterable[Renewed], noise: Noise) -> None:
         for name, _, new in renewed:
             if new is None:
                 _seed(_first_held(stack, self.places[name]), Noise(noise.address, name))

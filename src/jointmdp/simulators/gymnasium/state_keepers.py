@@ -264,11 +264,11 @@ class CopyKeeper(Keeper):
 
     def copied_under(self, env: Env[Any, Any], noise: Noise) -> Env[Any, Any]:
         """A copy with all streams started from the noise."""
-        renewed = self.streams.renewed(env, noise)
+        renewed = self.streams.renewed(levels(env), noise)
         # The new sources take the place of the old ones while copying, wherever else the environment holds them.
         sources = {id(old): new for _, old, new in renewed if old is not None and new is not None}
         found = wrapper_stack.copied(env, self._shared | sources)
-        self.streams.put(found, renewed, noise)
+        self.streams.put(levels(found), renewed, noise)
         return found
 
     def capture_from(self, env: Env[Any, Any]) -> Place:

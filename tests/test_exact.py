@@ -59,9 +59,27 @@ def test_larger_models_agree_with_rational_arithmetic(sharing: str) -> None:
         solution = jm.evaluate(build(case), case.policy)
         scale = np.nanmax(np.abs(exact.covariance_blocks_float()))
         assert oracle.max_abs_error(solution.covariance, exact.covariance_blocks()) <= 1e-9 * scale
-        for s, a, t, b in np.argwhere(np.isfinite(exact.second_float())):
-            found = oracle.rational(solution.covariance_between(s, a, t, b))
+        known = np.argwhere(np.isfinite(exact.second_float()))
+        between = solution.moments.across()
+        for s, a, t, b in known[known[:, 0] != known[:, 2]]:
+            found = oracle.rational(between[s, a, t, b])
             assert abs(float(found - exact.covariance(s, a, t, b))) <= 1e-9 * scale
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_all_pairs_at_once_are_those_one_by_one(sharing: str) -> None:
+    """Of moments on states and of moments on pairs of coordinates."""
+    case = next(cases(78, 1, shapes=((3, 3, 3),), sharings=(sharing,)))
+    model = build(case)
+    places = [(s, a) for s in range(3) for a in range(3) if model.available[s, a]]
+    for method in (jm.Solve(), jm.Iterate(tolerance=1e-6)):
+        solution = jm.evaluate(model, case.policy, method)
+        found, scale = solution.moments.across(), np.nanmax(solution.variance)
+        for s, a in places:
+            for t, b in places:
+                if s != t:
+                    one = solution.covariance_between(s, a, t, b)
+                    assert found[s, a, t, b] == pytest.approx(one, abs=1e-14 * scale)
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)

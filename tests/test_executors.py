@@ -25,6 +25,7 @@ from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
 from jointmdp.executors import Executor, Processes, Serial, WorkerError, as_executor, codec, opened
+from jointmdp.incremental.simulator_walks import Walks
 from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
 from jointmdp.montecarlo.replications import Portion, portions_of, sample, samples
@@ -127,6 +128,15 @@ def test_any_number_of_workers_gives_the_same_bits():
         with Processes(workers) as executor:
             for (sampler, sharing), run in zip(cases, wanted, strict=True):
                 assert_same_bits(sample(sampler, 3, 40, sharing, executor), run)
+
+
+def test_workers_that_only_sample_import_little():
+    """What takes a second to import is needed where answers are made, not where samples are drawn."""
+    functions = (QuerySampler, Walks)
+    with Processes(1) as executor:
+        ((names, loaded),) = executor.map(lambda _: ([each.__name__ for each in functions], list(sys.modules)), [0])
+    assert names == ["QuerySampler", "Walks"]
+    assert not {"jax", "scipy.stats", "scipy.optimize", "scipy.sparse", "matplotlib", "pandas", "xarray"} & set(loaded)
 
 
 def test_workers_import_jax_where_it_is_used_and_as_it_is_set_here():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,27 +138,40 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 # -- plots of results ----------------------------------------------------------------------------------------------
 
 MODEL, POLICY = jm.windy_gridworld(3)
-SOLUTION = jm.evaluate(MODEL, POLICY, order=4)
-GAP = SOLUTION.gap("(0,0)", "R", "L")
-SAMPLE = jm.simulate_gap(MODEL, POLICY, "(0,0)", "R", "L", num_samples=50, seed=1)
+
+
+@cache
+def solution() -> jm.Solution:
+    return jm.evaluate(MODEL, POLICY, order=4)
+
+
+def gap() -> jm.Gap:
+    return solution().gap("(0,0)", "R", "L")
+
+
+@cache
+def sample() -> jm.GapSample:
+    return jm.simulate_gap(MODEL, POLICY, "(0,0)", "R", "L", num_samples=50, seed=1)
+
+
 TRAINED = SimpleNamespace(
     log=[{"step": i, "mean_double": 2.0**-i, "gap_double": -1.0, "mean_loss": 1.0} for i in (1, 2)]
 )
 PLOTS: dict[str, tuple[Callable[..., Any], str]] = {
-    "correlations": (lambda ax: jm.plots.correlations(SOLUTION, "(0,0)", ax), "correlation of returns in (0,0)"),
-    "means": (lambda ax: jm.plots.means(SOLUTION, ax), "mean return; ○ the best action"),
-    "gap law": (lambda ax: jm.plots.gap_law(GAP, ax), "x, the gap R − L"),
-    "law itself": (lambda ax: jm.plots.gap_law(GAP.law(), ax), "x, the gap"),
-    "sampled law": (lambda ax: jm.plots.gap_law(SAMPLE, ax), "0.95 band, 50 samples"),
-    "ladder": (lambda ax: jm.plots.bound_ladder(GAP, ax=ax), "P(R − L ≤ 0) in (0,0)"),
-    "time": (lambda ax: jm.plots.variance_over_time(GAP, ax), "% of the variance"),
-    "states": (lambda ax: jm.plots.variance_over_states(GAP, ax), "% of the variance, by state"),
+    "correlations": (lambda ax: jm.plots.correlations(solution(), "(0,0)", ax), "correlation of returns in (0,0)"),
+    "means": (lambda ax: jm.plots.means(solution(), ax), "mean return; ○ the best action"),
+    "gap law": (lambda ax: jm.plots.gap_law(gap(), ax), "x, the gap R − L"),
+    "law itself": (lambda ax: jm.plots.gap_law(gap().law(), ax), "x, the gap"),
+    "sampled law": (lambda ax: jm.plots.gap_law(sample(), ax), "0.95 band, 50 samples"),
+    "ladder": (lambda ax: jm.plots.bound_ladder(gap(), ax=ax), "P(R − L ≤ 0) in (0,0)"),
+    "time": (lambda ax: jm.plots.variance_over_time(gap(), ax), "% of the variance"),
+    "states": (lambda ax: jm.plots.variance_over_states(gap(), ax), "% of the variance, by state"),
     "returns": (
         lambda ax: jm.plots.returns(SimpleNamespace(actions=("R", "L"), returns=np.ones((20, 2))), ax),
         "x, the return; 20 samples",
     ),
     "two methods": (
-        lambda ax: jm.plots.predicted_against_simulated([GAP], [SAMPLE], "std", ax),
+        lambda ax: jm.plots.predicted_against_simulated([gap()], [sample()], "std", ax),
         "predicted standard deviation of the gap",
     ),
     "residuals": (
@@ -190,42 +204,42 @@ def test_plots_draw_where_they_are_told_and_say_what_they_show(name: str) -> Non
 
 
 def test_what_plots_show_is_what_results_say() -> None:
-    ax = jm.plots.correlations(SOLUTION, "(0,0)")
-    assert np.array_equal(ax.images[0].get_array(), SOLUTION.correlation[0])
-    ax = jm.plots.variance_over_time(GAP)
+    ax = jm.plots.correlations(solution(), "(0,0)")
+    assert np.array_equal(ax.images[0].get_array(), solution().correlation[0])
+    ax = jm.plots.variance_over_time(gap())
     heights = [bar.get_height() for bar in ax.patches]
-    assert heights == pytest.approx((100 * np.asarray(GAP.variance_by_step()) / GAP.variance)[: len(heights)])
-    ax = jm.plots.predicted_against_simulated([GAP, GAP], [SAMPLE, SAMPLE], "mean")
-    assert ax.lines[1].get_xydata() == pytest.approx(np.array([[GAP.mean, SAMPLE.mean]] * 2))
-    ax = jm.plots.bound_ladder(GAP)
+    assert heights == pytest.approx((100 * np.asarray(gap().variance_by_step()) / gap().variance)[: len(heights)])
+    ax = jm.plots.predicted_against_simulated([gap(), gap()], [sample(), sample()], "mean")
+    assert ax.lines[1].get_xydata() == pytest.approx(np.array([[gap().mean, sample().mean]] * 2))
+    ax = jm.plots.bound_ladder(gap())
     found = [list(line.get_xdata()) for line in ax.lines[::2]]
-    asked = [GAP.moment_bounds(order=k).cdf(0.0) for k in (2, 4)] + [GAP.law().cdf(0.0)]
+    asked = [gap().moment_bounds(order=k).cdf(0.0) for k in (2, 4)] + [gap().law().cdf(0.0)]
     assert found == [[each.lower, each.upper] for each in asked]
 
 
 def test_grids_of_correlations() -> None:
-    axes = jm.plots.correlation_grid(SOLUTION, range(5), columns=3)
+    axes = jm.plots.correlation_grid(solution(), range(5), columns=3)
     assert axes.shape == (2, 3)
     assert [ax.get_title() for ax in axes.ravel()[:5]] == [MODEL.state_label(s) for s in range(5)]
     assert not axes[1, 2].axison
     _, given = style.figure(columns=2)
-    assert jm.plots.correlation_grid(SOLUTION, [0, 1], axes=given) is given
+    assert jm.plots.correlation_grid(solution(), [0, 1], axes=given) is given
     with pytest.raises(jm.ModelError, match="2 axes for 3 states"):
-        jm.plots.correlation_grid(SOLUTION, [0, 1, 2], axes=given)
+        jm.plots.correlation_grid(solution(), [0, 1, 2], axes=given)
     with pytest.raises(jm.ModelError, match="at least one state"):
-        jm.plots.correlation_grid(SOLUTION, [])
+        jm.plots.correlation_grid(solution(), [])
 
 
 def test_plots_of_what_is_not_there() -> None:
     learned = jm.learn(*jm.coupled_reward_chain(3, discount=0.5), steps=10).gap("s0", "a1", "a2")
     for draw, message in {
         lambda: jm.plots.gap_law(learned): "LearnedGap knows no distribution",
-        lambda: jm.plots.bound_ladder(SAMPLE): "GapSample holds no moments",
-        lambda: jm.plots.residuals(SOLUTION): "no residuals were kept",
+        lambda: jm.plots.bound_ladder(sample()): "GapSample holds no moments",
+        lambda: jm.plots.residuals(solution()): "no residuals were kept",
         lambda: jm.plots.learning_curve(SimpleNamespace(log=[])): "no error was reported",
         lambda: jm.plots.training_curves(SimpleNamespace(log=[])): "nothing was logged",
         lambda: jm.plots.training_curves(TRAINED, "cubed"): "choose from squared, signed, double",
-        lambda: jm.plots.predicted_against_simulated([GAP], []): "as many gaps twice",
+        lambda: jm.plots.predicted_against_simulated([gap()], []): "as many gaps twice",
         lambda: jm.plots.correlation_matrix(np.eye(3), ["a", "b"]): "there are 2 labels",
     }.items():
         with pytest.raises(jm.ModelError, match=message):

@@ -70,7 +70,7 @@ class WatchedNoise(Noise):
     def moved_to(self, address: bytes) -> WatchedNoise:
         """Another draw, counted with this one."""
         found = WatchedNoise.__new__(WatchedNoise)
-        found.address, found._streams, found.family, found.others = address, {}, self.family, self.others
+        found._address, found._streams, found.family, found.others = address, {}, self.family, self.others
         found.log = self.log
         self.family.append(found)
         return found

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial.polynomial import polysub
-from scipy.optimize import brentq
 
 from jointmdp.arrays import Bools, Floats
 from jointmdp.bounds.moment_sequences import Long, Longs, MomentSequence, Orthogonal
@@ -240,6 +239,8 @@ class MomentProblem:
         around = self.canonical(order, f.at)
         if around is None:
             return
+        from scipy.optimize import brentq  # slow to import, and not needed by most
+
         ends = max(self.lo, -FAR), min(self.hi, FAR)
         nodes = np.unique(np.clip(np.append(around.nodes, np.array(ends)), *ends))
         arcs = [(float(a), float(b)) for a, b in pairwise(nodes)]

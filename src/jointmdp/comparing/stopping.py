@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy.optimize
-import scipy.stats
+from scipy import special
 
 LOOKS = 4
 LEAST_GROWTH = 1.5
@@ -102,9 +101,11 @@ def worst_case_error(error: float, looks: int = LOOKS) -> float:
     def excess(critical: float) -> float:
         return math.log(2 * worst_case(critical, looks) / error)
 
-    start = float(scipy.stats.norm.isf(error / 2))
-    critical = float(scipy.optimize.brentq(excess, start, start + 2, xtol=1e-4))
-    return 2 * float(scipy.stats.norm.sf(critical))
+    from scipy.optimize import brentq
+
+    start = -float(special.ndtri(error / 2))
+    critical = float(brentq(excess, start, start + 2, xtol=1e-4))
+    return 2 * float(special.ndtr(-critical))
 
 
 def worst_case(critical: float, looks: int = LOOKS) -> float:
@@ -115,11 +116,11 @@ def worst_case(critical: float, looks: int = LOOKS) -> float:
         least = 0.0 if later == 1 else 1 / MOST_GROWTH
         u = np.linspace(least, 1 / LEAST_GROWTH, 41)
         middle, spread = np.sqrt(u) * grid[:, None], np.sqrt(1 - u)  # [z, u]
-        value = scipy.stats.norm.sf((critical - middle) / spread)
+        value = special.ndtr((middle - critical) / spread)
         if chance is not None:
             value = value + _expected(grid, chance, middle, spread, critical)
         chance = value.max(axis=1)
-    crossed = float(scipy.stats.norm.sf(critical))
+    crossed = float(special.ndtr(-critical))
     if chance is None:
         return crossed
     return crossed + float(_expected(grid, chance, np.zeros(1), np.ones(1), critical)[0])
@@ -135,6 +136,7 @@ def _expected(grid: np.ndarray, chance: np.ndarray, middle: np.ndarray, spread: 
     half = np.maximum(upper - lower, 0.0) / 4
     for part in (1, 3):  # two halves, as the integrand is steep at one end
         z = (lower + part * half)[..., None] + half[..., None] * _NODES
-        weight = scipy.stats.norm.pdf((z - middle[..., None]) / spread[..., None]) / spread[..., None]
+        distance = (z - middle[..., None]) / spread[..., None]
+        weight = np.exp(-(distance**2) / 2) / (math.sqrt(2 * math.pi) * spread[..., None])
         total += half * ((np.interp(z, grid, chance) * weight) @ _WEIGHTS)
     return total

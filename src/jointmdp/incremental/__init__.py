@@ -1,29 +1,6 @@
 """Learning joint moments from samples: incremental JIPE-2 and JIPE-n, for tables and for any simulator."""
 
-from jointmdp.bellman.sample_backups import Sample
-from jointmdp.incremental.learned import BlockVisits, Learned, LearnedJoint, LearnedStates
-from jointmdp.incremental.learner_runs import answers, learn_joint_moments
-from jointmdp.incremental.options import LearnOptions
-from jointmdp.incremental.recursion import Info, State
-from jointmdp.incremental.replicas import Estimate, LearnedGap
-from jointmdp.incremental.simulator_learner import SimulatorLearner
-from jointmdp.incremental.step_sizes import Polynomial
-from jointmdp.incremental.table_learner import TableLearner
+import lazy_loader
 
-__all__ = [
-    "BlockVisits",
-    "Estimate",
-    "Info",
-    "LearnOptions",
-    "Learned",
-    "LearnedGap",
-    "LearnedJoint",
-    "LearnedStates",
-    "Polynomial",
-    "Sample",
-    "SimulatorLearner",
-    "State",
-    "TableLearner",
-    "answers",
-    "learn_joint_moments",
-]
+# The names stand in `__init__.pyi` and load on first use: worker processes that draw samples need no JAX.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -29,7 +29,8 @@ from jaxtyping import Int
 
 from jointmdp.arrays import Floats, float64, on_device
 from jointmdp.bellman import sample_backups
-from jointmdp.bellman.sample_backups import MeansAndPairs, Sample
+from jointmdp.bellman.sample_backups import MeansAndPairs
+from jointmdp.bellman.sample_backups import Sample as Sample  # public here
 from jointmdp.incremental import list_updates, table_draws
 from jointmdp.incremental.list_updates import ListTables
 from jointmdp.incremental.options import RunSettings

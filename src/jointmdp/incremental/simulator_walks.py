@@ -14,19 +14,23 @@ Walkers move by draws of their own. If they followed those that the updates use,
 depend on the noise, and all replicas would be off in the same direction.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.arrays import Floats, Ints
 from jointmdp.errors import ModelError
-from jointmdp.incremental.options import Choice
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
 from jointmdp.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot, as_agent, policy_form
+
+if TYPE_CHECKING:  # options need JAX, which draws in worker processes do not
+    from jointmdp.incremental.options import Choice
 
 KEY = 16  # bytes that name a state
 PROBES, PROBED_STEPS, PROBED_ACTIONS = 16, 4, 4  # of what a simulator and a policy do

@@ -122,10 +122,10 @@ class ListedMoments:
         return found
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
-        raise NotKnownError(
-            "covariances of distinct states are not held where evaluate(..., states=[…]) was asked for some; evaluate "
-            "without states, or simulate"
-        )
+        raise _not_held()
+
+    def across(self) -> Floats:
+        raise _not_held()
 
     def worst_error(self, small: float, least: float) -> float:
         """The largest error of a gap's variance; relative to it, to `small` of those of its branches, to `least`."""
@@ -153,3 +153,10 @@ class ListedMoments:
         known = np.isin(np.arange(self.model.num_states), self.asked)[:, None]
         bounds = (np.where(known, self._whole(each, np.inf), np.inf) for each in (mean_errors, shares))
         return Certificate(residual, mean_error, second, 2 * top, *bounds)
+
+
+def _not_held() -> NotKnownError:
+    return NotKnownError(
+        "covariances of distinct states are not held where evaluate(..., states=[…]) was asked for some; evaluate "
+        "without states, or simulate"
+    )

@@ -39,6 +39,10 @@ class SameStateMoments(StateMoments):
         """Not kept."""
         raise _not_kept()
 
+    def across(self) -> Floats:
+        """Not kept."""
+        raise _not_kept()
+
 
 def _not_kept() -> NotKnownError:
     return NotKnownError(

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
+import scipy.sparse as sp
 from jax import Array
 
 from jointmdp.arrays import UNIT, Floats, float64, on_device
@@ -51,6 +52,9 @@ class StoredMoments(Protocol):
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
         """Covariance of two coordinates in distinct states."""
+
+    def across(self) -> Floats:
+        """Covariances of all coordinates in distinct states, ``[S, A, S, A]``; of one state it says nothing."""
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         """Z(s,a) − Z(s,b), two distinct actions."""
@@ -148,6 +152,23 @@ class StateMoments:
         with float64():
             return float(_distinct_states(self.tables, self.v, self.C, (s, a), (t, b), sharing=self.model.sharing))
 
+    def across(self) -> Floats:
+        model, C = self.model, np.asarray(self.C)
+        S, W, A = model.successors.shape
+        found = np.zeros((S * A, S * A))
+        if model.sharing == "state":
+            to = model.successors.swapaxes(1, 2).reshape(S * A, W)
+            chances = np.repeat(model.probabilities, A, axis=0)
+            step = sp.csr_array((chances.ravel(), to.ravel(), np.arange(S * A + 1) * W), (S * A, S))
+            found = model.discount**2 * (step @ (step @ C).T)
+        elif model.sharing == "time":
+            with float64():
+                noise = np.asarray(second_moments.centred_outcome(self.tables, self.v))
+            for w, chance in enumerate(model.probabilities[0]):
+                x, ahead = noise[:, w].ravel(), model.successors[:, w].ravel()
+                found += chance * (np.outer(x, x) + model.discount**2 * C[np.ix_(ahead, ahead)])
+        return found.reshape(S, A, S, A)
+
     def _reward_sizes(self, s: int, a: int) -> Floats:
         return reward_sizes(self.model, self._on_host[0][s], self.errors.values, s, a)
 
@@ -209,6 +230,9 @@ class PairMoments:
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
         return float(self.second[s, a, t, b] - self.mean[s, a] * self.mean[t, b])
+
+    def across(self) -> Floats:
+        return self.second - self.mean[:, :, None, None] * self.mean
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         c, shares, off = self.blocks([s], [a, b])[0], certificate.covariance_shares[s], certificate.mean_errors[s]

@@ -7,12 +7,12 @@ as samples grow. Where only a handful of samples differ from the rest, no such i
 `unseen_interval` does, given how large an unseen value can be.
 """
 
+import bisect
 import math
 from typing import Any
 
 import numpy as np
-import scipy.optimize
-import scipy.stats
+from scipy import special  # the functions behind scipy.stats, which takes half a second to import
 
 from jointmdp.arrays import Floats, Ints
 from jointmdp.checks import as_fraction
@@ -98,10 +98,11 @@ def careful_variance(values: Floats, lowest: float, highest: float, error: float
 def quantile_interval(values: Floats, q: float, confidence: float = 0.95) -> Interval:
     """The q-quantile between two order statistics, whose ranks are quantiles of a binomial count: for every law."""
     error, ordered = 1 - as_fraction("confidence", confidence), np.sort(values)
-    low = int(scipy.stats.binom.ppf(error / 2, len(values), q))
-    high = int(scipy.stats.binom.isf(error / 2, len(values), q)) + 1
+    n, counts = len(values), range(len(values) + 1)
+    low = bisect.bisect_left(counts, error / 2, key=lambda k: special.bdtr(k, n, q))
+    high = bisect.bisect_left(counts, True, key=lambda k: special.bdtrc(k, n, q) <= error / 2) + 1
     lower = float(ordered[low - 1]) if low >= 1 else -math.inf
-    return Interval(lower, float(ordered[high - 1]) if high <= len(values) else math.inf)
+    return Interval(lower, float(ordered[high - 1]) if high <= n else math.inf)
 
 
 def cvar_interval(values: Floats, alpha: float, lowest: float, highest: float, error: float) -> Interval:
@@ -124,7 +125,7 @@ def cvar_interval(values: Floats, alpha: float, lowest: float, highest: float, e
     upper = careful_mean(shares, *ends, error / 2).upper
     least, most = quantile_interval(values, alpha, 1 - part)
     least, most = max(least, min(lowest, t)), min(most, max(highest, t))
-    below, above = (float(scipy.stats.beta.ppf(p, rank, n - rank + 1)) for p in (part / 2, 1 - part / 2))
+    below, above = (float(special.betaincinv(rank, n - rank + 1, p)) for p in (part / 2, 1 - part / 2))
     short = max((most - t) * max(1 - below / alpha, 0.0), (t - least) * max(above / alpha - 1, 0.0))
     return Interval(lower, min(upper + short, most))
 
@@ -132,8 +133,8 @@ def cvar_interval(values: Floats, alpha: float, lowest: float, highest: float, e
 def proportion(counts: Ints, n: int, error: float) -> Interval:
     """Clopper and Pearson's interval (The use of confidence or fiducial limits, 1934), each end from its own count."""
     fewest, most = counts.tolist()
-    lower = float(scipy.stats.beta.ppf(error / 2, fewest, n - fewest + 1)) if fewest > 0 else 0.0
-    upper = float(scipy.stats.beta.isf(error / 2, most + 1, n - most)) if most < n else 1.0
+    lower = float(special.betaincinv(fewest, n - fewest + 1, error / 2)) if fewest > 0 else 0.0
+    upper = float(special.betainccinv(most + 1, n - most, error / 2)) if most < n else 1.0
     return Interval(lower, upper)
 
 
@@ -230,11 +231,13 @@ def _most(values: Floats, counts: Ints, highest: float, error: float) -> float:
         density = math.exp(-r * r / 2) / math.sqrt(2 * math.pi)
         return math.erfc(r / math.sqrt(2)) / 2 + density * (1 / v - 1 / r) - error
 
-    return highest + scale * level(math.exp(float(scipy.optimize.brentq(excess, *LOG_TAU, xtol=1e-7))))
+    from scipy.optimize import brentq  # half a second, which processes that only sample need not wait for
+
+    return highest + scale * level(math.exp(float(brentq(excess, *LOG_TAU, xtol=1e-7))))
 
 
 def _critical(n: int, confidence: float) -> float:
-    return float(scipy.stats.t.ppf((1 + as_fraction("confidence", confidence)) / 2, n - 1))
+    return float(special.stdtrit(n - 1, (1 + as_fraction("confidence", confidence)) / 2))
 
 
 def _join(first: Interval, second: Interval) -> Interval:
@@ -265,7 +268,8 @@ def _bonett(values: Floats, t: float) -> Interval:
     variance = float(values.var(ddof=1))
     if variance == 0:
         return Interval(variance, variance)
-    centre = float(scipy.stats.trim_mean(values, 1 / (2 * math.sqrt(n - 4))))
+    cut = int(n / (2 * math.sqrt(n - 4)))  # of each end
+    centre = float(np.sort(values)[cut : n - cut].mean())
     kurtosis = n * float(np.sum((values - centre) ** 4)) / ((n - 1) * variance) ** 2
     # Two equally likely values have kurtosis 1; rounding must not make the root imaginary.
     error = math.sqrt(max(kurtosis - (n - 3) / n, 0.0) / (n - 1))

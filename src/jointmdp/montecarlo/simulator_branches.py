@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.montecarlo.branch_paths import BranchSteps
@@ -95,6 +94,7 @@ class _Replication:
         self.simulator, m = sampler.simulator, len(sampler.agents)
         self.order = -1 if is_backwards else 1
         self.leader = list(range(m))  # for each branch the first one that it is one with
+        self.heads = list(range(m))  # the branches that lead
         self.states: list[Snapshot] = [sampler.state] * m
         self.names: list[Any] = [None] * m  # of states, under "state"; all begin in the same one
         self.actions: list[Action] = [None] * m if sampler.actions is None else list(sampler.actions)
@@ -122,14 +122,16 @@ class _Replication:
         if sampler.state is None:
             self.states = [simulator.start(self.noise)] * m
         self._keep([], [])
-        self._tell("start", 0, simulator.observe, self.states[0])
+        if self.on_event is not None:
+            self.on_event("start", self.t, 0, simulator.observe(self.states[0]))
         if sampler.actions is None:
             self._choose()
         # In one state at the beginning.
         self._unite((id(sampler.agents[j]), _hashable(self.actions[j])) for j in range(m))
-        total, lead, size, weight, meetings = 0.0, np.zeros(m), np.zeros(m), 1.0, 0
+        # Plain numbers: arrays of so few take ten times as long.
+        total, lead, size, weight, meetings = 0.0, [0.0] * m, [0.0] * m, 1.0, 0
         last, is_open = sampler.last, not simulator.is_over(self.states[0])
-        is_open = is_open and not (sampler.until_merged and not any(self.leader))
+        is_open = is_open and not (sampler.until_merged and len(self.heads) == 1)
         while self.t != last and is_open:
             if self.t >= STEP_LIMIT:
                 raise ModelError(
@@ -140,20 +142,22 @@ class _Replication:
             rewards = self._step()
             self._keep(taken, rewards)
             total += weight * rewards[0]
-            more = weight * (rewards - rewards[0])
-            lead, size = lead + more, size + np.abs(more)
+            for j in range(1, m):
+                more = weight * (rewards[j] - rewards[0])
+                lead[j] += more
+                size[j] += abs(more)
             weight *= sampler.discount
             self.t += 1
             self._choose()
             self._merge()
-            going = [j for j in set(self.leader) if not simulator.is_over(self.states[j])]
-            is_open = bool(going) and not (sampler.until_merged and not any(self.leader))
+            going = [j for j in self.heads if not self._is_over(j)]
+            is_open = bool(going) and not (sampler.until_merged and len(self.heads) == 1)
             meetings += is_open and self.sharing == "state" and len({self.names[j] for j in going}) < len(going)
         is_cut = is_open and sampler.horizon is None
         return Replications(
-            returns=(total + lead)[None],
-            leads=lead[None],
-            rounding=((self.t + ROUNDING_UNITS) * 2.0**-52 * size)[None],
+            returns=total + np.array([lead]),
+            leads=np.array([lead]),
+            rounding=(self.t + ROUNDING_UNITS) * 2.0**-52 * np.array([size]),
             steps=np.array([self.t]),
             meetings=np.array([meetings]),
             leaders=np.array([self.leader]),
@@ -161,15 +165,17 @@ class _Replication:
             is_whole=np.array([False]) if sampler.until_merged else None,
         )
 
-    def _step(self) -> Floats:
+    def _step(self) -> list[float]:
         """One step of all branches; under "state" those in the same state are one query."""
         simulator, sharing, t = self.simulator, self.sharing, self.t
-        queries: dict[Any, list[int]] = {}
-        for j in sorted(set(self.leader)):
-            is_shared = sharing == "state" or (sharing == "time" and t == 0)
-            queries.setdefault(("name", self.names[j]) if is_shared else j, []).append(j)
+        queries = [[j] for j in self.heads]
+        if sharing == "state" or (sharing == "time" and t == 0):
+            together: dict[Hashable, list[int]] = {}
+            for j in self.heads:
+                together.setdefault(self.names[j], []).append(j)
+            queries = list(together.values())
         outcomes: dict[int, Outcome] = {}
-        for members in list(queries.values())[:: self.order]:
+        for members in queries[:: self.order]:
             state = self.states[members[0]]
             if simulator.is_over(state):
                 outcomes.update({j: Outcome(0.0, self.states[j]) for j in members})
@@ -180,12 +186,11 @@ class _Replication:
                 self.noise.with_clock(Noise(*where, "clock"))
             self.asked = ("a step", members)
             outcomes.update(self._answers(state, members[:: self.order]))
-        rewards = np.array([float(outcomes[first].reward) for first in self.leader])
-        if not np.isfinite(rewards).all():
+        rewards = [float(outcomes[first].reward) for first in self.leader]
+        if not all(map(math.isfinite, rewards)):
             place = f"step {t} of replication {self.index} of {simulator.name}"
-            raise ModelError(f"{place} paid {rewards.tolist()}; rewards must be finite numbers")
-        for j, first in enumerate(self.leader):
-            self.states[j] = outcomes[first].state
+            raise ModelError(f"{place} paid {rewards}; rewards must be finite numbers")
+        self.states = [outcomes[first].state for first in self.leader]
         if sharing == "state":
             self._name()
         return rewards
@@ -195,33 +200,34 @@ class _Replication:
         simulator = self.simulator
         found = simulator.query(state, [self.actions[j] for j in members], self.noise)
         outcomes = dict(zip(members, found, strict=True))
-        for j, outcome in outcomes.items():
-            self._tell("outcome", j, lambda after: (float(after.reward), simulator.is_over(after.state)), outcome)
-            self._tell("observation", j, simulator.observe, outcome.state)
+        if self.on_event is not None:
+            for j, outcome in outcomes.items():
+                self.on_event("outcome", self.t, j, (float(outcome.reward), simulator.is_over(outcome.state)))
+                self.on_event("observation", self.t, j, simulator.observe(outcome.state))
         return outcomes
 
     def _name(self) -> None:
         self.asked = ("identity", [])
-        names = {j: None if self._is_over(j) else self.simulator.identity(self.states[j]) for j in set(self.leader)}
+        names = {j: None if self._is_over(j) else self.simulator.identity(self.states[j]) for j in self.heads}
         self.names = [names[first] for first in self.leader]
 
     def _choose(self) -> None:
         """The next action of each branch that is its own; those that are one with another follow it."""
-        for j in sorted(set(self.leader))[:: self.order]:
+        for j in self.heads[:: self.order]:
             if not self._is_over(j):
                 self.asked = ("the policy in a state", [j])
                 noise = Noise("policy", self.sampler.seed, self.index, self.t, j)
                 self.actions[j] = self.sampler.agents[j](self.states[j], noise)
-                self._tell("policy", j, lambda action: action, self.actions[j])
+                if self.on_event is not None:
+                    self.on_event("policy", self.t, j, self.actions[j])
         self.actions = [self.actions[first] for first in self.leader]
 
     def _merge(self) -> None:
         """Branches with the same agent, action and state are one from now on, and so are all that are over."""
-        if self.sharing == "none":
+        if self.sharing == "none" or len(self.heads) == 1:
             return
-        heads = sorted(set(self.leader))
         keys: dict[int, tuple[Hashable, ...]] = {}
-        for j in heads:
+        for j in self.heads:
             key = (id(self.sampler.agents[j]), self._is_over(j))
             keys[j] = key if key[1] else (*key, _hashable(self.actions[j]))
         if self.sharing == "state":
@@ -239,19 +245,16 @@ class _Replication:
     ) -> dict[int, tuple[Hashable, ...]]:
         """The keys, longer by `more` where two going branches have the same."""
         seen = list(keys.values())
-        return {j: (*key, more(j)) if not self._is_over(j) and seen.count(key) > 1 else key for j, key in keys.items()}
+        return {j: (*key, more(j)) if seen.count(key) > 1 and not self._is_over(j) else key for j, key in keys.items()}
 
     def _unite(self, keys: Iterable[Hashable]) -> None:
         """Branches with equal keys are one, led by the first."""
         first: dict[Hashable, int] = {}
         self.leader = [first.setdefault(key, j) for j, key in enumerate(keys)]
+        self.heads = list(first.values())
 
     def _is_over(self, j: int) -> bool:
         return self.simulator.is_over(self.states[j])
-
-    def _tell(self, what: str, branch: int, read: Callable[[Any], Any], value: Any) -> None:
-        if self.on_event is not None:
-            self.on_event(what, self.t, branch, read(value))
 
     def _keep(self, taken: list[Action], rewards: Iterable[float]) -> None:
         """Keep where all branches stand after a step, where that is asked for."""

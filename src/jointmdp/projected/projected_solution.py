@@ -38,7 +38,9 @@ from jointmdp.projected.table_sums import TableSums
 from jointmdp.projected.weighting import PairWeighting
 from jointmdp.solution.solution import Solution
 
-CLOSE = 1e-7  # of the size of a fit: how near it is to the best, whose distance to the truth is then known to 1e-14
+# How near a fit comes to the best one. Distances to the truth are the sides of a right angle: the best is then known to
+CLOSE = 1e-4  # 1e-8 of itself, if this is a part of the distance that is left without the constraint
+CLOSEST = 1e-7  # and to 1e-14 of the size of the fit, where that is less
 
 
 class Contraction(NamedTuple):
@@ -101,6 +103,10 @@ class ProjectedMoments:
     def between(self, s: int, a: int, t: int, b: int) -> float:
         """Covariance of two coordinates in distinct states."""
         return float(self.features[s, a] @ self.centred.all @ self.features[t, b])
+
+    def across(self) -> Floats:
+        """Covariances of all coordinates in distinct states, ``[S, A, S, A]``."""
+        return np.einsum("sai,ij,tbj->satb", self.features, self.centred.all, self.features, optimize=True)
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         """Z(s,a) − Z(s,b), from the difference of their features."""
@@ -228,7 +234,8 @@ class ProjectedSolution(Solution):
         q = sums.weighted(truth)
         fitted = form.back(form.into(q))
         if self.method != "Projected, unconstrained":
-            fitted = fit_psd(form, q, fitted, CLOSE * max(form.size(fitted), 1e-300)).vector
+            near = max(CLOSE * sums.distance(truth, fitted), CLOSEST * form.size(fitted), 1e-300)
+            fitted = fit_psd(form, q, fitted, near).vector
         best_distance, own_distance = (
             sums.distance(truth, vector) for vector in (fitted, sums.whitened(self._held.matrices))
         )
@@ -255,17 +262,10 @@ def _pair_bound(sums: TableSums) -> float:
 
 def pair_table(exact: Solution, is_centred: bool) -> Floats:
     """Covariances or second moments of all pairs of coordinates, ``[S, A, S, A]``, from an exact solution."""
-    model = exact.model
-    S, A = model.num_states, model.num_actions
-    table = np.zeros((S, A, S, A))
-    for s in range(S):
-        for t in range(S):
-            if s == t:
-                table[s, :, s, :] = np.where(np.isfinite(exact.covariance[s]), exact.covariance[s], 0.0)
-                continue
-            for a in np.flatnonzero(model.available[s]):
-                for b in np.flatnonzero(model.available[t]):
-                    table[s, a, t, b] = exact.moments.between(s, int(a), t, int(b))
+    model, here = exact.model, np.arange(exact.model.num_states)
+    can = model.available
+    table = np.where(can[:, :, None, None] & can, exact.moments.across(), 0.0)
+    table[here, :, here, :] = np.where(np.isfinite(exact.covariance), exact.covariance, 0.0)
     if is_centred:
         return table
     mu = np.where(model.available, exact.moments.mean, 0.0)

@@ -6,6 +6,7 @@ Two objects that hold the same are the same, wherever they were made; the bytes 
 parts are shared.
 """
 
+import functools
 import hashlib
 import struct
 import types
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jointmdp.simulators.object_graph import attributes, is_generator
+from jointmdp.simulators.object_graph import Stand, attributes, is_generator
 
 _IGNORED = (np.random.BitGenerator, types.ModuleType)
 DEPTH = 150  # nesting beyond which an object cannot be meant as a state
@@ -26,11 +27,52 @@ READERS: dict[str, Callable[[Any], Any]] = {}
 
 def fingerprint(value: Any, ignored: frozenset[str] = frozenset()) -> bytes:
     """16 bytes that are equal for values that hold the same; attributes named in `ignored` do not count."""
+    found = _flat(value)
+    if found is not None:
+        return _digest(found)
     try:
         found = _Writer(ignored, False).written(value)
     except _TooManyPaths:
         found = _Writer(ignored, True).written(value)
     return _digest(found)
+
+
+def _flat(value: Any) -> bytes | None:
+    """A number, a text, or a tuple of such, as `_Writer` writes it; None for anything else.
+
+    States and observations of many simulators are no more than that, and are hashed in every step.
+    """
+    kind = type(value)
+    if kind in _SCALARS:
+        return _SCALARS[kind](value)
+    if not issubclass(kind, tuple) or not _is_plain(kind):
+        return None
+    parts = [_SCALARS[type(part)](part) for part in value if type(part) in _SCALARS]
+    return _digest(f"{kind.__qualname__}(".encode() + b"".join(parts)) if len(parts) == len(value) else None
+
+
+@functools.cache
+def _is_plain(kind: type) -> bool:
+    """Whether tuples of a class hold their items and nothing else."""
+    has_more = kind.__dictoffset__ or any(vars(base).get("__slots__") for base in kind.__mro__)
+    return not (has_more or issubclass(kind, Stand) or hasattr(kind, "__array__") or kind.__name__ in READERS)
+
+
+def _word(value: object) -> bytes:
+    return f"{type(value).__name__}:{value!r};".encode()
+
+
+def _fraction(value: float) -> bytes:
+    return b"float:" + struct.pack("<d", value + 0.0)  # −0 is 0
+
+
+_SCALARS: dict[type, Callable[[Any], bytes]] = {
+    str: _word,
+    int: _word,
+    bool: _word,
+    type(None): _word,
+    float: _fraction,
+}
 
 
 class _TooManyPaths(Exception):
@@ -52,15 +94,15 @@ class _Writer:
         self._lowest = DEPTH  # depth of the outermost object that something points back to
 
     def written(self, value: Any) -> bytes:
-        kind = type(value)
-        if kind is str or kind is int or kind is bool or value is None:  # most of what there is
-            return f"{kind.__name__}:{value!r};".encode()
+        scalar = _SCALARS.get(type(value))
+        if scalar is not None:  # most of what there is
+            return scalar(value)
         if isinstance(value, np.integer | np.bool_ | np.float64):
             value = value.item()
         if isinstance(value, bool | int | str | bytes):
-            return f"{type(value).__name__}:{value!r};".encode()
+            return _word(value)
         if isinstance(value, float):
-            return b"float:" + struct.pack("<d", value + 0.0)  # −0 is 0
+            return _fraction(value)
         if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type) or (
             callable(value) and hasattr(value, "__wrapped__")  # compiled or decorated
         ):

@@ -33,12 +33,21 @@ class Noise:
     ``noise.key`` is the same as a JAX key, ``noise.seed`` as a whole number for whatever else wants one.
     """
 
-    __slots__ = ("_clock", "_streams", "address")
+    __slots__ = ("_address", "_clock", "_parts", "_streams")
 
     def __init__(self, *parts: int | str | bytes | np.integer[Any]) -> None:
-        plain = tuple(int(part) if isinstance(part, np.integer) else part for part in parts)
-        self.address = _digest(repr(plain).encode())
+        self._parts, self._address = parts, b""
         self._streams: dict[str, np.random.Generator] = {}
+
+    @property
+    def address(self) -> bytes:
+        """16 bytes that stand for the draw; made when they are first asked for, since many policies draw nothing."""
+        if not self._address:
+            words = repr(self._parts)
+            if "np." in words:  # numbers of NumPy, perhaps
+                words = repr(tuple(int(part) if isinstance(part, np.integer) else part for part in self._parts))
+            self._address = _digest(words.encode())
+        return self._address
 
     @property
     def rng(self) -> np.random.Generator:
@@ -91,7 +100,7 @@ class Noise:
     def at(cls, address: bytes) -> Noise:
         """The draw with this address, from its beginning."""
         found = cls.__new__(cls)
-        found.address, found._streams = address, {}
+        found._address, found._streams = address, {}
         return found
 
     @property

@@ -22,7 +22,7 @@ from jointmdp.arrays import Floats, refuse_traced
 from jointmdp.checks import Sharing
 from jointmdp.errors import ModelError
 from jointmdp.intervals import Interval
-from jointmdp.model.inverse_sampling import drawn, interval_ends
+from jointmdp.model.inverse_sampling import drawn_from
 from jointmdp.simulators.fingerprints import fingerprint
 from jointmdp.simulators.noise import Noise
 
@@ -274,19 +274,19 @@ def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
     """An action by inversion: one uniform a decision, whatever the probabilities."""
     names = simulator.action_names
     assert names is not None
-    row = np.asarray(chances, dtype=np.float64).reshape(-1)
+    row = np.asarray(chances, dtype=np.float64).ravel().tolist()
     if len(row) != len(names):
         raise ModelError(f"the policy gave {len(row)} probabilities for the {len(names)} actions of {simulator.name}")
-    total = float(row.sum())
-    if not (row >= 0).all() or not abs(total - 1) <= checks.SUM_TOLERANCE:
+    total = 0.0
+    for chance in row:  # `sum` rounds in another way from Python 3.12 on
+        total += chance
+    if not min(row) >= 0 or not abs(total - 1) <= checks.SUM_TOLERANCE:
         raise ModelError(
-            f"the policy gave {np.array2string(row, precision=4, threshold=8)} with sum {total:.6g}, no probabilities; "
-            "did you return values or logits?"
+            f"the policy gave {np.array2string(np.array(row), precision=4, threshold=8)} with sum {total:.6g}, no "
+            "probabilities; did you return values or logits?"
         )
-    likely = int(row.argmax())
-    if row[likely] >= 1:
-        return likely
-    return drawn(interval_ends(row), noise.uniform * total)
+    most = max(row)
+    return row.index(most) if most >= 1 else drawn_from(row, noise.uniform * total)
 
 
 def _allowed(action: Action, state: Snapshot, simulator: Simulator) -> Action:

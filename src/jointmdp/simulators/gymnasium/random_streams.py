@@ -37,7 +37,7 @@ class PlainNoise(Noise):
     __slots__ = ()
 
     def __init__(self, number: int) -> None:
-        self.address, self._streams = b"plain%d" % number, {}
+        self._address, self._streams = b"plain%d" % number, {}
 
     def __getitem__(self, name: StreamName) -> np.random.Generator:
         return np.random.default_rng([int(self.address.removeprefix(b"plain")), *str(name).encode()])

@@ -30,6 +30,16 @@ def measured(run, repeats):
         taken.append(time.perf_counter() - start)
     print(json.dumps(min(taken)))
 """
+SHOP = """
+def day(stock, order, demand):
+    sold = min(stock + order, demand)
+    return 5.0 * sold - 2.0 * order, stock + order - sold
+
+def order(stock):
+    return [0.2, 0.1, 0.1, 0.2, 0.2, 0.2]
+
+shop = jm.FunctionSimulator(day, lambda rng: int(rng.poisson(4.0)), start=4, actions=6, discount=0.9)
+"""
 WORK = {
     "sweeps: the paper's iteration, gridworld 8×8": """
 model, policy = jm.windy_gridworld(8, discount=0.9)
@@ -48,12 +58,8 @@ lake = jm.GymnasiumSimulator("FrozenLake-v1")
 state = lake.reset(0)
 measured(lambda: [lake.query(state, [0, 1], jm.Noise("bench", i)) for i in range(300)], 5)
 """,
-    "queries: 300 of a function": """
-def day(stock, order, demand):
-    sold = min(stock + order, demand)
-    return 5.0 * sold - 2.0 * order, stock + order - sold
-
-shop = jm.FunctionSimulator(day, lambda rng: int(rng.poisson(4.0)), start=4, actions=6, discount=0.9)
+    "queries: 300 of a function": SHOP
+    + """
 state = shop.reset(0)
 measured(lambda: [shop.query(state, [0, 3], jm.Noise("bench", i)) for i in range(300)], 5)
 """,
@@ -64,6 +70,18 @@ measured(lambda: jm.learn(model, policy, steps=2000), 3)
     "simulation: 4,096 pairs, gridworld 20×20": """
 model, policy = jm.windy_gridworld(20)
 measured(lambda: jm.simulate_gap(model, policy, 0, 0, 1, num_samples=4096, horizon=200), 3)
+""",
+    "simulation: 100 pairs of a function": SHOP
+    + """
+measured(lambda: jm.simulate_gap(shop, order, 4, 3, 0, num_samples=100), 3)
+""",
+    "simulation: 2 pairs on 2 new workers": SHOP
+    + """
+measured(lambda: jm.simulate_gap(shop, order, 4, 3, 0, num_samples=2, executor="processes:2"), 3)
+""",
+    "a new process that imports evaluate": """
+import subprocess, sys
+measured(lambda: subprocess.run([sys.executable, "-c", "import jointmdp as jm; jm.evaluate"], check=True), 3)
 """,
 }
 

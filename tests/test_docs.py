@@ -19,8 +19,6 @@ from click.testing import CliRunner
 import jointmdp as jm
 from jointmdp.cli import main
 
-pytestmark = pytest.mark.optimised
-
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
@@ -45,9 +43,13 @@ LONG = {
         "tour",
     )
 }
-RUN = [
-    pytest.param(page, marks=pytest.mark.slow) if page.name in LONG else page for page in PAGES if page not in TUTORIALS
-]
+# They compute for longer than they compile; and in one, what a number is rounded to hangs on its last bit.
+COMPUTING = {"laws.md", "neural.md", "tour.md", "jax.md"}
+MARKS = {"slow": LONG, "optimised": COMPUTING}
+MARKED = {
+    page: pytest.param(page, marks=[getattr(pytest.mark, mark) for mark, names in MARKS.items() if page.name in names])
+    for page in PAGES
+}
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 OPTIONAL = {"jumanji", "navix", "pgx"}  # recipes for packages that are not installed are skipped
@@ -128,7 +130,7 @@ def is_documented(name: str, thing: object) -> bool:
     return bool(text.strip()) and not text.startswith(f"{name}(")
 
 
-@pytest.mark.parametrize("page", RUN, ids=name_of)
+@pytest.mark.parametrize("page", [MARKED[page] for page in PAGES if page not in TUTORIALS], ids=name_of)
 def test_code_runs_and_prints_what_the_page_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # some pages write files
     run(page.name, page.read_text(encoding="utf-8"))
@@ -148,7 +150,7 @@ def test_notebooks_are_the_tutorials(page: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
+@pytest.mark.parametrize("page", [MARKED[page] for page in TUTORIALS], ids=name_of)
 def test_tutorials_run_as_notebooks_and_print_what_they_show(page: Path, tmp_path: Path) -> None:
     import nbformat
     from nbclient import NotebookClient

@@ -50,7 +50,6 @@ def test_every_coordinate_pair_agrees_with_rational_arithmetic(seed: int) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_larger_models_agree_with_rational_arithmetic(sharing: str) -> None:
     """The largest shape that brute force reaches: S = 6, W = 4, A = 4."""

@@ -22,7 +22,7 @@ from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answ
 from jointmdp.incremental import recursion as engine
 from jointmdp.incremental.replicas import Replicas
 
-pytestmark = [pytest.mark.usefixtures("quick_compilation"), pytest.mark.optimised]
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 # Each combination compiles programs of its own, so that a few stand for all of them every day.
 DAILY = {"gridworld state", "long chain time", "random none", "uniform none", "trajectory time", "pairs state"}
@@ -346,6 +346,7 @@ def test_third_order_of_pairs_and_of_all_triples(sharing: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 1))
+@pytest.mark.optimised
 def test_error_after_a_stated_number_of_updates(sharing: str) -> None:
     """docs/incremental.md: the 3×3 gridworld at γ = 0.99, 10,000 sweeps of 8 replicas, 1.07e8 updates."""
     model, policy = jm.windy_gridworld(3)
@@ -364,6 +365,7 @@ def test_error_after_a_stated_number_of_updates(sharing: str) -> None:
 
 @pytest.mark.parametrize("averaging", [True, False])
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_the_error_falls_with_the_stated_exponent(averaging: bool) -> None:
     """n^(−1/2) for averaged iterates, √α(n) for the last one, over 256 independent runs.
 
@@ -428,6 +430,7 @@ def coverage_at(model: jm.JointMDP, policy: np.ndarray, times: list[int], with_b
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """95 % at every coordinate, less four standard deviations of 256 runs; early, in between and late."""
     found = case(5, "state", discount=0.9, shape=(2, 2, 2))
@@ -524,6 +527,7 @@ def _table(model: jm.JointMDP, policy: np.ndarray):  # type: ignore[no-untyped-d
 
 @pytest.mark.parametrize("rule", RULES[:3])
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_wrong_rules_converge_to_something_else(rule: str) -> None:
     """The chain pays ±1 by a coin: independent next actions on the diagonal, or one coin for all states, are seen."""
     values, second = played(rule, 0.8)
@@ -758,6 +762,7 @@ def test_new_numbers_compile_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", slow_or_long(["trajectory", "pairs", "uniform"], 1))
+@pytest.mark.optimised
 def test_walkers_leave_no_bias(choice: str) -> None:
     """The mean of many replicas is as far from the truth as its own noise and bias bound say, at every coordinate.
 

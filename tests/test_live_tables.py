@@ -20,8 +20,6 @@ from jointmdp.checks import Sharing
 from jointmdp.montecarlo.simulate import simulate_gap
 from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
 
-pytestmark = pytest.mark.optimised
-
 K = 5.0
 
 

@@ -27,8 +27,6 @@ from jointmdp.neural.recording import Recorder, RecordTask
 from jointmdp.neural.table_recording import Restarts, table_lists
 from jointmdp.neural.trainer import PORTION, Trainer, optimiser_of
 
-pytestmark = pytest.mark.optimised
-
 SURE = 5.0  # standard errors: one number in two million is further off
 CASES = [case for case in cases(16, 9, discounts=(0.5, 0.9)) if case.rewards.shape[0] > 2]
 
@@ -119,6 +117,7 @@ def ring() -> tuple[jm.JointMDP, np.ndarray]:
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_short_run_finds_the_moments_roughly(ring: Any) -> None:
     model, policy = ring
     exact = jm.evaluate(model, policy)
@@ -381,6 +380,7 @@ def near_certain(noise: float, constant: float = 0.0) -> jm.JointMDP:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "constant"), [(1e-3, 0.0), pytest.param(0.5, 1e6, marks=pytest.mark.long)])
+@pytest.mark.optimised
 def test_little_noise_beside_shifting_states_and_large_constants(noise: float, constant: float) -> None:
     """A stranger's model: units by the noise of rewards alone made variances a millionth of what they are."""
     model = near_certain(noise, constant)
@@ -451,6 +451,7 @@ def counting_simulator(**settings: Any) -> jm.FunctionSimulator:
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path: Path) -> None:
     simulator = counting_simulator()
     settings: Any = {"count": 1_200, "lane": 20, "seed": 2}

@@ -17,8 +17,10 @@ from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.reached_pairs import GapQuery
 from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.moments.gap_backup import GapEstimate
 from jointmdp.progress import Meter
 from jointmdp.report.page_numbers import ends, short, shorts, thinned
+from jointmdp.solution.gap import Gap
 
 TOLERANCE = 0.01  # of the probabilities of signs
 FIRST = 4  # gaps whose laws are computed together at first; then twice as many, while time allows
@@ -243,14 +245,15 @@ def _moves(model: JointMDP, places: Any, words: set[str]) -> Any:
     return np.sum(moves, axis=(0, 1, 2))
 
 
-GapNumber = Callable[[int, int, int], float]
+GapOf = Callable[[int, int, int], Gap | GapEstimate]  # of a state and two actions
 
 
-def of_all_gaps(model: JointMDP, number: GapNumber) -> Floats:
-    """Of every two available actions of every state, ``[S, pairs]``; NaN for others."""
+def of_all_gaps(model: JointMDP, gap_of: GapOf) -> Floats:
+    """Mean and variance for every two available actions of every state, ``[2, S, pairs]``; NaN for others."""
     pairs = action_pairs(model.num_actions)
-    found = np.full((model.num_states, len(pairs)), np.nan)
+    found = np.full((2, model.num_states, len(pairs)), np.nan)
     for i, (a, b) in enumerate(pairs):
         for s in np.flatnonzero(model.available[:, a] & model.available[:, b]).tolist():
-            found[s, i] = number(s, a, b)
+            gap = gap_of(s, a, b)
+            found[:, s, i] = gap.mean, gap.variance
     return found

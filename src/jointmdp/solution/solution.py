@@ -33,7 +33,7 @@ from jointmdp.solution.asked_part import check_whole, law_state, laws_of
 from jointmdp.solution.best_action import BestAction, best_of
 from jointmdp.solution.counterfactual import Counterfactual, observation, predicted
 from jointmdp.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
-from jointmdp.solution.report_data import GapNumber, Reported, of_all_gaps, report_data
+from jointmdp.solution.report_data import GapOf, Reported, of_all_gaps, report_data
 
 if TYPE_CHECKING:
     import xarray
@@ -59,10 +59,10 @@ def _limits(memory_limit: int, seconds: float | None) -> Limits:
     return Limits(checks.as_count("memory_limit", memory_limit), seconds)
 
 
-def _variance_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapNumber:
+def _gaps_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapOf:
     with float64():
         found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
-    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate).variance
+    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,14 +305,15 @@ class Solution(ResultFace):
         limits = _limits(memory_limit, seconds)
         if not Path(path).absolute().parent.is_dir():  # said before anything is computed
             raise ModelError(f"cannot write {str(path)!r}: there is no such folder")
-        known = {self.model.sharing: lambda s, a, b: self.gap(s, a, b).variance, **self._other_sharings()}
+        gaps: dict[str, Floats] = {self.model.sharing: of_all_gaps(self.model, self.gap)}
+        gaps |= {kind: of_all_gaps(self.model, gap_of) for kind, gap_of in self._other_sharings().items()}
         reported = Reported(
             self.model,
             self.policy,
             self.mean,
             self.variance,
-            of_all_gaps(self.model, lambda s, a, b: self.gap(s, a, b).mean),
-            {kind: of_all_gaps(self.model, of) for kind, of in known.items() if kind != "none"},
+            gaps[self.model.sharing][0],
+            {kind: variances for kind, (_, variances) in gaps.items() if kind != "none"},
             self._laws,
             self.certificate.mean_error,
             self.horizon,
@@ -325,18 +326,17 @@ class Solution(ResultFace):
         assert limits.seconds is not None
         return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
 
-    def _other_sharings(self) -> dict[str, GapNumber]:
-        """Variances of gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
-        found: dict[str, GapNumber] = {}
-        is_small = not isinstance(self.moments, SameStateMoments)
-        if is_small and isinstance(self.moments, StateMoments | PairMoments):
+    def _other_sharings(self) -> dict[str, GapOf]:
+        """Gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
+        found: dict[str, GapOf] = {}
+        if isinstance(self.moments, StateMoments | PairMoments) and not isinstance(self.moments, SameStateMoments):
             for kind in ("state", "time"):
                 if kind != self.model.sharing:
                     try:
                         model = self.model.with_sharing(kind)
                     except ModelError:  # scenarios have other probabilities in other states
                         continue
-                    found[kind] = _variance_under(model, self.policy, self.horizon)
+                    found[kind] = _gaps_under(model, self.policy, self.horizon)
         return found
 
     def to_xarray(self) -> xarray.Dataset:

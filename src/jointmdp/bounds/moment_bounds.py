@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
+import scipy
 from numpy.polynomial.polynomial import polyval
 
 from jointmdp.arrays import UNIT
@@ -153,9 +154,7 @@ class MomentBounds:
 
         lower = self._problem.lo
         if not math.isinf(low) and not math.isinf(high):
-            from scipy.optimize import minimize_scalar  # slow to import, and not needed by most
-
-            peak = minimize_scalar(lambda y: -smallest(y), bounds=(low, high), options={"xatol": 1e-7})
+            peak = scipy.optimize.minimize_scalar(lambda y: -smallest(y), bounds=(low, high), options={"xatol": 1e-7})
             best = max(-float(peak.fun), smallest(low), smallest(high))
             lower = max(lower, best if best > LOWEST else -math.inf)
         upper = sum(self._mean())
@@ -304,9 +303,7 @@ def _last_below(excess: Callable[[float], float], low: float, high: float) -> fl
 
     if seen(high) < 0:
         return high
-    from scipy.optimize import brentq
-
-    root = brentq(seen, low, high, xtol=1e-14, rtol=1e-14, maxiter=200, disp=False)
+    root = scipy.optimize.brentq(seen, low, high, xtol=1e-14, rtol=1e-14, maxiter=200, disp=False)
     back = 1e-14 * (1 + abs(root))
     while best[0] < root - back and seen(root - back) >= 0:  # the search may end on the root's other side
         back *= 8

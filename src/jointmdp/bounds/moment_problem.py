@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.polynomial.polynomial import polysub
 
 from jointmdp.arrays import Bools, Floats
@@ -239,8 +240,6 @@ class MomentProblem:
         around = self.canonical(order, f.at)
         if around is None:
             return
-        from scipy.optimize import brentq  # slow to import, and not needed by most
-
         ends = max(self.lo, -FAR), min(self.hi, FAR)
         nodes = np.unique(np.clip(np.append(around.nodes, np.array(ends)), *ends))
         arcs = [(float(a), float(b)) for a, b in pairwise(nodes)]
@@ -269,7 +268,9 @@ class MomentProblem:
             signs = [mismatch(float(y)) for y in trials]
             for i in range(len(trials) - 1):
                 if signs[i] < 0 < signs[i + 1]:
-                    node = float(brentq(mismatch, trials[i], trials[i + 1], xtol=1e-10, rtol=1e-10, disp=False))
+                    node = float(
+                        scipy.optimize.brentq(mismatch, trials[i], trials[i + 1], xtol=1e-10, rtol=1e-10, disp=False)
+                    )
                     rule = self.canonical(order, node)
                     if rule is not None:
                         yield node, rule

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy
 
 from jointmdp.arrays import Floats
 from jointmdp.checks import Sharing
@@ -330,7 +330,7 @@ def _gap_std(run: Replications | None, i: int, j: int) -> float | None:
 def _unpaired_half(std: float, n: int, error: float, bounds: Interval | None) -> float:
     """The half width that a spread of `std` gives, by the rule that the intervals are made by."""
     if bounds is None:
-        return -float(special.stdtrit(n - 1, error / 2)) * std / math.sqrt(n)
+        return -float(scipy.special.stdtrit(n - 1, error / 2)) * std / math.sqrt(n)
     log = math.log(4 / error)
     return std * math.sqrt(2 * log / n) + 2 * bounds.width * 7 * log / (3 * (n - 1))
 

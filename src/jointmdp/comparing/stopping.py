@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import special
+import scipy
 
 LOOKS = 4
 LEAST_GROWTH = 1.5
@@ -101,11 +101,9 @@ def worst_case_error(error: float, looks: int = LOOKS) -> float:
     def excess(critical: float) -> float:
         return math.log(2 * worst_case(critical, looks) / error)
 
-    from scipy.optimize import brentq
-
-    start = -float(special.ndtri(error / 2))
-    critical = float(brentq(excess, start, start + 2, xtol=1e-4))
-    return 2 * float(special.ndtr(-critical))
+    start = -float(scipy.special.ndtri(error / 2))
+    critical = float(scipy.optimize.brentq(excess, start, start + 2, xtol=1e-4))
+    return 2 * float(scipy.special.ndtr(-critical))
 
 
 def worst_case(critical: float, looks: int = LOOKS) -> float:
@@ -116,11 +114,11 @@ def worst_case(critical: float, looks: int = LOOKS) -> float:
         least = 0.0 if later == 1 else 1 / MOST_GROWTH
         u = np.linspace(least, 1 / LEAST_GROWTH, 41)
         middle, spread = np.sqrt(u) * grid[:, None], np.sqrt(1 - u)  # [z, u]
-        value = special.ndtr((middle - critical) / spread)
+        value = scipy.special.ndtr((middle - critical) / spread)
         if chance is not None:
             value = value + _expected(grid, chance, middle, spread, critical)
         chance = value.max(axis=1)
-    crossed = float(special.ndtr(-critical))
+    crossed = float(scipy.special.ndtr(-critical))
     if chance is None:
         return crossed
     return crossed + float(_expected(grid, chance, np.zeros(1), np.ones(1), critical)[0])

@@ -16,7 +16,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy
 
 from jointmdp.arrays import Floats
 
@@ -54,7 +54,7 @@ def jackknife(values: Floats) -> float:
     count = len(values)
     if count == 1:
         return math.inf
-    return float(special.stdtrit(count - 1, 0.975) * math.sqrt(count - 1) * values.std())
+    return float(scipy.special.stdtrit(count - 1, 0.975) * math.sqrt(count - 1) * values.std())
 
 
 def r_squared(predicted: Floats, halves: Floats) -> Score:

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
+import scipy
 
 from jointmdp.arrays import Floats
 from jointmdp.bellman.sample_backups import powers
@@ -33,7 +33,7 @@ CONFIDENCE = 0.95
 @cache  # SciPy takes a third of a millisecond
 def student_factor(count: int) -> float:
     """Half the width of Student's interval for so many replicas, in standard errors."""
-    return float(special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
+    return float(scipy.special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
 
 
 def unseen_chance(updates: Any) -> Floats:

@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import special  # the functions behind scipy.stats, which takes half a second to import
+import scipy  # its parts load on first use; special has what is behind stats, which takes half a second to load
 
 from jointmdp.arrays import Floats, Ints
 from jointmdp.checks import as_fraction
@@ -99,8 +99,8 @@ def quantile_interval(values: Floats, q: float, confidence: float = 0.95) -> Int
     """The q-quantile between two order statistics, whose ranks are quantiles of a binomial count: for every law."""
     error, ordered = 1 - as_fraction("confidence", confidence), np.sort(values)
     n, counts = len(values), range(len(values) + 1)
-    low = bisect.bisect_left(counts, error / 2, key=lambda k: special.bdtr(k, n, q))
-    high = bisect.bisect_left(counts, True, key=lambda k: special.bdtrc(k, n, q) <= error / 2) + 1
+    low = bisect.bisect_left(counts, error / 2, key=lambda k: scipy.special.bdtr(k, n, q))
+    high = bisect.bisect_left(counts, True, key=lambda k: scipy.special.bdtrc(k, n, q) <= error / 2) + 1
     lower = float(ordered[low - 1]) if low >= 1 else -math.inf
     return Interval(lower, float(ordered[high - 1]) if high <= n else math.inf)
 
@@ -125,7 +125,7 @@ def cvar_interval(values: Floats, alpha: float, lowest: float, highest: float, e
     upper = careful_mean(shares, *ends, error / 2).upper
     least, most = quantile_interval(values, alpha, 1 - part)
     least, most = max(least, min(lowest, t)), min(most, max(highest, t))
-    below, above = (float(special.betaincinv(rank, n - rank + 1, p)) for p in (part / 2, 1 - part / 2))
+    below, above = (float(scipy.special.betaincinv(rank, n - rank + 1, p)) for p in (part / 2, 1 - part / 2))
     short = max((most - t) * max(1 - below / alpha, 0.0), (t - least) * max(above / alpha - 1, 0.0))
     return Interval(lower, min(upper + short, most))
 
@@ -133,8 +133,8 @@ def cvar_interval(values: Floats, alpha: float, lowest: float, highest: float, e
 def proportion(counts: Ints, n: int, error: float) -> Interval:
     """Clopper and Pearson's interval (The use of confidence or fiducial limits, 1934), each end from its own count."""
     fewest, most = counts.tolist()
-    lower = float(special.betaincinv(fewest, n - fewest + 1, error / 2)) if fewest > 0 else 0.0
-    upper = float(special.betainccinv(most + 1, n - most, error / 2)) if most < n else 1.0
+    lower = float(scipy.special.betaincinv(fewest, n - fewest + 1, error / 2)) if fewest > 0 else 0.0
+    upper = float(scipy.special.betainccinv(most + 1, n - most, error / 2)) if most < n else 1.0
     return Interval(lower, upper)
 
 
@@ -231,13 +231,11 @@ def _most(values: Floats, counts: Ints, highest: float, error: float) -> float:
         density = math.exp(-r * r / 2) / math.sqrt(2 * math.pi)
         return math.erfc(r / math.sqrt(2)) / 2 + density * (1 / v - 1 / r) - error
 
-    from scipy.optimize import brentq  # half a second, which processes that only sample need not wait for
-
-    return highest + scale * level(math.exp(float(brentq(excess, *LOG_TAU, xtol=1e-7))))
+    return highest + scale * level(math.exp(float(scipy.optimize.brentq(excess, *LOG_TAU, xtol=1e-7))))
 
 
 def _critical(n: int, confidence: float) -> float:
-    return float(special.stdtrit(n - 1, (1 + as_fraction("confidence", confidence)) / 2))
+    return float(scipy.special.stdtrit(n - 1, (1 + as_fraction("confidence", confidence)) / 2))
 
 
 def _join(first: Interval, second: Interval) -> Interval:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy
 
 from jointmdp import checks
 from jointmdp.arrays import Bools, Floats, Ints
@@ -323,9 +324,7 @@ class RadialBasis(Basis):
             return np.full(d, 0.5)
         if isinstance(self.centres, int):
             return np.full(d, 1.0 / (self.centres - 1))
-        from scipy.spatial import KDTree  # slow to import, and seldom needed
-
-        distances, _ = KDTree(centres).query(centres, k=2)  # the nearest is the centre itself
+        distances, _ = scipy.spatial.KDTree(centres).query(centres, k=2)  # the nearest is the centre itself
         return np.full(d, distances[:, 1].mean())
 
     def names(self, box: CoordinateBox) -> tuple[str, ...]:

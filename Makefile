@@ -21,6 +21,9 @@ PYTEST := OPENBLAS_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/$(VENV)/com
 # Not compiled: Python does so for what is imported, a small part of it.
 LOCKED = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes
 
+# What most tests import is compiled at once: their workers begin together, and each would do it.
+COMPILED := beartype cvxpy jax jaxlib matplotlib numba numpy pandas scipy xarray
+
 NEW_ENOUGH = $(if $(shell $(PYTHON) -c 'import sys; print("yes" if sys.version_info >= (3, 11) else "")' 2>/dev/null),,\
 	$(error jointmdp needs Python 3.11 or newer, and `$(PYTHON)` is not; name one, as in `make PYTHON=python3.12`))
 
@@ -112,6 +115,8 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(LOCKED) --requirement $(VENV)/part0.lock & first=$$!; \
 		$(LOCKED) --requirement $(VENV)/part1.lock; second=$$?; wait $$first && exit $$second
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@cd $(VENV)/lib/python*/site-packages && \
+		$(CURDIR)/$(BIN)/python -m compileall -q -j 0 -x /tests/ $(COMPILED) >/dev/null || true
 	@touch $@
 
 $(DEMO): pyproject.toml requirements-demo.lock

@@ -23,7 +23,7 @@ SHAPED = [
 install_import_hook(SHAPED, "beartype.beartype")
 
 
-MOST_MAPPINGS = 20_000  # of memory, of a process; Linux allows 65,530, and XLA takes several for each program
+MOST_MAPPINGS = 40_000  # of memory, of a process; Linux allows 65,530, and XLA takes several for each program
 
 
 @pytest.fixture(autouse=True, scope="module")

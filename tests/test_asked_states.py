@@ -5,12 +5,11 @@ import itertools
 import numpy as np
 import pytest
 from oracle import random_model
+from zoo import SHARINGS, daily
 
 import jointmdp as jm
 from jointmdp.model import reached_states
 from jointmdp.moments import asked_states
-
-SHARINGS = ("state", "time", "none")
 
 
 def gaps(model: jm.JointMDP, state: int) -> list[tuple[int, int]]:
@@ -32,7 +31,7 @@ def assert_same(whole: jm.Solution, some: jm.Solution, states: list[int]) -> Non
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
-@pytest.mark.parametrize("discount", [0.5, 0.99, 0.9999])
+@pytest.mark.parametrize("discount", daily([0.99, 0.5, 0.9999]))
 def test_equals_the_solution_of_all_states(sharing: str, discount: float) -> None:
     for seed in range(4):
         case = random_model(np.random.default_rng(seed), 6, 3, 3, discount=discount, sharing=sharing)

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from zoo import SHARINGS, STATE_AND_SLOW
 
 import jointmdp as jm
 from jointmdp.cli import main
 from jointmdp.errors import ModelError
-
-SHARINGS = ("state", "time", "none")
 
 
 def random_model(seed: int, sharing: str, states: int = 3, scenarios: int = 2, actions: int = 2) -> jm.JointMDP:
@@ -192,7 +191,7 @@ def test_a_recorded_scenario_is_all_that_is_needed() -> None:
     np.testing.assert_allclose(found.prior_entropy, -np.sum(p * np.log2(p)))
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_nothing_seen_of_the_outcome_gives_the_gap_of_evaluate(sharing: str) -> None:
     model = random_model(7, sharing, states=4, scenarios=3)
     policy = random_policy(model, 7)
@@ -230,7 +229,7 @@ def test_averages_over_trajectories_give_the_gap_of_evaluate(sharing: str) -> No
     assert total == pytest.approx(plain.variance, rel=1e-7)
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_a_whole_policy_instead(sharing: str) -> None:
     """After the last step the two are a pair of policies; three steps are enumerated, what follows is weighed."""
     model = random_model(13, sharing).with_discount(0.3)
@@ -247,7 +246,7 @@ def test_a_whole_policy_instead(sharing: str) -> None:
     assert better.lower - spread <= truth.better <= better.upper + spread
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_after_an_end_only_the_other_branch_goes_on(sharing: str) -> None:
     """No pair is solved for; enumeration to a horizon, and the solution of pairs for an endless future, agree."""
     rng = np.random.default_rng(3)

@@ -242,6 +242,18 @@ def swapped_draws(decision: float, seed: int) -> float:
     return float(price * min(decision, demand))
 
 
+def program_out_of_step(decision: float, seed: int) -> float:
+    """As packages do that seed the generator of the whole program, and serve customers in another order."""
+    random.seed(seed)
+    served = sum(random.expovariate(1.0) for _ in range(int(decision)))
+    return served + random.gauss(0.0, 1.0)
+
+
+def legacy_out_of_step(decision: float, seed: int) -> float:
+    np.random.seed(seed)  # noqa: NPY002
+    return float(np.random.exponential(size=int(decision)).sum() + np.random.normal())  # noqa: NPY002
+
+
 def other_methods(decision: float, seed: int) -> float:
     rng = np.random.default_rng(seed)
     first = rng.random() if decision > 1 else rng.normal()
@@ -321,6 +333,8 @@ FAULTS: list[tuple[str, Any, str, str, str]] = [
     ("run: address of an object", address, "processes", "fail", "process-dependent"),
     ("run: queue out of step", queue_out_of_step, "noise", "warn", "draws out of step"),
     ("run: swapped draws", swapped_draws, "noise", "warn", "draws out of step"),
+    ("run: program out of step", program_out_of_step, "noise", "warn", "draws out of step"),
+    ("run: legacy out of step", legacy_out_of_step, "noise", "warn", "draws out of step"),
     ("run: other methods", other_methods, "noise", "warn", "draws out of step"),
     ("run: longer draws", longer_draws, "noise", "warn", "draws out of step"),
     ("run: advanced", advanced, "noise", "warn", "draws out of step"),

@@ -5,6 +5,7 @@ They draw bit for bit what the generators draw that they stand in for.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import pickle
@@ -42,6 +43,8 @@ class DrawLog:
 
     calls: list[DrawCall] = field(default_factory=list)
     made: list[tuple[str, str]] = field(default_factory=list)
+    seeded: dict[str, str] = field(default_factory=dict)
+    """What generators of the whole program were last seeded with, by the function that seeds them."""
 
     @property
     def drawn(self) -> list[tuple[str, str]]:
@@ -99,8 +102,7 @@ def _recording(base: Any, kind: str) -> Any:
         def call(self: Any, *args: Any, **settings: Any) -> Any:
             log, self.log = getattr(self, "log", None), None  # calls inside of this one are its own business
             if log is not None:
-                given = safe_fingerprint((args, sorted(settings.items())))
-                log.calls.append(DrawCall(self.source, name, given, pickle.dumps(_state(self))))
+                log.calls.append(_written(self.source, name, self, args, settings))
             try:
                 return plain(self, *args, **settings)
             finally:
@@ -113,6 +115,11 @@ def _recording(base: Any, kind: str) -> Any:
     methods = {} if is_bits else {name: recorded(name) for name in names if callable(getattr(base, name))}
     own = {"__init__": begin, "__module__": base.__module__, "__reduce__": lambda self: (_plain, (base, _state(self)))}
     return _Disguise(base.__name__, (base,), {**own, **methods})
+
+
+def _written(source: str, name: str, rng: Any, args: Any, settings: dict[str, Any]) -> DrawCall:
+    given = safe_fingerprint((args, sorted(settings.items())))
+    return DrawCall(source, name, given, hashlib.blake2b(pickle.dumps(_state(rng)), digest_size=16).digest())
 
 
 def _state(rng: Any) -> Any:
@@ -189,10 +196,27 @@ _PLAIN_RNG = np.random.default_rng
 
 def _seeding(kind: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     def seed(*args: Any, **settings: Any) -> Any:
-        _note(kind, [*args, *settings.values()])
+        _now[-1].seeded[kind] = text(_note(kind, [*args, *settings.values()]))
         return plain(*args, **settings)
 
     return seed
+
+
+def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]:
+    """The functions of a module that draw from its generator of the whole program, and what stands in for them."""
+
+    def recorded(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **settings: Any) -> Any:
+            source = _now[-1].seeded.get(kind)  # unseeded, it is nobody's noise, and other checks say so
+            if source is not None:
+                _now[-1].calls.append(_written(source, name, rng, args, settings))
+            return plain(*args, **settings)
+
+        return call
+
+    for name, plain in vars(module).items():
+        if getattr(plain, "__self__", None) is rng and not name.startswith("_") and name not in _SILENT:
+            yield plain, recorded(name, plain)
 
 
 def _system_entropy(size: int) -> bytes:
@@ -208,6 +232,8 @@ _STANDINS: list[tuple[Any, Any]] = [
     (random.Random, _RecordingRandom),
     (np.random.seed, _seeding("numpy.random.seed", np.random.seed)),
     (random.seed, _seeding("random.seed", random.seed)),
+    *_global_draws(random, random._inst, "random.seed"),
+    *_global_draws(np.random, np.random.mtrand._rand, "numpy.random.seed"),
     *((kind, _recording(kind, kind.__name__)) for kind in _BITS),
     (os.urandom, _system_entropy),  # random.SystemRandom, secrets and uuid4 draw from it
 ]

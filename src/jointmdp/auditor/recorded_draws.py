@@ -210,7 +210,8 @@ def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]
 
     def recorded(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **settings: Any) -> Any:
-            source = _now[-1].seeded.get(kind)  # unseeded, it is nobody's noise, and other checks say so
+            # Unseeded, it is nobody's noise, and other checks say so; a model may keep the function and call it later.
+            source = _now[-1].seeded.get(kind) if _now else None
             if source is not None:
                 _now[-1].calls.append(_written(source, name, rng, args, settings))
             return plain(*args, **settings)

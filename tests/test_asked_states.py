@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from oracle import random_model
-from zoo import SHARINGS, daily
+from zoo import STATE_AND_SLOW, daily
 
 import jointmdp as jm
 from jointmdp.model import reached_states
@@ -30,7 +30,7 @@ def assert_same(whole: jm.Solution, some: jm.Solution, states: list[int]) -> Non
     )
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 @pytest.mark.parametrize("discount", daily([0.99, 0.5, 0.9999]))
 def test_equals_the_solution_of_all_states(sharing: str, discount: float) -> None:
     for seed in range(4):
@@ -53,7 +53,7 @@ def drifting(size: int, sharing: str, discount: float = 0.9) -> tuple[jm.JointMD
     return model, np.tile([0.8, 0.1, 0.1], (size, 1))
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 @pytest.mark.parametrize("tolerance", [1e-1, 1e-3, 1e-6])
 def test_what_is_left_out_is_within_the_certificate(
     sharing: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
@@ -83,7 +83,7 @@ def test_values_outside_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None
     assert_same(jm.evaluate(model, policy), some, [3])
 
 
-@pytest.mark.parametrize("sharing", ["state", "time"])
+@pytest.mark.parametrize("sharing", daily(["state", "time"]))
 def test_states_outside_differ_from_each_other(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two corridors that end in two gambles: both branches leave the part in one step, and not to the same place.
     monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)

@@ -24,7 +24,7 @@ from faults_gym import Line, of
 from faults_runs import FAULTS as RUN_FAULTS
 from faults_runs import TWINS as RUN_TWINS
 from scipy import stats
-from zoo import daily, slow_or_long
+from zoo import daily, daily_rows, slow_or_long
 
 import jointmdp as jm
 from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks, recorded_draws
@@ -97,12 +97,9 @@ DAILY = {
     "run: fixed seed",
     "run: unseeded",
     "run: table filled once",
-    "run: hash of a text",
     "run: swapped draws",
     "gym: weak reference",
     "gym: set_state resets",
-    "gym: generator from the counter",
-    "gym: tape",
     "gym: table filled once",
     "step: seed modulo 10",
     "class: two generators",
@@ -450,6 +447,7 @@ def test_the_level_keeps_its_rate(atoms: int | None) -> None:
     assert rate <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / 2_000)
 
 
+@pytest.mark.slow
 def test_the_whole_check_of_the_law_keeps_its_rate() -> None:
     # 200 checks at a false-alarm rate of 10 %: more than 20 + 4 · 4.2 failures have probability below 1e-3.
     simulator = Lever()
@@ -601,15 +599,18 @@ def line_hooks(*parts: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("source", "settings", "fault"),
-    [
-        ("np_random", {}, None),
-        ("gusts", {}, None),
-        ("np_random", line_hooks("x", "previous"), None),
-        ("gusts", {"streams": ["np_random"], **line_hooks("x", "previous")}, "generator not restored"),
-        ("np_random", line_hooks("x"), "dropped previous action"),
-        ("global", {}, "global numpy.random"),
-        ("gusts", {"streams": ["np_random"], "state": "copy"}, "frozen noise"),
-    ],
+    daily_rows(
+        [
+            ("np_random", {}, None),
+            ("gusts", {"streams": ["np_random"], **line_hooks("x", "previous")}, "generator not restored"),
+            ("np_random", line_hooks("x"), "dropped previous action"),
+            ("global", {}, "global numpy.random"),
+            ("gusts", {}, None),
+            ("np_random", line_hooks("x", "previous"), None),
+            ("gusts", {"streams": ["np_random"], "state": "copy"}, "frozen noise"),
+        ],
+        4,
+    ),
 )
 def test_a_gymnasium_environment_and_its_faults(source: str, settings: dict[str, Any], fault: str | None) -> None:
     env = sticky_line(source)
@@ -702,6 +703,7 @@ def test_gymnax_environments_pass(name: str) -> None:
     assert len([check for check in report.checks if check.status == "pass"]) >= 10
 
 
+@pytest.mark.slow
 def test_a_typed_key_that_a_jax_state_carries_is_no_fault() -> None:
     """The types that a simulator remembers of its states look like keys, and hold none."""
 

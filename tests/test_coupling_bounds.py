@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.bounds import transports
@@ -247,7 +248,7 @@ def test_the_named_couplings_are_inside(A: int) -> None:
         assert_inside(bounds, pair_variances(model, policy))
 
 
-@pytest.mark.parametrize("A", [2, 3])
+@pytest.mark.parametrize("A", daily([3, 2]))
 def test_the_fixed_point_by_linear_programs(A: int) -> None:
     """The recursion written down plainly, from zero, with another solver of transports; γ² = 1/4."""
     S, g = 3, 0.5

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.model.equal_outcomes import NumberedLaw, numbered_laws
@@ -132,7 +133,7 @@ def test_two_actions_agree_with_the_closed_form(seed: int) -> None:
         assert np.all(np.abs(joint_of_pair(model, s, 0, 1) - expected) <= room)
 
 
-@pytest.mark.parametrize("sharing", ["state", "time"])
+@pytest.mark.parametrize("sharing", daily(["state", "time"]))
 def test_three_actions_agree_with_gumbel_noise(sharing: Any) -> None:
     """Whole rows of outcomes, against ``argmax(log p + g)`` with other noise."""
     kernel, rewards = random_mdp(3, S=4, A=3)

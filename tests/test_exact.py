@@ -130,6 +130,7 @@ def test_horizon_equals_the_enumerated_law(sharing: str, discount: float) -> Non
                 assert abs(found - (second - first * other)) <= solution.certificate.covariance_error + 1e-15
 
 
+@pytest.mark.slow
 def test_long_horizon_approaches_the_endless_future() -> None:
     model, policy = jm.inventory()
     endless = jm.evaluate(model, policy)

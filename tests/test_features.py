@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.errors import ModelError
@@ -374,7 +375,7 @@ def test_actions_that_are_not_available_get_no_features() -> None:
 # Things nobody here wrote
 
 
-@pytest.mark.parametrize("name", ["MountainCar-v0", "Blackjack-v1", "FrozenLake-v1", "Taxi-v4"])
+@pytest.mark.parametrize("name", daily(["MountainCar-v0", "Blackjack-v1", "FrozenLake-v1", "Taxi-v4"], 3))
 def test_gymnasium_spaces_give_the_range(name: str) -> None:
     simulator = jm.GymnasiumSimulator(name)
     seen = [simulator.observe(simulator.walk("uniform", k, seed=k)) for k in range(12)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from zoo import SHARINGS, STATE_AND_SLOW
+from zoo import SHARINGS, STATE_AND_SLOW, daily
 
 import jointmdp as jm
 from jointmdp.cli import main
@@ -552,7 +552,7 @@ def random_coupling(rng: np.random.Generator) -> Callable[[int, list[np.ndarray]
     return coupling
 
 
-@pytest.mark.parametrize("actions", [2, 3])
+@pytest.mark.parametrize("actions", daily([3, 2]))
 def test_no_coupling_leaves_the_bounds(actions: int) -> None:
     for seed in range(4):
         rng = np.random.default_rng(seed)

@@ -222,6 +222,7 @@ def test_time_limits_are_kept(kind: str) -> None:
     assert seconds(whole / 8) <= whole / 2
 
 
+@pytest.mark.slow
 def test_near_one_windy() -> None:
     """The sign of who arrives first does not depend on the discount, and the answer takes no longer."""
     near, far = (

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.evaluation import learn
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.optimised
 
 # -- checkpoints -------------------------------------------------------------------------------------------------
 
-CHOICES = ["sweep", "pairs", *(pytest.param(choice, marks=pytest.mark.slow) for choice in ("uniform", "trajectory"))]
+CHOICES = daily(["pairs", "sweep", "uniform", "trajectory"])
 
 
 def bits(state: object) -> list[bytes]:

@@ -249,7 +249,7 @@ def check_horizon(case: RandomModel, steps: int, points: tuple[int, ...]) -> Non
         assert law.merge.lower <= merge <= law.merge.upper
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_bounds_hold_exact_laws_over_many_horizons(sharing: str) -> None:
     kinds = (LATTICE, SPARSE, continuous(6), LATTICE * 1e6, continuous(7) * 1e-6)
     for place, (amounts, discount) in enumerate(zip(kinds, (1.0, 0.99, 0.9, 0.5, 0.1), strict=True)):
@@ -477,7 +477,7 @@ def test_shared_points_and_own_points_agree(sharing: str, request: pytest.Fixtur
 # -- the windy gridworld ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_who_arrives_first_in_the_windy_gridworld(sharing: str) -> None:
     model, policy = jm.windy_gridworld(5, discount=0.95, sharing=sharing)
     truth = first_arrivals(model.successors, 0.2, policy, 24, sharing)

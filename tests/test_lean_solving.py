@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from zoo import daily
 
 import jointmdp as jm
 from jointmdp.moments import lean_solving
@@ -19,7 +20,7 @@ def models() -> list[tuple[jm.JointMDP, np.ndarray]]:
 
 
 @pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("precision", daily(["double", "single"]))
 def test_equals_the_default_within_certificates(which: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[which]
     whole = jm.evaluate(model, policy)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zoo import slow_or_long
+from zoo import daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp.model.mdpax_importer import from_mdpax, mdpax_policy
@@ -185,7 +185,7 @@ def careful(state: Any) -> int:
     return int(state[0] >= 2)
 
 
-@pytest.mark.parametrize("sharing", ["time", "state", "none"])
+@pytest.mark.parametrize("sharing", daily(["time", "state", "none"]))
 @pytest.mark.parametrize("chance", [lambda age, act: 0.25, lambda age, act: jnp.where(act == 1, 0.125, 0.25)])
 def test_a_start_and_a_policy_leave_the_gap_as_it_is(chance: Any, sharing: Any) -> None:
     problem = Orchard(chance)

@@ -61,7 +61,7 @@ def standard_errors_off(values: np.ndarray, alive: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("case", daily(CASES[:2]))
-@pytest.mark.parametrize("is_table", [True, False])
+@pytest.mark.parametrize("is_table", daily([True, False]))
 def test_targets_at_the_exact_moments_are_the_exact_moments_on_average(case: RandomModel, is_table: bool) -> None:
     source, restarts = jm.TableSimulator(build(case)), Restarts(0.2, 0.1)
     if is_table:
@@ -279,6 +279,7 @@ def test_what_cannot_be_trained_says_why(name: str, ring: Any, runs: Path) -> No
         call(*ring, runs)
 
 
+@pytest.mark.slow
 def test_a_loss_that_diverges_ends_the_run_and_leaves_the_checkpoint(ring: Any, tmp_path: Path) -> None:
     model, policy = ring
     config = small(learning_rate=1e30, steps=10 * PORTION, checkpoint=tmp_path / "run", checkpoint_seconds=0)
@@ -310,6 +311,7 @@ def test_frames_pass_convolutions(ring: Any) -> None:
     assert len(np.unique(np.asarray(heads.mean)[:, 0])) == 4
 
 
+@pytest.mark.slow
 def test_weight_decay_leaves_constants_alone() -> None:
     """Without a gradient weights shrink by the rate of learning times the decay, and biases stay."""
     config = small(weight_decay=10.0)
@@ -474,6 +476,7 @@ def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path:
     assert 0.7 < found.variance / truth.variance < 1.4  # half a minute of training; the benchmark asks for 1 %
 
 
+@pytest.mark.slow
 def test_a_checkpoint_in_other_units_is_refused(ring: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a version that finds other units from the same queries would do; its weights mean something else."""
     config = small(steps=1, checkpoint=tmp_path / "run")

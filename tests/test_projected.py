@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from oracle_projected import PairChain, Projector, clarabel
 from projected_models import CONSTRAINTS, PART_CHOICES, chains, on_coordinates, pair_values, projected, stalls
-from zoo import SHARINGS
+from zoo import SHARINGS, daily
 
 import jointmdp as jm
 from benchmarks import projected as benchmark
@@ -24,7 +24,7 @@ from jointmdp.projected.symmetric_matrices import as_map, congruence, products, 
 # Fixed points
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", daily(SHARINGS))
 def test_one_feature_for_each_coordinate_gives_the_exact_moments(sharing: Sharing) -> None:
     """Wherever the weighting has weight; there is nothing to be held back by a constraint."""
     rng = np.random.default_rng(0)
@@ -75,7 +75,7 @@ def target(chain: PairChain, solution: ProjectedSolution, phi: np.ndarray, is_ce
     return M, chain.source(m, is_centred) + chain.discount**2 * (chain.P2 @ M)
 
 
-@pytest.mark.parametrize("kind", ["restart", "given", "stationary"])
+@pytest.mark.parametrize("kind", daily(["restart", "given", "stationary"]))
 def test_fewer_features_solve_the_projected_equations(kind: str) -> None:
     """The answer is the best fit to one step from itself: by least squares, and by the conditions for a best matrix."""
     rng, active, solved = np.random.default_rng(3), 0, 0

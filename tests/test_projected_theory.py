@@ -26,7 +26,7 @@ from jointmdp.projected.projected_solution import ProjectedSolution, ProjectionE
 from jointmdp.solution.solution import Solution
 
 S, W, A, K = 4, 3, 2, 3
-MODELS = (72, pytest.param(720, marks=pytest.mark.long))
+MODELS = (36, pytest.param(72, marks=pytest.mark.slow), pytest.param(720, marks=pytest.mark.long))
 ROUNDING = 1 + 1e-9
 
 

@@ -20,7 +20,7 @@ import oracle
 import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom, multinomial
-from zoo import SHARINGS, STATE_AND_SLOW, build, padded
+from zoo import SHARINGS, STATE_AND_SLOW, build, daily, padded
 
 import jointmdp as jm
 from jointmdp.law.solution_laws import Laws, Limits
@@ -241,8 +241,8 @@ def test_identical_actions_share_the_first_place() -> None:
 # -- exact enumeration -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
+@pytest.mark.parametrize("seed", daily([0, 1]))
 def test_agrees_with_every_way_listed(sharing: str, seed: int) -> None:
     model, policy = fitted(dyadic_case(seed, sharing))
     found = best_action(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=seed, confidence=SURE)
@@ -376,6 +376,7 @@ def test_certified_where_differences_cancel() -> None:
     is_consistent(found)
 
 
+@pytest.mark.slow
 def test_certified_race_and_simulation_agree() -> None:
     """Two endless futures, whose answer is 3/7, 1/7, 3/7; three actions, or no memory, are simulated."""
     model, policy = race(0.25, 0.5, "state")

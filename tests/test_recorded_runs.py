@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import SHARINGS, STATE_AND_SLOW
+from zoo import SHARINGS, STATE_AND_SLOW, daily
 
 import jointmdp as jm
 from jointmdp.executors import Processes
@@ -198,7 +198,7 @@ def test_workers_give_the_same_bits():
             )
 
 
-@pytest.mark.parametrize("draw", [jax.random.uniform, jax.random.split, jax.random.bits])
+@pytest.mark.parametrize("draw", daily([jax.random.split, jax.random.uniform, jax.random.bits]))
 def test_columns_of_draws_do_not_depend_on_how_many_there_are(draw):
     key, plain = jax.random.key(3), (lambda x: jax.random.key_data(x)) if draw is jax.random.split else np.asarray
     wide = np.asarray(plain(columns_of(draw, key, (6, 7))))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from zoo import daily
+from zoo import daily, daily_rows
 
 import jointmdp as jm
 from jointmdp.arrays import float64, on_device
@@ -43,7 +43,7 @@ def random_problem(size: int, sharing: Sharing, actions: int, scenarios: int, ha
 
 
 @pytest.mark.parametrize("has_sides", [True, False])
-@pytest.mark.parametrize(("actions", "scenarios"), [(1, 1), (1, 2), (2, 2), (3, 5)])
+@pytest.mark.parametrize(("actions", "scenarios"), daily_rows([(3, 5), (1, 1), (1, 2), (2, 2)]))
 @pytest.mark.parametrize("sharing", ["state", "time"])
 @pytest.mark.parametrize("size", daily(SIZES))
 def test_a_sweep_is_that_of_the_equations(
@@ -86,7 +86,7 @@ def test_single_precision_and_what_is_no_number() -> None:
         assert np.isnan(TiledSweeps(problem, on_device(D)).run(1))
 
 
-@pytest.mark.parametrize("actions", [1, 3])
+@pytest.mark.parametrize("actions", daily([3, 1]))
 def test_sums_of_powers_are_those_of_dense_matrices(actions: int) -> None:
     """Each of the powers is a sum of at most 12 products, and each term of two such sums."""
     size, count = 150, 32
@@ -136,6 +136,7 @@ def test_a_full_disk_keeps_no_program_and_stops_nothing() -> None:
         tiled_sweeps._run(broken)
 
 
+@pytest.mark.slow
 def test_branches_that_meet_are_solved_for_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """γ = 0.9999: plain sweeps would take 10⁵, and what is found is a fixed point."""
     monkeypatch.setattr(pair_solver, "FIRST_ATTEMPT", pair_solver.CHUNK)
@@ -151,7 +152,7 @@ def test_branches_that_meet_are_solved_for_by_tiles(monkeypatch: pytest.MonkeyPa
     "method",
     daily([jm.Solve(), jm.Solve(is_accelerated=False), jm.Solve(precision="single", relative_tolerance=1e-4)]),
 )
-@pytest.mark.parametrize("sharing", ["state", "time"])
+@pytest.mark.parametrize("sharing", daily(["state", "time"]))
 def test_answers_with_and_without_tiles_agree(
     sharing: Sharing, method: jm.Solve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ def enumerated(
 
 @pytest.mark.parametrize("seed", repeated(3))
 def test_parts_are_those_of_enumeration(seed: int) -> None:
-    for case in cases(seed, 9, discounts=(0.5, 1.0), shapes=SHAPES if seed else SHAPES[1:2]):
+    for case in cases(seed, 9 if seed else 4, discounts=(0.5, 1.0), shapes=SHAPES if seed else SHAPES[1:2]):
         model, policy = build(case), np.asarray(case.policy, dtype=float)
         horizon = 5 if model.discount == 1 else 40
         solution = jm.evaluate(model, policy, horizon=horizon)

@@ -23,6 +23,11 @@ def daily(values: Sequence[Any], count: int = 1) -> list[Any]:
     return [*values[:count], *(pytest.param(value, marks=pytest.mark.slow) for value in values[count:])]
 
 
+def daily_rows(rows: Sequence[tuple[Any, ...]], count: int = 1) -> list[Any]:
+    """The same for tests of several parameters, which stand in a row."""
+    return [*rows[:count], *(pytest.param(*row, marks=pytest.mark.slow) for row in rows[count:])]
+
+
 def repeated(count: int) -> list[Any]:
     """Seeds: one for every day, one for the slow tests, the others for the long ones."""
     return daily(range(2)) + [pytest.param(seed, marks=pytest.mark.long) for seed in range(2, count)]

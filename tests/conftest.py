@@ -1,10 +1,12 @@
 """Settings shared by all tests, made before anything imports JAX or the equations."""
 
+import atexit
 import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import beartype  # noqa: F401  before the hook, which compiles anew what is imported under it
 import pytest
 from jaxtyping import install_import_hook
 
@@ -21,6 +23,15 @@ SHAPED = [
     if "from jaxtyping import" in path.read_text(encoding="utf-8")
 ]
 install_import_hook(SHAPED, "beartype.beartype")
+
+# A worker of the tests ends at once: finding and freeing thousands of compiled programs takes ten seconds.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(os._exit, 0)  # the first to be registered is the last to be called
+
+
+def pytest_sessionfinish() -> None:
+    """What is left needs no search for cycles, which pytest makes five times."""
+    gc.freeze()
 
 
 MOST_MAPPINGS = 40_000  # of memory, of a process; Linux allows 65,530, and XLA takes several for each program

@@ -123,7 +123,7 @@ def check(found: jm.Hindsight, truth: Enumeration, order: int = 2) -> None:
     np.testing.assert_allclose(found.path, truth.path(), atol=1e-12)
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_every_sequence_of_scenarios(sharing: str, steps: int) -> None:
     for seed in range(3):
@@ -151,7 +151,7 @@ def test_every_sequence_of_longer_trajectories(sharing: str, steps: int) -> None
     check(found, Enumeration(model, policy, seen, action, 6), order=4)
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_what_was_not_seen_is_summed_over(sharing: str) -> None:
     """Rewards, successors in the middle and at the end, and outcomes of the last action may be missing."""
     model = random_model(5, sharing)

@@ -65,6 +65,7 @@ def test_moments_are_those_of_the_solution(solution: jm.Solution, data: dict[str
                     assert given is None
 
 
+@pytest.mark.slow
 def test_laws_and_parts_are_those_of_the_gaps(solution: jm.Solution, data: dict[str, Any]) -> None:
     checked = 0
     for key, law in data["laws"].items():

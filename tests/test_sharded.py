@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from zoo import daily
 
 import jointmdp as jm
 from jointmdp.cli import main
@@ -49,7 +48,8 @@ def check_equal(one: jm.Solution, other: jm.Solution) -> None:
 # -- one process -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sharing", daily(("state", "time")))
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["state", "time"])
 def test_one_device_finds_what_the_default_method_finds(sharing: str) -> None:
     model = gridworld(sharing)
     sharded = jm.evaluate(model, "uniform", jm.Sharded())

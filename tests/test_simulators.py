@@ -299,7 +299,7 @@ def _ruin_table(p, sharing):
     )
 
 
-@pytest.mark.parametrize("is_table", [False, True])
+@pytest.mark.parametrize("is_table", daily([False, True]))
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_episodes_end_by_themselves_without_discount(sharing, is_table):
     """Gambler's ruin with p = 0.4: bold play wins from 1 with p², timid play with (r−1)/(r⁴−1), r = q/p."""

@@ -77,7 +77,8 @@ def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) ->
     assert f"{2 * WHOLE} of them went on" in str(found)
 
 
-@pytest.mark.parametrize("sharing", daily(["state", "at once", "time", "none", "never one"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["state", "at once", "time", "none", "never one"])
 def test_whole_returns_have_the_exact_mean_and_deviation(sharing: str) -> None:
     """A standard deviation from n values has relative error √((κ−1)/4n); the kurtosis κ of such sums is below 5."""
     model, policy = {"never one": rings, "at once": at_once}.get(sharing, partial(small, sharing))()

@@ -144,7 +144,7 @@ def test_over_is_over() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("game", slow_or_long([*PAPER, *OTHERS], 4))
+@pytest.mark.parametrize("game", slow_or_long([*PAPER, *OTHERS], 2))
 def test_the_auditor_is_content(game: str) -> None:
     found = jm.audit(jm.AtariSimulator(game, shocks="A"))
     assert not found.failures, str(found)

@@ -149,7 +149,7 @@ def test_faults_of_functions_and_environments_are_flagged_by_name(
     assert report.is_ok == (status == "warn")
 
 
-@pytest.mark.parametrize(("name", "made"), by_day([*RUN_TWINS, *GYM_TWINS, *STEP_TWINS], every=2))
+@pytest.mark.parametrize(("name", "made"), by_day([*RUN_TWINS, *GYM_TWINS, *STEP_TWINS], every=3))
 def test_healthy_functions_and_environments_pass(name: str, made: Any) -> None:
     report = audited(made, (name, made) in RUN_TWINS)
     assert not report.failures, str(report)
@@ -349,6 +349,10 @@ def test_plain_functions_of_a_decision_and_a_seed() -> None:
     assert "seeded from the noise" in legacy["globals"].message
     assert quick(run_forgets_its_seed, decisions=[1.0, 2.0]).faults == ("global numpy.random",)
     assert quick(Remembering(), decisions=[1.0, 2.0])["history"].fault == "dropped previous action"
+    nothing = quick(lambda decision, seed: None, decisions=[1.0, 2.0])["answers"]
+    assert nothing.fault == "query not answered"
+    assert "run(1.0, seed) returned None; it must return one finite number" in nothing.message
+    assert "does the function return a number" in nothing.cause
 
 
 # -- the report --------------------------------------------------------------------------------------------------
@@ -693,7 +697,7 @@ GYMNAX = [
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("name", slow_or_long(GYMNAX, 5))
+@pytest.mark.parametrize("name", slow_or_long(GYMNAX, 3))
 def test_gymnax_environments_pass(name: str) -> None:
     pytest.importorskip("gymnax")
     from jointmdp.simulators.gymnax_adapter import gymnax_simulator

@@ -659,7 +659,7 @@ def test_the_figure_shows_both_kinds_of_noise(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", slow_or_long([*coverage.CASES[::2], *coverage.CASES[1::2]], 6), ids=lambda case: case.name
+    "case", slow_or_long([*coverage.CASES[::2], *coverage.CASES[1::2]], 4), ids=lambda case: case.name
 )
 def test_coverage_of_the_promise(case):
     """40 decisions of a case, stopped by what they show: more misses than this have probability 1e-4 at 95 %.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import oracle
 import pytest
-from zoo import SHARINGS, STATE_AND_SLOW, build, cases, repeated
+from zoo import SHARINGS, STATE_AND_SLOW, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
 from jointmdp.errors import Status
@@ -95,7 +95,7 @@ def test_iterate_and_solve_agree_within_their_certificates(sharing: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_accelerated", [True, False])
-@pytest.mark.parametrize("sharing", ["state", "time"])
+@pytest.mark.parametrize("sharing", slow_or_long(["state", "time"], 1))
 def test_acceleration_changes_nothing_but_time(sharing: str, is_accelerated: bool) -> None:
     """A slowly mixing ring, where plain sweeps need thousands of steps and acceleration is taken."""
     size, rng = 40, np.random.default_rng(3)

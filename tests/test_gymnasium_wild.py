@@ -541,9 +541,11 @@ def test_actions_are_called_as_the_environment_calls_them(env: Env[Any, Any], na
 
 def test_ids_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     package = types.ModuleType("wildlands")
-    monkeypatch.setitem(sys.modules, "wildlands", package)
     monkeypatch.setattr(making.metadata, "packages_distributions", lambda: {"wildlands": ["wildlands"]})
     with pytest.raises(jm.ModelError, match="did you mean wildlands:Wildlands-Plain-v0"):
+        GymnasiumSimulator("Wildlands-Plain-v0")
+    monkeypatch.setitem(sys.modules, "wildlands", package)
+    with pytest.raises(jm.ModelError, match="wildlands, already imported, did not register it"):
         GymnasiumSimulator("Wildlands-Plain-v0")
     with pytest.raises(jm.ModelError, match="is the package nowhere installed"):
         jm.as_simulator("nowhere:Wildlands-Plain-v0")

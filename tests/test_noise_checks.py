@@ -155,6 +155,17 @@ def unseeded(decision, seed):
     return decision + np.random.default_rng().normal()
 
 
+def seeds_another(decision, seed):
+    """Global generators are seeded, and what is drawn comes from one that is not."""
+    random.seed(seed)
+    return decision + random.random() + OWN.normal()
+
+
+def seeds_one_of_two(decision, seed):
+    random.seed(seed)
+    return decision + random.random() + np.random.normal()  # noqa: NPY002
+
+
 def healthy(decision, seed):
     return decision + np.random.default_rng(seed).normal()
 
@@ -163,6 +174,10 @@ def test_functions_of_a_seed():
     few = {"decisions": [1, 2], "pilot": 30, "max_replications": 30}
     with pytest.raises(jm.ModelError, match=r"run\(decision, seed\) gave something else .*default_rng\(seed\)"):
         jm.compare(unseeded, **few)
+    with pytest.raises(jm.ModelError, match="Likely cause: all its randomness must come from its seed"):
+        jm.compare(seeds_another, **few)
+    with pytest.raises(jm.ModelError, match=r"Likely cause: it draws from numpy\.random, [^;]*numpy\.random$"):
+        jm.compare(seeds_one_of_two, **few)
     with pytest.warns(jm.NoiseWarning, match="all 30 replications of fixed gave the same.*does run use its seed"):
         found = jm.compare(fixed, **few)
     assert "Careful: Noise never mattered" in str(found)

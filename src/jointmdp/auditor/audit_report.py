@@ -36,6 +36,7 @@ CLAIMS = {
 # What helps a function run(decision, seed), which has no snapshots and is given no noise but its seed.
 _SEED_CURE = "make every generator in it from the seed that it is given, rng = np.random.default_rng(seed)"
 RUN_CAUSES = {
+    "query not answered": "can every decision be run with any seed, and does the function return a number each time?",
     "generator not restored": f"a generator goes on from run to run; {_SEED_CURE}",
     "hidden state not restored": f"something is remembered from run to run; begin each run anew, and {_SEED_CURE}",
     "state not restored in full": "something is remembered from run to run; begin each run anew",

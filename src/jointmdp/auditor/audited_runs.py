@@ -15,18 +15,18 @@ SEEDS = 8  # tried on a run function, to see whether its outcome changes with th
 
 
 class AuditedRun(RunSimulator):
-    """A function of a decision and a seed; its outcomes are left to the checks."""
+    """A function of a decision and a seed; whether its numbers are finite is left to the checks."""
 
     least_decisions = 1
 
     def outcome(self, action: int, seed: int) -> float:
-        return float(self.run(self.decisions[action], seed))
+        return self.number(self.run(self.decisions[action], seed), action)
 
     def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
         """One call of the function; what it draws from a noise of named streams is written down."""
         if isinstance(self.run, WithNoise) and isinstance(noise, WatchedNoise):
             given = noise.moved_to(self.run.noise(noise.seed).address)
-            return Outcome(float(self.run.run(self.decisions[action], given)), True)
+            return Outcome(self.number(self.run.run(self.decisions[action], given), action), True)
         return super().step(state, action, noise)
 
     @property

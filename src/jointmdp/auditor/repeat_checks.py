@@ -84,8 +84,9 @@ def check_globals(probe: Probe, spots: Sequence[Spot]) -> Check:
         return warned("globals", message, ", ".join(f"global {name}" for name in moved), cause)
     probe.in_time()
     if reseeded:
-        names = " and ".join(sorted(reseeded))
-        return Check("globals", "pass", f"{names} is seeded from the noise in each step, so what it held is no matter")
+        names, verb = " and ".join(sorted(reseeded)), "are" if len(reseeded) > 1 else "is"
+        message = f"{names} {verb} seeded from the noise in each step, so what was there before is no matter"
+        return Check("globals", "pass", message)
     return Check("globals", "pass", "no generator of the whole program moves")
 
 

@@ -66,10 +66,10 @@ def _best(found: Compared, ax: Axes) -> None:
         ax.barh(i, each.best, color=colour, height=0.55, alpha=0.85)
         ends = [[max(0.0, each.best - each.best_interval.lower)], [max(0.0, each.best_interval.upper - each.best)]]
         ax.errorbar([each.best], [i], xerr=ends, color="black", capsize=3, linewidth=1)
-        ax.text(min(each.best_interval.upper, 1.0) + 0.02, i, f"{each.best:.2f}", va="center", fontsize=style.SMALL)
+        ax.text(min(each.best_interval.upper, 1.0) + 0.02, i, f"{each.best:.3f}", va="center", fontsize=style.SMALL)
     ax.set_yticks(range(len(found.alternatives)), list(found.labels))
     ax.set_ylim(len(found.alternatives) - 0.5, -0.5)
-    ax.set_xlim(0, 1.15)
+    ax.set_xlim(0, 1.2)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.set_title(f"How often each has the {'lowest cost' if found.minimise else 'highest return'}", loc="left")
     ax.set_xlabel(f"P(best), from {found.replications:,} replications; equal firsts share")

@@ -1,1 +1,1 @@
-"""The certified law of gaps: outcomes → ties and support → brackets on grids → the law of one gap → the book of all."""
+"""Certified laws: outcomes → ties and support → brackets on grids → the law of one gap → the laws of all gaps."""

@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.arrays import UNIT, Floats, Ints, summed
+from jointmdp.law.distribution_bounds import masses_of
 from jointmdp.law.fixed_points import fixed_point
 from jointmdp.law.gap_sides import Moves, Side
-from jointmdp.law.guides import masses_of
 from jointmdp.law.horizon_steps import laws_over
 from jointmdp.law.node_grids import POSITIVE, Candidates, NodeLaws, candidates, chosen, count_below, filled, room_for
 from jointmdp.law.node_means import NodeMeans

@@ -13,7 +13,7 @@ from jointmdp.checks import as_finite, as_fraction
 from jointmdp.errors import LawStatus, NotKnownError
 from jointmdp.intervals import Interval
 from jointmdp.law.directed_rounding import sum_down
-from jointmdp.law.guides import masses
+from jointmdp.law.distribution_bounds import masses
 from jointmdp.law.node_grids import POSITIVE
 
 CUTS = 60  # lines that are tried for a tail mean

@@ -24,7 +24,7 @@ from jointmdp.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.errors import NotKnownError
 from jointmdp.law.branch_outcomes import Outcomes, branch_outcomes, commonest_reward, positive
 from jointmdp.law.directed_rounding import sum_down
-from jointmdp.law.openings import Opening
+from jointmdp.law.first_moves import Opening
 from jointmdp.law.time_limit import IsOver, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
 

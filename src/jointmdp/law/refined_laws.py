@@ -13,9 +13,9 @@ import numpy as np
 from jointmdp.arrays import Ints
 from jointmdp.errors import NotKnownError
 from jointmdp.law.convex_bounds import stop_loss_bounds, stop_loss_over
+from jointmdp.law.distribution_bounds import distribution_bounds
 from jointmdp.law.gap_law import RootBounds, RoundedLaw
 from jointmdp.law.gap_sides import Side
-from jointmdp.law.guides import guides
 from jointmdp.law.node_grids import NodeLaws, room_for
 from jointmdp.law.node_means import node_means
 from jointmdp.law.pathwise_bounds import rounded_law, rounded_law_over
@@ -96,7 +96,7 @@ class Refinement:
         assert self.convex is not None
         if is_over():
             return
-        for i, (side, guide) in enumerate(zip((self.up, self.down), guides(self.convex), strict=True)):
+        for i, (side, guide) in enumerate(zip((self.up, self.down), distribution_bounds(self.convex), strict=True)):
             self.both[i] = rounded_law(side, most, guide, self.both[i], is_over)
             report((i + 2) / 3)
 

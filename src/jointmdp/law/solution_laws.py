@@ -13,9 +13,9 @@ import numpy as np
 from jointmdp.arrays import Floats
 from jointmdp.errors import LawStatus, NotKnownError
 from jointmdp.intervals import Interval
+from jointmdp.law.first_moves import Opening
 from jointmdp.law.gap_law import GapLaw
 from jointmdp.law.merging import merge_probability
-from jointmdp.law.openings import Opening
 from jointmdp.law.reached_pairs import GapBranches, GapQuery, GapStart, reached_pairs
 from jointmdp.law.refined_laws import FACTOR, FEWEST, Level, Refinement
 from jointmdp.law.time_limit import IsOver, OutOfTimeError, TimeLimit

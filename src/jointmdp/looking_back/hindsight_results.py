@@ -12,7 +12,7 @@ import numpy as np
 
 from jointmdp.arrays import Floats, Ints, summed
 from jointmdp.intervals import Interval
-from jointmdp.law.openings import Opening, OpeningMoves
+from jointmdp.law.first_moves import Opening, OpeningMoves
 from jointmdp.law.reached_pairs import NOTHING
 from jointmdp.law.solution_laws import Laws
 from jointmdp.looking_back.other_branch import ONE, OtherBranch, Walk, walk

@@ -69,15 +69,23 @@ class Record:
         self.events: list[Event] = []
         self.moved: dict[str, str] = {}
         self._globals = global_states()
+        self._after: dict[tuple[Any, ...], int] = {}  # where a global generator stood after an event, hashed
+        self._movers: set[tuple[Any, ...]] = set()  # events that moved it
 
     def __call__(self, what: str, step: int, branch: int, answer: Any) -> None:
         """Take note of an event."""
         now = global_states()
         for name, state in now.items():
+            self._after[name, what, step, branch] = hash(state)
             if self._globals.get(name, state) != state:
                 self.moved.setdefault(name, what)
+                self._movers.add((name, what, step, branch))
         self._globals = now
         self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
+
+    def unseeded(self, other: Record) -> set[str]:
+        """Global generators that an event left elsewhere in the other record; one seeded from the noise it does not."""
+        return {key[0] for key in self._movers | other._movers if self._after.get(key) != other._after.get(key)}
 
     def difference(self, other: Record) -> Event | None:
         """The first event that was another one in the other record; an observation where no return can have changed."""
@@ -111,7 +119,7 @@ class NoiseChecks:
         for i, ((one, _), (other, _)) in enumerate(zip(there, back, strict=True)):
             difference = one.difference(other)
             if difference is not None:
-                self._differs(i, one, difference, moved)
+                self._differs(i, one, difference, {name: moved[name] for name in sorted(one.unseeded(other))})
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
         for name, who in moved.items() if not isinstance(self.found.sampler, RunSampler) else ():
@@ -139,7 +147,11 @@ class NoiseChecks:
                 "action changed. Is there a clock in the observation, or noise that is not the replication's?"
             )
             return
-        drawn = [f"{WHO[who]} draws from {name}, {GLOBAL}: {_cure(who, name)}" for name, who in moved.items()]
+        is_run = isinstance(self.found.sampler, RunSampler)
+        drawn = [
+            f"{'it' if is_run else WHO[who]} draws from {name}, {GLOBAL}: {_cure(who, name)}"
+            for name, who in moved.items()
+        ]
         again, _ = self._record(index, is_backwards=False)
         same = again.difference(one)
         if not drawn and (same is None or same.what == "observation"):
@@ -149,7 +161,7 @@ class NoiseChecks:
                 "is given alone, and change nothing that the others see"
             )
         who, cause = WHO[event.what], CAUSES[event.what]
-        if isinstance(self.found.sampler, RunSampler):
+        if is_run:
             who, cause = "run(decision, seed)", RUN_CAUSE
         elif event.what == "start" and getattr(self.found.sampler, "state", None) is not None:
             who, cause = "the state to begin in", "a step changed it; a step must return a new state"

@@ -189,14 +189,21 @@ class RunSimulator(Simulator):
     def outcome(self, action: int, seed: int) -> float:
         """The outcome of a decision with a seed."""
         found = self.run(self.decisions[action], seed)
-        try:
-            value = float(found)
-        except (TypeError, ValueError):
-            value = math.nan
+        value = self.number(found, action)
         if not math.isfinite(value):
-            decision = self.decisions[action]
-            raise ModelError(f"run({decision!r}, seed) returned {found!r}; it must return one finite number")
+            raise self._no_number(found, action)
         return value
+
+    def number(self, found: Any, action: int) -> float:
+        """What the function returned, as a number."""
+        try:
+            return float(found)
+        except (TypeError, ValueError):
+            raise self._no_number(found, action) from None
+
+    def _no_number(self, found: Any, action: int) -> ModelError:
+        decision = self.decisions[action]
+        return ModelError(f"run({decision!r}, seed) returned {found!r}; it must return one finite number")
 
     def start(self, noise: Noise) -> Snapshot:
         """Before the decision."""

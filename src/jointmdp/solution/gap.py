@@ -13,8 +13,8 @@ from jointmdp import bounds, checks
 from jointmdp.arrays import UNIT
 from jointmdp.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
 from jointmdp.intervals import Interval
+from jointmdp.law.first_moves import Opening
 from jointmdp.law.gap_law import GapLaw
-from jointmdp.law.openings import Opening
 from jointmdp.law.reached_pairs import NOTHING, GapStart
 from jointmdp.law.solution_laws import Laws, Limits
 from jointmdp.law.variance_parts import MOST_STEPS, VarianceParts

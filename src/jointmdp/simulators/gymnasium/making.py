@@ -1,5 +1,6 @@
 """Environments by their ids, and what to write where an id is not known."""
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -35,9 +36,12 @@ def _hint(name: str) -> str:
     """Which package an unknown id may belong to."""
     if ":" in name:
         return f"; is the package {name.partition(':')[0]} installed, and does importing it register the environment?"
-    found = sorted({f"{package}:{name}" for package in _packages(name.lower())})
+    found = sorted(set(_packages(name.lower())))
+    if found and all(package in sys.modules for package in found):
+        return f"; {' and '.join(found)}, already imported, did not register it: is it spelt as there?"
     if found:
-        return f"; did you mean {' or '.join(found)}, which imports the package first?"
+        names = " or ".join(f"{package}:{name}" for package in found)
+        return f"; did you mean {names}, which imports the package first?"
     return f"; an id of another package is written with the package to import, package:{name}"
 
 

@@ -6,7 +6,7 @@ from jointmdp.arrays import UNIT, Floats, Ints
 from jointmdp.law.node_grids import NodeLaws
 
 
-def guides(laws: NodeLaws) -> tuple[NodeLaws, NodeLaws]:
+def distribution_bounds(laws: NodeLaws) -> tuple[NodeLaws, NodeLaws]:
     """What the bounds say of G and of −G: masses, and upper bounds of the probability of being at most at each point.
 
     P(G > y) is at least the slope of any chord of Π from y to the right, P(G < y) one less that of one to the left.

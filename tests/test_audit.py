@@ -349,6 +349,13 @@ def test_plain_functions_of_a_decision_and_a_seed() -> None:
     assert "seeded from the noise" in legacy["globals"].message
     assert quick(run_forgets_its_seed, decisions=[1.0, 2.0]).faults == ("global numpy.random",)
     assert quick(Remembering(), decisions=[1.0, 2.0])["history"].fault == "dropped previous action"
+
+    def draws_before_it_seeds(decision: float, seed: int) -> float:
+        drawn = random.random()
+        random.seed(seed)
+        return decision + drawn
+
+    assert "global random" in quick(draws_before_it_seeds, decisions=[1.0, 2.0]).faults
     nothing = quick(lambda decision, seed: None, decisions=[1.0, 2.0])["answers"]
     assert nothing.fault == "query not answered"
     assert "run(1.0, seed) returned None; it must return one finite number" in nothing.message

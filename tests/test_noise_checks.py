@@ -95,7 +95,10 @@ def test_a_policy_with_noise_of_its_own_is_refused(policy, message):
 def test_torch_is_a_global_generator_where_it_is_loaded(monkeypatch):
     state = np.zeros(1)
     stand_in = types.SimpleNamespace(
-        get_rng_state=lambda: types.SimpleNamespace(numpy=state.copy), Generator=type("Generator", (), {})
+        get_rng_state=lambda: types.SimpleNamespace(numpy=state.copy),
+        set_rng_state=lambda kept: state.fill(kept.numpy()[0]),
+        manual_seed=state.fill,
+        Generator=type("Generator", (), {}),
     )
     monkeypatch.setitem(sys.modules, "torch", stand_in)
 
@@ -166,6 +169,13 @@ def seeds_one_of_two(decision, seed):
     return decision + random.random() + np.random.normal()  # noqa: NPY002
 
 
+def seeds_but_for_two(decision, seed):
+    """Decision 2 goes on where its neighbours stopped, which seed and draw alike."""
+    if decision != 2:
+        random.seed(seed)
+    return decision + random.random()
+
+
 def healthy(decision, seed):
     return decision + np.random.default_rng(seed).normal()
 
@@ -178,6 +188,10 @@ def test_functions_of_a_seed():
         jm.compare(seeds_another, **few)
     with pytest.raises(jm.ModelError, match=r"Likely cause: it draws from numpy\.random, [^;]*numpy\.random$"):
         jm.compare(seeds_one_of_two, **few)
+    before = random.getstate()
+    with pytest.raises(jm.ModelError, match="Likely cause: it draws from random, "):
+        jm.compare(seeds_but_for_two, **few | {"decisions": [1, 2, 3]})
+    assert random.getstate() == before
     with pytest.warns(jm.NoiseWarning, match="all 30 replications of fixed gave the same.*does run use its seed"):
         found = jm.compare(fixed, **few)
     assert "Careful: Noise never mattered" in str(found)

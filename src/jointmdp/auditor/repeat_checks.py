@@ -60,13 +60,13 @@ def check_globals(probe: Probe, spots: Sequence[Spot]) -> Check:
                 seed_globals(1)
                 seed_globals(seed, name)
                 other = ask()
+                found = probe.compare("globals", one, other, where)
+                if found is not None:  # also where it was seeded, but after a draw
+                    telling.setdefault(name, f"{where}: {found.text}")
                 if global_states()[name] == after[name]:
                     reseeded.add(name)
                     break
                 moved.setdefault(name, str(where))
-                found = probe.compare("globals", one, other, where)
-                if found is not None:
-                    telling.setdefault(name, f"{where}: {found.text}")
     if telling:
         names = " and ".join(telling)
         message = (

@@ -8,6 +8,7 @@ warning. `jointmdp.audit` looks more thoroughly.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from jointmdp.montecarlo.alternatives import Alternatives, RunSampler
 from jointmdp.montecarlo.replications import sample
 from jointmdp.montecarlo.samples import Replications
 from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.global_generators import global_states
+from jointmdp.simulators.global_generators import global_states, kept_globals, seed_globals
 from jointmdp.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulators.noise import Noise
 
@@ -63,9 +64,15 @@ class Event(NamedTuple):
 
 
 class Record:
-    """What is noted of one replication, and which global generators moved during it, by whom."""
+    """What is noted of one replication, and which global generators moved during it, by whom.
 
-    def __init__(self) -> None:
+    Whenever one has moved, all are put elsewhere: else whoever seeds it would share its draws with the next, who does
+    not. With another `seed` they are put to other places.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        seed_globals(seed)
         self.events: list[Event] = []
         self.moved: dict[str, str] = {}
         self._globals = global_states()
@@ -80,6 +87,10 @@ class Record:
             if self._globals.get(name, state) != state:
                 self.moved.setdefault(name, what)
                 self._movers.add((name, what, step, branch))
+        if self._globals != now:
+            self._seed += 1
+            seed_globals(self._seed)
+            now = global_states()
         self._globals = now
         self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
 
@@ -107,8 +118,10 @@ class NoiseChecks:
         self.found, self.warnings = found, list[str]()
         self.is_alive = False  # whether replications were seen to differ
         self._replay = getattr(found.sampler, "replay", None)
+        self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
         if self._replay is not None:
-            self._repeat(CHECKED if size >= MANY else 1, executor)
+            with kept_globals():
+                self._repeat(CHECKED if size >= MANY else 1, executor)
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
@@ -204,7 +217,7 @@ class NoiseChecks:
 
     def _record(self, index: int, *, is_backwards: bool) -> tuple[Record, Replications]:
         assert self._replay is not None
-        record = Record()
+        record = Record(next(self._seeds))
         return record, self._replay(index, self.found.sharing, record, is_backwards=is_backwards)
 
     def _warn(self, text: str) -> None:

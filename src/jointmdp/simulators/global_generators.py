@@ -25,7 +25,7 @@ def seed_globals(seed: int, *names: str) -> None:
     if not names or "numpy.random" in names:
         np.random.seed(seed)  # noqa: NPY002
     if torch is not None and (not names or "torch" in names):
-        torch.manual_seed(seed)
+        getattr(torch, "default_generator", torch).manual_seed(seed)  # torch.manual_seed also moves those of GPUs
 
 
 @contextmanager

@@ -29,7 +29,8 @@ def made(env: Env[Any, Any] | str, settings: Mapping[str, Any] | None) -> Any:
     except Exception as error:  # whatever a constructor raises
         is_unknown = isinstance(error, gymnasium.error.UnregisteredEnv | ImportError)
         cause = str(error) if isinstance(error, gymnasium.error.Error | ImportError) else error_text(error)
-        raise ModelError(f"gymnasium does not make {env!r}: {cause}{_hint(env) if is_unknown else ''}") from error
+        hint = _hint(env) if is_unknown and "Did you mean" not in cause else ""
+        raise ModelError(f"gymnasium does not make {env!r}: {cause.rstrip('.') if hint else cause}{hint}") from error
 
 
 def _hint(name: str) -> str:

@@ -95,7 +95,7 @@ class Record:
         self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
 
     def unseeded(self, other: Record) -> set[str]:
-        """Global generators that an event left elsewhere in the other record; one seeded from the noise it does not."""
+        """Global generators that the same event left in different places; one that it seeds ends in the same place."""
         return {key[0] for key in self._movers | other._movers if self._after.get(key) != other._after.get(key)}
 
     def difference(self, other: Record) -> Event | None:

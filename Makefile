@@ -114,7 +114,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@for part in 0 1; do awk '/^[^ #]/ { n++ } n % 2 == '$$part requirements.lock >$(VENV)/part$$part.lock; done
 	@$(LOCKED) --requirement $(VENV)/part0.lock & first=$$!; \
 		$(LOCKED) --requirement $(VENV)/part1.lock; second=$$?; wait $$first && exit $$second
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable experiments
 	@cd $(VENV)/lib/python*/site-packages && \
 		$(CURDIR)/$(BIN)/python -m compileall -q -j 0 -x /tests/ $(COMPILED) >/dev/null || true
 	@touch $@

@@ -83,7 +83,7 @@ def means() -> None:
         "The mean of a policy of a gridworld (γ = 0.99); ratio to ours, which gives all actions and a certified error"
     )
     for side in SIDES:
-        model, policy = jm.windy_gridworld(side)
+        model, policy = jm.envs.windy_gridworld(side)
         runs = mean_solvers(model, policy)
         values = {name: run() for name, run in runs.items()}
         for name, value in values.items():
@@ -96,10 +96,10 @@ def means() -> None:
 
 def pairs() -> None:
     """Gap variances: pairs of states, pairs of states and actions, and simulation."""
-    model, policy = jm.windy_gridworld(8)
+    model, policy = jm.envs.windy_gridworld(8)
     policy = 0.9 * policy + 0.1 / model.num_actions
     gap = ("(0,0)", "R", "U")
-    found: dict[str, jm.Solution] = {}
+    found: dict[str, jm.results.Solution] = {}
 
     def solve(name: str, method: jm.Solve | jm.Iterate) -> float:
         jm.evaluate(model, policy, method)

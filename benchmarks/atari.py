@@ -6,7 +6,7 @@ import ale_py
 import numpy as np
 
 import jointmdp as jm
-from jointmdp.simulators.atari_simulator import FRAMES, rom_of
+from jointmdp.simulation.simulators.atari_simulator import FRAMES, rom_of
 
 GAMES = ("Pong", "BattleZone", "Boxing", "Atlantis")
 ROUNDS, QUERIES = 9, 20

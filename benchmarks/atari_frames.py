@@ -22,13 +22,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jointmdp_experiments.atari_coins import VARIANTS, with_coins
 
-from jointmdp.arrays import float32
-from jointmdp.experiments.atari_coins import VARIANTS, with_coins
-from jointmdp.neural.config import BLOCKS, TrainConfig
-from jointmdp.neural.queries import RecordedQueries
-from jointmdp.neural.recording import record_queries
-from jointmdp.neural.trainer import Trainer, TrainState
+from jointmdp.ground.arrays import float32
+from jointmdp.learning.neural.queries import RecordedQueries
+from jointmdp.learning.neural.recording import record_queries
+from jointmdp.learning.neural.settings import BLOCKS, TrainConfig
+from jointmdp.learning.neural.trainer import Trainer, TrainState
 
 GAME, VARIANT, LISTS, LANE = "Boxing", "A", 24_000, 600
 CONFIG: dict[str, Any] = {
@@ -48,11 +48,12 @@ SIDE = {"cpu": 2048, "gpu": 16384}  # of the matrices that are multiplied and co
 
 def record(folder: Path, count: int = LISTS) -> None:
     """Queries that carry frames, compressed, and the roots of the Atari experiment with what the emulator says."""
-    from jointmdp.executors import as_executor
-    from jointmdp.experiments.atari_roots import POLICY, Measurement, measured, roots_of
-    from jointmdp.experiments.atari_runs import AtariPlan
-    from jointmdp.experiments.atari_table import Truth
-    from jointmdp.simulators.atari_simulator import AtariSimulator
+    from jointmdp_experiments.atari_roots import POLICY, Measurement, measured, roots_of
+    from jointmdp_experiments.atari_runs import AtariPlan
+    from jointmdp_experiments.atari_table import Truth
+
+    from jointmdp.simulation.executors import as_executor
+    from jointmdp.simulation.simulators.atari_simulator import AtariSimulator
 
     folder.mkdir(exist_ok=True)
     plan, simulator = AtariPlan(), AtariSimulator(GAME, observation="frames")

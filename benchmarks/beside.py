@@ -42,15 +42,15 @@ shop = jm.FunctionSimulator(day, lambda rng: int(rng.poisson(4.0)), start=4, act
 """
 WORK = {
     "sweeps: the paper's iteration, gridworld 8×8": """
-model, policy = jm.windy_gridworld(8, discount=0.9)
+model, policy = jm.envs.windy_gridworld(8, discount=0.9)
 measured(lambda: jm.evaluate(model, policy, jm.Iterate()), 3)
 """,
     "evaluate: gridworld 20×20, γ = 0.99": """
-model, policy = jm.windy_gridworld(20)
+model, policy = jm.envs.windy_gridworld(20)
 measured(lambda: jm.evaluate(model, policy), 10)
 """,
     "evaluate: gridworld 50×50, γ = 0.99": """
-model, policy = jm.windy_gridworld(50)
+model, policy = jm.envs.windy_gridworld(50)
 measured(lambda: jm.evaluate(model, policy), 3)
 """,
     "queries: 300 of FrozenLake-v1": """
@@ -64,11 +64,11 @@ state = shop.reset(0)
 measured(lambda: [shop.query(state, [0, 3], jm.Noise("bench", i)) for i in range(300)], 5)
 """,
     "learning: 2,000 sweeps, gridworld 4×4": """
-model, policy = jm.windy_gridworld(4)
+model, policy = jm.envs.windy_gridworld(4)
 measured(lambda: jm.learn(model, policy, steps=2000), 3)
 """,
     "simulation: 4,096 pairs, gridworld 20×20": """
-model, policy = jm.windy_gridworld(20)
+model, policy = jm.envs.windy_gridworld(20)
 measured(lambda: jm.simulate_gap(model, policy, 0, 0, 1, num_samples=4096, horizon=200), 3)
 """,
     "simulation: 100 pairs of a function": SHOP

@@ -108,7 +108,7 @@ def true_gap(model: jm.JointMDP) -> tuple[fmpq, fmpq]:
 
 def measured(model: jm.JointMDP) -> Errors:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
         gap = jm.evaluate(model, "uniform").gap(0, 0, 1)
     mean, variance = true_gap(model)
     off = [abs(_exact(found) - truth) for found, truth in ((gap.mean, mean), (gap.variance, variance))]

@@ -15,8 +15,8 @@ import numpy as np
 import jointmdp as jm
 from benchmarks.simulators import balance, order_up, shop_step
 from benchmarks.timing import medians
-from jointmdp.simulators.gymnax_adapter import gymnax_simulator
-from jointmdp.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
+from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 
 COUNT = 10_000  # replications of the compiled engine: as many as `simulate_gap` makes by itself
 REPEATS = 5
@@ -27,8 +27,8 @@ GRIDS = {"MiniGrid-Dynamic-Obstacles-6x6-v0": 200, "MiniGrid-Empty-6x6-v0": 40}
 def main() -> None:
     print(f"\ncompare beside simulate_gap, {COUNT:,} replications of two actions (aim: at most 2 times)")
     print(f"{'source':<34}{'compare':>10}{'gap':>10}{'ratio':>8}{'returns':>10}{'ratio':>8}")
-    model, policy = jm.inventory()
-    grid, walk = jm.windy_gridworld()
+    model, policy = jm.envs.inventory()
+    grid, walk = jm.envs.windy_gridworld()
     shop = JaxSimulator(shop_step, 4, actions=8, discount=0.95, reward_bounds=(-200.0, 200.0))
     compiled("table: inventory, time", model, policy, "stock 4", (0, 4))
     compiled("table: inventory, state", model.with_sharing("state"), policy, "stock 4", (0, 4))

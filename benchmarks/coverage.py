@@ -18,11 +18,10 @@ import numpy as np
 import scipy.optimize
 
 import jointmdp as jm
-from jointmdp.comparing.comparison import Comparison
-from jointmdp.comparing.deciding import Rules, decide
-from jointmdp.comparing.stopping import LEAST_GROWTH, LOOKS, MOST_GROWTH, worst_case_error
-from jointmdp.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
-from jointmdp.montecarlo.samples import ROUNDING_UNITS, Replications
+from jointmdp.decisions.comparing.compare import LEAST_GROWTH, LOOKS, MOST_GROWTH, Rules, decide, worst_case_error
+from jointmdp.decisions.comparing.comparison import Comparison
+from jointmdp.simulation.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications
 
 CONFIDENCE = 0.95
 DECISIONS = 150  # of each case
@@ -334,9 +333,9 @@ def main() -> None:
         began = time.perf_counter()
         found.append(tally(case, DECISIONS))
         show(case.name, len(case.means), found[-1], oracle(case), time.perf_counter() - began)
-    shop, shop_policy = jm.inventory()
-    machine, machine_policy = jm.machine_replacement()
-    grid, grid_policy = jm.windy_gridworld(5)
+    shop, shop_policy = jm.envs.inventory()
+    machine, machine_policy = jm.envs.machine_replacement()
+    grid, grid_policy = jm.envs.windy_gridworld(5)
     s = grid.state_label(0)
     for name, model, policy, state, actions, room in (
         ("inventory, stock 4", shop, shop_policy, "stock 4", ["order 3", "order 4", "order 5"], 0.1),

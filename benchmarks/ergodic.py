@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jointmdp as jm
-from jointmdp.arrays import float64, on_device
-from jointmdp.bellman import second_moments
-from jointmdp.bellman.second_moments import PairProblem, Source
-from jointmdp.checks import Sharing
-from jointmdp.moments import meeting_solver, pair_solver, transition_kernels
-from jointmdp.moments.single_branch import solve_single_branch
+from jointmdp.exact.bellman import second_moments
+from jointmdp.exact.bellman.second_moments import PairProblem, Source
+from jointmdp.exact.moments import diagonal_solver, pair_solver, transition_kernels
+from jointmdp.exact.moments.single_branch import solve_single_branch
+from jointmdp.ground.arrays import float64, on_device
+from jointmdp.ground.checks import Sharing
 
 DISCOUNTS = (0.99, 0.999, 0.9999)
 PLAIN = 0.999  # the discount at which plain sweeps are timed, too
@@ -28,7 +28,7 @@ PLAIN = 0.999  # the discount at which plain sweeps are timed, too
 
 def ergodic_gridworld(size: int, discount: float, sharing: Sharing = "state") -> tuple[jm.JointMDP, np.ndarray]:
     """The gridworld that starts again after the goal."""
-    model, policy = jm.windy_gridworld(size, discount)
+    model, policy = jm.envs.windy_gridworld(size, discount)
     successors = model.successors.copy()
     successors[-1] = 0
     again = jm.JointMDP(model.probabilities, model.rewards, successors, discount, sharing)
@@ -37,7 +37,7 @@ def ergodic_gridworld(size: int, discount: float, sharing: Sharing = "state") ->
 
 def compare(size: int, sharing: Sharing, repeats: int) -> None:
     """All discounts in turn, compilation left out, and plain sweeps at one of them."""
-    solutions: dict[str, jm.Solution] = {}
+    solutions: dict[str, jm.results.Solution] = {}
 
     def solve(name: str, discount: float, method: jm.Solve) -> None:
         solutions[name] = jm.evaluate(*ergodic_gridworld(size, discount, sharing), method)
@@ -50,7 +50,7 @@ def compare(size: int, sharing: Sharing, repeats: int) -> None:
             solve(name, discount, jm.Solve())
             seconds[name] = min(seconds.get(name, math.inf), time.perf_counter() - start)
     with warnings.catch_warnings():  # plain sweeps are compiled by the first few
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
         solve("", PLAIN, jm.Solve(is_accelerated=False, max_sweeps=pair_solver.CHUNK))
     plain = f"{names[PLAIN]}, plain sweeps"
     start = time.perf_counter()
@@ -76,7 +76,7 @@ def alive(size: int) -> None:
         kernel = transition_kernels.pair_kernel(model, policy)
         v = second_moments.state_mean(tables, on_device(branch.mean))
         problem = PairProblem(kernel, second_moments.gap_source(tables, kernel, v), tables.discount)
-        solver = meeting_solver.build(problem)
+        solver = diagonal_solver.build(problem)
         assert solver is not None
         linear = problem._replace(added=Source(problem.added.same, None))  # what is added stays out of compiled steps
         C = jnp.eye(model.num_states)
@@ -86,8 +86,8 @@ def alive(size: int) -> None:
         steps: dict[str, tuple[Any, tuple[Any, ...], int]] = {
             "plain sweeps": (pair_solver.sweeps, (problem, C, 1), 0),
             "BiCGStab": (pair_solver._advance, (linear, state, 0.0, 1), 0),
-            "meetings: terms of F": (meeting_solver._add_terms, (linear, powers, F, jnp.ones(())), 0),
-            "meetings: one pass, with F": (meeting_solver._spread, (linear, solver.of_pairs, C, C), 1),
+            "meetings: terms of F": (diagonal_solver._add_terms, (linear, powers, F, jnp.ones(())), 0),
+            "meetings: one pass, with F": (diagonal_solver._spread, (linear, solver.of_pairs, C, C), 1),
         }
         for name, (step, arguments, besides) in steps.items():
             given = sum(each.nbytes for each in jax.tree.leaves(arguments[0]))

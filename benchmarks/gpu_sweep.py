@@ -13,17 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 import jointmdp as jm
-from jointmdp.arrays import float64
-from jointmdp.bellman import row_products, second_moments
-from jointmdp.bellman.second_moments import PairProblem, Source
-from jointmdp.moments import transition_kernels
+from jointmdp.exact.bellman import second_moments, sparse_products
+from jointmdp.exact.bellman.second_moments import PairProblem, Source
+from jointmdp.exact.moments import transition_kernels
+from jointmdp.ground.arrays import float64
 
 SIZES = {"float64": (100, 141, 200), "float32": (200, 316)}  # cells along a side
 
 
 def exploring(size: int, sharing: str, discount: float = 0.99) -> tuple[jm.JointMDP, np.ndarray]:
     """The windy gridworld, whose policy takes any action with probability 10 %."""
-    model, policy = jm.windy_gridworld(size, discount=discount, sharing=sharing)  # type: ignore[arg-type]
+    model, policy = jm.envs.windy_gridworld(size, discount=discount, sharing=sharing)  # type: ignore[arg-type]
     return model, 0.9 * policy + 0.1 / model.num_actions
 
 
@@ -107,4 +107,4 @@ def as_problem(side: int, sharing: str, dtype: jnp.dtype) -> PairProblem:
 
 negative = jax.jit(lambda D: -D)
 one_sweep = jax.jit(lambda problem, D: second_moments.sweep(problem, D, is_symmetric=True))
-gathered = jax.jit(lambda weights, columns, D: row_products._gathered(weights, weights, columns, D))
+gathered = jax.jit(lambda weights, columns, D: sparse_products._gathered(weights, weights, columns, D))

@@ -25,9 +25,9 @@ import numpy as np
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp.executors import Processes
-from jointmdp.incremental import SimulatorLearner, TableLearner
-from jointmdp.simulators.function_simulator import FunctionSimulator
+from jointmdp.learning.incremental import SimulatorLearner, TableLearner
+from jointmdp.simulation.executors import Processes
+from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 
 Tables = tuple[Any, ...]
 
@@ -277,10 +277,10 @@ def measure_workers() -> None:
 
 
 MODELS = {
-    "gridworld 3×3": lambda: jm.windy_gridworld(3),
-    "chain of 25": lambda: jm.coupled_reward_chain(25),
-    "gridworld 5×5": lambda: jm.windy_gridworld(5),
-    "gridworld 10×10": lambda: jm.windy_gridworld(10),
+    "gridworld 3×3": lambda: jm.envs.windy_gridworld(3),
+    "chain of 25": lambda: jm.envs.coupled_reward_chain(25),
+    "gridworld 5×5": lambda: jm.envs.windy_gridworld(5),
+    "gridworld 10×10": lambda: jm.envs.windy_gridworld(10),
 }
 
 

@@ -15,7 +15,7 @@ from scipy.special import gammaln
 
 import jointmdp as jm
 from benchmarks.solve import peak_memory
-from jointmdp.arrays import Ints
+from jointmdp.ground.arrays import Ints
 
 BASE_STOCK = 5
 START = (2, 1, 1)
@@ -116,7 +116,7 @@ def perishables() -> None:
         return
     problem = DeMoorSingleProductPerishable(max_useful_life=3, lead_time=2)
     started = time.perf_counter()
-    model = jm.from_mdpax(problem, 0.99)
+    model = jm.envs.from_mdpax(problem, 0.99)
     built = time.perf_counter()
     position = np.asarray(problem.state_space).sum(axis=1)
     policy = np.clip(8 - position, 0, model.num_actions - 1)
@@ -140,14 +140,14 @@ def hendrix() -> None:
     problem = HendrixTwoProductPerishable()
     started = time.perf_counter()
     try:
-        jm.from_mdpax(problem, 0.95)
+        jm.envs.from_mdpax(problem, 0.95)
     except jm.ModelError as error:
         print(f"\nHendrix' problem of mdpax: {error}")
     states = np.asarray(problem.state_space)
     actions = {tuple(action): number for number, action in enumerate(np.asarray(problem.action_space).tolist())}
     lacking = np.clip(8 - np.stack([states[:, :2].sum(axis=1), states[:, 2:].sum(axis=1)], axis=1), 0, 10)
-    policy = jm.mdpax_policy(problem, [actions[tuple(pair)] for pair in lacking.tolist()])
-    simulator = jm.mdpax_simulator(problem, 0.95)
+    policy = jm.envs.mdpax_policy(problem, [actions[tuple(pair)] for pair in lacking.tolist()])
+    simulator = jm.simulators.mdpax_simulator(problem, 0.95)
     gap = jm.simulate_gap(simulator, policy, (4, 0, 4, 0), actions[6, 6], actions[5, 5], num_samples=20_000, seed=0)
     print(f"simulated in {time.perf_counter() - started:.1f} s: {gap}", flush=True)
 

@@ -30,8 +30,8 @@ KINDS: dict[str, tuple[Callable[[], tuple[jm.JointMDP, Any]], tuple[int, int, in
     "lead-time shop": (lead_time_shop, (30, 3, 1), (16, 256)),
     "lead-time shop, all signs": (lead_time_shop, None, (32, 256)),
     "die from coins": (lambda: die("state"), (0, 0, 1), (16,)),
-    "windy 5×5, γ = 0.9999": (lambda: jm.windy_gridworld(5, discount=0.9999), (0, 0, 1), (16,)),
-    "windy 10×10, all signs": (lambda: jm.windy_gridworld(10), None, (64,)),
+    "windy 5×5, γ = 0.9999": (lambda: jm.envs.windy_gridworld(5, discount=0.9999), (0, 0, 1), (16,)),
+    "windy 10×10, all signs": (lambda: jm.envs.windy_gridworld(10), None, (64,)),
     "6,668 pairs in layers": (lambda: _layers(50), (0, 0, 1), (128, 512)),
     "96,251 pairs in layers": (lambda: _layers(280), (0, 0, 1), (4096,)),
     **{
@@ -77,7 +77,7 @@ def _measure(kind: str, limit: int, seconds: float | None) -> None:
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     before, begin = _resident("VmRSS"), time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
         try:
             found = asks(tolerance=UNREACHABLE, memory_limit=limit, seconds=seconds)
             status = f"{found.status.name}, {found.width:.1e} wide"

@@ -23,7 +23,7 @@ def samples_for(width: float, chance: float) -> float:
 
 def grid(discount: float) -> None:
     """All same-state pairs of the 10×10 gridworld."""
-    model, policy = jm.windy_gridworld(10, discount=discount)
+    model, policy = jm.envs.windy_gridworld(10, discount=discount)
     solution = jm.evaluate(model, policy)
     start = time.perf_counter()
     signs = solution.signs(tolerance=TOLERANCE)
@@ -111,7 +111,7 @@ def first_calls() -> None:
     """Seconds of first calls, each on a solution of its own."""
     shop = jm.evaluate(*lead_time_shop())
     coins = {sharing: jm.evaluate(*die(sharing)) for sharing in ("state", "time", "none")}
-    windy, orders = jm.evaluate(*jm.windy_gridworld(5, discount=0.95)), jm.evaluate(*jm.inventory())
+    windy, orders = jm.evaluate(*jm.envs.windy_gridworld(5, discount=0.95)), jm.evaluate(*jm.envs.inventory())
     calls: list[tuple[str, float | None, Callable[[], object]]] = [
         ("lead-time shop, superiority to 0.01", 3, lambda: shop.gap(30, 3, 1).superiority()),
         ("lead-time shop, signs of all 70 states", 60, shop.signs),
@@ -146,7 +146,7 @@ def by_pairs() -> None:
         solution = jm.evaluate(model, [0] * model.num_states)
         start = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", jm.ConvergenceWarning)
+            warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
             law = solution.gap(0, 0, 1).law(tolerance=0.05, seconds=120, memory_limit=2**32)
         seconds = time.perf_counter() - start
         jm.simulate_gap(model, solution.policy, 0, 0, 1, num_samples=TRIAL)

@@ -12,10 +12,10 @@ def main() -> None:
     print("\nMoments of higher order (aim: at 50×50 order 4 for all pairs within 6 times order 2)")
     print(f"{'model':<22}{'order 2':>10}{'order 4':>10}{'ratio':>8}{'sweeps':>14}{'certified / σ⁴':>18}")
     for size in (30, 50):
-        model, policy = jm.windy_gridworld(size)
+        model, policy = jm.envs.windy_gridworld(size)
         for sharing in ("state", "time"):
             measure(model.with_sharing(sharing), policy, f"{size}×{size} {sharing}", 5 if size < 50 else 1)
-    model, policy = jm.inventory()
+    model, policy = jm.envs.inventory()
     print(f"{'inventory, order':<22}" + "".join(f"{order:>10}" for order in (2, 4, 6, 8, 12)))
     line = ""
     for order in (2, 4, 6, 8, 12):
@@ -28,7 +28,7 @@ def main() -> None:
 
 def measure(model: jm.JointMDP, policy: np.ndarray, name: str, repeats: int) -> None:
     """One line: interleaved medians of both orders, and the worst bound among the gaps of the first column."""
-    solved: dict[int, jm.Solution] = {}
+    solved: dict[int, jm.results.Solution] = {}
 
     def solve(order: int) -> None:
         solved[order] = jm.evaluate(model, policy, order=order)

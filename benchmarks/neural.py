@@ -42,10 +42,14 @@ def models() -> dict[str, tuple[Any, Any]]:
         for sharing in ("state", "time", "none")
         for seed in (0, 1)
     }
-    return {**found, "coupled-reward chain": jm.coupled_reward_chain(), "windy gridworld 5×5": jm.windy_gridworld(5)}
+    return {
+        **found,
+        "coupled-reward chain": jm.envs.coupled_reward_chain(),
+        "windy gridworld 5×5": jm.envs.windy_gridworld(5),
+    }
 
 
-def block_errors(solution: Any, exact: jm.Solution) -> dict[str, float]:
+def block_errors(solution: Any, exact: jm.results.Solution) -> dict[str, float]:
     """Errors of means, variances, covariances in a state, and variances of gaps, each in the size of its block."""
     found, truth = _blocks(solution, exact.model), _blocks(exact, exact.model)
     variance = float(np.mean(truth["variance"]))
@@ -56,16 +60,18 @@ def block_errors(solution: Any, exact: jm.Solution) -> dict[str, float]:
 
 
 def _blocks(solution: Any, model: jm.JointMDP) -> dict[str, np.ndarray]:
-    source = jm.TableSimulator(model)
+    source = jm.simulators.TableSimulator(model)
     places = [(s, a) for s, a in np.argwhere(model.available).tolist() if not source.is_over(s)]
     pairs = [(s, a, b) for s, a in places for b in range(a) if model.available[s, b]]
 
     def mean(s: int, a: int) -> float:
-        return solution.mean[s, a] if isinstance(solution, jm.Solution) else solution.mean_at(s, a).value
+        return solution.mean[s, a] if isinstance(solution, jm.results.Solution) else solution.mean_at(s, a).value
 
     def covariance(s: int, a: int, b: int) -> float:
         return (
-            solution.covariance[s, a, b] if isinstance(solution, jm.Solution) else solution.covariance_at(s, a, b).value
+            solution.covariance[s, a, b]
+            if isinstance(solution, jm.results.Solution)
+            else solution.covariance_at(s, a, b).value
         )
 
     return {
@@ -84,7 +90,7 @@ def main() -> None:
     print(f"neural JIPE-2 on {jax.devices()[0].device_kind}: errors in the size of each block")
     for name, (model, policy) in chosen.items():
         exact = jm.evaluate(model, policy)
-        queries = jm.record_queries(model, policy, count, restart=0.1, episode_restart=0.1)
+        queries = jm.simulators.record_queries(model, policy, count, restart=0.1, episode_restart=0.1)
         for inputs, size in SIZES.items():
             begun = time.perf_counter()
             trained = jm.train(model, policy, jm.TrainConfig(**size, **run), queries=queries)

@@ -40,7 +40,7 @@ def main() -> None:
     device = jax.devices()[0].device_kind
     print(f"\nPairs simulated for {HORIZON} steps on {device}")
     print(f"{'model':<46}{'pairs':>10}{'time':>12}{'million pairs × steps a second':>32}")
-    model, policy = jm.windy_gridworld(50)
+    model, policy = jm.envs.windy_gridworld(50)
     simulator = shop()
     many = 1_000_000 if jax.default_backend() == "gpu" else 20_000
     for size in (many // 10, many):

@@ -14,9 +14,8 @@ import numpy as np
 import scipy.linalg
 
 import jointmdp as jm
-from jointmdp.arrays import Floats
-from jointmdp.projected.psd_least_squares import QuadraticForm, duality_error, fit_psd
-from jointmdp.projected.symmetric_matrices import products, smat, svec
+from jointmdp.ground.arrays import Floats
+from jointmdp.learning.projected.fixed_point import QuadraticForm, duality_error, fit_psd, products, smat, svec
 
 TOLERANCE = 1e-6  # of the size of the values, in the norm of the weights: what Clarabel reaches at its own settings
 
@@ -69,11 +68,11 @@ def least_squares(features: int) -> float:
 
 def restarted_gridworld(size: int, discount: float = 0.95) -> tuple[jm.JointMDP, Floats]:
     """The windy gridworld that starts again in the first cell once the goal has paid; a tenth of all steps explores."""
-    model, policy = jm.windy_gridworld(size, discount)
+    model, policy = jm.envs.windy_gridworld(size, discount)
     successors = model.successors.copy()
     successors[-1] = 0
     ergodic = jm.JointMDP(model.probabilities, model.rewards, successors, discount, model.sharing)
-    return ergodic, 0.9 * policy + 0.1 * jm.uniform_policy(ergodic)
+    return ergodic, 0.9 * policy + 0.1 * jm.envs.uniform_policy(ergodic)
 
 
 def blocks(size: int, across: int) -> Floats:

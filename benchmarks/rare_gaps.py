@@ -15,9 +15,9 @@ import scipy.stats
 
 import jointmdp as jm
 from benchmarks.coverage import CONFIDENCE, replications_of
-from jointmdp.comparing.deciding import Rules, decide
-from jointmdp.montecarlo.alternatives import Alternatives
-from jointmdp.montecarlo.samples import Replications, ReturnSample
+from jointmdp.decisions.comparing.compare import Rules, decide
+from jointmdp.simulation.montecarlo.alternatives import Alternatives
+from jointmdp.simulation.montecarlo.samples import Replications, ReturnSample
 
 CHANCES = (0.01, 0.05, 0.5)
 SIZES = (20, 50, 100, 200)
@@ -68,7 +68,7 @@ class Rare(NamedTuple):
         }
 
 
-def asked(gap: jm.GapSample) -> dict[str, list[jm.Interval]]:
+def asked(gap: jm.results.GapSample) -> dict[str, list[jm.Interval]]:
     """Every interval that a gap gives, by kind."""
     return {
         "mean": [gap.mean_interval],
@@ -81,14 +81,14 @@ def asked(gap: jm.GapSample) -> dict[str, list[jm.Interval]]:
     }
 
 
-def simulated(case: Rare, n: int, runs: int) -> Iterator[jm.GapSample]:
+def simulated(case: Rare, n: int, runs: int) -> Iterator[jm.results.GapSample]:
     """Gaps as `simulate_gap` gives them, from n pairs."""
     for seed in range(runs):
         run = replications_of(case.draw(np.random.default_rng([seed, n]), n))
         yield ReturnSample(("a", "b"), run, None, run.reach, seed).gap(0, 1)
 
 
-def compared(case: Rare, n: int, runs: int) -> Iterator[jm.GapSample]:
+def compared(case: Rare, n: int, runs: int) -> Iterator[jm.results.GapSample]:
     """Gaps as `compare` gives them, from a pilot of n."""
     for seed in range(runs):
         rows = case.draw(np.random.default_rng([seed, n]), MOST)
@@ -100,7 +100,7 @@ def compared(case: Rare, n: int, runs: int) -> Iterator[jm.GapSample]:
         yield decide(found, Rules(None, 0.05, CONFIDENCE, n, MOST)).gaps[0]
 
 
-def misses(case: Rare, gaps: Iterator[jm.GapSample]) -> dict[str, int]:
+def misses(case: Rare, gaps: Iterator[jm.results.GapSample]) -> dict[str, int]:
     """How often the worst interval of each kind missed the truth."""
     truth = case.truth()
     counts = {kind: np.zeros(len(values), dtype=int) for kind, values in truth.items()}

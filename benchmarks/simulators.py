@@ -25,12 +25,12 @@ import numpy as np
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
-from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.simulators.gymnax_adapter import gymnax_simulator
-from jointmdp.simulators.jax_simulator import JaxSimulator
-from jointmdp.simulators.noise import Noise
+from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler
+from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
+from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulation.simulators.noise import Noise
 
 SIZES = (4096, 16_384)  # queries at once
 HORIZON = 200
@@ -162,24 +162,24 @@ def live(name: str, kind: Any) -> None:
     report(name, kind or "own", found["query"] / CALLS, steps / CALLS, 2, 1e6, "µs")
 
 
-def gusty(max_steps: int, **options: Any) -> jm.Comparison:
+def gusty(max_steps: int, **options: Any) -> jm.results.Comparison:
     """Would the other action have been better here? With the settings of docs/comparing.md, or the default ones."""
-    cart, policy = jm.gusty_cartpole(max_steps=max_steps)
+    cart, policy = jm.envs.gusty_cartpole(max_steps=max_steps)
     return jm.compare(cart, policy, cart.walk(policy, 6, seed=5), **options)
 
 
-def engines() -> jm.Comparison:
+def engines() -> jm.results.Comparison:
     """All four first actions at the start of a descent, after which a uniform policy follows."""
     lander = GymnasiumSimulator("LunarLander-v3", discount=0.99)
     return jm.compare(lander, "uniform", lander.reset(0), horizon=60)
 
 
-def decision(name: str, run: Callable[[], jm.Comparison | jm.AuditReport]) -> None:
+def decision(name: str, run: Callable[[], jm.results.Comparison | jm.results.AuditReport]) -> None:
     """One line: how long the answer took, and what it was."""
     start = time.perf_counter()
     found = run()
     seconds = time.perf_counter() - start
-    if isinstance(found, jm.Comparison):
+    if isinstance(found, jm.results.Comparison):
         answer = f"{found.replications:,} replications: {found.status.value}"
     else:
         answer = str(found).partition("\n")[0].partition(": ")[2]

@@ -18,7 +18,7 @@ def ring(size: int, discount: float) -> tuple[jm.JointMDP, np.ndarray]:
     second = np.stack([(here - 1) % size, here], axis=1)
     rewards = rng.normal(size=(size, 2, 2))
     model = jm.JointMDP(np.full((size, 2), 0.5), rewards, np.stack([first, second], axis=1), discount)
-    return model, jm.uniform_policy(model)
+    return model, jm.envs.uniform_policy(model)
 
 
 def scattered(size: int, discount: float) -> tuple[jm.JointMDP, np.ndarray]:
@@ -26,7 +26,7 @@ def scattered(size: int, discount: float) -> tuple[jm.JointMDP, np.ndarray]:
     rng = np.random.default_rng(0)
     tables = (rng.dirichlet(np.ones(3), size), rng.normal(size=(size, 3, 3)), rng.integers(0, size, (size, 3, 3)))
     model = jm.JointMDP(*tables, discount)
-    return model, jm.uniform_policy(model)
+    return model, jm.envs.uniform_policy(model)
 
 
 def peak_memory() -> float:
@@ -41,7 +41,7 @@ def peak_memory() -> float:
 def large() -> None:
     """The 50×50 gridworld at γ = 0.99 from a cold start, imports and compilation included."""
     started = time.perf_counter()
-    solution = jm.evaluate(*jm.windy_gridworld(50))
+    solution = jm.evaluate(*jm.envs.windy_gridworld(50))
     seconds = time.perf_counter() - started
     relative = solution.certificate.covariance_error / float(np.max(solution.variance))
     peak = peak_memory()
@@ -57,7 +57,7 @@ def main() -> None:
     subprocess.run([sys.executable, "-c", "from benchmarks.solve import large; large()"], check=True)
     print(f"{'model':<34}{'plain':>16}{'accelerated':>18}{'ratio':>8}{'certified / largest variance':>32}")
     cases = {
-        "30×30 gridworld γ=0.99": jm.windy_gridworld(30),
+        "30×30 gridworld γ=0.99": jm.envs.windy_gridworld(30),
         "scattered 300 γ=0.99": scattered(300, 0.99),
         "scattered 300 γ=0.999": scattered(300, 0.999),
         "ring 300 γ=0.99": ring(300, 0.99),

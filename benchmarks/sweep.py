@@ -15,11 +15,11 @@ import scipy.sparse as sp
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp.arrays import float64
-from jointmdp.bellman import second_moments
-from jointmdp.bellman.second_moments import PairProblem
-from jointmdp.moments import pair_solver, transition_kernels
-from jointmdp.moments.single_branch import solve_single_branch
+from jointmdp.exact.bellman import second_moments
+from jointmdp.exact.bellman.second_moments import PairProblem
+from jointmdp.exact.moments import pair_solver, transition_kernels
+from jointmdp.exact.moments.single_branch import solve_single_branch
+from jointmdp.ground.arrays import float64
 
 
 def coordinate_kernel(model: jm.JointMDP, policy: np.ndarray) -> sp.csr_array:
@@ -37,7 +37,7 @@ def growth() -> None:
     taken: dict[str, list[float]] = {"state": [], "time": []}
     sizes = (20, 40, 80, 100)
     for size in sizes:
-        model, policy = jm.windy_gridworld(size)
+        model, policy = jm.envs.windy_gridworld(size)
         line = ""
         for sharing, seconds in taken.items():
             found = timed(model.with_sharing(sharing), 0.9 * policy + 0.1 / 4)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def main() -> None:
     print("\nOne sweep (aims: at 50×50 at least 50 times faster than SciPy on X², at most 10 copies of the |S|² array)")
     print(f"{'model':<22}{'ours':>10}{'SciPy X²':>12}{'copy |S|²':>12}{'SciPy/ours':>13}{'ours/copy':>12}")
     for size in (30, 50):
-        model, policy = jm.windy_gridworld(size)
+        model, policy = jm.envs.windy_gridworld(size)
         for sharing in ("state", "time"):
             measure(model.with_sharing(sharing), policy, f"{size}×{size} {sharing}", with_scipy=sharing == "state")
     growth()

@@ -26,7 +26,7 @@ def season(limit: int, noise: jm.Noise) -> float:
     return profit / 1000
 
 
-def run(executor: str) -> jm.Comparison:
+def run(executor: str) -> jm.results.Comparison:
     begin = time.perf_counter()
     found = jm.compare(season, decisions=[120, 126, 130, 134], half_width=2.0, pilot=100, executor=executor)
     print(

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from jointmdp.intervals import Interval
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Outcome, Simulator
+from jointmdp.ground.intervals import Interval
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.simulator import Outcome, Simulator
 
 MODULE_RNG = np.random.default_rng(5)
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from faults import Lever, Machine
 
-from jointmdp.intervals import Interval
-from jointmdp.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Outcome
+from jointmdp.ground.intervals import Interval
+from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.simulator import Outcome
 
 
 def shop(step: Callable[..., Any], start: Any = 4, **settings: Any) -> Callable[[], Any]:

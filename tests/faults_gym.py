@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import spaces, wrappers
 from gymnasium.utils import EzPickle
 
-from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
 
 BOARD: dict[str, float] = {}  # where a faulty environment keeps its state
 

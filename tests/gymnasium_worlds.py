@@ -11,10 +11,10 @@ import numpy as np
 from gymnasium import Env, spaces
 from gymnasium.utils import EzPickle
 
-from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Outcome
+from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.simulator import Outcome
 
 
 def seen(simulator: GymnasiumSimulator, outcomes: list[Outcome]) -> list[Any]:

@@ -9,9 +9,9 @@ from oracle_projected import PairChain, stands_for
 from zoo import build, cases
 
 import jointmdp as jm
-from jointmdp.checks import Sharing
+from jointmdp.ground.checks import Sharing
+from jointmdp.learning.projected.projecting import ProjectedSolution
 from jointmdp.model.policies import as_policy
-from jointmdp.projected.projected_solution import ProjectedSolution
 
 CONSTRAINTS = ("covariance", "second_moment", None)
 PART_CHOICES = (("all",), ("all", "same_state", "same_action"), ("all", "same_state"), ("same_state", "same_action"))

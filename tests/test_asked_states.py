@@ -8,15 +8,15 @@ from oracle import random_model
 from zoo import STATE_AND_SLOW, daily
 
 import jointmdp as jm
+from jointmdp.exact.moments import partial_solve
 from jointmdp.model import reached_states
-from jointmdp.moments import asked_states
 
 
 def gaps(model: jm.JointMDP, state: int) -> list[tuple[int, int]]:
     return list(itertools.permutations(np.flatnonzero(model.available[state]).tolist(), 2))
 
 
-def assert_same(whole: jm.Solution, some: jm.Solution, states: list[int]) -> None:
+def assert_same(whole: jm.results.Solution, some: jm.results.Solution, states: list[int]) -> None:
     """Every number of the one within what the certificates of both allow of the other."""
     for s in states:
         for a, b in gaps(whole.model, s):
@@ -73,12 +73,12 @@ def test_what_is_left_out_is_within_the_certificate(
 def test_values_outside_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     # Far away something terrible waits: the part does not see it, and its certificate must allow for it.
     monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
-    monkeypatch.setattr(asked_states, "ATTEMPTS", 1)
+    monkeypatch.setattr(partial_solve, "ATTEMPTS", 1)
     model, policy = drifting(60, "state")
     rewards = model.rewards.copy()
     rewards[40:] = -1e6
     model = jm.JointMDP(model.probabilities, rewards, model.successors, model.discount)
-    with pytest.warns(jm.ConvergenceWarning):
+    with pytest.warns(jm.errors.ConvergenceWarning):
         some = jm.evaluate(model, policy, jm.Solve(relative_tolerance=1e-1), states=[3])
     assert_same(jm.evaluate(model, policy), some, [3])
 
@@ -87,7 +87,7 @@ def test_values_outside_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None
 def test_states_outside_differ_from_each_other(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two corridors that end in two gambles: both branches leave the part in one step, and not to the same place.
     monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
-    monkeypatch.setattr(asked_states, "ATTEMPTS", 1)
+    monkeypatch.setattr(partial_solve, "ATTEMPTS", 1)
     length, count = 30, 63  # the start, two corridors, two gambles
     successors = np.tile(np.arange(count)[:, None, None], (1, 2, 2))
     successors[0] = [1, 1 + length]
@@ -100,7 +100,7 @@ def test_states_outside_differ_from_each_other(sharing: str, monkeypatch: pytest
     rewards[62] = [[-1e9, -1e9], [1e9, 1e9]]
     model = jm.JointMDP(np.full((count, 2), 0.5), rewards, successors, 0.5, sharing)
     policy = np.tile([1.0, 0.0], (count, 1))
-    with pytest.warns(jm.ConvergenceWarning):
+    with pytest.warns(jm.errors.ConvergenceWarning):
         some = jm.evaluate(model, policy, jm.Solve(relative_tolerance=1e-1), states=[0])
     assert some.moments.part.outside is not None  # type: ignore[attr-defined]
     whole = jm.evaluate(model, policy)
@@ -127,13 +127,13 @@ def test_only_what_is_reached_is_looked_at() -> None:
 
 
 def test_the_discount_may_be_one_where_returns_end() -> None:
-    model, policy = jm.coupled_reward_chain(8, discount=1.0)
+    model, policy = jm.envs.coupled_reward_chain(8, discount=1.0)
     assert_same(jm.evaluate(model, policy), jm.evaluate(model, policy, states=["s1"]), [1])
 
 
 @pytest.mark.slow
 def test_laws_and_best_actions_are_those_of_the_whole() -> None:
-    model, policy = jm.windy_gridworld(4, discount=0.9)
+    model, policy = jm.envs.windy_gridworld(4, discount=0.9)
     whole, some = jm.evaluate(model, policy), jm.evaluate(model, policy, states=["(1,1)", "(0,2)"])
     for other in ("R", "D", "L"):
         one, two = whole.gap("(0,2)", "U", other), some.gap("(0,2)", "U", other)
@@ -145,7 +145,7 @@ def test_laws_and_best_actions_are_those_of_the_whole() -> None:
 
 
 def test_what_was_not_asked_about_is_refused() -> None:
-    model, policy = jm.windy_gridworld(4)
+    model, policy = jm.envs.windy_gridworld(4)
     some = jm.evaluate(model, policy, states=["(1,1)"])
     with pytest.raises(jm.ModelError, match=r"\(2,2\) was not among the states asked about"):
         some.gap("(2,2)", "U", "R")
@@ -171,11 +171,11 @@ def test_what_was_not_asked_about_is_refused() -> None:
 )
 def test_bad_questions(settings: dict[str, object], reason: str) -> None:
     with pytest.raises(jm.ModelError, match=reason):
-        jm.evaluate(*jm.windy_gridworld(3), **settings)  # type: ignore[arg-type]
+        jm.evaluate(*jm.envs.windy_gridworld(3), **settings)  # type: ignore[arg-type]
 
 
 def test_too_many_pairs_are_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked_states, "MEMORY", 60_000)
+    monkeypatch.setattr(partial_solve, "MEMORY", 60_000)
     model, policy = drifting(160, "state", discount=0.6)
     with pytest.raises(jm.ModelError, match="simulate_gap"):
         jm.evaluate(model, policy, states=[3])
@@ -198,13 +198,13 @@ def test_weights_of_pairs_are_formed_a_few_at_a_time(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
     model, policy = drifting(160, "state", discount=0.6)
     whole = jm.reach(model, policy, [3, 50], 1e-2)
-    monkeypatch.setattr(asked_states, "AT_ONCE", 40)
+    monkeypatch.setattr(partial_solve, "AT_ONCE", 40)
     assert jm.reach(model, policy, [3, 50], 1e-2) == whole
 
 
 def test_a_name_is_not_a_list_of_states() -> None:
     names = [(x, y) for y in range(3) for x in range(3)]
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     named = jm.JointMDP(model.probabilities, model.rewards, model.successors, 0.9, state_names=names)
     with pytest.raises(jm.ModelError, match=r"write states=\[\(1, 2\)\]"):
         jm.evaluate(named, policy, states=(1, 2))

@@ -13,8 +13,9 @@ import jointmdp as jm
 
 ale_py = pytest.importorskip("ale_py")
 
-from jointmdp.experiments import atari_coins, atari_pairs  # noqa: E402
-from jointmdp.simulators.atari_simulator import FRAMES, AtariState, rom_of  # noqa: E402
+from jointmdp_experiments import atari_coins, atari_pairs  # noqa: E402
+
+from jointmdp.simulation.simulators.atari_simulator import FRAMES, AtariState, rom_of  # noqa: E402
 
 pytestmark = pytest.mark.optimised
 
@@ -76,7 +77,7 @@ def test_the_same_state_has_the_same_name_whatever_ran_before() -> None:
 
 def test_coins_belong_to_actions() -> None:
     """Wherever an action stands in a query; the shared coin is the same for all, and each is fair."""
-    simulator = pong(shocks=jm.RewardShocks(0.0, 1.0, 0.125))
+    simulator = pong(shocks=jm.simulators.RewardShocks(0.0, 1.0, 0.125))
     state, found = simulator.reset(), []
     for noise in noises(400):
         rewards = [each.reward for each in simulator.query(state, [2, 0, 1], noise)]
@@ -99,7 +100,7 @@ def test_shocks_are_shared_in_the_same_state_or_at_the_same_time() -> None:
     """Branches that part at once, coins alone: no gap where time keys them, else two coins for every later step."""
     settings: dict[str, Any] = {"stickiness": 0.0, "discount": 0.5, "no_ops": 0}
     apart, together = (
-        pong(shocks=jm.RewardShocks(0.0, 1.0, 0.0, sharing), **settings) for sharing in ("state", "time")
+        pong(shocks=jm.simulators.RewardShocks(0.0, 1.0, 0.0, sharing), **settings) for sharing in ("state", "time")
     )
     state = apart.walk("uniform", 40)
     always = jm.simulate_gap(together, "noop", state, "right", "left", num_samples=30, horizon=3)
@@ -171,7 +172,7 @@ BAD = {
     "another view": (lambda: pong().at(pong(observation="frames").reset()), "another observation"),
     "no state": (lambda: pong().at(3), "no state of atari:Pong"),
     "shocks": (lambda: pong(shocks="D"), "shocks is 'D'"),
-    "shocks shared": (lambda: pong(shocks=jm.RewardShocks(1, 1, 1, "none")), "sharing of shocks"),  # type: ignore[arg-type]
+    "shocks shared": (lambda: pong(shocks=jm.simulators.RewardShocks(1, 1, 1, "none")), "sharing of shocks"),  # type: ignore[arg-type]
     "observation": (lambda: pong(observation="screen"), "observation is 'screen'"),
     "stickiness": (lambda: pong(stickiness=1.5), "stickiness"),
     "action": (lambda: pong().query(pong().reset(), ["jump"], jm.Noise("x")), "jump"),

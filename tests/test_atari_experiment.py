@@ -14,13 +14,14 @@ import jointmdp as jm
 
 pytest.importorskip("ale_py")
 
-from jointmdp.arrays import float64, on_device
-from jointmdp.bellman.network_backups import backup
-from jointmdp.cli import main
-from jointmdp.errors import ModelError
-from jointmdp.executors import as_executor
-from jointmdp.experiments import atari_coins, atari_pairs, atari_roots, atari_runs, atari_scores, atari_table
-from jointmdp.neural.queries import OVER
+from jointmdp_experiments import atari_coins, atari_pairs, atari_roots, atari_runs, atari_scores, atari_table
+
+from jointmdp.exact.bellman.network_backups import backup
+from jointmdp.ground.arrays import float64, on_device
+from jointmdp.ground.errors import ModelError
+from jointmdp.learning.neural.queries import OVER
+from jointmdp.show.cli import main
+from jointmdp.simulation.executors import as_executor
 
 pytestmark = pytest.mark.optimised
 
@@ -29,13 +30,13 @@ CASE = next(case for case in cases(16, 9, discounts=(0.9,)) if case.sharing == "
 
 
 @pytest.fixture(scope="module")
-def queries() -> jm.RecordedQueries:
-    return jm.record_queries(build(CASE), CASE.policy, 20_000, restart=0.2)
+def queries() -> jm.results.RecordedQueries:
+    return jm.simulators.record_queries(build(CASE), CASE.policy, 20_000, restart=0.2)
 
 
 @pytest.mark.parametrize("variant", ["A", "B"])
 def test_targets_with_known_coins_are_the_mean_of_those_with_drawn_ones(
-    queries: jm.RecordedQueries, variant: str
+    queries: jm.results.RecordedQueries, variant: str
 ) -> None:
     coins = atari_coins.VARIANTS[variant]
     known, drawn = (
@@ -65,14 +66,14 @@ def test_targets_with_known_coins_are_the_mean_of_those_with_drawn_ones(
     assert off.std() > 0.1  # drawn coins do make noise
 
 
-def test_rewards_of_another_shape_are_refused(queries: jm.RecordedQueries) -> None:
+def test_rewards_of_another_shape_are_refused(queries: jm.results.RecordedQueries) -> None:
     with pytest.raises(ModelError, match="covariances have the shape"):
         queries.with_rewards(queries.lists.rewards, np.zeros((len(queries), 3)))
     with pytest.raises(ModelError, match="not finite"):
         queries.with_rewards(queries.lists.rewards, np.full((len(queries), 3, 3), np.nan))
 
 
-def test_blind_queries_keep_everything_but_what_is_seen(queries: jm.RecordedQueries) -> None:
+def test_blind_queries_keep_everything_but_what_is_seen(queries: jm.results.RecordedQueries) -> None:
     none = atari_coins.blind(queries)
     assert len(none.observations) == 1
     assert (none.lists.observed == 0).all()
@@ -146,9 +147,9 @@ def test_a_network_does_not_learn_from_its_own_recording(monkeypatch: pytest.Mon
     runs = atari_runs.GameRuns("Pong", atari_runs.AtariPlan(seeds=(0, 1, 2)), str(tmp_path), [])
     asked = []
 
-    def recorded(seed: int) -> jm.RecordedQueries:
+    def recorded(seed: int) -> jm.results.RecordedQueries:
         asked.append(seed)
-        return jm.record_queries(build(CASE), CASE.policy, 20, seed=seed)
+        return jm.simulators.record_queries(build(CASE), CASE.policy, 20, seed=seed)
 
     monkeypatch.setattr(runs, "recorded", recorded)
     assert len(runs.learned_from(1)) == 40
@@ -162,7 +163,7 @@ def test_the_quick_command_writes_everything(tmp_path: Path, monkeypatch: pytest
     plan = atari_runs.AtariPlan(
         ("Pong",), (0,), lists=60, lane=30, roots=2, pairs=4, horizon=10, settings=settings, rows=("parts",)
     )
-    monkeypatch.setattr("jointmdp.experiments.atari_figures.QUICK", plan)
+    monkeypatch.setattr("jointmdp_experiments.atari_figures.QUICK", plan)
     for variant in "BC":  # with coins, and without, are enough
         monkeypatch.delitem(atari_coins.VARIANTS, variant)
     for _ in range(2):  # the second time from files

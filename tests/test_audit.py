@@ -27,17 +27,23 @@ from scipy import stats
 from zoo import daily, daily_rows, slow_or_long
 
 import jointmdp as jm
-from jointmdp.auditor import AuditReport, audit, hidden_sources, law_checks, recorded_draws
-from jointmdp.auditor.audit_report import CLAIMS
-from jointmdp.auditor.observed_outcomes import ObservedOutcome, difference, numbers, same_law_level, without_rounding
-from jointmdp.auditor.probe import Probe, WatchedNoise, with_content
-from jointmdp.envs.registry import MODELS
-from jointmdp.errors import ModelError
-from jointmdp.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulators.global_generators import global_states, kept_globals
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Outcome
-from jointmdp.simulators.table_simulator import TableSimulator
+from jointmdp.decisions.auditor import AuditReport, audit, find_generators, recorded_draws, state_checks
+from jointmdp.decisions.auditor.audit_report import CLAIMS
+from jointmdp.decisions.auditor.observed_outcomes import (
+    ObservedOutcome,
+    difference,
+    numbers,
+    same_law_level,
+    without_rounding,
+)
+from jointmdp.decisions.auditor.probe import Probe, WatchedNoise, with_content
+from jointmdp.ground.errors import ModelError
+from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulation.simulators.global_generators import global_states, kept_globals
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.registry import MODELS
+from jointmdp.simulation.simulators.simulator import Outcome
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 # Other checks that may fail with a fault: what a query does wrong also shows in the numbers that it gives.
 CONSEQUENCES = {
@@ -466,7 +472,7 @@ def test_the_whole_check_of_the_law_keeps_its_rate() -> None:
     for seed in range(200):
         probe = Probe(simulator, seed)
         spot = with_content(probe.spot((1, 0, 0), "here", (0, 1, 2)))
-        check, tests = law_checks.check_law(probe, [spot], 12, 0.1)
+        check, tests = state_checks.check_law(probe, [spot], 12, 0.1)
         assert tests > 1
         failures += check.status == "fail"
     assert failures <= 20 + 4 * np.sqrt(200 * 0.1 * 0.9)
@@ -536,10 +542,10 @@ def test_generators_are_found_where_they_hide() -> None:
     holder.plain = random.Random(0)  # type: ignore[attr-defined]
     holder.luck = Noise("given")  # type: ignore[attr-defined]
     assert holder.luck.rng is not None  # type: ignore[attr-defined]
-    before = hidden_sources.generators(holder, "h")
+    before = find_generators.generators(holder, "h")
     assert set(before) == {"h.parts[0]['deep'].rng", "h.old", "h.plain"}
     slotted.rng.random()
-    assert hidden_sources.changed(before, hidden_sources.generators(holder, "h")) == ["h.parts[0]['deep'].rng"]
+    assert find_generators.changed(before, find_generators.generators(holder, "h")) == ["h.parts[0]['deep'].rng"]
 
 
 def test_generators_are_found_behind_functions_and_classes() -> None:
@@ -555,7 +561,7 @@ def test_generators_are_found_behind_functions_and_classes() -> None:
     holder.partial = functools.partial(draws, rng[2])  # type: ignore[attr-defined]
     holder.method = rng[3:].copy  # type: ignore[attr-defined]
     holder.closure = lambda: rng[0]  # type: ignore[attr-defined]
-    found = set(hidden_sources.generators(holder, "h"))
+    found = set(find_generators.generators(holder, "h"))
     default = f"a default of {draws.__qualname__}"
     closed_over = {f"h.closure closes over rng[{i}]" for i in range(4)}
     bound = "h.method closes over __self__[0]"
@@ -625,7 +631,7 @@ def line_hooks(*parts: str) -> dict[str, Any]:
 )
 def test_a_gymnasium_environment_and_its_faults(source: str, settings: dict[str, Any], fault: str | None) -> None:
     env = sticky_line(source)
-    from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
+    from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the simulator itself warns of frozen noise
@@ -681,7 +687,7 @@ def test_stock_gymnasium_environments_pass(name: str) -> None:
     pytest.importorskip("gymnasium")
     if name.startswith(BOX2D):
         pytest.importorskip("Box2D")  # no wheels for Linux on ARM
-    from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
+    from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
 
     report = audit(GymnasiumSimulator(name))
     assert not unhappy(report), str(report)
@@ -707,7 +713,7 @@ GYMNAX = [
 @pytest.mark.parametrize("name", slow_or_long(GYMNAX, 3))
 def test_gymnax_environments_pass(name: str) -> None:
     pytest.importorskip("gymnax")
-    from jointmdp.simulators.gymnax_adapter import gymnax_simulator
+    from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
 
     report = audit(gymnax_simulator(name))
     assert not report.failures, str(report)

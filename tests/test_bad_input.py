@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.envs.tabular_models import coupled_reward_chain, inventory, windy_gridworld
-from jointmdp.errors import ModelError
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.built_in_models import coupled_reward_chain, inventory, windy_gridworld
 from jointmdp.model.importers import from_gymnasium, from_mdp, from_noise, from_sampler
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
@@ -391,13 +391,13 @@ def test_a_model_error_is_a_value_error() -> None:
     ],
 )
 def test_things_that_are_no_policy(policy: object, message: str) -> None:
-    model, _ = jm.windy_gridworld(3)
+    model, _ = jm.envs.windy_gridworld(3)
     with pytest.raises(ModelError, match=message):
         jm.evaluate(model, policy)
 
 
 def test_a_policy_of_the_wrong_length_says_so_in_words() -> None:
-    model, _ = jm.windy_gridworld(3)
+    model, _ = jm.envs.windy_gridworld(3)
     with pytest.raises(ModelError, match="2 actions for 9 states"):
         jm.evaluate(model, [0, 1])
 
@@ -410,7 +410,7 @@ def test_swapped_axes_are_guessed() -> None:
 
 
 def test_near_names_are_suggested() -> None:
-    model, _ = jm.inventory()
+    model, _ = jm.envs.inventory()
     with pytest.raises(ModelError, match="did you mean 'stock 4'"):
         model.state_index("Stock 4")
     with pytest.raises(ModelError, match="and 13 more"):

@@ -19,10 +19,8 @@ from zoo import slow_or_long
 
 from jointmdp import bounds
 from jointmdp.bounds import MomentBounds
-from jointmdp.bounds.moment_problem import MomentProblem, Pieces
-from jointmdp.bounds.moment_sequences import MomentSequence
-from jointmdp.bounds.polynomials import least
-from jointmdp.errors import ModelError
+from jointmdp.exact.bounds.moment_problem import MomentProblem, MomentSequence, Pieces, least
+from jointmdp.ground.errors import ModelError
 
 INF = math.inf
 SHARP = 1e-9  # what the page promises of well-conditioned moments

@@ -9,10 +9,10 @@ import pytest
 from zoo import SHARINGS, STATE_AND_SLOW, build, cases, padded, slow_or_long
 
 import jointmdp as jm
-from jointmdp.moments.certificates import norm_weight
-from jointmdp.solution.solution import Solution
+from jointmdp.exact.moments.certificates import norm_weight
+from jointmdp.exact.solution.solution import Solution
 
-QUIET = pytest.mark.filterwarnings("ignore::jointmdp.ConvergenceWarning")
+QUIET = pytest.mark.filterwarnings("ignore::jointmdp.errors.ConvergenceWarning")
 
 
 class Judged(NamedTuple):
@@ -161,7 +161,7 @@ def test_state_level_bound_is_not_vacuous() -> None:
     """Certified over true covariance error of solutions stopped early: median and worst; the median must not grow."""
     factors = []
     for case in cases(41, 60, shapes=((3, 3, 3),), discounts=(0.5, 0.9, 0.99), sharings=("state", "time")):
-        with pytest.warns(jm.ConvergenceWarning):
+        with pytest.warns(jm.errors.ConvergenceWarning):
             solution = jm.evaluate(build(case), case.policy, jm.Solve(max_sweeps=1, relative_tolerance=1e-14))
         true = judge(solution, oracle.exact_moments(*case)).covariance
         if true > 1e-10:
@@ -175,7 +175,7 @@ def test_local_bounds_stay_small_near_discount_one() -> None:
     """An absorbing goal adds no error: the certificate of the gridworld hardly depends on the discount."""
     errors = []
     for discount in (0.9, 0.99, 0.999, 0.9999):
-        solution = jm.evaluate(*jm.windy_gridworld(5, discount=discount))
+        solution = jm.evaluate(*jm.envs.windy_gridworld(5, discount=discount))
         errors.append(solution.certificate.covariance_error / np.max(solution.variance))
     assert max(errors) < 1e-9
 
@@ -276,7 +276,7 @@ def test_certified_errors_of_gaps_do_not_know_the_discount() -> None:
     for successors, rewards in ((ring, coins), (stop, paid)):
         for discount in NEAR_ONE:
             model = jm.JointMDP(np.full((size, 2), 0.5), rewards, successors, discount)
-            gap = jm.evaluate(model, jm.uniform_policy(model), order=4).gap(0, 0, 1)
+            gap = jm.evaluate(model, jm.envs.uniform_policy(model), order=4).gap(0, 0, 1)
             assert gap.mean_error < 1e-12 * gap.std
             assert all(gap.central_moment_error(k) < 1e-9 * gap.std**k for k in (2, 3, 4))
 

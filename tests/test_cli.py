@@ -15,8 +15,8 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import jointmdp as jm
-from jointmdp.cli import main
-from jointmdp.envs.registry import MODELS
+from jointmdp.show.cli import main
+from jointmdp.simulation.simulators.registry import MODELS
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_demo_refuses_unknown_stock() -> None:
 
 
 def test_help_does_not_load_jax() -> None:
-    run = "from jointmdp.cli import main; main(['--help'], standalone_mode=False)"
+    run = "from jointmdp.show.cli import main; main(['--help'], standalone_mode=False)"
     code = f"import sys; {run}; print('jax' in sys.modules)"
     start = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -45,7 +45,7 @@ def test_help_does_not_load_jax() -> None:
 
 
 def test_progress_shows_only_to_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    from jointmdp import progress
+    from jointmdp.ground import progress
 
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     with progress.Meter("solving") as meter:
@@ -106,7 +106,7 @@ def test_evaluate_shows_the_first_state_and_says_so() -> None:
 
 def test_evaluate_as_json_is_what_the_library_says() -> None:
     found = evaluate(MACHINE, "--state", "1", "--state", "wear 1")
-    model, policy = jm.machine_replacement()
+    model, policy = jm.envs.machine_replacement()
     solution = jm.evaluate(model, policy)
     assert (found["sharing"], found["discount"], found["horizon"], found["is_success"]) == ("time", 0.95, None, True)
     (state,) = found["states"]  # asked for twice, shown once
@@ -147,7 +147,7 @@ def test_infinite_numbers_are_null_and_never() -> None:
     ],
 )
 def test_policies(kind: str, tmp_path: Path) -> None:
-    model, _ = jm.machine_replacement()
+    model, _ = jm.envs.machine_replacement()
     actions = [0, 0, 1, 1, 0, 0, 2, 0, 2]
     rows = np.eye(3)[actions]
     np.save(tmp_path / "a.npy", actions)
@@ -156,7 +156,7 @@ def test_policies(kind: str, tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
     policy = kind if "." not in kind else str(tmp_path / kind)
     found = evaluate(MACHINE, "--policy", policy, "--state", "2")
-    wanted = jm.uniform_policy(model) if kind == "uniform" else rows
+    wanted = jm.envs.uniform_policy(model) if kind == "uniform" else rows
     expected = jm.evaluate(model, wanted).mean[2]
     assert [row["mean"] for row in found["states"][0]["actions"]] == pytest.approx(expected, rel=1e-12)
     assert [row["probability"] for row in found["states"][0]["actions"]] == wanted[2].tolist()
@@ -167,12 +167,12 @@ def test_sharing_discount_and_horizon() -> None:
     assert none["std"] == pytest.approx(none["independent_std"], rel=1e-9)
     found = evaluate(MACHINE, "--discount", "1", "--horizon", "1")
     assert (found["horizon"], found["discount"], found["status"]) == (1, 1, "completed")
-    model, _ = jm.machine_replacement()
+    model, _ = jm.envs.machine_replacement()
     assert found["states"][0]["actions"][0]["mean"] == pytest.approx(model.marginal_mdp().rewards[0, 0], rel=1e-12)
 
 
 def test_models_and_solutions_from_files(tmp_path: Path) -> None:
-    model, policy = jm.machine_replacement()
+    model, policy = jm.envs.machine_replacement()
     jm.save(model, str(tmp_path / "model.npz"))
     jm.save(jm.evaluate(model, policy), str(tmp_path / "solution.npz"))
     plain = evaluate(str(tmp_path / "model.npz"))
@@ -228,12 +228,12 @@ def test_errors_are_one_line(
 
 
 def test_a_missed_tolerance_is_a_warning_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jointmdp import evaluation
+    from jointmdp.exact import evaluate
 
-    def loose(model: jm.JointMDP, policy: Any, method: Any = None, horizon: int | None = None) -> jm.Solution:
+    def loose(model: jm.JointMDP, policy: Any, method: Any = None, horizon: int | None = None) -> jm.results.Solution:
         return jm.evaluate(model, policy, jm.Iterate(max_steps=3))
 
-    monkeypatch.setattr(evaluation, "evaluate", loose)
+    monkeypatch.setattr(evaluate, "evaluate", loose)
     result = CliRunner().invoke(main, ["evaluate", MACHINE, "--json"])
     assert result.exit_code == 0
     assert result.stderr.startswith("Warning: stopped at the step limit")
@@ -243,7 +243,8 @@ def test_a_missed_tolerance_is_a_warning_in_one_line(monkeypatch: pytest.MonkeyP
 
 def test_list_does_not_load_jax() -> None:
     code = (
-        "import sys; from jointmdp.cli import main; main(['list'], standalone_mode=False); print('jax' in sys.modules)"
+        "import sys; from jointmdp.show.cli import main; "
+        "main(['list'], standalone_mode=False); print('jax' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "False" in done.stdout.splitlines()[-1]
@@ -251,7 +252,7 @@ def test_list_does_not_load_jax() -> None:
 
 @pytest.mark.slow
 def test_reproduce_prints_and_writes(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jointmdp.experiments import correlations, tabular_figures
+    from jointmdp_experiments import correlations, tabular_figures
 
     monkeypatch.setattr(tabular_figures, "results", lambda announce: iter([correlations.run_chain()]))
     out = str(tmp_path / "figures")

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from faults import GlobalNumpy, Lever, OutOfStep
 from zoo import daily_rows
 
-from jointmdp.cli import main
-from jointmdp.envs import registry
+from jointmdp.show.cli import main
+from jointmdp.simulation.simulators import registry
 
 
 def run(*arguments):

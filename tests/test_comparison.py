@@ -12,15 +12,13 @@ from zoo import slow_or_long
 
 import jointmdp as jm
 from benchmarks import coverage
-from jointmdp.comparing import stopping
-from jointmdp.comparing.compare import compare
-from jointmdp.comparing.comparison import Comparison
-from jointmdp.comparing.deciding import Rules, decide
-from jointmdp.comparing.paired_gaps import Verdict
-from jointmdp.intervals import Interval
-from jointmdp.montecarlo import confidence_intervals, replications
-from jointmdp.montecarlo.alternatives import Alternatives
-from jointmdp.report.plots import style
+from jointmdp.decisions.comparing import compare as stopping
+from jointmdp.decisions.comparing.compare import Rules, compare, decide
+from jointmdp.decisions.comparing.comparison import Comparison, Verdict
+from jointmdp.ground.intervals import Interval
+from jointmdp.show.plots import style
+from jointmdp.simulation.montecarlo import confidence_intervals, replications
+from jointmdp.simulation.montecarlo.alternatives import Alternatives
 
 SURE = 1 - 1e-6  # confidence of intervals that must hold the truth: false-alarm rate 1e-6 a family
 
@@ -521,7 +519,7 @@ def test_an_inventory_against_its_exact_evaluation():
 
     A standard deviation from n values has relative error √((κ−1)/4n), with a kurtosis κ that is below 5 here.
     """
-    model, policy = jm.inventory()
+    model, policy = jm.envs.inventory()
     asked = {"half_width": 0.4, "confidence": SURE, "other_sharing": True, "seed": 3}
     found = compare(model, policy, "stock 4", ["order 3", "order 4"], **asked)
     (gap,) = found.gaps
@@ -598,7 +596,7 @@ def test_it_explains_itself():
 
 
 def test_printed_intervals_hold_the_found_ones():
-    from jointmdp.comparing.comparison_text import _ends
+    from jointmdp.decisions.comparing.comparison import _ends
 
     for interval in (Interval(-0.12349, 7.7711), Interval(1e-5, 2e-5), Interval(-12345.6, 99999.9)):
         printed = [float(end) for end in _ends(interval, interval.width / 2).strip("[]").split(",")]

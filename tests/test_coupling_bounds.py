@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.bounds import transports
+from jointmdp.exact.bounds import coupling_bounds
 from tests import oracle
 from tests.test_couplings import random_mdp
 
@@ -121,7 +121,7 @@ def widened(model: jm.JointMDP) -> jm.JointMDP:
     return jm.JointMDP(np.pad(model.probabilities, wide[:2]), *tables, model.discount)
 
 
-def assert_inside(bounds: jm.CouplingBounds, variances: np.ndarray, rounding: float = 1e-11) -> None:
+def assert_inside(bounds: jm.results.CouplingBounds, variances: np.ndarray, rounding: float = 1e-11) -> None:
     room = rounding * np.nanmax(bounds.largest_variance)
     assert np.all(variances >= bounds.least_variance - room)
     assert np.all(variances <= bounds.largest_variance + room)
@@ -161,7 +161,7 @@ def test_a_model_where_states_have_different_actions(seed: int) -> None:
     for end, table in (("least", bounds.least_variance), ("largest", bounds.largest_variance)):
         model = bounds.model(end)  # type: ignore[arg-type]
         assert np.array_equal(model.available, available)
-        found = pair_variances(model, jm.uniform_policy(model))
+        found = pair_variances(model, jm.envs.uniform_policy(model))
         np.testing.assert_allclose(found[both], table[both], rtol=0, atol=1e-9 * np.nanmax(table))
 
 
@@ -306,7 +306,7 @@ def test_ends_are_rounded_outward(seed: int, discount: float) -> None:
 def test_transports_against_linear_programs(seed: int) -> None:
     rng = np.random.default_rng(seed)
     p, q, gain = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(6)), 1e3 + 1e-3 * rng.normal(size=(4, 6))
-    found = transports.best_transport(p, q, gain)
+    found = coupling_bounds.best_transport(p, q, gain)
     expected = np.sum(vertex(p, q, -gain) * gain)
     assert found.value <= expected + 1e-11
     assert expected - 1e-11 <= found.bound <= found.value + 1e-10
@@ -326,8 +326,8 @@ class WrongSolver:
 def test_bounds_hold_whatever_the_solver_says(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, rewards = random_mdp(2, 4, 2)
     true = jm.coupling_bounds(kernel, rewards, 0.8, "uniform")
-    monkeypatch.setattr(transports, "solver", WrongSolver)
-    with pytest.warns(jm.ConvergenceWarning, match="certified to"):
+    monkeypatch.setattr(coupling_bounds, "solver", WrongSolver)
+    with pytest.warns(jm.errors.ConvergenceWarning, match="certified to"):
         wide = jm.coupling_bounds(kernel, rewards, 0.8, "uniform")
     assert wide.error > 0.1
     assert np.all(wide.least_variance <= true.least_variance + 1e-9)
@@ -338,7 +338,7 @@ def test_bounds_hold_whatever_the_solver_says(monkeypatch: pytest.MonkeyPatch) -
 def test_laws_of_one_outcome_leave_nothing_to_choose(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
     p, q, gain = rng.dirichlet(np.ones(shape[0])), rng.dirichlet(np.ones(shape[1])), rng.normal(size=shape)
-    found = transports.best_transport(p, q, gain)
+    found = coupling_bounds.best_transport(p, q, gain)
     assert found.value == pytest.approx(p @ gain @ q, abs=1e-13)
     assert found.bound == pytest.approx(p @ gain @ q, abs=1e-13)
 
@@ -406,7 +406,7 @@ BAD: dict[str, tuple[Callable[[], Any], list[str]]] = {
 }
 
 
-def ask(A: int = 2, discount: float = 0.9, policy: Any = "uniform", **settings: Any) -> jm.CouplingBounds:
+def ask(A: int = 2, discount: float = 0.9, policy: Any = "uniform", **settings: Any) -> jm.results.CouplingBounds:
     return jm.coupling_bounds(*random_mdp(1, 4, A), discount, policy, **settings)
 
 

@@ -13,13 +13,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jointmdp import checks
-from jointmdp.errors import ModelError
-from jointmdp.model.action_laws import ActionLaw, laws_from_entries
+from jointmdp.ground import checks
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.action_laws import SAME_POINT, ActionLaw, laws_from_entries
 from jointmdp.model.couplings import coupled_tables
 from jointmdp.model.importers import from_gymnasium, from_mdp, from_noise, from_sampler
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.one_uniform import SAME_POINT
 
 NAMED = ["comonotone", "antithetic", "independent", "maximal", "gumbel-max"]
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jointmdp as jm
-from jointmdp.errors import ModelError
+from jointmdp.ground.errors import ModelError
 from jointmdp.model import discovery
-from jointmdp.model.vector_numbers import VectorNumbers
+from jointmdp.model.discovery import VectorNumbers
 
 NOISE = [(0, 0), (1, 0), (2, 1), (3, 0)]  # demand, and whether the order is late
 LAW = [0.2, 0.4, 0.3, 0.1]

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import jointmdp as jm
-from jointmdp.cli import main
+from jointmdp.show.cli import main
 
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"

@@ -13,11 +13,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from oracle import exact_moments, random_model
 
-from jointmdp.envs.tabular_models import coupled_reward_chain, inventory, windy_gridworld
-from jointmdp.errors import ModelError
-from jointmdp.model.gymnasium_view import JointEnv
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.built_in_models import coupled_reward_chain, inventory, windy_gridworld
 from jointmdp.model.importers import from_gymnasium, from_noise
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.joint_mdp import JointEnv, JointMDP
 
 # -- windy gridworld -------------------------------------------------------------------------------------------
 
@@ -339,6 +338,6 @@ def test_the_same_seed_plays_the_same_frozen_lake() -> None:
 
 def test_missing_gymnasium_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "jointmdp.model.gymnasium_view")
+    monkeypatch.delitem(sys.modules, "jointmdp.model.joint_mdp")
     with pytest.raises(ImportError, match=r"pip install 'jointmdp\[gymnasium\]'"):
-        importlib.import_module("jointmdp.model.gymnasium_view")
+        importlib.import_module("jointmdp.model.joint_mdp")

@@ -13,10 +13,10 @@ from scipy.stats import binom, norm
 from zoo import slow_or_long
 
 from benchmarks import rare_gaps
-from jointmdp.arrays import Floats
-from jointmdp.errors import ModelError
-from jointmdp.intervals import Interval
-from jointmdp.montecarlo.confidence_intervals import (
+from jointmdp.ground.arrays import Floats
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.intervals import Interval
+from jointmdp.simulation.montecarlo.confidence_intervals import (
     bounded_cvar,
     bounded_variance,
     careful_mean,

@@ -8,7 +8,7 @@ import pytest
 from zoo import SHARINGS, STATE_AND_SLOW, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
-from jointmdp.errors import Status
+from jointmdp.ground.errors import Status
 
 
 def brute_force(case: oracle.RandomModel) -> tuple[np.ndarray, np.ndarray]:
@@ -132,7 +132,7 @@ def test_horizon_equals_the_enumerated_law(sharing: str, discount: float) -> Non
 
 @pytest.mark.slow
 def test_long_horizon_approaches_the_endless_future() -> None:
-    model, policy = jm.inventory()
+    model, policy = jm.envs.inventory()
     endless = jm.evaluate(model, policy)
     long = jm.evaluate(model, policy, horizon=800)
     # What lies beyond T is worth at most γᵀ·b, b = R_max/(1−γ) bounds every return, and so a covariance moves by 4bγᵀb.
@@ -151,7 +151,7 @@ def test_chain_closed_form_uniform_and_deterministic() -> None:
     # At step t branches of the uniform policy are still apart, and then opposed, with probability 2⁻ᵗ.
     uniform = np.sum(g ** (2 * t) * (1 - 2 * 0.5**t))
     for deterministic, covariance in ((False, uniform), (True, variance - 2)):
-        solution = jm.evaluate(*jm.coupled_reward_chain(25, deterministic=deterministic))
+        solution = jm.evaluate(*jm.envs.coupled_reward_chain(25, deterministic=deterministic))
         assert solution.covariance[0, 0, 0] == pytest.approx(variance, abs=1e-10)
         assert solution.covariance[0, 1, 1] == pytest.approx(variance, abs=1e-10)
         assert solution.covariance[0, 0, 1] == pytest.approx(covariance, abs=1e-10)
@@ -172,12 +172,12 @@ def test_variances_keep_nine_digits_near_discount_one() -> None:
 
 def test_wrong_tie_rule_is_told_apart() -> None:
     """Independent next actions on the diagonal would make the chain's correlation −1; ours must not be that."""
-    solution = jm.evaluate(*jm.coupled_reward_chain(25))
+    solution = jm.evaluate(*jm.envs.coupled_reward_chain(25))
     assert solution.correlation[0, 0, 1] > 0.5
 
 
 def test_zero_rewards() -> None:
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     silent = jm.JointMDP(model.probabilities, np.zeros_like(model.rewards), model.successors, 0.99)
     for method in (jm.Solve(), jm.Iterate()):
         solution = jm.evaluate(silent, policy, method)
@@ -189,19 +189,19 @@ def test_zero_rewards() -> None:
 
 
 def test_step_limits_are_visible() -> None:
-    model, policy = jm.windy_gridworld(3)
-    with pytest.warns(jm.ConvergenceWarning, match="step limit"):
+    model, policy = jm.envs.windy_gridworld(3)
+    with pytest.warns(jm.errors.ConvergenceWarning, match="step limit"):
         solution = jm.evaluate(model, policy, jm.Iterate(max_steps=3))
     assert solution.status is Status.STEP_LIMIT
     assert "step limit" in repr(solution)
     assert len(solution.history) == 4
-    with pytest.raises(jm.ConvergenceError, match="step limit"):
+    with pytest.raises(jm.errors.ConvergenceError, match="step limit"):
         jm.evaluate(model, policy, jm.Iterate(max_steps=3, throw=True))
     ring = jm.JointMDP(
         np.full((3, 2), 0.5), [[[0.0, 1], [2, 0]]] * 3, [[[1, 2], [2, 1]], [[2, 0], [0, 2]], [[0, 1], [1, 0]]], 0.9
     )
-    with pytest.warns(jm.ConvergenceWarning, match="step limit"):
-        limited = jm.evaluate(ring, jm.uniform_policy(ring), jm.Solve(max_sweeps=2))
+    with pytest.warns(jm.errors.ConvergenceWarning, match="step limit"):
+        limited = jm.evaluate(ring, jm.envs.uniform_policy(ring), jm.Solve(max_sweeps=2))
     assert limited.status is Status.STEP_LIMIT
     free = jm.evaluate(model, policy, jm.Iterate(tolerance=None, max_steps=5))
     assert free.status is Status.COMPLETED
@@ -210,7 +210,7 @@ def test_step_limits_are_visible() -> None:
 
 def test_iterate_says_when_rounding_stands_in_the_way() -> None:
     case = oracle.random_model(np.random.default_rng(0), 2, 2, 2, discount=0.9)
-    with pytest.warns(jm.ConvergenceWarning, match="rounding"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="rounding"):
         solution = jm.evaluate(build(case), case.policy, jm.Iterate(tolerance=1e-18))
     assert solution.status is Status.STAGNATED
 
@@ -239,7 +239,7 @@ def test_iterate_starts_anywhere() -> None:
     ],
 )
 def test_bad_requests(arguments: dict, message: str) -> None:
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     with pytest.raises(jm.ModelError, match=message):
         jm.evaluate(model, policy, **arguments)
 
@@ -287,7 +287,7 @@ def test_what_is_known_of_gaps_without_a_discount() -> None:
     solution = jm.evaluate(coin, [0, 0])
     gap = solution.gap(0, 1, 0)
     assert gap.mean == pytest.approx(0.5)
-    with pytest.warns(jm.ConvergenceWarning, match="no amount bounds the gap"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="no amount bounds the gap"):
         assert 0 <= gap.superiority().lower <= gap.superiority().upper <= 1
     with pytest.raises(jm.NotKnownError, match=r"simulate_gap and compare\(policies"):
         gap.law()
@@ -297,7 +297,7 @@ def test_what_is_known_of_gaps_without_a_discount() -> None:
 
 
 def test_discount_one_needs_an_end_or_a_horizon() -> None:
-    model, policy = jm.windy_gridworld(3, discount=1.0)
+    model, policy = jm.envs.windy_gridworld(3, discount=1.0)
     with pytest.raises(jm.ModelError, match=r"from \(0,0\) on rewards may come for ever.*horizon"):
         jm.evaluate(model, policy)
     with pytest.raises(jm.ModelError, match="horizon"):
@@ -306,7 +306,7 @@ def test_discount_one_needs_an_end_or_a_horizon() -> None:
 
 
 def test_iterate_refuses_what_does_not_fit() -> None:
-    model, policy = jm.windy_gridworld(70)
+    model, policy = jm.envs.windy_gridworld(70)
     with pytest.raises(jm.ModelError, match="GiB"):
         jm.evaluate(model, policy, jm.Iterate())
 
@@ -315,7 +315,7 @@ def test_user_settings_are_left_alone() -> None:
     import jax
     import jax.numpy as jnp
 
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     solution = jm.evaluate(model, policy)
     jm.simulate_gap(model, policy, 0, 0, 1, num_samples=10)
     assert solution.covariance.dtype == np.float64
@@ -336,8 +336,8 @@ def test_a_policy_without_noise_of_its_own() -> None:
 
 
 def test_model_and_policy_in_one_argument() -> None:
-    with pytest.raises(jm.ModelError, match=r"evaluate\(\*jointmdp.inventory"):
-        jm.evaluate(jm.inventory(), 0)
+    with pytest.raises(jm.ModelError, match=r"evaluate\(\*jointmdp.envs.inventory"):
+        jm.evaluate(jm.envs.inventory(), 0)
 
 
 @pytest.mark.parametrize("seed", range(3))

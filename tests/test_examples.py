@@ -42,7 +42,7 @@ def assert_simulation_agrees(model: JointMDP, policy: Any, state: Any, action: A
 
 
 def test_example_1_is_the_paper_s() -> None:
-    model, policy = jm.anticorrelated_rewards()
+    model, policy = jm.envs.anticorrelated_rewards()
     assert policy.tolist() == [[0.5, 0.5]]
     law = model.query_law(0, ["a1", "a2"])
     assert np.array_equal(marginal(model, 0, 0), marginal(model, 0, 1))
@@ -58,7 +58,7 @@ def test_example_1_is_the_paper_s() -> None:
 @pytest.mark.parametrize("q", [0.5, 0.3, 1.0])
 @pytest.mark.parametrize("sharing", ["state", "time", "none"])
 def test_example_1_closed_forms(discount: float, q: float, sharing: Any) -> None:
-    model, policy = jm.anticorrelated_rewards(discount, sharing)
+    model, policy = jm.envs.anticorrelated_rewards(discount, sharing)
     solution = jm.evaluate(model, [[q, 1 - q]])
     g, d = discount**2, 2 * q * (1 - q)
     variance = 1 / (4 * (1 - g))
@@ -75,7 +75,7 @@ def test_example_1_closed_forms(discount: float, q: float, sharing: Any) -> None
 
 def test_example_1_correlation_changes_its_sign() -> None:
     def rho(g: float) -> float:
-        return float(jm.evaluate(*jm.anticorrelated_rewards(g**0.5)).correlation[0, 0, 1])
+        return float(jm.evaluate(*jm.envs.anticorrelated_rewards(g**0.5)).correlation[0, 0, 1])
 
     assert rho(2 / 3) == pytest.approx(0, abs=1e-10)
     assert rho(0.5) < -0.3 < 0.3 < rho(0.8)
@@ -83,14 +83,14 @@ def test_example_1_correlation_changes_its_sign() -> None:
 
 @pytest.mark.slow
 def test_example_1_simulated() -> None:
-    assert_simulation_agrees(jm.anticorrelated_rewards()[0], [[0.3, 0.7]], "s", "a1", "a2")
+    assert_simulation_agrees(jm.envs.anticorrelated_rewards()[0], [[0.3, 0.7]], "s", "a1", "a2")
 
 
 # -- Example 2 -------------------------------------------------------------------------------------------------
 
 
 def test_example_2_variants_differ_in_their_joint_law_only() -> None:
-    together, flipped = jm.shared_successors()[0], jm.shared_successors(flipped=True)[0]
+    together, flipped = jm.envs.shared_successors()[0], jm.envs.shared_successors(flipped=True)[0]
     for s, a in np.ndindex(2, 2):
         assert np.array_equal(marginal(together, s, a), marginal(flipped, s, a))
         assert marginal(together, s, a).tolist() == [[s, 0, 0.5], [s, 1, 0.5]]
@@ -103,7 +103,7 @@ def test_example_2_variants_differ_in_their_joint_law_only() -> None:
 @pytest.mark.parametrize("flipped", [False, True])
 @pytest.mark.parametrize("sharing", ["state", "time", "none"])
 def test_example_2_closed_forms(discount: float, q: float, flipped: bool, sharing: Any) -> None:
-    model, _ = jm.shared_successors(flipped, discount, sharing)
+    model, _ = jm.envs.shared_successors(flipped, discount, sharing)
     solution = jm.evaluate(model, [[q, 1 - q]] * 2)
     g, d = discount**2, 2 * q * (1 - q)
     meets = 0.5 if sharing == "state" else 1 - d
@@ -120,25 +120,25 @@ def test_example_2_closed_forms(discount: float, q: float, flipped: bool, sharin
 
 @pytest.mark.parametrize("sharing", ["state", "time"])
 def test_example_2_simulated(sharing: Any) -> None:
-    model, _ = jm.shared_successors(True, sharing=sharing)
+    model, _ = jm.envs.shared_successors(True, sharing=sharing)
     assert_simulation_agrees(model, [[0.9, 0.1]] * 2, "state 1", "a1", "a2")
 
 
 def test_example_2_1_never_differs() -> None:
-    model, policy = jm.shared_successors()
+    model, policy = jm.envs.shared_successors()
     assert np.all(jm.simulate_gap(model, policy, 0, 0, 1, num_samples=100, seed=0).gaps == 0)
 
 
 def test_flipped_must_be_a_truth_value() -> None:
     with pytest.raises(jm.ModelError, match="flipped must be True or False, not 'no'"):
-        jm.shared_successors("no")  # type: ignore[arg-type]
+        jm.envs.shared_successors("no")  # type: ignore[arg-type]
 
 
 # -- machine replacement ---------------------------------------------------------------------------------------
 
 
 def test_machine_against_the_rules_told_one_by_one() -> None:
-    model, policy = jm.machine_replacement(5, shocks=2, shock_probability=0.25, repair_levels=2, replace_at=4)
+    model, policy = jm.envs.machine_replacement(5, shocks=2, shock_probability=0.25, repair_levels=2, replace_at=4)
     assert model.state_names == ("wear 0", "wear 1", "wear 2", "wear 3", "wear 4", "broken")
     assert model.action_names == ("keep", "repair", "replace")
     assert np.array_equal(model.available, [[True] * 3] * 5 + [[False, False, True]])
@@ -154,7 +154,7 @@ def test_machine_against_the_rules_told_one_by_one() -> None:
 
 
 def test_machine_policy_is_optimal_by_default() -> None:
-    model, policy = jm.machine_replacement()
+    model, policy = jm.envs.machine_replacement()
     assert (model.sharing, model.discount) == ("time", 0.95)
     assert policy.argmax(axis=1).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     q = jm.evaluate(model, policy).mean
@@ -167,12 +167,12 @@ def test_machine_policy_is_optimal_by_default() -> None:
 
 
 def test_machine_thresholds_beyond_the_wear_never_apply() -> None:
-    assert jm.machine_replacement(3, repair_at=9, replace_at=9)[1].argmax(axis=1).tolist() == [0, 0, 0, 2]
-    assert jm.machine_replacement(3, repair_at=0, replace_at=2)[1].argmax(axis=1).tolist() == [1, 1, 2, 2]
+    assert jm.envs.machine_replacement(3, repair_at=9, replace_at=9)[1].argmax(axis=1).tolist() == [0, 0, 0, 2]
+    assert jm.envs.machine_replacement(3, repair_at=0, replace_at=2)[1].argmax(axis=1).tolist() == [1, 1, 2, 2]
 
 
 def test_machines_in_the_same_condition_differ_by_a_price() -> None:
-    solution = jm.evaluate(*jm.machine_replacement())
+    solution = jm.evaluate(*jm.envs.machine_replacement())
     gap = solution.gap("wear 3", "repair", "replace")
     assert gap.mean == pytest.approx(5, **EXACT)
     assert gap.variance == pytest.approx(0, **EXACT)
@@ -189,7 +189,7 @@ def test_machines_in_the_same_condition_differ_by_a_price() -> None:
 
 
 def test_machine_that_breaks_at_once_has_a_closed_form() -> None:
-    model, policy = jm.machine_replacement(1, discount=0.9)
+    model, policy = jm.envs.machine_replacement(1, discount=0.9)
     solution = jm.evaluate(model, policy)
     p = 1 - 0.7**3
     price = 0.5 + 8 + 0.9 * 9
@@ -198,14 +198,14 @@ def test_machine_that_breaks_at_once_has_a_closed_form() -> None:
 
 
 def test_machine_without_shocks_is_certain() -> None:
-    solution = jm.evaluate(*jm.machine_replacement(shock_probability=0.0))
+    solution = jm.evaluate(*jm.envs.machine_replacement(shock_probability=0.0))
     assert solution.mean[0, 0] == pytest.approx(10 / 0.05, **EXACT)
     assert np.nanmax(solution.variance) == pytest.approx(0, **EXACT)
 
 
 @pytest.mark.slow
 def test_machine_simulated() -> None:
-    assert_simulation_agrees(*jm.machine_replacement(), "wear 2", "keep", "repair")
+    assert_simulation_agrees(*jm.envs.machine_replacement(), "wear 2", "keep", "repair")
 
 
 @pytest.mark.parametrize(
@@ -222,4 +222,4 @@ def test_machine_simulated() -> None:
 )
 def test_machine_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(jm.ModelError, match=message):
-        jm.machine_replacement(**settings)
+        jm.envs.machine_replacement(**settings)

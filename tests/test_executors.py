@@ -24,15 +24,15 @@ import pytest
 from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
-from jointmdp.executors import Executor, Processes, Serial, WorkerError, as_executor, codec, opened
-from jointmdp.incremental.simulator_walks import Walks
-from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
-from jointmdp.montecarlo.replications import Portion, portions_of, sample, samples
-from jointmdp.montecarlo.samples import Replications
-from jointmdp.montecarlo.simulator_branches import QuerySampler
-from jointmdp.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulators.table_simulator import TableSimulator
+from jointmdp.learning.incremental.simulator_walks import Walks
+from jointmdp.simulation.executors import Executor, Processes, Serial, WorkerError, as_executor, opened, worker
+from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler
+from jointmdp.simulation.montecarlo.replications import Portion, portions_of, sample, samples
+from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.simulator_branches import QuerySampler
+from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 pytestmark = pytest.mark.optimised
 
@@ -63,8 +63,8 @@ def stall():
 
 def table():
     """A table asked one query at a time, as a policy that is a function makes it."""
-    model, _ = jm.inventory(5, 3, 2.0, discount=0.7)
-    law = jm.uniform_policy(model)
+    model, _ = jm.envs.inventory(5, 3, 2.0, discount=0.7)
+    law = jm.envs.uniform_policy(model)
     how = SimulationSettings(seed=8, horizon=10)
     found = first_actions(TableSimulator(model), lambda stock: law[stock], 2, [0, 1, 3], how)
     assert isinstance(found.sampler, QuerySampler)
@@ -73,7 +73,7 @@ def table():
 
 def blocks():
     """A table in the compiled engine."""
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     how = SimulationSettings(seed=8, horizon=10)
     found = first_actions(TableSimulator(model), policy, 2, [0, 1, 3], how)
     assert isinstance(found.sampler, BlockSampler)
@@ -177,11 +177,11 @@ def test_any_number_of_workers_gives_the_same_bits_in_the_compiled_engine():
 def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool, sharing):
     """A model and its simulator, here, in one worker and in two: one seed gives the same bits."""
     # Far-sighted enough that pairs are followed until the last has merged, if they ever do.
-    model, _ = jm.inventory(5, 3, 2.0, discount=0.95, sharing=sharing)
+    model, _ = jm.envs.inventory(5, 3, 2.0, discount=0.95, sharing=sharing)
     given = {"num_samples": 2 * BLOCK + 100, "seed": 5}
     with opened("processes:1") as alone:
         found = [
-            jm.simulate_gap(source, jm.uniform_policy(model), "stock 1", 0, 3, executor=executor, **given)
+            jm.simulate_gap(source, jm.envs.uniform_policy(model), "stock 1", 0, 3, executor=executor, **given)
             for source, executor in itertools.product((model, TableSimulator(model)), (None, alone, pool))
         ]
     assert np.ptp(found[0].gaps) > 0
@@ -197,7 +197,7 @@ def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool, sharing):
 
 
 def test_executors_of_tables_are_checked_like_all_others():
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     for source in (model, TableSimulator(model)):
         for simulate in (jm.simulate_gaps, jm.simulate_returns):
             with pytest.raises(jm.ModelError, match="'threads' is no executor"):
@@ -208,7 +208,7 @@ def test_executors_of_tables_are_checked_like_all_others():
 
 @pytest.mark.slow
 def test_workers_by_name_give_the_bits_of_this_process():
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     found = [
         jm.simulate_gap(model, policy, 1, 0, 3, num_samples=3 * BLOCK, executor=executor).gaps.tobytes()
         for executor in (None, "serial", "processes:2")
@@ -309,7 +309,9 @@ def test_samples_come_portion_by_portion(pool):
 
 def test_the_bar_shows_what_all_workers_have_done(pool, monkeypatch):
     shown = []
-    monkeypatch.setattr("jointmdp.progress.Meter.update", lambda self, x, text="": shown.append((self.title, x, text)))
+    monkeypatch.setattr(
+        "jointmdp.ground.progress.Meter.update", lambda self, x, text="": shown.append((self.title, x, text))
+    )
     sample(table().sampler, 0, 200, "time", pool, title="simulating pairs")
     assert shown[-1] == ("simulating pairs", 1.0, "200 of 200")
     assert [x for _, x, _ in shown] == sorted(x for _, x, _ in shown)
@@ -461,15 +463,15 @@ def test_a_module_that_only_the_caller_has_is_told(pool, monkeypatch):
 
 def test_warnings_reach_the_caller_under_the_callers_rules(pool):
     def doubtful(i):
-        warnings.warn(f"{i} is doubtful", jm.ConvergenceWarning, stacklevel=1)
+        warnings.warn(f"{i} is doubtful", jm.errors.ConvergenceWarning, stacklevel=1)
         return i
 
-    with pytest.warns(jm.ConvergenceWarning, match="1 is doubtful"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="1 is doubtful"):
         assert list(pool.map(doubtful, [1])) == [1]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
         assert list(pool.map(doubtful, [1])) == [1]
-    with pytest.raises(jm.ConvergenceWarning):  # in these tests warnings are errors
+    with pytest.raises(jm.errors.ConvergenceWarning):  # in these tests warnings are errors
         list(pool.map(doubtful, [1]))
 
 
@@ -516,7 +518,7 @@ def test_an_executor_that_nobody_closes_ends_with_its_last_user():
 # Without ``if __name__ == "__main__"``: workers do not run the script again.
 SCRIPT = """
 import os, signal, sys, time
-from jointmdp.executors import Processes
+from jointmdp.simulation.executors import Processes
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
 print("begun", flush=True)
 
@@ -620,7 +622,7 @@ def test_arrays_of_jax_keep_their_precision():
         wide = jnp.asarray([np.pi])
     narrow, weak, key = jnp.float32(0.1), jnp.asarray(0.5), jax.random.key(3)
     assert pickle.loads(cloudpickle.dumps(wide)).dtype == np.float32  # what would happen without care
-    found = codec.loads(codec.dumps((wide, narrow, weak, key), "arrays"))
+    found = worker.loads(worker.dumps((wide, narrow, weak, key), "arrays"))
     assert found[0].dtype == np.float64
     assert float(np.asarray(found[0])[0]) == np.pi
     assert (found[1].dtype, found[2].weak_type) == (np.float32, True)

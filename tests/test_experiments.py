@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from jointmdp_experiments import correlations, gap_validation, learning_curves, residuals, tabular_figures
+from jointmdp_experiments.result import FigureResult
 from scipy import stats
 from zoo import SHARINGS, slow_or_long
 
-from jointmdp.checks import Sharing
-from jointmdp.cli import main
-from jointmdp.errors import ModelError
-from jointmdp.experiments import correlations, gap_validation, learning_curves, residuals, tabular_figures
-from jointmdp.experiments.result import FigureResult
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.show.cli import main
 
 pytestmark = pytest.mark.optimised
 

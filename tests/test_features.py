@@ -16,8 +16,8 @@ from gymnasium import spaces
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.errors import ModelError
-from jointmdp.projected.features import (
+from jointmdp.ground.errors import ModelError
+from jointmdp.learning.projected.features import (
     FeatureRows,
     Features,
     FeatureTable,
@@ -135,10 +135,10 @@ def test_groups_of_a_table() -> None:
 def test_groups_of_a_simulator_are_those_of_its_table() -> None:
     model = line(7, actions=3)
     rule = aggregation(lambda s: s // 3, num_groups=3)
-    table, found = as_feature_table(rule, model), as_feature_rows(rule, jm.TableSimulator(model))
+    table, found = as_feature_table(rule, model), as_feature_rows(rule, jm.simulators.TableSimulator(model))
     assert found.names == table.names
     assert np.array_equal(all_rows(found, 7, 3), table.values)
-    halves = as_feature_rows(aggregation(lambda s: s > 3, num_groups=2), jm.TableSimulator(model))
+    halves = as_feature_rows(aggregation(lambda s: s > 3, num_groups=2), jm.simulators.TableSimulator(model))
     assert halves([3, 4], np.array([0, 0]))[:, :2].tolist() == [[1, 0], [0, 1]]
 
 
@@ -312,7 +312,7 @@ def test_tables_and_simulators_agree(rule: str, by_action: bool) -> None:
         "arrays": (features, wanderer((0, 0), ["left", "right"]), [np.array(p, dtype=np.float32) for p in places]),
         "numbers": (
             RULES[rule](by_action=by_action, low=0, high=[12, 10], coordinates=lambda s: places[s]),
-            jm.TableSimulator(model),
+            jm.simulators.TableSimulator(model),
             list(range(len(places))),
         ),
     }
@@ -356,7 +356,7 @@ def test_names_that_are_places_but_not_all(last: Any, words: str) -> None:
 
 def test_actions_that_are_not_available_get_no_features() -> None:
     """Copies are fitted to where an action is available, and empty ones are left out."""
-    model, _ = jm.inventory(max_stock=20, max_order=7)
+    model, _ = jm.envs.inventory(max_stock=20, max_order=7)
     for features in (polynomial(3), fourier(3), tiles(4, 4), tiles(3, 2), radial(4), polynomial(2, by_action=False)):
         table = as_feature_table(features, model)
         assert not table.values[~model.available].any()

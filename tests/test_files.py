@@ -24,11 +24,11 @@ import pytest
 from zoo import SHARINGS, build, cases, slow_or_long
 
 import jointmdp as jm
-from jointmdp.files import sealed_archive
-from jointmdp.files.atomic_write import write_file
-from jointmdp.moments.stored_moments import PairMoments, StateMoments
-from jointmdp.solution import saving
-from jointmdp.solution.saving import load, save
+from jointmdp.exact.moments.stored_moments import PairMoments, StateMoments
+from jointmdp.ground import archives
+from jointmdp.ground.files import write_file
+from jointmdp.show import saving
+from jointmdp.show.saving import load, save
 
 NAMES = ["plain", "größer", "状態", "🎲 dice", 'quote" \\ and\nnewline', "\u0000", "e\u0301", "\u202e"]
 GROWTH = 2**30  # bytes by which a mutated file may make the process grow
@@ -47,7 +47,7 @@ def model_key(model: jm.JointMDP) -> tuple[object, ...]:
     return (*map(bits, arrays), model.discount, model.sharing, model.state_names, model.action_names)
 
 
-def key(thing: jm.JointMDP | jm.Solution) -> tuple[object, ...]:
+def key(thing: jm.JointMDP | jm.results.Solution) -> tuple[object, ...]:
     """All that a model or a solution is."""
     if isinstance(thing, jm.JointMDP):
         return model_key(thing)
@@ -82,7 +82,7 @@ def small_model() -> jm.JointMDP:
     )
 
 
-def small_solution() -> jm.Solution:
+def small_solution() -> jm.results.Solution:
     return jm.evaluate(small_model(), [[0.5, 0.5], [1.0, 0.0]], jm.Iterate(tolerance=1e-3))
 
 
@@ -104,7 +104,7 @@ def outcome(path: Path, data: bytes) -> tuple[object, ...] | None:
 
 def sealed(data: bytes) -> bytes:
     """The file with its digest renewed, as a forger leaves it."""
-    body = data[: -sealed_archive.DIGITS]
+    body = data[: -archives.DIGITS]
     return body + hashlib.sha256(body).hexdigest().encode()
 
 
@@ -117,7 +117,7 @@ def forged(parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> by
     """A file with any members whatever, whose checksums are all in order."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", compression) as archive:
-        archive.comment = sealed_archive.SEAL + b"0" * sealed_archive.DIGITS
+        archive.comment = archives.SEAL + b"0" * archives.DIGITS
         for name, content in parts.items():
             archive.writestr(zipfile.ZipInfo(name), content, compression)
     return sealed(made.getvalue())
@@ -126,9 +126,9 @@ def forged(parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> by
 def with_page(data: bytes, **changes: object) -> bytes:
     """The file with other entries in its page; `...` takes one out."""
     parts = members(data)
-    page = {**json.loads(parts[sealed_archive.PAGE]), **changes}
+    page = {**json.loads(parts[archives.PAGE]), **changes}
     page = {name: value for name, value in page.items() if value is not ...}
-    return forged({**parts, sealed_archive.PAGE: json.dumps(page).encode()})
+    return forged({**parts, archives.PAGE: json.dumps(page).encode()})
 
 
 def peak() -> int:
@@ -196,7 +196,7 @@ def test_half_a_character_is_refused_before_anything_is_written(tmp_path: Path) 
     assert os.listdir(tmp_path) == []
 
 
-def solutions(seed: int, count: int, **kinds: Any) -> Iterator[jm.Solution]:
+def solutions(seed: int, count: int, **kinds: Any) -> Iterator[jm.results.Solution]:
     for case in cases(seed, count, discounts=(0.5, 0.9), **kinds):
         model = build(case)
         yield jm.evaluate(model, case.policy)
@@ -220,7 +220,7 @@ def test_solutions_come_back_bit_for_bit(tmp_path: Path, seed: int, count: int, 
     for solution in solutions(seed, count, **kinds):
         save(solution, path)
         found = load(path)
-        assert isinstance(found, jm.Solution)
+        assert isinstance(found, jm.results.Solution)
         seen.add((found.method, found.model.sharing, type(found.moments)))
         assert key(found) == key(solution)
         for name in ("mean", "covariance", "second_moment", "correlation"):
@@ -256,7 +256,7 @@ def test_higher_moments_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
 def test_unmet_tolerances_and_infinite_bounds_come_back(tmp_path: Path) -> None:
     solution = small_solution()
     object.__setattr__(solution.certificate, "residual", np.inf)
-    object.__setattr__(solution, "status", jm.Status.STAGNATED)
+    object.__setattr__(solution, "status", jm.errors.Status.STAGNATED)
     save(solution, tmp_path / "s")
     assert key(load(tmp_path / "s")) == key(solution)
 
@@ -265,10 +265,10 @@ def test_numpy_opens_the_file_by_itself(saved: Path) -> None:
     with np.load(saved, allow_pickle=False) as archive:
         assert archive["rewards"].tobytes() == small_model().rewards.tobytes()
         assert archive["available"].dtype == bool
-        page = json.loads(archive[sealed_archive.PAGE])
-        assert set(archive.files) == {sealed_archive.PAGE, *page["arrays"]}
+        page = json.loads(archive[archives.PAGE])
+        assert set(archive.files) == {archives.PAGE, *page["arrays"]}
     assert page["format"] == "jointmdp"
-    assert page["version"] == sealed_archive.FORMAT_VERSION
+    assert page["version"] == archives.FORMAT_VERSION
     assert page["library"] == jm.__version__
     with zipfile.ZipFile(saved) as zipped:
         assert zipped.testzip() is None
@@ -280,7 +280,7 @@ def test_equal_things_make_equal_files(saved: Path, tmp_path: Path) -> None:
 
 
 def test_large_arrays_go_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed_archive, "CHUNK", 13)
+    monkeypatch.setattr(archives, "CHUNK", 13)
     save(small_model(), tmp_path / "m")
     assert key(load(tmp_path / "m")) == key(small_model())
 
@@ -314,7 +314,7 @@ def check_forged_flips(path: Path, places: Callable[[int], Iterator[tuple[int, i
     data = path.read_bytes()
     truth = key(load(path))
     refused = 0
-    for flipped in flips(data, places(len(data) - sealed_archive.DIGITS)):
+    for flipped in flips(data, places(len(data) - archives.DIGITS)):
         found = outcome(path, sealed(flipped))
         assert found in (None, truth)
         refused += found is None
@@ -355,8 +355,8 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
             n = int(rng.integers(1, 64))
             out[i : i + n], out[j : j + n] = out[j : j + n], out[i : i + n]
         case 5:  # garbage, with our marks or without
-            head = data[: 30 + len(sealed_archive.PAGE)] if rng.integers(2) else b""
-            tail = data[-sealed_archive.DIGITS - len(sealed_archive.SEAL) :] if rng.integers(2) else b""
+            head = data[: 30 + len(archives.PAGE)] if rng.integers(2) else b""
+            tail = data[-archives.DIGITS - len(archives.SEAL) :] if rng.integers(2) else b""
             return head + rng.bytes(int(rng.integers(3000))) + tail
         case 6:  # a header inside a header, with huge sizes in it
             huge = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999,), }\n"
@@ -488,13 +488,13 @@ def npy(array: np.ndarray) -> bytes:
 def test_claimed_shapes_are_not_believed(saved: Path, dtype: object, shape: object) -> None:
     """A forger's page and header agree with each other, but not with the bytes that are there."""
     data = saved.read_bytes()
-    page = json.loads(members(data)[sealed_archive.PAGE])
+    page = json.loads(members(data)[archives.PAGE])
     page["arrays"]["probabilities"] = {"dtype": dtype, "shape": shape}
     parts = members(data)
     body = parts["probabilities.npy"][-32:]
-    header = sealed_archive.npy_header(str(dtype), tuple(shape) if isinstance(shape, list) else (4,))
+    header = archives.npy_header(str(dtype), tuple(shape) if isinstance(shape, list) else (4,))
     for content in (header + body, header, parts["probabilities.npy"]):
-        fake = forged({**parts, sealed_archive.PAGE: json.dumps(page).encode(), "probabilities.npy": content})
+        fake = forged({**parts, archives.PAGE: json.dumps(page).encode(), "probabilities.npy": content})
         tracemalloc.start()
         try:
             assert outcome(saved, fake) is None
@@ -506,7 +506,7 @@ def test_claimed_shapes_are_not_believed(saved: Path, dtype: object, shape: obje
 def test_forged_members_are_refused(saved: Path) -> None:
     data = saved.read_bytes()
     parts = members(data)
-    page = parts[sealed_archive.PAGE]
+    page = parts[archives.PAGE]
     reordered = dict(reversed(parts.items()))
     fortran = parts["rewards.npy"].replace(b"'fortran_order': False", b"'fortran_order': True ")
     wrong = [
@@ -519,16 +519,16 @@ def test_forged_members_are_refused(saved: Path) -> None:
         forged({**parts, "rewards.npy": parts["rewards.npy"] + bytes(8)}),
         forged({**parts, "available.npy": parts["available.npy"][:-4] + bytes([1, 2, 1, 0])}),
         forged({**parts, "probabilities.npy": parts["probabilities.npy"][:-8] + np.float64(0.5).tobytes()}),
-        forged({**parts, sealed_archive.PAGE: page.replace(b"0.9", b"NaN")}),
-        forged({**parts, sealed_archive.PAGE: page.replace(b"0.9", b"9" * 5000)}),
-        forged({**parts, sealed_archive.PAGE: page[:-3]}),
-        forged({**parts, sealed_archive.PAGE: page.decode().encode("utf-16")}),
-        forged({**parts, sealed_archive.PAGE: b'{"format": "jointmdp", ' + page.lstrip()[1:]}),
-        forged({**parts, sealed_archive.PAGE: b"[" * 100_000}),
-        forged({**parts, sealed_archive.PAGE: b"[]"}),
-        forged({**parts, sealed_archive.PAGE: b""}),
+        forged({**parts, archives.PAGE: page.replace(b"0.9", b"NaN")}),
+        forged({**parts, archives.PAGE: page.replace(b"0.9", b"9" * 5000)}),
+        forged({**parts, archives.PAGE: page[:-3]}),
+        forged({**parts, archives.PAGE: page.decode().encode("utf-16")}),
+        forged({**parts, archives.PAGE: b'{"format": "jointmdp", ' + page.lstrip()[1:]}),
+        forged({**parts, archives.PAGE: b"[" * 100_000}),
+        forged({**parts, archives.PAGE: b"[]"}),
+        forged({**parts, archives.PAGE: b""}),
         forged({}),
-        sealed(sealed_archive.SEAL + b"0" * sealed_archive.DIGITS),
+        sealed(archives.SEAL + b"0" * archives.DIGITS),
     ]
     assert [outcome(saved, fake) for fake in wrong] == [None] * len(wrong)
     assert outcome(saved, forged(parts)) == key(small_model())  # the forger's tools themselves work
@@ -538,16 +538,15 @@ def test_forged_answers_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "s"
     save(small_solution(), path)
     data = path.read_bytes()
-    for name in json.loads(members(data)[sealed_archive.PAGE])["arrays"]:
+    for name in json.loads(members(data)[archives.PAGE])["arrays"]:
         parts = members(data)
-        page = json.loads(parts[sealed_archive.PAGE])
+        page = json.loads(parts[archives.PAGE])
         form = page["arrays"][name]
         longer = np.zeros([*form["shape"], 1] if name == "history" else [n + 1 for n in form["shape"]], form["dtype"])
         form["shape"] = list(longer.shape)
-        content = sealed_archive.npy_header(longer.dtype.str, longer.shape) + longer.tobytes()
+        content = archives.npy_header(longer.dtype.str, longer.shape) + longer.tobytes()
         assert (
-            outcome(path, forged({**parts, sealed_archive.PAGE: json.dumps(page).encode(), f"{name}.npy": content}))
-            is None
+            outcome(path, forged({**parts, archives.PAGE: json.dumps(page).encode(), f"{name}.npy": content})) is None
         )
 
 
@@ -555,10 +554,10 @@ def test_forged_answers_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["format", "version", "kind", "sharing", "arrays", "discount", "state_names"])
 def test_pages_nested_deeply_are_refused(saved: Path, place: str, depth: int) -> None:
     parts = members(saved.read_bytes())
-    page = json.loads(parts[sealed_archive.PAGE])
+    page = json.loads(parts[archives.PAGE])
     page[place] = "nest"
     text = json.dumps(page).replace('"nest"', "[" * depth + "]" * depth)
-    assert outcome(saved, forged({**parts, sealed_archive.PAGE: text.encode()})) is None
+    assert outcome(saved, forged({**parts, archives.PAGE: text.encode()})) is None
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -752,7 +751,7 @@ def test_a_link_stays_a_link(saved: Path, tmp_path: Path) -> None:
 KILLS = """
     import os, random, sys, time
     import numpy as np
-    from jointmdp.solution.saving import load, save
+    from jointmdp.show.saving import load, save
     from jointmdp.model.joint_mdp import JointMDP
 
     path, count = sys.argv[1], int(sys.argv[2])

@@ -39,52 +39,52 @@ MODEL = jm.JointMDP(
 
 
 @cache
-def exact() -> jm.Gap:
+def exact() -> jm.results.Gap:
     return jm.evaluate(MODEL, POLICY).gap(*QUESTION)
 
 
-def law() -> jm.GapLaw:
+def law() -> jm.results.GapLaw:
     return exact().law()
 
 
-def sampled() -> jm.GapSample:
+def sampled() -> jm.results.GapSample:
     return jm.simulate_gap(MODEL, POLICY, *QUESTION, num_samples=20_000, seed=1)
 
 
-def compared() -> jm.PairedGap:
+def compared() -> jm.results.PairedGap:
     return jm.compare(MODEL, POLICY, "town", half_width=0.5, confidence=SURE, seed=1).gap("stay", "move")
 
 
-def learned_of_a_table() -> jm.LearnedGap:
+def learned_of_a_table() -> jm.results.LearnedGap:
     return jm.learn(MODEL, POLICY, jm.LearnOptions(replicas=REPLICAS, seed=1)).gap(*QUESTION)
 
 
-def learned_of_a_simulator() -> jm.LearnedGap:
-    simulator = jm.TableSimulator(MODEL)
+def learned_of_a_simulator() -> jm.results.LearnedGap:
+    simulator = jm.simulators.TableSimulator(MODEL)
     found = jm.learn(simulator, POLICY, jm.LearnOptions(replicas=REPLICAS, batch=4, seed=1), steps=300)
     return found.gap(simulator.at("town"), "stay", "move")
 
 
-def projected() -> jm.Gap:
+def projected() -> jm.results.Gap:
     """One feature for each coordinate: nothing is lost."""
     return jm.evaluate(MODEL, POLICY, jm.Projected(jm.features.one_hot())).gap(*QUESTION)
 
 
-KINDS: dict[Callable[[], jm.GapLike], type] = {
-    exact: jm.Gap,
-    law: jm.GapLaw,
-    projected: jm.Gap,
-    sampled: jm.GapSample,
-    compared: jm.PairedGap,
-    learned_of_a_table: jm.LearnedGap,
-    learned_of_a_simulator: jm.LearnedGap,
+KINDS: dict[Callable[[], jm.results.GapLike], type] = {
+    exact: jm.results.Gap,
+    law: jm.results.GapLaw,
+    projected: jm.results.Gap,
+    sampled: jm.results.GapSample,
+    compared: jm.results.PairedGap,
+    learned_of_a_table: jm.results.LearnedGap,
+    learned_of_a_simulator: jm.results.LearnedGap,
 }
-CERTIFIED = (jm.Gap, jm.GapLaw)
+CERTIFIED = (jm.results.Gap, jm.results.GapLaw)
 of_every_kind = pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 
 
 @cache
-def made(make: Callable[[], jm.GapLike]) -> jm.GapLike:
+def made(make: Callable[[], jm.results.GapLike]) -> jm.results.GapLike:
     return make()
 
 
@@ -92,11 +92,11 @@ def meet(one: jm.Interval, other: jm.Interval) -> bool:
     return max(one.lower, other.lower) <= min(one.upper, other.upper)
 
 
-def surely(gap: jm.GapLike) -> jm.GapLike:
+def surely(gap: jm.results.GapLike) -> jm.results.GapLike:
     """The same gap with intervals that miss once in a million; certified ones never do."""
-    if isinstance(gap, jm.GapSample):
+    if isinstance(gap, jm.results.GapSample):
         return dataclasses.replace(gap, confidence=SURE)
-    if isinstance(gap, jm.LearnedGap):
+    if isinstance(gap, jm.results.LearnedGap):
         # Half widths are Student's at 95 %, and a bound on the bias that the factor makes only larger.
         factor = t.ppf((1 + SURE) / 2, REPLICAS - 1) / t.ppf(0.975, REPLICAS - 1)
         return dataclasses.replace(gap, mean_error=factor * gap.mean_error, variance_error=factor * gap.variance_error)
@@ -104,10 +104,10 @@ def surely(gap: jm.GapLike) -> jm.GapLike:
 
 
 @of_every_kind
-def test_every_kind_has_the_face(make: Callable[[], jm.GapLike]) -> None:
+def test_every_kind_has_the_face(make: Callable[[], jm.results.GapLike]) -> None:
     gap = made(make)
     assert type(gap) is KINDS[make]
-    assert isinstance(gap, jm.GapLike)
+    assert isinstance(gap, jm.results.GapLike)
     assert repr(gap).startswith(f"{type(gap).__name__}(")
     for number in (gap.mean, gap.variance, gap.std):
         assert isinstance(number, float)
@@ -123,9 +123,9 @@ def test_every_kind_has_the_face(make: Callable[[], jm.GapLike]) -> None:
 
 
 @of_every_kind
-def test_every_kind_answers_or_names_one_that_can(make: Callable[[], jm.GapLike]) -> None:
+def test_every_kind_answers_or_names_one_that_can(make: Callable[[], jm.results.GapLike]) -> None:
     gap = made(make)
-    if isinstance(gap, jm.LearnedGap):
+    if isinstance(gap, jm.results.LearnedGap):
         for ask in (gap.superiority, gap.tie, lambda: gap.quantile(0.05), lambda: gap.cvar(0.05)):
             with pytest.raises(jm.NotKnownError, match=r"not known.*evaluate\(.*simulate_gap"):
                 ask()
@@ -155,7 +155,7 @@ def test_every_kind_answers_or_names_one_that_can(make: Callable[[], jm.GapLike]
 
 
 @of_every_kind
-def test_all_kinds_tell_the_truth(make: Callable[[], jm.GapLike]) -> None:
+def test_all_kinds_tell_the_truth(make: Callable[[], jm.results.GapLike]) -> None:
     """Certified intervals hold it; those of samples hold it at a million to one."""
     gap = surely(made(make))
     room = ROOM if isinstance(gap, CERTIFIED) else 0.0
@@ -169,7 +169,7 @@ def test_all_kinds_tell_the_truth(make: Callable[[], jm.GapLike]) -> None:
 
 
 @pytest.mark.parametrize("make", [law, projected, sampled, compared], ids=lambda make: make.__name__)
-def test_all_kinds_agree_on_the_law(make: Callable[[], jm.GapLike]) -> None:
+def test_all_kinds_agree_on_the_law(make: Callable[[], jm.results.GapLike]) -> None:
     """What is certified holds the truth, what is sampled does at a million to one: two such intervals meet."""
     gap, certified = surely(made(make)), exact()
     assert 0.0 in gap.tie()
@@ -177,7 +177,7 @@ def test_all_kinds_agree_on_the_law(make: Callable[[], jm.GapLike]) -> None:
     for level in LEVELS[::2]:
         assert meet(gap.quantile(level), certified.quantile(level))
         assert meet(gap.cvar(level), certified.cvar(level))
-    if isinstance(gap, jm.GapSample):
+    if isinstance(gap, jm.results.GapSample):
         # Sharp enough to tell: the truth of the gap seen from the other side is far outside.
         back = jm.evaluate(MODEL, POLICY).gap("town", "move", "stay")
         assert not meet(gap.superiority(), back.superiority())

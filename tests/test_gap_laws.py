@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 import jointmdp as jm
-from jointmdp.cli import main
-from jointmdp.intervals import Interval
+from jointmdp.ground.intervals import Interval
+from jointmdp.show.cli import main
 
 STALL = {
     "probabilities": [[0.6, 0.4], [0.6, 0.4]],
@@ -21,11 +21,11 @@ STALL = {
 
 
 @pytest.fixture(scope="module")
-def stall() -> jm.Solution:
+def stall() -> jm.results.Solution:
     return jm.evaluate(jm.JointMDP(**STALL, sharing="time"), [0, 0], order=4)
 
 
-def test_widths_are_what_was_asked_for(stall: jm.Solution) -> None:
+def test_widths_are_what_was_asked_for(stall: jm.results.Solution) -> None:
     gap = stall.gap(0, 0, 1)
     assert gap.superiority(tolerance=1e-3).width <= 1e-3
     assert gap.tie(tolerance=1e-3).width <= 1e-3
@@ -38,7 +38,7 @@ def test_widths_are_what_was_asked_for(stall: jm.Solution) -> None:
     assert law.estimate.probabilities.sum() == pytest.approx(1)
 
 
-def test_ways_to_ask_agree(stall: jm.Solution) -> None:
+def test_ways_to_ask_agree(stall: jm.results.Solution) -> None:
     """Gap, law, table of signs and the better of two actions speak of the same number, so their intervals meet."""
     gap = stall.gap(0, 0, 1)
     law = gap.law()
@@ -60,7 +60,7 @@ def test_ways_to_ask_agree(stall: jm.Solution) -> None:
     assert apart <= 0.03  # two default tolerances, and half of one
 
 
-def test_more_moments_and_the_law_only_narrow(stall: jm.Solution) -> None:
+def test_more_moments_and_the_law_only_narrow(stall: jm.results.Solution) -> None:
     gap = stall.gap(0, 0, 1)
     two, four = (gap.moment_bounds(order=order).cdf(0.0) for order in (2, 4))
     assert two.lower - 1e-12 <= four.lower <= four.upper <= two.upper + 1e-12
@@ -69,11 +69,11 @@ def test_more_moments_and_the_law_only_narrow(stall: jm.Solution) -> None:
     assert gap.inferiority_bound >= four.upper - 1e-9
 
 
-def test_without_memory_the_moments_answer(stall: jm.Solution) -> None:
+def test_without_memory_the_moments_answer(stall: jm.results.Solution) -> None:
     gap = jm.evaluate(stall.model, stall.policy).gap(0, 0, 1)
-    with pytest.warns(jm.ConvergenceWarning, match="wide"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
         found = gap.superiority(memory_limit=1)
-    assert found.status is jm.LawStatus.LIMIT
+    assert found.status is jm.errors.LawStatus.LIMIT
     assert found.lower == pytest.approx(1 - gap.inferiority_bound, abs=1e-9)
     with pytest.raises(jm.ModelError, match="memory_limit"):
         gap.law(memory_limit=1)
@@ -93,12 +93,12 @@ def test_without_memory_the_moments_answer(stall: jm.Solution) -> None:
         (lambda gap: gap.moment(5), "order=5"),
     ],
 )
-def test_questions_that_make_no_sense(stall: jm.Solution, ask: object, message: str) -> None:
+def test_questions_that_make_no_sense(stall: jm.results.Solution, ask: object, message: str) -> None:
     with pytest.raises(jm.ModelError, match=message):
         ask(stall.gap(0, 0, 1))  # type: ignore[operator]
 
 
-def test_an_action_against_itself(stall: jm.Solution) -> None:
+def test_an_action_against_itself(stall: jm.results.Solution) -> None:
     gap = stall.gap(0, 1, 1)
     assert (gap.superiority(), gap.tie(), gap.inferiority()) == ((0, 0), (1, 1), (0, 0))
     assert gap.quantile(0.3) == gap.cvar(0.3) == (0, 0)
@@ -142,7 +142,7 @@ def test_laws_on_the_command_line() -> None:
 
 def test_sparse_and_dense_rewards_of_one_model_agree() -> None:
     """A cost of living added to every reward changes no gap; shaping takes it off again."""
-    model, policy = jm.windy_gridworld(3, discount=0.9)
+    model, policy = jm.envs.windy_gridworld(3, discount=0.9)
     dear = jm.JointMDP(model.probabilities, model.rewards - 0.3, model.successors, 0.9)
     signs, other = (jm.evaluate(m, policy).signs(tolerance=1e-6) for m in (model, dear))
     assert signs.width <= 1e-6

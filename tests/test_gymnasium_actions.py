@@ -11,12 +11,12 @@ import pytest
 from gymnasium import Env, spaces
 from gymnasium_worlds import Shop, cartpole_get
 
-from jointmdp.envs.gusty_cartpole import gusty_cartpole
-from jointmdp.errors import ModelError
-from jointmdp.intervals import Interval
-from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gymnasium.gymnasium_simulator import EnvState, GymnasiumSimulator
-from jointmdp.simulators.noise import Noise
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.intervals import Interval
+from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.gymnasium_simulator import EnvState, GymnasiumSimulator
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.registry import gusty_cartpole
 
 # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -207,6 +207,6 @@ def test_bad_input_is_named(kind: str) -> None:
 
 def test_missing_gymnasium_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "jointmdp.simulators.gymnasium.gymnasium_simulator")
+    monkeypatch.delitem(sys.modules, "jointmdp.simulation.simulators.gymnasium_simulator")
     with pytest.raises(ImportError, match=r"pip install 'jointmdp\[gymnasium\]'"):
-        importlib.import_module("jointmdp.simulators.gymnasium.gymnasium_simulator")
+        importlib.import_module("jointmdp.simulation.simulators.gymnasium_simulator")

@@ -10,9 +10,9 @@ import pytest
 from gymnasium import Env, spaces
 from gymnasium_worlds import Shop, seen
 
-from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.simulators.noise import Noise
+from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation.simulators.noise import Noise
 
 
 def test_streams_are_found_named_and_all_reseeded() -> None:

@@ -13,9 +13,9 @@ from gymnasium import spaces
 from gymnasium.utils import EzPickle
 from gymnasium_worlds import Remade, Shop, Uncopied, actions_of, by_hand, by_simulator, cartpole_get, cartpole_set, seen
 
-from jointmdp.envs.tabular_models import inventory
-from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.simulators.noise import Noise
+from jointmdp.model.built_in_models import inventory
+from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation.simulators.noise import Noise
 
 # -- hooks -------------------------------------------------------------------------------------------------------
 

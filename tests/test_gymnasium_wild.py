@@ -17,12 +17,12 @@ from gymnasium import Env, spaces, wrappers
 from gymnasium_worlds import Shop, actions_of, by_simulator, cartpole_get, cartpole_set, seen
 
 import jointmdp as jm
-from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.gymnasium import making, wrapper_stack
-from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.simulators.gymnasium.state_trials import MOST_REPEATED
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import as_agent
+from jointmdp.simulation.simulators import gymnasium_wrappers
+from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.gymnasium_probe import MOST_REPEATED
+from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.simulator import as_agent
 
 
 class World(Env[Any, Any]):
@@ -541,7 +541,7 @@ def test_actions_are_called_as_the_environment_calls_them(env: Env[Any, Any], na
 
 def test_ids_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     package = types.ModuleType("wildlands")
-    monkeypatch.setattr(making.metadata, "packages_distributions", lambda: {"wildlands": ["wildlands"]})
+    monkeypatch.setattr(gymnasium_wrappers.metadata, "packages_distributions", lambda: {"wildlands": ["wildlands"]})
     with pytest.raises(jm.ModelError, match="did you mean wildlands:Wildlands-Plain-v0"):
         GymnasiumSimulator("Wildlands-Plain-v0")
     monkeypatch.setitem(sys.modules, "wildlands", package)
@@ -564,8 +564,8 @@ def test_ids_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
-    copied = wrapper_stack.copied
-    monkeypatch.setattr(wrapper_stack, "copied", lambda *given: (made.append(1), copied(*given))[1])
+    copied = gymnasium_wrappers.copied
+    monkeypatch.setattr(gymnasium_wrappers, "copied", lambda *given: (made.append(1), copied(*given))[1])
     return made
 
 

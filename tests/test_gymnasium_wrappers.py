@@ -10,10 +10,10 @@ import pytest
 from gymnasium import Env, wrappers
 from gymnasium_worlds import Shop, actions_of, by_hand, by_simulator
 
-from jointmdp.envs.gusty_cartpole import Gusts
-from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import Outcome
+from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.registry import Gusts
+from jointmdp.simulation.simulators.simulator import Outcome
 
 
 class Wind(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -12,10 +12,10 @@ from oracle_pairs import PairOracle
 from zoo import SHARINGS, STATE_AND_SLOW, build, cases, daily, slow_or_long
 
 import jointmdp as jm
-from jointmdp import evaluation as methods
-from jointmdp.solution.solution import Solution
+from jointmdp.exact import evaluate as methods
+from jointmdp.exact.solution.solution import Solution
 
-QUIET = pytest.mark.filterwarnings("ignore::jointmdp.ConvergenceWarning")
+QUIET = pytest.mark.filterwarnings("ignore::jointmdp.errors.ConvergenceWarning")
 
 
 def gaps(solution: Solution) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -80,7 +80,7 @@ def test_order_six_agrees_with_rational_arithmetic(seed: int) -> None:
         exact = PairOracle(case, 6)
         solution = jm.evaluate(build(case), case.policy, order=6)
         assert solution.order == 6
-        assert solution.status is jm.Status.CONVERGED
+        assert solution.status is jm.errors.Status.CONVERGED
         assert_gaps_are_true(solution, exact)
         assert_pairs_are_true(solution, exact, orders_up_to(6))
 
@@ -174,9 +174,9 @@ def test_bounds_are_not_vacuous() -> None:
 def test_stopping_early_shows_in_the_bounds_and_the_status() -> None:
     case = oracle.random_model(np.random.default_rng(2), 2, 2, 2, discount=0.9)
     model, policy = build(case), np.full((2, 2), 0.5)
-    with pytest.warns(jm.ConvergenceWarning, match="step limit"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="step limit"):
         early = jm.evaluate(model, policy, jm.Solve(max_sweeps=2), order=4)
-    assert early.status is jm.Status.STEP_LIMIT
+    assert early.status is jm.errors.Status.STEP_LIMIT
     late = jm.evaluate(model, policy, order=4)
     first, second = early.gap(0, 0, 1), late.gap(0, 0, 1)
     assert first.central_moment_error(4) > 1e6 * second.central_moment_error(4)
@@ -212,7 +212,7 @@ def test_chain_closed_form(is_deterministic: bool) -> None:
     deterministic = coin_moments(np.array([2.0]), order)
     alone = coin_moments(discounts, order)
     expected = deterministic if is_deterministic else uniform
-    model, policy = jm.coupled_reward_chain(25, deterministic=is_deterministic)
+    model, policy = jm.envs.coupled_reward_chain(25, deterministic=is_deterministic)
     solution = jm.evaluate(model, policy, order=order)
     gap = solution.gap(0, 0, 1)
     for k in range(order + 1):
@@ -269,7 +269,7 @@ def test_nothing_large_is_subtracted_where_noise_is_shared() -> None:
 @pytest.mark.slow
 def test_both_routes_to_the_variance_agree() -> None:
     """The gap's own recursion against C(a,a) + C(b,b) − 2C(a,b), within the errors of both."""
-    model, policy = jm.inventory()  # common random numbers
+    model, policy = jm.envs.inventory()  # common random numbers
     own, plain = jm.evaluate(model, policy, order=3), jm.evaluate(model, policy)
     for b in (0, 3, 5):
         one, other = own.gap(4, 4, b), plain.gap(4, 4, b)
@@ -426,13 +426,13 @@ def test_answers_do_not_hand_out_their_own_arrays() -> None:
     ],
 )
 def test_bad_orders(arguments: dict, message: str) -> None:
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     with pytest.raises(jm.ModelError, match=message):
         jm.evaluate(model, policy, **arguments)
 
 
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     large = jm.JointMDP(model.probabilities, model.rewards * 1e60, model.successors, 0.9)
     jm.evaluate(large, policy)
     with pytest.raises(jm.ModelError, match=r"powers of order 4.*rescale"):

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from zoo import SHARINGS, STATE_AND_SLOW, daily
 
 import jointmdp as jm
-from jointmdp.cli import main
-from jointmdp.errors import ModelError
+from jointmdp.ground.errors import ModelError
+from jointmdp.show.cli import main
 
 
 def random_model(seed: int, sharing: str, states: int = 3, scenarios: int = 2, actions: int = 2) -> jm.JointMDP:
@@ -114,7 +114,7 @@ class Enumeration:
         return found
 
 
-def check(found: jm.Hindsight, truth: Enumeration, order: int = 2) -> None:
+def check(found: jm.results.Hindsight, truth: Enumeration, order: int = 2) -> None:
     gap = found.gap
     assert gap.mean == pytest.approx(truth.moment(1), abs=1e-10)
     assert abs(gap.mean - truth.moment(1)) <= gap.mean_error + 1e-13  # what the enumeration itself rounds
@@ -561,7 +561,7 @@ def test_no_coupling_leaves_the_bounds(actions: int) -> None:
         plain = jm.from_mdp(P, R, 0.9)
         seen = drawn(plain, policy, 3, rng)
         action = (seen.actions[0] + 1) % actions
-        bounds = jm.hindsight_bounds(P, R, 0.9, policy, seen, action)
+        bounds = jm.bounds.hindsight_bounds(P, R, 0.9, policy, seen, action)
         assert bounds.width > 0.01
         for _ in range(10):
             model = jm.from_mdp(P, R, 0.9, coupling=random_coupling(rng))
@@ -581,7 +581,7 @@ def test_the_bounds_are_attained() -> None:
     R = np.zeros((3, 2, 3))
     R[0, :, 1], R[0, :, 2] = 1.0, 5.0
     seen = jm.Trajectory([0, 1], [0])
-    bounds = jm.hindsight_bounds(P, R, 0.9, 0, seen, 1)
+    bounds = jm.bounds.hindsight_bounds(P, R, 0.9, 0, seen, 1)
     # What was seen has probability 0.4; action 1 gives 5 with 0.3 of it and 1 with the rest at best, 1 at worst.
     assert bounds.upper == pytest.approx((0.3 * 5 + 0.1 * 1) / 0.4 - 1, abs=1e-12)
     assert bounds.lower == pytest.approx(0.0, abs=1e-12)
@@ -589,9 +589,9 @@ def test_the_bounds_are_attained() -> None:
         found = jm.hindsight(jm.from_mdp(P, R, 0.9, coupling=coupling), 0, seen, 1)
         assert found.gap.mean == pytest.approx(end, abs=1e-12)
     with pytest.raises(ModelError, match="cannot happen"):
-        jm.hindsight_bounds(P, R, 0.9, 0, jm.Trajectory([0, 0], [0]), 1)
+        jm.bounds.hindsight_bounds(P, R, 0.9, 0, jm.Trajectory([0, 0], [0]), 1)
     with pytest.raises(ModelError, match="all states but the last"):
-        jm.hindsight_bounds(P, R, 0.9, 0, jm.Trajectory([0, None, 1], [0, 0]), 1)
+        jm.bounds.hindsight_bounds(P, R, 0.9, 0, jm.Trajectory([0, None, 1], [0, 0]), 1)
 
 
 def rejected(

@@ -24,22 +24,22 @@ from test_laws import Stoppable, check
 from zoo import SHARINGS, build, padded, slow_or_long
 
 import jointmdp as jm
-from jointmdp.errors import LawStatus
-from jointmdp.law import refined_laws
+from jointmdp.exact.law import solution_laws
+from jointmdp.ground.errors import LawStatus
 
 pytestmark = pytest.mark.optimised
 
 RARE = 1e-6
 
 
-def signs_of(gap: jm.Gap, **limits: Any) -> list[jm.Interval]:
+def signs_of(gap: jm.results.Gap, **limits: Any) -> list[jm.Interval]:
     """P(G > 0), P(G = 0) and P(G < 0), without a word about what was not reached."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
         return [gap.superiority(**limits), gap.tie(**limits), gap.inferiority(**limits)]
 
 
-def gamble(stake: float, base: float, discount: float, *, loss: float = 0.0) -> jm.Solution:
+def gamble(stake: float, base: float, discount: float, *, loss: float = 0.0) -> jm.results.Solution:
     """State 0: bet or not. A bet pays base ± stake (or base, with probability 0.1), no bet base; then base for ever.
 
     With a `loss`, another state that is reached with a probability of 10⁻⁶ pays minus the loss to either.
@@ -122,7 +122,11 @@ def test_threads_that_ask_at_once_get_the_same_answers() -> None:
     chances, rewards = rng.dirichlet(np.ones(3), size=4), rng.normal(size=(4, 3, 2))
     model = jm.JointMDP(chances, rewards, rng.integers(0, 4, (4, 3, 2)), 0.9, "state")
     policy = rng.dirichlet(np.ones(2), size=4)
-    asks: list[Callable[[jm.Gap], jm.Interval]] = [jm.Gap.superiority, jm.Gap.tie, jm.Gap.inferiority]
+    asks: list[Callable[[jm.results.Gap], jm.Interval]] = [
+        jm.results.Gap.superiority,
+        jm.results.Gap.tie,
+        jm.results.Gap.inferiority,
+    ]
     plain = [ask(jm.evaluate(model, policy).gap(0, 0, 1)) for ask in asks]
     gap = jm.evaluate(model, policy).gap(0, 0, 1)
     with ThreadPoolExecutor(3) as pool:
@@ -136,7 +140,7 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     policy = rng.dirichlet(np.ones(2), size=4)
     plain = jm.evaluate(model, policy).gap(0, 0, 1).superiority(tolerance=0.05)
     gap = jm.evaluate(model, policy).gap(0, 0, 1)
-    rounded = refined_laws.rounded_law
+    rounded = solution_laws.rounded_law
     for calls in (0, 3):  # that succeed: the first is made between the two bounds of a level
 
         def interrupted(*given: Any, left: Iterator[None]) -> Any:
@@ -144,10 +148,10 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
                 raise KeyboardInterrupt
             return rounded(*given)
 
-        monkeypatch.setattr(refined_laws, "rounded_law", partial(interrupted, left=itertools.repeat(None, calls)))
+        monkeypatch.setattr(solution_laws, "rounded_law", partial(interrupted, left=itertools.repeat(None, calls)))
         with pytest.raises(KeyboardInterrupt):
             gap.superiority(tolerance=1e-6)
-    monkeypatch.setattr(refined_laws, "rounded_law", rounded)
+    monkeypatch.setattr(solution_laws, "rounded_law", rounded)
     assert gap.superiority(tolerance=0.05) == plain
 
 
@@ -158,19 +162,19 @@ def test_limits_are_kept_and_said() -> None:
     model = jm.JointMDP(chances, rewards, rng.integers(0, 4, (4, 3, 2)), 0.99, "none")
     solution = jm.evaluate(model, rng.dirichlet(np.ones(2), size=4))
     gap = solution.gap(0, 0, 1)
-    with pytest.warns(jm.ConvergenceWarning, match="a finer law would pass a limit"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="a finer law would pass a limit"):
         small = gap.superiority(tolerance=1e-4, memory_limit=2**23)
     assert small.status is LawStatus.LIMIT
-    with pytest.warns(jm.ConvergenceWarning, match="wide"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
         brief = gap.superiority(tolerance=1e-4, seconds=1e-3)
     assert brief.status is LawStatus.LIMIT
-    with pytest.warns(jm.ConvergenceWarning, match="wide"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
         assert gap.superiority(tolerance=1e-4, memory_limit=2**23) == small  # what was cut short is not kept
     with pytest.raises(jm.ModelError, match=r"pairs of states; even 64 points to each take [\d,]+ bytes"):
         gap.law(memory_limit=2**20)
     with pytest.raises(jm.ModelError, match="moves of pairs of states"):
         jm.evaluate(model, solution.policy).gap(0, 0, 1).law(memory_limit=2**12)
-    with pytest.warns(jm.ConvergenceWarning, match="wide"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
         found = gap.superiority(memory_limit=2**23, simulate=True)
     assert found.simulated is not None
     assert found.simulated.lower <= found.simulated.upper
@@ -184,7 +188,7 @@ def test_where_time_is_over_at_once_moments_answer(horizon: int | None) -> None:
     model = jm.JointMDP(rng.dirichlet(np.ones(3), size=4), rewards, successors, 0.9, "none")
     solution = jm.evaluate(model, np.full((4, 2), 0.5), horizon=horizon)
     gap = solution.gap(0, 0, 1)
-    with pytest.warns(jm.ConvergenceWarning, match="the time that was given"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="the time that was given"):
         brief = gap.superiority(seconds=1e-9)
     below = gap.moment_bounds().cdf(0.0)
     assert (brief.lower, brief.upper, brief.status) == (1 - below.upper, 1 - below.lower, LawStatus.LIMIT)
@@ -214,7 +218,7 @@ def test_time_limits_are_kept(kind: str) -> None:
     def seconds(limit: float | None) -> float:
         begin = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", jm.ConvergenceWarning)
+            warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
             replace(solution).gap(0, 0, 1).superiority(tolerance=1e-9, memory_limit=2**memory, seconds=limit)
         return time.perf_counter() - begin
 
@@ -226,7 +230,7 @@ def test_time_limits_are_kept(kind: str) -> None:
 def test_near_one_windy() -> None:
     """The sign of who arrives first does not depend on the discount, and the answer takes no longer."""
     near, far = (
-        signs_of(jm.evaluate(*jm.windy_gridworld(5, discount=g)).gap("(0,0)", "R", "U")) for g in (0.9999, 0.95)
+        signs_of(jm.evaluate(*jm.envs.windy_gridworld(5, discount=g)).gap("(0,0)", "R", "U")) for g in (0.9999, 0.95)
     )
     for one, other in zip(near, far, strict=True):
         assert one.width < 1e-6
@@ -324,7 +328,7 @@ def check_hostile(made: Ending, *, asks: bool = True) -> None:
     case = made.case
     shaped = padded(case, 8, 3, 2)  # one shape is compiled for once
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)  # moments so wide are certified all the same
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)  # moments so wide are certified all the same
         solution = jm.evaluate(build(shaped), shaped.policy)
     truth = exact_law(case, 0, 0, 1, made.steps, made.pay)
     gap = Stoppable(build(case), case.policy)
@@ -336,7 +340,7 @@ def check_hostile(made: Ending, *, asks: bool = True) -> None:
             assert found.cvar(alpha).lower <= truth.cvar(alpha) <= found.cvar(alpha).upper
     known = solution.gap(0, 0, 1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
         answers = [*signs_of(known), known.quantile(0.5), known.cvar(0.1)] if asks else []
     exact = [*truth.signs, truth.quantile(0.5), truth.cvar(0.1)]
     for found, value in zip(answers, exact if asks else [], strict=True):

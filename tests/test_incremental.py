@@ -15,12 +15,12 @@ from zoo import SHARINGS, build, daily, random_model, slow_or_long
 
 import jointmdp as jm
 from benchmarks import incremental as benchmark
-from jointmdp.arrays import float64
-from jointmdp.bellman.sample_backups import MeansAndPairs, powers
-from jointmdp.evaluation import learn
-from jointmdp.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn_joint_moments
-from jointmdp.incremental import recursion as engine
-from jointmdp.incremental.replicas import Replicas
+from jointmdp.exact.bellman.sample_backups import MeansAndPairs, powers
+from jointmdp.exact.evaluate import learn
+from jointmdp.ground.arrays import float64
+from jointmdp.learning.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn_joint_moments
+from jointmdp.learning.incremental import recursion as engine
+from jointmdp.learning.incremental.replicas import Replicas
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -74,7 +74,7 @@ def pairs(learned: Learned, i: int = 1, j: int = 1) -> Replicas:
 def exact(model: jm.JointMDP, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means ``[X]`` and second moments ``[X, X]`` of available coordinates."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
         solution = jm.evaluate(model, policy, jm.Iterate(tolerance=TRUTH))
     size = model.num_states * model.num_actions
     keep = np.flatnonzero(model.available)
@@ -100,7 +100,7 @@ def exact(model: jm.JointMDP, policy: np.ndarray) -> tuple[np.ndarray, np.ndarra
     ],
 )
 def test_schedules_that_break_a_condition_are_refused_by_its_name(schedule: object, condition: str) -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     with pytest.raises(jm.ModelError, match=condition):
         TableLearner(model, policy, jm.LearnOptions(schedule=schedule))
 
@@ -115,7 +115,7 @@ def test_powers_outside_of_robbins_and_monro_are_refused(power: float, condition
     "schedule", daily([lambda n: 1 / n, lambda n: 1 / (1 + n) ** 0.51, lambda n: 5 / (9 + n) ** 0.8])
 )
 def test_functions_that_meet_the_conditions_are_taken(schedule: Callable[[int], float]) -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     learner = TableLearner(model, policy, jm.LearnOptions(schedule=schedule))
     first = learner.init()
     sample = learner.draw(first)
@@ -137,7 +137,7 @@ def test_the_default_schedule_in_numbers() -> None:
 
 @pytest.mark.slow
 def test_a_users_function_is_what_is_used() -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
 
     def values(schedule: Any) -> np.ndarray:
         return learn(model, policy, jm.LearnOptions(schedule=schedule, replicas=4), steps=20)._moments.pair.values
@@ -189,7 +189,7 @@ def test_sweeps_are_the_recursion_written_out(sharing: str, order: int) -> None:
 
 def test_coordinates_named_several_times_are_updated_once_with_the_mean() -> None:
     """Lists (x,y), (x,y), (y,x) and (x,x), with counts so far that differ; against the sentence of the docs."""
-    model, policy = jm.coupled_reward_chain(3, discount=0.9)
+    model, policy = jm.envs.coupled_reward_chain(3, discount=0.9)
     schedule = Polynomial(0.7, 4.0)
     options = jm.LearnOptions(coordinates="uniform", batch=4, replicas=1, schedule=schedule, averaging=0.0, burn_in=0)
     learner = TableLearner(model, policy, options)
@@ -233,7 +233,7 @@ def test_coordinates_named_several_times_are_updated_once_with_the_mean() -> Non
 @pytest.mark.slow
 def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
     """Values, averages, bias bounds and counts after four steps of the benchmark's loop, fed with the same numbers."""
-    model, policy = jm.coupled_reward_chain(3, discount=0.99)
+    model, policy = jm.envs.coupled_reward_chain(3, discount=0.99)
     X, R, batch, steps = 6, 2, 12, 4
     options = jm.LearnOptions(coordinates="uniform", batch=batch, replicas=R, seed=3, averaging=2.0, burn_in=0)
     learner = TableLearner(model, policy, options)
@@ -295,8 +295,8 @@ def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
         found = case(8, sharing, shape=(4, 3, 3))
         model, policy = build(found), found.policy
     else:
-        makers = {"gridworld": (jm.windy_gridworld, 3), "chain": (jm.coupled_reward_chain, 5)}
-        make, size = makers.get(name, (jm.coupled_reward_chain, 25))
+        makers = {"gridworld": (jm.envs.windy_gridworld, 3), "chain": (jm.envs.coupled_reward_chain, 5)}
+        make, size = makers.get(name, (jm.envs.coupled_reward_chain, 25))
         model, policy = make(size, discount=0.9)
         model = model.with_sharing(sharing)
     learned = learn(model, policy, jm.LearnOptions(replicas=32, seed=2), steps=600)
@@ -349,7 +349,7 @@ def test_third_order_of_pairs_and_of_all_triples(sharing: str) -> None:
 @pytest.mark.optimised
 def test_error_after_a_stated_number_of_updates(sharing: str) -> None:
     """docs/incremental.md: the 3×3 gridworld at γ = 0.99, 10,000 sweeps of 8 replicas, 1.07e8 updates."""
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     model = model.with_sharing(sharing)
     mean, second = exact(model, policy)
     for seed in range(3):
@@ -444,7 +444,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 @pytest.mark.slow
 def test_without_the_bias_bound_early_intervals_would_lie() -> None:
     """The guard of the test above: replicas that start alike agree long before they are right."""
-    model, policy = jm.windy_gridworld(2, discount=0.9)
+    model, policy = jm.envs.windy_gridworld(2, discount=0.9)
     with_bias, without = (coverage_at(model, policy, [20], bias)[0] for bias in (True, False))
     assert np.all(with_bias > 0.89)
     assert np.mean(without) < 0.5
@@ -500,7 +500,7 @@ def test_products_are_unbiased_and_their_spread_is_right() -> None:
 
 def played(rule: str, discount: float) -> tuple[Replicas, np.ndarray]:
     """Second moments ``[X, X]`` of the chain with three states after 1,500 steps of samples drawn by a rule."""
-    model, policy = jm.coupled_reward_chain(3, discount=discount)
+    model, policy = jm.envs.coupled_reward_chain(3, discount=discount)
     learner = TableLearner(model, policy, jm.LearnOptions(coordinates="uniform", batch=36, replicas=8))
     state = learner.init()
     xs = [(s, a) for s in range(3) for a in range(2)]
@@ -543,7 +543,7 @@ def test_wrong_rules_converge_to_something_else(rule: str) -> None:
 
 @pytest.mark.slow
 def test_visits_list_what_was_never_or_rarely_updated() -> None:
-    model, policy = jm.coupled_reward_chain(4)
+    model, policy = jm.envs.coupled_reward_chain(4)
     sweeps = {row.kind: row for row in learn(model, policy, jm.LearnOptions(replicas=4), steps=40).visits}
     assert {kind: (row.coordinates, row.never, row.fewest) for kind, row in sweeps.items()} == {
         "mean": (8, 0, 40),
@@ -565,7 +565,7 @@ def test_visits_list_what_was_never_or_rarely_updated() -> None:
 
 
 def test_early_answers_tolerance_and_log() -> None:
-    model, policy = jm.coupled_reward_chain(3, discount=0.8)
+    model, policy = jm.envs.coupled_reward_chain(3, discount=0.8)
     seen = [(answer.steps, answer.error) for answer in answers(model, policy, jm.LearnOptions(replicas=8), steps=200)]
     assert [steps for steps, _ in seen] == [10, 15, 22, 32, 46, 68, 100, 147, 200]
     assert seen[-1][1] < seen[0][1]
@@ -617,7 +617,7 @@ def test_answers_at_a_place_are_those_of_the_arrays(sharing: str) -> None:
                 check(covariance, C[s, a, b], learned.covariance_error[s, a, b])
                 assert covariance == learned.covariance_between(s, a, s, b)
                 gap = learned.gap(s, a, b)
-                assert isinstance(gap, jm.LearnedGap)
+                assert isinstance(gap, jm.results.LearnedGap)
                 assert abs(gap.mean - (learned.mean[s, a] - learned.mean[s, b])) <= rounding
                 # Products by the jackknife are linear in each factor, so this holds for estimates too.
                 assert abs(gap.variance - (C[s, a, a] + C[s, b, b] - C[s, a, b] - C[s, b, a])) <= 4 * rounding
@@ -625,22 +625,26 @@ def test_answers_at_a_place_are_those_of_the_arrays(sharing: str) -> None:
 
 
 def test_every_source_has_its_type_of_answer() -> None:
-    model, policy = jm.coupled_reward_chain(3, discount=0.5)
+    model, policy = jm.envs.coupled_reward_chain(3, discount=0.5)
     options = jm.LearnOptions(batch=2)
     tables = learn(model, policy, options, steps=10)
-    states = learn(jm.TableSimulator(model), policy, options, steps=10)
+    states = learn(jm.simulators.TableSimulator(model), policy, options, steps=10)
     joint = learn_joint_moments(model, policy, options, steps=10)
-    assert (type(tables), type(states), type(joint)) == (jm.Learned, jm.LearnedStates, jm.LearnedJoint)
-    assert [type(answer) for answer in answers(model, policy, options, steps=10)] == [jm.Learned]
+    assert (type(tables), type(states), type(joint)) == (
+        jm.results.Learned,
+        jm.results.LearnedStates,
+        jm.results.LearnedJoint,
+    )
+    assert [type(answer) for answer in answers(model, policy, options, steps=10)] == [jm.results.Learned]
     # Sweeps of one seed draw the same for pairs and for all tuples: the moments agree up to the order of sums.
     np.testing.assert_allclose(joint[1], tables.mean.ravel(), rtol=1e-12, atol=1e-12)
     assert joint.moment((0, 0), (0, 1)).value == pytest.approx(tables.second_moment[0, 0, 1], rel=1e-12, abs=1e-12)
 
 
 def test_two_moments_say_what_they_do_not_know() -> None:
-    model, policy = jm.coupled_reward_chain(3, discount=0.5)
+    model, policy = jm.envs.coupled_reward_chain(3, discount=0.5)
     gap = learn(model, policy, steps=10).gap(0, 1, 0)
-    assert isinstance(gap, jm.GapLike)
+    assert isinstance(gap, jm.results.GapLike)
     assert (gap.action, gap.other) == ("a2", "a1")
     for ask, words in (
         (gap.superiority, "P(better)"),
@@ -682,7 +686,7 @@ def test_unavailable_actions_are_left_out() -> None:
 def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
     for start in (learn, learn_joint_moments):
         with pytest.raises(jm.ModelError, match=words):
-            start(*jm.coupled_reward_chain(3), jm.LearnOptions(**options))
+            start(*jm.envs.coupled_reward_chain(3), jm.LearnOptions(**options))
 
 
 @pytest.mark.parametrize(
@@ -696,18 +700,18 @@ def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
 def test_bad_limits_are_refused(limits: dict[str, Any], words: str) -> None:
     for start in (learn, learn_joint_moments):
         with pytest.raises(jm.ModelError, match=words):
-            start(*jm.coupled_reward_chain(3), **limits)
+            start(*jm.envs.coupled_reward_chain(3), **limits)
 
 
 @pytest.mark.parametrize("options", [{"replicas": 2}, {}, 3, "sweep", jm.LearnOptions])
 @pytest.mark.parametrize("start", [learn, learn_joint_moments, answers])
 def test_options_of_another_type_are_refused(start: Callable[..., Any], options: object) -> None:
     with pytest.raises(jm.ModelError, match=r"options must be jointmdp\.LearnOptions\(\.\.\.\), not "):
-        start(*jm.coupled_reward_chain(3), options)
+        start(*jm.envs.coupled_reward_chain(3), options)
 
 
 def test_misspelt_options_are_refused() -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     with pytest.raises(TypeError, match="stepps"):
         learn(model, policy, stepps=3)
     with pytest.raises(TypeError, match="stepps"):
@@ -715,16 +719,16 @@ def test_misspelt_options_are_refused() -> None:
 
 
 def test_joint_moments_are_learned_in_sweeps_of_tables() -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     with pytest.raises(jm.ModelError, match='in sweeps, not coordinates="pairs"'):
         learn_joint_moments(model, policy, jm.LearnOptions(coordinates="pairs"))
-    for source in (jm.TableSimulator(model), (model, policy)):
+    for source in (jm.simulators.TableSimulator(model), (model, policy)):
         with pytest.raises(jm.ModelError, match="must be a JointMDP, not"):
             learn_joint_moments(source, policy)
 
 
 def test_bad_models_are_refused() -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     with pytest.raises(jm.ModelError, match="discount is 1"):
         learn(model.with_discount(1.0), policy)
     with pytest.raises(jm.ModelError, match="come with a policy"):
@@ -734,7 +738,7 @@ def test_bad_models_are_refused() -> None:
 
 
 def test_a_single_replica_has_no_error() -> None:
-    learned = learn(*jm.coupled_reward_chain(3), jm.LearnOptions(replicas=1), steps=10)
+    learned = learn(*jm.envs.coupled_reward_chain(3), jm.LearnOptions(replicas=1), steps=10)
     assert np.all(np.isinf(learned.mean_error))
     assert learned.error == np.inf
     assert learned.log[-1]["error"] is None
@@ -769,7 +773,7 @@ def test_walkers_leave_no_bias(choice: str) -> None:
     If walkers followed the draws of the updates, means would be off by a standard deviation of one replica, 8 of the
     errors of the mean of 64.
     """
-    model, policy = jm.windy_gridworld(3, discount=0.9)
+    model, policy = jm.envs.windy_gridworld(3, discount=0.9)
     learned = learn(model, policy, jm.LearnOptions(coordinates=choice, batch=8, replicas=64, seed=1), steps=1000)
     mean, second = exact(model, policy)
     check_all(learned._moments.mean, mean)

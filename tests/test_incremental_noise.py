@@ -18,12 +18,12 @@ from oracle import RandomModel, random_model
 from oracle_incremental import RULES, draws, shared_draws
 from zoo import SHARINGS, STATE_AND_SLOW, build
 
-from jointmdp.arrays import float64
-from jointmdp.bellman import sample_backups, second_moments
-from jointmdp.bellman.sample_backups import MeansAndPairs, powers
-from jointmdp.bellman.tuple_moments import Tuples
-from jointmdp.incremental import table_draws
-from jointmdp.moments import transition_kernels
+from jointmdp.exact.bellman import sample_backups, second_moments
+from jointmdp.exact.bellman.sample_backups import MeansAndPairs, powers
+from jointmdp.exact.bellman.tuple_moments import Tuples
+from jointmdp.exact.moments import transition_kernels
+from jointmdp.ground.arrays import float64
+from jointmdp.learning.incremental import table_draws
 
 ALARM = 1e-4  # false alarms of one chi-square test; there are about 30
 XS = [(s, a) for s in range(2) for a in range(2)]

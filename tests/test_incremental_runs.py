@@ -16,9 +16,9 @@ import pytest
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.evaluation import learn
-from jointmdp.files import sealed_archive
-from jointmdp.incremental import LearnOptions, TableLearner, learn_joint_moments
+from jointmdp.exact.evaluate import learn
+from jointmdp.ground import archives
+from jointmdp.learning.incremental import LearnOptions, TableLearner, learn_joint_moments
 
 pytestmark = pytest.mark.optimised
 
@@ -34,7 +34,7 @@ def bits(state: object) -> list[bytes]:
 @pytest.mark.parametrize("choice", CHOICES)
 def test_a_run_taken_up_again_is_the_same_run(choice: str, tmp_path: Path) -> None:
     """Stopped after any number of steps, with another limit each time: every bit of the state agrees."""
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     options = LearnOptions(coordinates=choice, batch=4, replicas=4, seed=3, checkpoint=tmp_path / "run")
     for steps in (1, 17, 40, 60):
         part = learn(model, policy, options, steps=steps)
@@ -49,7 +49,7 @@ def test_a_run_taken_up_again_is_the_same_run(choice: str, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_joint_run_is_taken_up_again(tmp_path: Path) -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     options = LearnOptions(order=3, replicas=2)
     saved = replace(options, checkpoint=tmp_path / "run")
     learn_joint_moments(model, policy, saved, steps=11)
@@ -60,7 +60,7 @@ def test_a_joint_run_is_taken_up_again(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     options = LearnOptions(replicas=2, checkpoint=tmp_path / "run")
     learn(model, policy, options, steps=2)
     before = (tmp_path / "run").read_bytes()
@@ -82,7 +82,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 def test_numbers_of_numpy_make_the_same_run(tmp_path: Path) -> None:
     """Options are kept as plain numbers: checkpoints are JSON."""
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     numbers = {"order": np.int64(2), "batch": np.int32(4), "replicas": 4.0, "seed": np.uint8(7), "burn_in": np.int64(3)}
     options = LearnOptions(**numbers, restart=np.float32(0.25), averaging=np.float32(2), coordinates="pairs")
     plain = LearnOptions(2, "pairs", 4, None, 2.0, 3, 4, None, 0.25, seed=7)
@@ -92,7 +92,7 @@ def test_numbers_of_numpy_make_the_same_run(tmp_path: Path) -> None:
 
 
 def test_damaged_and_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     path = tmp_path / "run"
     options = LearnOptions(replicas=2, checkpoint=path)
     learn(model, policy, options, steps=2)
@@ -105,9 +105,9 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
     with pytest.raises(jm.ModelError, match="not a checkpoint of learning"):
         learn(model, policy, options, steps=2)
     path.write_bytes(whole)
-    page, arrays = sealed_archive.read(path)
+    page, arrays = archives.read(path)
     arrays["part1"] = arrays["part1"][:1]
-    sealed_archive.write(path, page, arrays)
+    archives.write(path, page, arrays)
     with pytest.raises(jm.ModelError, match="part1 does not fit"):
         learn(model, policy, options, steps=2)
     with pytest.raises(jm.ModelError, match="its directory does not exist"):
@@ -122,12 +122,12 @@ SERVER = """
 import os, sys
 import jax
 import jointmdp as jm
-from jointmdp.simulators.table_simulator import TableSimulator
-from jointmdp.incremental import LearnOptions
-from jointmdp.evaluation import learn
+from jointmdp.simulation.simulators.simulator import TableSimulator
+from jointmdp.learning.incremental import LearnOptions
+from jointmdp.exact.evaluate import learn
 
 def work(path, choice, steps):
-    model, policy = jm.coupled_reward_chain(3, discount=0.8)
+    model, policy = jm.envs.coupled_reward_chain(3, discount=0.8)
     source = TableSimulator(model) if choice.startswith("simulator-") else model
     coordinates = choice.removeprefix("simulator-")
     options = LearnOptions(coordinates=coordinates, replicas=4, batch=2, checkpoint=path, checkpoint_seconds=0.0)
@@ -194,7 +194,7 @@ def killed_runs(folder: Path, kinds: list[tuple[str, int]], kills: int, seed: in
         expected = {}
         for choice, steps in kinds:
             assert server.run(folder / choice, choice, steps, None) == 0
-            expected[choice] = sealed_archive.read(folder / choice)[1]
+            expected[choice] = archives.read(folder / choice)[1]
         while count < kills:
             choice, steps = kinds[turn % len(kinds)]
             path = folder / f"run-{turn}"
@@ -204,7 +204,7 @@ def killed_runs(folder: Path, kinds: list[tuple[str, int]], kills: int, seed: in
                 code = server.run(path, choice, steps, rng.expovariate(1 / 0.05))
                 count += code == -signal.SIGKILL
             assert code == 0 or server.run(path, choice, steps, None) == 0
-            found = sealed_archive.read(path)[1]
+            found = archives.read(path)[1]
             assert list(found) == list(expected[choice])
             assert all(np.array_equal(found[name], expected[choice][name]) for name in found), (choice, turn)
     finally:

@@ -11,14 +11,14 @@ from test_incremental import check_all, exact
 from zoo import SHARINGS, build, random_model, slow_or_long
 
 import jointmdp as jm
-from jointmdp.evaluation import learn
-from jointmdp.executors import Processes, Serial
-from jointmdp.incremental import LearnedStates, SimulatorLearner, learn_joint_moments
-from jointmdp.incremental.replicas import Replicas
-from jointmdp.incremental.simulator_learner import STEPS_AHEAD
-from jointmdp.incremental.simulator_walks import Walks, WalkTask, state_key
-from jointmdp.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulators.table_simulator import TableSimulator
+from jointmdp.exact.evaluate import learn
+from jointmdp.learning.incremental import LearnedStates, SimulatorLearner, learn_joint_moments
+from jointmdp.learning.incremental.replicas import Replicas
+from jointmdp.learning.incremental.simulator_learner import STEPS_AHEAD
+from jointmdp.learning.incremental.simulator_walks import Walks, WalkTask, state_key
+from jointmdp.simulation.executors import Processes, Serial
+from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 CHOICES = ["pairs", "trajectory", "uniform"]
 # Lists of the same shape share what was compiled; those along trajectories are longer.
@@ -68,7 +68,7 @@ def test_a_simulator_is_learned_like_its_table(choice: str, sharing: str) -> Non
     steps = 6 * STEPS_AHEAD if choice == "trajectory" else 12 * STEPS_AHEAD
     options = jm.LearnOptions(coordinates=choice, batch=4, replicas=8)
     learned = learn(TableSimulator(model), case.policy, options, steps=steps)
-    assert type(learned) is jm.LearnedStates
+    assert type(learned) is jm.results.LearnedStates
     assert learned.num_states == 3
     assert learned.steps == steps
     mean, second = exact(model, case.policy)
@@ -143,7 +143,7 @@ def test_noise_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
 @pytest.mark.parametrize("choice", slow_or_long(CHOICES, 1))
 def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: Path) -> None:
     """By hand, at once, by two processes, and continued between two multiples of `STEPS_AHEAD`."""
-    model, policy = jm.coupled_reward_chain(4, discount=0.7)
+    model, policy = jm.envs.coupled_reward_chain(4, discount=0.7)
     options = replace(SHAPE, coordinates=choice, seed=3)
     saved = replace(options, checkpoint=tmp_path / "run")
     steps = 2 * STEPS_AHEAD + 6
@@ -305,7 +305,7 @@ def test_simulators_that_cannot_be_learned_are_refused() -> None:
 
 
 def test_tables_are_not_sent_to_workers() -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     with pytest.raises(jm.ModelError, match="executor is for simulators"):
         learn(model, policy, steps=2, executor="processes")
     assert learn(model, policy, steps=2, executor="serial").steps == 2
@@ -313,7 +313,7 @@ def test_tables_are_not_sent_to_workers() -> None:
 
 
 def test_a_learner_goes_one_way() -> None:
-    model, policy = jm.coupled_reward_chain(3)
+    model, policy = jm.envs.coupled_reward_chain(3)
     learner = SimulatorLearner(TableSimulator(model), policy, SHAPE)
     first = learner.init()
     learner.advance(first, 2)

@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.montecarlo import block_sampler, table_and_jax_branches
-from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.block_sampler import BlockSampler
-from jointmdp.montecarlo.samples import Replications
-from jointmdp.simulators.function_keys import function_key
-from jointmdp.simulators.gymnax_adapter import gymnax_simulator
-from jointmdp.simulators.jax_policies import as_chooser
-from jointmdp.simulators.jax_simulator import JaxSimulator
-from jointmdp.simulators.noise import Noise
+from jointmdp.simulation.montecarlo import compiled_branches
+from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
+from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
+from jointmdp.simulation.simulators.jax_simulator import JaxSimulator, as_chooser
+from jointmdp.simulation.simulators.jax_tracing import function_key
+from jointmdp.simulation.simulators.noise import Noise
 
 Case = tuple[Any, Any, str]
 GENERATOR = np.random.default_rng(0)
@@ -322,7 +321,7 @@ def test_a_lambda_written_anew_compiles_nothing() -> None:
     def work(limit: float) -> tuple[Any, int]:
         simulator = JaxSimulator(good, 0.0, actions=2)  # new, of the same functions
         found = sampled(simulator, lambda seen: jnp.where(seen > limit, 1, 0), (0, 1)).returns
-        return found, table_and_jax_branches.advance._cache_size()
+        return found, compiled_branches.advance._cache_size()
 
     (first, programs), (again, later) = work(0.5), work(0.5)
     assert later == programs
@@ -348,7 +347,7 @@ def test_few_of_long_replications_are_quick_and_the_same(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(BlockSampler, "_simulated", counted)
     whole = some(0, 70)
-    monkeypatch.setattr(block_sampler, "STEP_LIMIT", 10)  # 0.5²⁰ is the first power below 1e-6
+    monkeypatch.setattr(compiled_branches, "STEP_LIMIT", 10)  # 0.5²⁰ is the first power below 1e-6
     few, rest = some(0, 5), some(60, 10)
     assert sizes == [2048, 64, 64, 2048]
     # The same keys in another program: sums of 20 rewards, each rounded to single precision.
@@ -356,8 +355,8 @@ def test_few_of_long_replications_are_quick_and_the_same(monkeypatch: pytest.Mon
     assert np.abs(few.returns - whole.returns[:5]).max() <= room
     assert np.abs(rest.returns - whole.returns[60:]).max() <= room
     assert (few.steps == 20).all()
-    monkeypatch.setattr(block_sampler, "LONG_WAIT", 0.0)
-    monkeypatch.setattr(block_sampler, "CHUNK", 4)
+    monkeypatch.setattr(compiled_branches, "LONG_WAIT", 0.0)
+    monkeypatch.setattr(compiled_branches, "CHUNK", 4)
     with pytest.warns(UserWarning, match=r"more seconds: with a discount of 0.5 and no horizon .* 20 steps; a hor"):
         some(0, 5)
 

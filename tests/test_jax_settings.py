@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.arrays import random_key
+from jointmdp.ground.arrays import random_key
 
 POLICY = np.full((3, 2), 0.5)
 SETTINGS: list[tuple[str, Any]] = [

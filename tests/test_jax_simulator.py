@@ -19,18 +19,17 @@ import pytest
 from zoo import SHARINGS
 
 import jointmdp as jm
-from jointmdp.montecarlo import block_sampler
-from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions, whole_policies
-from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
-from jointmdp.montecarlo.jax_dynamics import jax_dynamics
-from jointmdp.montecarlo.samples import Replications
-from jointmdp.montecarlo.simulator_branches import QuerySampler
-from jointmdp.simulators.gymnax_adapter import gymnax_simulator
-from jointmdp.simulators.jax_policies import UntraceableError
-from jointmdp.simulators.jax_simulator import JaxSimulator
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import as_agent
-from jointmdp.simulators.table_simulator import TableSimulator
+from jointmdp.simulation.montecarlo import compiled_branches
+from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions, whole_policies
+from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler
+from jointmdp.simulation.montecarlo.jax_dynamics import jax_dynamics
+from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.simulator_branches import QuerySampler
+from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
+from jointmdp.simulation.simulators.jax_simulator import JaxSimulator, UntraceableError
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.simulator import as_agent
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -92,7 +91,9 @@ def rolled(simulator: Any, policy: Any, state: Any, actions: Any, **settings: An
     return found.sampler
 
 
-def check_gaps(found: Replications, exact: jm.Solution, state: int, actions: tuple[int, ...], room: float = 0) -> None:
+def check_gaps(
+    found: Replications, exact: jm.results.Solution, state: int, actions: tuple[int, ...], room: float = 0
+) -> None:
     n = len(found.leads)
     for i in range(len(actions)):
         for j in range(i):
@@ -225,7 +226,7 @@ def test_a_start_that_is_over_brings_nothing() -> None:
 
 @pytest.mark.slow
 def test_endless_replications_are_refused_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_sampler, "STEP_LIMIT", 100)
+    monkeypatch.setattr(compiled_branches, "STEP_LIMIT", 100)
     with pytest.raises(jm.ModelError, match="have not ended after 100 steps; give a horizon"):
         rolled(shop(), LAW, 2, (0, 1), horizon=None, discount=1.0)(0, 1, "time")
     cut = rolled(shop(), LAW, 2, (0, 1), horizon=None)(0, 5, "none")

@@ -15,13 +15,13 @@ from oracle import RandomModel
 from zoo import SHARINGS, build, cases
 
 import jointmdp as jm
-from jointmdp.bellman import tuple_moments
-from jointmdp.bellman.tuple_moments import Collection, JointOperator
-from jointmdp.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
+from jointmdp.exact.bellman import tuple_moments
+from jointmdp.exact.bellman.tuple_moments import Collection, JointOperator
+from jointmdp.exact.moments import certificates
+from jointmdp.exact.moments import joint_moments as solver
+from jointmdp.exact.moments.joint_moments import JointMoments, joint_moments
+from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
 from jointmdp.model.policies import as_policy
-from jointmdp.moments import certificates
-from jointmdp.moments import joint_moments as solver
-from jointmdp.moments.joint_moments import JointMoments, joint_moments
 
 Exact = dict[tuple[tuple[int, int], ...], Any]
 
@@ -237,14 +237,14 @@ def chain_moments(length: int, g: float) -> dict[str, float]:
 @pytest.mark.parametrize("sharing", ["state", "time"])
 def test_chain_has_closed_forms(sharing: str) -> None:
     length, g = 5, 0.9
-    found = joint_moments(*jm.coupled_reward_chain(length, g, sharing=sharing), 4)
+    found = joint_moments(*jm.envs.coupled_reward_chain(length, g, sharing=sharing), 4)
     expected = chain_moments(length, g)
     index = {"a": ("s0", "a1"), "b": ("s0", "a2")}
     for letters, value in expected.items():
         assert found.moment(*(index[letter] for letter in letters)) == pytest.approx(value, abs=1e-8)
     assert found.moment(index["a"], index["a"], index["b"]) == pytest.approx(0, abs=1e-8)
     # On [0, 1] every return is (Z + c)/2 with c the discounted number of steps, and the third moments show.
-    shifted = joint_moments(*jm.coupled_reward_chain(length, g, sharing=sharing, shifted=True), 3)
+    shifted = joint_moments(*jm.envs.coupled_reward_chain(length, g, sharing=sharing, shifted=True), 3)
     c = sum(g**t for t in range(length - 1))
     third = (c * expected["aa"] + 2 * c * expected["ab"] + c**3) / 8
     assert shifted.moment(index["a"], index["b"], index["a"]) == pytest.approx(third, abs=1e-8)
@@ -332,7 +332,7 @@ def test_what_rounding_leaves_is_certified(sharing: str) -> None:
 
 
 def test_missing_the_tolerance_warns_or_raises() -> None:
-    model, policy = jm.coupled_reward_chain(3, 0.9)
+    model, policy = jm.envs.coupled_reward_chain(3, 0.9)
     with pytest.warns(ConvergenceWarning, match="step limit.*orders 1 to 2 ±"):
         found = joint_moments(model, policy, 2, max_steps=1)
     assert (found.status, found.steps) == (Status.STEP_LIMIT, 1)
@@ -390,10 +390,10 @@ def test_memory_estimate_covers_what_is_used(sharing: str, shape: tuple[int, int
 
 
 def test_too_large_is_refused_before_it_starts() -> None:
-    model, policy = jm.inventory()
+    model, policy = jm.envs.inventory()
     with pytest.raises(ModelError, match=r"order 6 on 140 coordinates has [\d,]+ sorted tuples.*order \d would fit"):
         joint_moments(model, policy, 6)
-    small, choice = jm.coupled_reward_chain(3, 0.9)
+    small, choice = jm.envs.coupled_reward_chain(3, 0.9)
     with pytest.raises(ModelError, match=r"209 sorted tuples.*not even order 1.*evaluate\(model, policy, order=4\)"):
         joint_moments(small, choice, 4, memory_limit=1000)
     found = joint_moments(small, choice, 4, memory_limit=6_000_000)
@@ -440,19 +440,19 @@ LOPSIDED[1, 0, 2, 1] = 1.0
     ],
 )
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
-    model, policy = jm.coupled_reward_chain(3, 0.9)
+    model, policy = jm.envs.coupled_reward_chain(3, 0.9)
     order = settings.pop("order", 2)
     with pytest.raises(ModelError, match=message):
         joint_moments(model, policy, order, **settings)
 
 
 def test_bad_models_and_questions() -> None:
-    model, policy = jm.coupled_reward_chain(3, 0.9)
+    model, policy = jm.envs.coupled_reward_chain(3, 0.9)
     with pytest.raises(ModelError, match="the model must be a JointMDP, not tuple"):
         joint_moments((model, policy), policy, 2)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="discount is 1"):
         joint_moments(model.with_discount(1.0), policy, 2)
-    large = jm.coupled_reward_chain(3, 0.9, reward=1e40)[0]
+    large = jm.envs.coupled_reward_chain(3, 0.9, reward=1e40)[0]
     assert joint_moments(large, policy, 3, tolerance=None, max_steps=2).errors.max() < 1e125
     with pytest.raises(ModelError, match=r"rewards up to 1e\+40 at discount 0.9 have moments of order 4 beyond"):
         joint_moments(large, policy, 4)
@@ -475,7 +475,7 @@ def test_bad_models_and_questions() -> None:
 @pytest.mark.parametrize("sharing", ["state", "time"])
 def test_gridworld_to_order_four(sharing: str) -> None:
     """36 coordinates, 91,389 tuples: the fourth moment of one return against a recursion of its own."""
-    model, policy = jm.windy_gridworld(3, 0.9, sharing=sharing)
+    model, policy = jm.envs.windy_gridworld(3, 0.9, sharing=sharing)
     found = joint_moments(model, policy, 4, tolerance=1e-6)
     raw = [np.ones(9)]
     kernel = model.marginal_mdp().transitions

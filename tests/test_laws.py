@@ -18,15 +18,13 @@ from oracle_law import Ending, ExactLaw, ending_model, exact_law, first_arrivals
 from zoo import SHARINGS, STATE_AND_SLOW, build, daily, slow_or_long
 
 import jointmdp as jm
-from jointmdp.errors import LawStatus
-from jointmdp.intervals import Interval
-from jointmdp.law import shared_points
-from jointmdp.law.gap_law import GapLaw
-from jointmdp.law.merging import merge_probability
-from jointmdp.law.reached_pairs import GapBranches, GapQuery, reached_pairs
-from jointmdp.law.refined_laws import Refinement
-from jointmdp.law.solution_laws import Laws, Limits
-from jointmdp.law.time_limit import OutOfTimeError, never
+from jointmdp.exact.law import shared_points
+from jointmdp.exact.law.gap_law import GapLaw
+from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, reached_pairs
+from jointmdp.exact.law.solution_laws import Laws, Limits, Refinement, merge_probability
+from jointmdp.exact.law.time_limit import OutOfTimeError, never
+from jointmdp.ground.errors import LawStatus
+from jointmdp.ground.intervals import Interval
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 
@@ -479,7 +477,7 @@ def test_shared_points_and_own_points_agree(sharing: str, request: pytest.Fixtur
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_who_arrives_first_in_the_windy_gridworld(sharing: str) -> None:
-    model, policy = jm.windy_gridworld(5, discount=0.95, sharing=sharing)
+    model, policy = jm.envs.windy_gridworld(5, discount=0.95, sharing=sharing)
     truth = first_arrivals(model.successors, 0.2, policy, 24, sharing)
     signs = laws_of(model, policy).signs(1e-6, Limits(MEMORY))
     for (lower, upper), exact in zip((signs.better, signs.equal), truth, strict=True):
@@ -543,7 +541,7 @@ def test_without_a_discount_and_a_bound_nothing_is_claimed() -> None:
     gap = jm.evaluate(model, [0, 0]).gap(0, 0, 1)
     with pytest.raises(jm.NotKnownError, match="no amount bounds the gap"):
         gap.law()
-    with pytest.warns(jm.ConvergenceWarning, match=r"wide, 0\.01 was asked for.*no amount bounds the gap"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match=r"wide, 0\.01 was asked for.*no amount bounds the gap"):
         found = gap.superiority()
     assert found.width > 0.01
     assert found.status is LawStatus.LIMIT

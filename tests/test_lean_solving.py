@@ -5,14 +5,14 @@ import pytest
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.moments import lean_solving
+from jointmdp.exact.moments import low_memory
 
 
 def models() -> list[tuple[jm.JointMDP, np.ndarray]]:
     """One shape: a gridworld with exploration, shared in both ways, whose goal is idle."""
     found = []
     for sharing in ("state", "time"):
-        model, policy = jm.windy_gridworld(5, discount=0.95, sharing=sharing)  # type: ignore[arg-type]
+        model, policy = jm.envs.windy_gridworld(5, discount=0.95, sharing=sharing)  # type: ignore[arg-type]
         rewards = np.where(np.arange(25)[:, None, None] == 24, 0.0, -1.0 - model.successors / 25)
         tables = (model.probabilities, rewards, model.successors, 0.95, sharing)
         found.append((jm.JointMDP(*tables), 0.9 * policy + 0.025))  # type: ignore[arg-type]
@@ -24,8 +24,8 @@ def models() -> list[tuple[jm.JointMDP, np.ndarray]]:
 def test_equals_the_default_within_certificates(which: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[which]
     whole = jm.evaluate(model, policy)
-    monkeypatch.setattr(lean_solving, "USUAL_ARRAYS", 1e30)
-    monkeypatch.setattr(lean_solving, "BLOCK_BYTES", 8 * 25 * 8)  # columns in several blocks, the last one partly again
+    monkeypatch.setattr(low_memory, "USUAL_ARRAYS", 1e30)
+    monkeypatch.setattr(low_memory, "BLOCK_BYTES", 8 * 25 * 8)  # columns in several blocks, the last one partly again
     lean = jm.evaluate(model, policy, jm.Solve(relative_tolerance=1e-5, precision=precision))  # type: ignore[arg-type]
     assert lean.status.is_success
     assert type(lean.moments).__name__ == "SameStateMoments"
@@ -46,7 +46,7 @@ def test_equals_the_default_within_certificates(which: int, precision: str, monk
 
 def test_memory_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[0]
-    monkeypatch.setattr(lean_solving, "device_memory", lambda: 2.0 * 8 * 25**2)
+    monkeypatch.setattr(low_memory, "device_memory", lambda: 2.0 * 8 * 25**2)
     with pytest.raises(jm.ModelError, match=r'up to 19 states fit, 27 with Solve\(precision="single"\)'):
         jm.evaluate(model, policy)
     assert jm.evaluate(model, policy, jm.Solve(precision="single", relative_tolerance=1e-4)).status.is_success

@@ -16,9 +16,9 @@ import pytest
 from zoo import slow_or_long
 
 import jointmdp as jm
-from jointmdp.checks import Sharing
-from jointmdp.montecarlo.simulate import simulate_gap
-from jointmdp.simulators.gymnasium.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.ground.checks import Sharing
+from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
 
 K = 5.0
 
@@ -58,7 +58,7 @@ def model_and_simulator(case: Case, sharing: Sharing | None = None) -> tuple[jm.
     return jm.from_gymnasium(env, 0.95, sharing=case.sharing, action_names=names), simulator
 
 
-EXACT: list[tuple[Case, jm.Gap]] = []  # of the cases so far: a Taxi's takes longer than its pairs
+EXACT: list[tuple[Case, jm.results.Gap]] = []  # of the cases so far: a Taxi's takes longer than its pairs
 
 
 def distances(case: Case, sharing: Sharing | None = None, pairs: int | None = None) -> tuple[float, float]:

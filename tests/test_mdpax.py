@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from zoo import daily, slow_or_long
 
 import jointmdp as jm
+from jointmdp.model.action_laws import merged_by_state, merged_everywhere
 from jointmdp.model.mdpax_importer import from_mdpax, mdpax_policy
-from jointmdp.model.scenario_merging import merged_by_state, merged_everywhere
-from jointmdp.simulators.mdpax_simulator import mdpax_simulator
+from jointmdp.simulation.simulators.jax_adapters import mdpax_simulator
 
 
 class Orchard:
@@ -313,7 +313,7 @@ def test_two_perishable_products_from_a_start() -> None:
     ]
     assert gaps[0].mean == pytest.approx(gaps[1].mean, abs=1e-9)
     assert gaps[0].variance == pytest.approx(gaps[1].variance, abs=1e-9)
-    simulator = jm.mdpax_simulator(problem, 0.8, "state")
+    simulator = jm.simulators.mdpax_simulator(problem, 0.8, "state")
     policy = mdpax_policy(problem, base_stock)
     count = 1_000
     sample = jm.simulate_gap(simulator, policy, simulator.at(start), "(2, 1)", "(0, 1)", num_samples=count)

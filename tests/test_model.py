@@ -10,9 +10,8 @@ from oracle import random_model
 
 import jointmdp as jm
 from jointmdp.model.episodes import start_law
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.joint_mdp import JointMDP, QueryLaw
 from jointmdp.model.policies import as_policy, uniform_policy
-from jointmdp.model.query_laws import QueryLaw
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
 
@@ -302,7 +301,7 @@ def test_names_stay_what_they_are() -> None:
 
 
 def test_policies_have_the_same_forms_for_every_method() -> None:
-    model, _ = jm.coupled_reward_chain(3, discount=0.5)
+    model, _ = jm.envs.coupled_reward_chain(3, discount=0.5)
     by_name = {"s0": "a1", "s1": "a2", "s2": "a1"}
     assert np.array_equal(as_policy(model, by_name), as_policy(model, [0, 1, 0]))
     assert np.array_equal(as_policy(model, 1), as_policy(model, "a2"))

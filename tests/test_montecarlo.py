@@ -19,11 +19,11 @@ from scipy.stats import binom, chi2
 from zoo import SHARINGS, STATE_AND_SLOW, build, cases, daily_rows, padded
 
 import jointmdp as jm
-from jointmdp.arrays import Floats
-from jointmdp.montecarlo import block_sampler, blocks_together, confidence_intervals
-from jointmdp.montecarlo.block_sampler import BLOCK, BlockSampler
-from jointmdp.montecarlo.samples import GapSample
-from jointmdp.montecarlo.table_dynamics import table_dynamics
+from jointmdp.ground.arrays import Floats
+from jointmdp.simulation.montecarlo import compiled_branches, confidence_intervals
+from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler
+from jointmdp.simulation.montecarlo.samples import GapSample
+from jointmdp.simulation.montecarlo.table_dynamics import table_dynamics
 
 pytestmark = pytest.mark.optimised
 
@@ -119,7 +119,7 @@ def test_all_gaps_at_once() -> None:
 
 def test_wrong_rules_are_caught() -> None:
     """The chain: sharing luck or merging wrongly changes the variance by far more than the test's limit."""
-    model, policy = jm.coupled_reward_chain(25)
+    model, policy = jm.envs.coupled_reward_chain(25)
     sample = jm.simulate_gap(model, policy, 0, 0, 1, num_samples=SAMPLES, seed=0)
     exact = jm.evaluate(model, policy).gap(0, 0, 1)
     assert abs(sample.variance - exact.variance) <= LIMIT * sample.variance_standard_error
@@ -172,14 +172,14 @@ def test_reproducible_by_seed() -> None:
 @pytest.mark.parametrize("sharing", ["state", "time"])
 def test_blocks_that_go_together_are_what_they_are_alone(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: three at once and one that goes on; some end early, and some go on to their end."""
-    model, policy = jm.windy_gridworld(3, discount=0.9)
+    model, policy = jm.envs.windy_gridworld(3, discount=0.9)
     how = {"num_samples": 3 * BLOCK + 100, "seed": 4, "sharing": sharing}
     alone = [jm.simulate_returns(model, policy, 0, [0, 1], **how), jm.simulate_gap(model, policy, 0, 0, 1, **how)]
-    monkeypatch.setattr(blocks_together, "AT_ONCE", 3)
+    monkeypatch.setattr(compiled_branches, "AT_ONCE", 3)
     monkeypatch.setattr(BlockSampler, "together", 3)
-    advanced, sizes = blocks_together._advanced, []
+    advanced, sizes = compiled_branches._advanced, []
     monkeypatch.setattr(
-        blocks_together, "_advanced", lambda *args: sizes.append(len(args[1][0].step)) or advanced(*args)
+        compiled_branches, "_advanced", lambda *args: sizes.append(len(args[1][0].step)) or advanced(*args)
     )
     again = [jm.simulate_returns(model, policy, 0, [0, 1], **how), jm.simulate_gap(model, policy, 0, 0, 1, **how)]
     assert set(sizes) == {3}
@@ -189,7 +189,7 @@ def test_blocks_that_go_together_are_what_they_are_alone(sharing: str, monkeypat
 
 
 def test_blocks_go_together_on_gpus_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
 
     def sampler() -> BlockSampler:
         dynamics = table_dynamics(model, [policy], [0, 0], [0, 1], np.eye(9)[0])
@@ -198,12 +198,12 @@ def test_blocks_go_together_on_gpus_where_they_fit(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     assert sampler().together == 1
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert sampler().together == blocks_together.AT_ONCE
+    assert sampler().together == compiled_branches.AT_ONCE
     # Each branch has 29 bytes (state, action, leader 4, its end 1, lead and size 8), both together 24 (two sums of 8,
     # two counts of 4): 82.
-    monkeypatch.setattr(block_sampler, "MOST_BYTES", 83 * BLOCK * blocks_together.AT_ONCE)
-    assert sampler().together == blocks_together.AT_ONCE
-    monkeypatch.setattr(block_sampler, "MOST_BYTES", 82 * BLOCK * blocks_together.AT_ONCE)
+    monkeypatch.setattr(compiled_branches, "MOST_BYTES", 83 * BLOCK * compiled_branches.AT_ONCE)
+    assert sampler().together == compiled_branches.AT_ONCE
+    monkeypatch.setattr(compiled_branches, "MOST_BYTES", 82 * BLOCK * compiled_branches.AT_ONCE)
     assert sampler().together == 1
 
 
@@ -417,7 +417,7 @@ def test_queries_and_transitions_follow_their_laws() -> None:
     ],
 )
 def test_bad_requests(arguments: dict, message: str) -> None:
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     with pytest.raises(jm.ModelError, match=message):
         jm.simulate_gap(model, policy, 0, 0, 1, **arguments)
     with pytest.raises(jm.ModelError, match="unknown action 9"):
@@ -425,7 +425,7 @@ def test_bad_requests(arguments: dict, message: str) -> None:
 
 
 def test_sharing_can_be_said_when_sampling() -> None:
-    model, policy = jm.coupled_reward_chain(3, discount=0.5, sharing="time")
+    model, policy = jm.envs.coupled_reward_chain(3, discount=0.5, sharing="time")
     asked = (policy, "s0", "a1", "a2")
     for sharing in ("state", "none"):
         one = jm.simulate_gap(model, *asked, num_samples=50, seed=1, sharing=sharing)

@@ -15,17 +15,15 @@ from zoo import build, cases, daily
 
 import jointmdp as jm
 from benchmarks import neural as benchmark
-from jointmdp.arrays import float32, float64, on_device
-from jointmdp.bellman.network_backups import backup, draw_errors
-from jointmdp.errors import ModelError, NotKnownError
-from jointmdp.neural import encoding
-from jointmdp.neural.config import BLOCKS
-from jointmdp.neural.encoding import Encoding
-from jointmdp.neural.networks import CONVOLUTIONS, Layer, MomentNetwork, convolved
-from jointmdp.neural.queries import OVER, Lists, RecordedQueries
-from jointmdp.neural.recording import Recorder, RecordTask
-from jointmdp.neural.table_recording import Restarts, table_lists
-from jointmdp.neural.trainer import PORTION, Trainer, optimiser_of
+from jointmdp.exact.bellman.network_backups import backup, draw_errors
+from jointmdp.ground.arrays import float32, float64, on_device
+from jointmdp.ground.errors import ModelError, NotKnownError
+from jointmdp.learning.neural import queries as recorded
+from jointmdp.learning.neural.networks import CONVOLUTIONS, Layer, MomentNetwork, convolved
+from jointmdp.learning.neural.queries import OVER, Encoding, Lists, RecordedQueries
+from jointmdp.learning.neural.recording import Recorder, RecordTask, Restarts, table_lists
+from jointmdp.learning.neural.settings import BLOCKS
+from jointmdp.learning.neural.trainer import PORTION, Trainer, optimiser_of
 
 SURE = 5.0  # standard errors: one number in two million is further off
 CASES = [case for case in cases(16, 9, discounts=(0.5, 0.9)) if case.rewards.shape[0] > 2]
@@ -63,7 +61,7 @@ def standard_errors_off(values: np.ndarray, alive: np.ndarray) -> float:
 @pytest.mark.parametrize("case", daily(CASES[:2]))
 @pytest.mark.parametrize("is_table", daily([True, False]))
 def test_targets_at_the_exact_moments_are_the_exact_moments_on_average(case: RandomModel, is_table: bool) -> None:
-    source, restarts = jm.TableSimulator(build(case)), Restarts(0.2, 0.1)
+    source, restarts = jm.simulators.TableSimulator(build(case)), Restarts(0.2, 0.1)
     if is_table:
         _, lists = table_lists(source, np.asarray(case.policy, np.float64), 40_000, restarts, seed=3)
     else:
@@ -93,7 +91,7 @@ def test_targets_at_the_exact_moments_are_the_exact_moments_on_average(case: Ran
 def test_lists_name_two_actions_of_one_state_and_where_the_other_branch_is() -> None:
     case = CASES[0]
     _, lists = table_lists(
-        jm.TableSimulator(build(case)), np.asarray(case.policy, np.float64), 5000, Restarts(0.2, 0.1), seed=0
+        jm.simulators.TableSimulator(build(case)), np.asarray(case.policy, np.float64), 5000, Restarts(0.2, 0.1), seed=0
     )
     assert (lists.observed[:, 0] == lists.observed[:, 1]).all()
     counts = build(case).available.sum(axis=1)[lists.observed[:, 0]]
@@ -143,7 +141,7 @@ def test_a_run_continues_bit_for_bit_where_it_was_stopped(ring: Any, tmp_path: P
     model, policy = ring
     config = small(checkpoint=tmp_path / "run", log=tmp_path / "events", checkpoint_seconds=0)
     whole = jm.train(model, policy, small())
-    trainer = Trainer(jm.record_queries(model, policy, 20_000), config)
+    trainer = Trainer(jm.simulators.record_queries(model, policy, 20_000), config)
     stopped = stop_after(model, policy, config, portions=2)
     assert stopped == 2 * PORTION
     continued = jm.train(model, policy, config)
@@ -156,7 +154,7 @@ def test_a_run_continues_bit_for_bit_where_it_was_stopped(ring: Any, tmp_path: P
     assert trainer.is_done(again.state)
 
 
-def leaves(trained: jm.TrainedMoments) -> list[np.ndarray]:
+def leaves(trained: jm.results.TrainedMoments) -> list[np.ndarray]:
     import jax
 
     return [np.asarray(leaf) for leaf in jax.tree.leaves(trained.state)]
@@ -184,7 +182,7 @@ def stop_after(model: Any, policy: Any, config: jm.TrainConfig, portions: int) -
 @pytest.mark.slow
 def test_recorded_queries_train_as_those_that_train_records(ring: Any, tmp_path: Path) -> None:
     model, policy = ring
-    queries = jm.record_queries(model, policy, 20_000)
+    queries = jm.simulators.record_queries(model, policy, 20_000)
     queries.save(tmp_path / "queries")
     loaded = RecordedQueries.load(tmp_path / "queries")
     assert loaded.digest() == queries.digest()
@@ -214,25 +212,29 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a torn file": (lambda m, pi, at: jm.train(m, pi, small(checkpoint=at / "torn")), "not a jointmdp file"),
     "queries of another model": (
-        lambda m, pi, at: jm.train(m.with_discount(0.7), pi, small(), queries=jm.record_queries(m, pi, 100)),
+        lambda m, pi, at: jm.train(m.with_discount(0.7), pi, small(), queries=jm.simulators.record_queries(m, pi, 100)),
         "another discount: 0.8 there, 0.7 here",
     ),
     "queries of another policy": (
-        lambda m, pi, at: jm.train(m, "uniform", small(), queries=jm.record_queries(m, pi, 100)),
+        lambda m, pi, at: jm.train(m, "uniform", small(), queries=jm.simulators.record_queries(m, pi, 100)),
         "recorded with another policy",
     ),
     "a path as queries": (lambda m, pi, at: jm.train(m, pi, small(), queries="file"), r"RecordedQueries.load\(path\)"),
     "a checkpoint of other queries": (
-        lambda m, pi, at: jm.train(m, pi, small(steps=1, checkpoint=at / "run"), queries=jm.record_queries(m, pi, 100)),
+        lambda m, pi, at: jm.train(
+            m, pi, small(steps=1, checkpoint=at / "run"), queries=jm.simulators.record_queries(m, pi, 100)
+        ),
         "not the same recorded queries",
     ),
     "ragged observations": (
-        lambda *_: jm.record_queries(counting_simulator(observe=lambda s: [s[0]] * (1 + s[1] % 2)), "uniform", 100),
+        lambda *_: jm.simulators.record_queries(
+            counting_simulator(observe=lambda s: [s[0]] * (1 + s[1] % 2)), "uniform", 100
+        ),
         "observations of line have different shapes",
     ),
     "discount 1": (lambda m, pi, at: jm.train(m.with_discount(1.0), pi), "the discount of .* is 1"),
     "a recording with discount 1": (
-        lambda m, pi, at: jm.record_queries(m.with_discount(1.0), pi, 100),
+        lambda m, pi, at: jm.simulators.record_queries(m.with_discount(1.0), pi, 100),
         "would never begin anew; give `restart`",
     ),
     "no config": (lambda m, pi, at: jm.train(m, pi, {"steps": 3}), "give a TrainConfig"),
@@ -251,11 +253,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "cannot be a folder",
     ),
     "shapes that differ from lane to lane": (
-        lambda *_: jm.record_queries(standing(lambda s: [0.0] * (1 + s)), "uniform", 40, lane=5, episode_restart=0),
+        lambda *_: jm.simulators.record_queries(
+            standing(lambda s: [0.0] * (1 + s)), "uniform", 40, lane=5, episode_restart=0
+        ),
         r"observations have different shapes, \[1\] and \[2\]|\[2\] and \[1\]",
     ),
     "a reward that is no number": (
-        lambda *_: jm.record_queries(
+        lambda *_: jm.simulators.record_queries(
             jm.FunctionSimulator(
                 lambda s, a, u: (np.nan if a else 0.0, s), lambda rng: 0.0, start=0, actions=2, discount=0.9, name="bad"
             ),
@@ -291,14 +295,14 @@ def test_a_loss_that_diverges_ends_the_run_and_leaves_the_checkpoint(ring: Any, 
 def test_policies_of_tables_come_in_all_their_forms(ring: Any) -> None:
     model, _ = ring
     forms: list[Any] = [[1, 0, 1, 1], {0: 1, 1: 0, 2: 1, 3: 1}, lambda s: int(s != 1)]
-    assert len({jm.record_queries(model, form, 200).digest() for form in forms}) == 1
+    assert len({jm.simulators.record_queries(model, form, 200).digest() for form in forms}) == 1
 
 
 @pytest.mark.slow
 def test_frames_pass_convolutions(ring: Any) -> None:
     """States of a table as pictures that tell them apart."""
     model, policy = ring
-    queries = jm.record_queries(model, policy, 2000)
+    queries = jm.simulators.record_queries(model, policy, 2000)
     frames = np.random.default_rng(0).integers(0, 256, (4, 36, 36, 2)).astype(np.uint8)
     seen = dataclasses.replace(queries, observations=frames)
     with float32():
@@ -346,7 +350,7 @@ def test_products_of_patches_are_convolutions() -> None:
 
 def test_bytes_are_read_as_numbers_and_bit_by_bit(ring: Any) -> None:
     model, policy = ring
-    queries = jm.record_queries(model, policy, 500)
+    queries = jm.simulators.record_queries(model, policy, 500)
     pool = np.random.default_rng(0).integers(0, 256, (len(queries.observations), 3)).astype(np.uint8)
     pool[:, 1] &= 0b101  # all other bits of this byte are constant
     encoding = Encoding.of(dataclasses.replace(queries, observations=pool))
@@ -364,7 +368,7 @@ def test_bytes_are_read_as_numbers_and_bit_by_bit(ring: Any) -> None:
 
 def test_a_state_that_was_not_recorded_is_not_known(ring: Any) -> None:
     model, policy = ring
-    queries = jm.record_queries(model, policy, 500)
+    queries = jm.simulators.record_queries(model, policy, 500)
     encoding = Encoding.of(queries)
     with pytest.raises(NotKnownError, match="was not among the recorded ones"):
         encoding.one(np.array(17))
@@ -386,7 +390,7 @@ def near_certain(noise: float, constant: float = 0.0) -> jm.JointMDP:
 def test_little_noise_beside_shifting_states_and_large_constants(noise: float, constant: float) -> None:
     """A stranger's model: units by the noise of rewards alone made variances a millionth of what they are."""
     model = near_certain(noise, constant)
-    policy, exact = jm.uniform_policy(model), jm.evaluate(model, jm.uniform_policy(model))
+    policy, exact = jm.envs.uniform_policy(model), jm.evaluate(model, jm.envs.uniform_policy(model))
     config = jm.TrainConfig(
         queries=20_000, steps=1500, batch=128, hidden=(), rank=8, networks=2, learning_rate=5e-3, target_rate=0.1
     )
@@ -401,7 +405,7 @@ def test_little_noise_beside_shifting_states_and_large_constants(noise: float, c
 @pytest.mark.parametrize("kind", [bool, np.int8, np.uint16, np.float16, ">f8", np.uint8])
 def test_a_file_changes_nothing_of_what_was_observed(kind: Any, ring: Any, tmp_path: Path) -> None:
     model, policy = ring
-    queries = jm.record_queries(model, policy, 500)
+    queries = jm.simulators.record_queries(model, policy, 500)
     pool = np.random.default_rng(0).integers(0, 2, (len(queries.observations), 4)).astype(kind)
     given = dataclasses.replace(queries, observations=pool)
     given.save(tmp_path / "q")
@@ -414,7 +418,7 @@ def test_a_file_changes_nothing_of_what_was_observed(kind: Any, ring: Any, tmp_p
 
 def test_numbers_are_names_of_the_states_that_were_recorded(ring: Any) -> None:
     model, policy = ring
-    queries = jm.record_queries(model, policy, 500)
+    queries = jm.simulators.record_queries(model, policy, 500)
     numbers = 10 * np.arange(len(queries.observations))
     encoding = Encoding.of(dataclasses.replace(queries, observations=numbers))
     assert encoding.shape == (len(numbers),)
@@ -457,14 +461,19 @@ def counting_simulator(**settings: Any) -> jm.FunctionSimulator:
 def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path: Path) -> None:
     simulator = counting_simulator()
     settings: Any = {"count": 1_200, "lane": 20, "seed": 2}
-    queries = jm.record_queries(simulator, "uniform", **settings, executor="processes", folder=tmp_path / "parts")
-    assert queries.digest() == jm.record_queries(simulator, "uniform", **settings).digest()
+    queries = jm.simulators.record_queries(
+        simulator, "uniform", **settings, executor="processes", folder=tmp_path / "parts"
+    )
+    assert queries.digest() == jm.simulators.record_queries(simulator, "uniform", **settings).digest()
     parts = sorted((tmp_path / "parts").iterdir())
     assert len(parts) == 3
     parts[1].unlink()  # as if it had been killed there
-    assert queries.digest() == jm.record_queries(simulator, "uniform", **settings, folder=tmp_path / "parts").digest()
+    assert (
+        queries.digest()
+        == jm.simulators.record_queries(simulator, "uniform", **settings, folder=tmp_path / "parts").digest()
+    )
     with pytest.raises(ModelError, match="not the same model, simulator or policy"):
-        jm.record_queries(simulator, "stay", **settings, folder=tmp_path / "parts")
+        jm.simulators.record_queries(simulator, "stay", **settings, folder=tmp_path / "parts")
     config = small(queries=8_000, steps=1000, batch=256, hidden=(64,), learning_rate=5e-3, target_rate=0.05)
     trained = jm.train(simulator, "uniform", config, executor="processes")
     state = simulator.reset(5)
@@ -482,7 +491,7 @@ def test_a_checkpoint_in_other_units_is_refused(ring: Any, tmp_path: Path, monke
     config = small(steps=1, checkpoint=tmp_path / "run")
     jm.train(*ring, config)
     jm.train(*ring, config)
-    of = encoding.units_of
-    monkeypatch.setattr(encoding, "units_of", lambda queries: of(queries)._replace(deviation=7.0))
+    of = recorded.units_of
+    monkeypatch.setattr(recorded, "units_of", lambda queries: of(queries)._replace(deviation=7.0))
     with pytest.raises(jm.ModelError, match="trained in other units"):
         jm.train(*ring, config)

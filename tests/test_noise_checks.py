@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.comparing.deciding import Rules, decide
-from jointmdp.comparing.paired_gaps import Verdict
-from jointmdp.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
-from jointmdp.montecarlo.samples import Replications
-from jointmdp.progress import duration
-from jointmdp.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulators.simulator import Outcome, Simulator
+from jointmdp.decisions.comparing.compare import Rules, decide
+from jointmdp.decisions.comparing.comparison import Verdict
+from jointmdp.ground.progress import duration
+from jointmdp.simulation.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulation.simulators.simulator import Outcome, Simulator
 
 # Workers then need not import this file.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -192,7 +192,9 @@ def test_functions_of_a_seed():
     with pytest.raises(jm.ModelError, match="Likely cause: it draws from random, "):
         jm.compare(seeds_but_for_two, **few | {"decisions": [1, 2, 3]})
     assert random.getstate() == before
-    with pytest.warns(jm.NoiseWarning, match="all 30 replications of fixed gave the same.*does run use its seed"):
+    with pytest.warns(
+        jm.errors.NoiseWarning, match="all 30 replications of fixed gave the same.*does run use its seed"
+    ):
         found = jm.compare(fixed, **few)
     assert "Careful: Noise never mattered" in str(found)
     assert not jm.compare(healthy, **few).warnings
@@ -202,7 +204,7 @@ def test_functions_of_a_seed():
 
 
 def test_noise_that_never_matters_is_a_warning_in_the_answer():
-    with pytest.warns(jm.NoiseWarning, match="Noise never mattered: all 30 replications of walk gave the same"):
+    with pytest.warns(jm.errors.NoiseWarning, match="Noise never mattered: all 30 replications of walk gave the same"):
         found = asked(walker(lambda x, a, u: 1.0 + a, lambda x, a, u: x))
     assert found.warnings[0].startswith("Noise never mattered")
     assert found.warnings[0] in found.to_json()
@@ -215,7 +217,7 @@ def test_the_same_in_jax():
     def step(key, x, a):
         return x * float(np.random.default_rng(0).random()) - 0.1 * a, 0.9 * x  # the mistake
 
-    with pytest.warns(jm.NoiseWarning, match="Noise never mattered: all 30 replications of .* gave the same"):
+    with pytest.warns(jm.errors.NoiseWarning, match="Noise never mattered: all 30 replications of .* gave the same"):
         jm.compare(jm.JaxSimulator(step, 40.0, actions=2, discount=0.9), 0, **few)
     rare = jm.JaxSimulator(lambda key, x, a: (0.0, x + jax.random.normal(key)), 0.0, actions=2, discount=0.9)
     assert not jm.compare(rare, 0, **few).warnings  # nothing was paid yet, but states differ
@@ -249,20 +251,22 @@ def test_frozen_noise_is_refused_where_nothing_else_differs(is_fixed):
         ):
             asked(simulator)
     else:
-        with pytest.warns(jm.NoiseWarning, match="Some of the noise of walk is frozen: a generator in a closure"):
+        with pytest.warns(
+            jm.errors.NoiseWarning, match="Some of the noise of walk is frozen: a generator in a closure"
+        ):
             asked(simulator)
 
 
 def test_what_has_no_effect_is_a_warning():
     clock = walker(observe=lambda x: (x, time.perf_counter()))
-    with pytest.warns(jm.NoiseWarning, match="no reward and no action changed. Is there a clock"):
+    with pytest.warns(jm.errors.NoiseWarning, match="no reward and no action changed. Is there a clock"):
         asked(clock)
 
     def shuffles(x, a, u):
         random.random()
         return u + a
 
-    with pytest.warns(jm.NoiseWarning, match="A step draws from random, .* Nothing came of it"):
+    with pytest.warns(jm.errors.NoiseWarning, match="A step draws from random, .* Nothing came of it"):
         found = asked(walker(shuffles))
     assert len(found.warnings) == 1
 
@@ -406,7 +410,7 @@ def test_durations_in_words():
 def test_healthy_simulators_raise_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cart, policy = jm.gusty_cartpole(max_steps=20)
+        cart, policy = jm.envs.gusty_cartpole(max_steps=20)
         assert not jm.compare(cart, policy, cart.walk(policy, 3), pilot=100, max_replications=100).warnings
         assert not asked(walker(), lambda x, rng: int(rng.integers(2))).warnings
         assert not asked(walker(), "uniform").warnings

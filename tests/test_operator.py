@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from zoo import SHARINGS, build, cases
 
-from jointmdp.arrays import float64
-from jointmdp.bellman.second_moments import Moments
+from jointmdp.exact.bellman.second_moments import Moments
+from jointmdp.exact.moments import certificates, transition_kernels
+from jointmdp.ground.arrays import float64
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
-from jointmdp.moments import certificates, transition_kernels
 
 S, W, A = 3, 3, 3
 
@@ -27,7 +27,7 @@ def moment_norm(M: Moments, scale: float) -> float:
 
 
 def apply(model: JointMDP, policy: np.ndarray, M: Moments) -> Moments:
-    from jointmdp.evaluation import _backup
+    from jointmdp.exact.evaluate import _backup
 
     return _backup(transition_kernels.tables(model, as_policy(model, policy)), M, model.sharing)
 

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from zoo import build, cases
 
 import jointmdp as jm
-from jointmdp.errors import ModelError
+from jointmdp.ground.errors import ModelError
 
 
 def exact_values(case: oracle.RandomModel, actions: tuple[int, ...]) -> list[oracle.fmpq]:
@@ -39,7 +39,7 @@ def test_nothing_is_better_than_the_bound_allows(seed: int) -> None:
         np.testing.assert_allclose(found.values, [oracle.nearest_float(v) for v in mine], rtol=0, atol=1e-10 * scale)
 
 
-@pytest.mark.parametrize("make", [jm.inventory, jm.machine_replacement])
+@pytest.mark.parametrize("make", [jm.envs.inventory, jm.envs.machine_replacement])
 def test_the_linear_programme_has_the_same_values(make: object) -> None:
     """min Σ v subject to v(s) ≥ r(s,a) + γ P v; HiGHS meets constraints to 1e-7."""
     model, policy = make()
@@ -56,7 +56,7 @@ def test_the_linear_programme_has_the_same_values(make: object) -> None:
 
 def maze(discount: float, step: float = -1.0) -> jm.JointMDP:
     """The windy gridworld with a price for every step, over at the goal."""
-    grid, _ = jm.windy_gridworld(4)
+    grid, _ = jm.envs.windy_gridworld(4)
     rewards = np.where(np.arange(16)[:, None, None] == 15, 0.0, step) * np.ones(grid.rewards.shape)
     return jm.JointMDP(grid.probabilities, rewards, grid.successors, discount, action_names=grid.action_names)
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_certified_or_does_not_end() -> None:
     with pytest.raises(ModelError, match="state 0 on it is better never to end"):
         jm.optimal_policy(maze(1.0, step=1.0))
     with pytest.raises(ModelError, match="rewards come for ever whatever is done"):
-        jm.optimal_policy(jm.inventory()[0].with_discount(1))
+        jm.optimal_policy(jm.envs.inventory()[0].with_discount(1))
     circles = jm.JointMDP([[1.0]] * 3, [[[0, 0]], [[0, 1]], [[0, 0]]], [[[1, 1]], [[0, 2]], [[2, 2]]], 1.0)
     found = jm.optimal_policy(circles)
     assert found.values.tolist() == [1, 1, 0]
@@ -92,7 +92,7 @@ def test_what_cannot_be_certified_or_does_not_end() -> None:
 
 @pytest.mark.slow
 def test_it_serves_wherever_a_policy_does() -> None:
-    model, policy = jm.inventory(max_stock=6, max_order=3)
+    model, policy = jm.envs.inventory(max_stock=6, max_order=3)
     best = jm.optimal_policy(model)
     assert np.array_equal(np.asarray(best), np.eye(model.num_actions)[best.actions])
     assert jm.evaluate(model, best).status.is_success

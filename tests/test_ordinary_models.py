@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import jointmdp as jm
-from jointmdp.errors import ModelError
+from jointmdp.ground.errors import ModelError
 
 P = np.array([[[0.9, 0.1, 0], [0.5, 0, 0.5]], [[0, 1, 0], [0.25, 0.25, 0.5]], [[0, 0, 1], [0, 0, 1]]])  # [S, A, S]
 R = np.array([[1.0, 2.0], [0.0, -1.0], [0.0, 0.0]])
@@ -136,7 +136,9 @@ def test_vectorised_functions_of_noise() -> None:
     slow = jm.from_noise(reward, successor, noise, law, **settings)
     assert jm.from_noise(reward, successor, noise, law, is_vectorised=True, **settings) == slow
     drawn = {"sampler": lambda rng: rng.normal(), "num_scenarios": 5, "seed": 1, **settings}
-    plain = [jm.from_sampler(lambda s, a, u: s * u, lambda s, a, u: s, is_vectorised=v, **drawn) for v in (True, False)]
+    plain = [
+        jm.envs.from_sampler(lambda s, a, u: s * u, lambda s, a, u: s, is_vectorised=v, **drawn) for v in (True, False)
+    ]
     assert plain[0] == plain[1]
 
 

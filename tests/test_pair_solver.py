@@ -7,11 +7,11 @@ import pytest
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.arrays import float64, on_device
-from jointmdp.bellman.second_moments import PairProblem, Source
-from jointmdp.checks import Sharing
-from jointmdp.moments import meeting_solver, pair_solver, transition_kernels
-from jointmdp.progress import Meter
+from jointmdp.exact.bellman.second_moments import PairProblem, Source
+from jointmdp.exact.moments import diagonal_solver, pair_solver, transition_kernels
+from jointmdp.ground.arrays import float64, on_device
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.progress import Meter
 
 SIZE, SCENARIOS, ACTIONS = 12, 3, 3
 KINDS = ("merging", "deterministic", "absorbing", "periodic", "one way")
@@ -90,11 +90,11 @@ def test_every_solver_agrees_with_the_dense_system(
         assert done < 100_000
         assert np.max(np.abs(np.asarray(found) - exact)) <= limit(exact, aim, discount)
         if sharing == "state":
-            solver = meeting_solver.build(problem)
+            solver = diagonal_solver.build(problem)
             assert solver is not None
             C, left, taken = on_device(np.zeros((SIZE, SIZE))), np.inf, 0
             for _ in range(3):
-                C, left, more = meeting_solver.improve(solver, problem, C + 0.0, aim)
+                C, left, more = diagonal_solver.improve(solver, problem, C + 0.0, aim)
                 taken += more
             assert left <= aim
             assert taken <= 100
@@ -105,9 +105,9 @@ def test_every_solver_agrees_with_the_dense_system(
 @pytest.mark.parametrize("count", [1, 2])
 def test_modes_stand_for_late_powers(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few modes for twelve states, so that most of the kernel is summed and a little is followed by its modes."""
-    monkeypatch.setattr(meeting_solver, "FEW", 1)
-    monkeypatch.setattr(meeting_solver, "MODES", 4)
-    monkeypatch.setattr(meeting_solver, "FEW_MODES", 2)
+    monkeypatch.setattr(diagonal_solver, "FEW", 1)
+    monkeypatch.setattr(diagonal_solver, "MODES", 4)
+    monkeypatch.setattr(diagonal_solver, "FEW_MODES", 2)
     model, *policies = tables("merging", 0.9999, "state")
     policies = policies[:count]
     added = sources(symmetric=False)
@@ -115,13 +115,13 @@ def test_modes_stand_for_late_powers(count: int, monkeypatch: pytest.MonkeyPatch
     aim = 1e-11 * float(np.max(np.abs(exact)))
     with float64():
         problem = problem_of(model, policies, *added)
-        solver = meeting_solver.build(problem)
+        solver = diagonal_solver.build(problem)
         assert solver is not None
         assert solver.of_pairs.steps > 0
         assert solver.of_pairs.left.basis.shape[1] <= 4
         C, left = on_device(np.zeros((SIZE, SIZE))), np.inf
         for _ in range(3):
-            C, left, _ = meeting_solver.improve(solver, problem, C, aim)
+            C, left, _ = diagonal_solver.improve(solver, problem, C, aim)
     assert left <= aim
     assert np.max(np.abs(np.asarray(C) - exact)) <= limit(exact, aim, 0.9999)
 
@@ -129,8 +129,8 @@ def test_modes_stand_for_late_powers(count: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("quick_compilation")
 def test_a_chain_that_never_mixes_is_left_to_other_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """States on a circle, one step at a time: every power has all modes."""
-    monkeypatch.setattr(meeting_solver, "FEW", 1)
-    monkeypatch.setattr(meeting_solver, "MODES", 4)
+    monkeypatch.setattr(diagonal_solver, "FEW", 1)
+    monkeypatch.setattr(diagonal_solver, "MODES", 4)
     monkeypatch.setattr(pair_solver, "FIRST_ATTEMPT", pair_solver.CHUNK)
     to = np.broadcast_to(((np.arange(SIZE) + 1) % SIZE)[:, None, None], (SIZE, SCENARIOS, ACTIONS))
     chances = np.full((SIZE, SCENARIOS), 1 / SCENARIOS)
@@ -141,7 +141,7 @@ def test_a_chain_that_never_mixes_is_left_to_other_methods(monkeypatch: pytest.M
     aim = 1e-11 * float(np.max(np.abs(exact)))
     with float64(), Meter("test") as meter:
         problem = problem_of(model, [policy], *added)
-        assert meeting_solver.build(problem) is None
+        assert diagonal_solver.build(problem) is None
         found, _ = pair_solver.solve_pairs(problem, aim, 100_000, True, meter)
     assert np.max(np.abs(np.asarray(found) - exact)) <= limit(exact, aim, 0.99)
 
@@ -152,14 +152,14 @@ def test_a_pass_that_makes_it_worse_is_undone(
     spoil: Callable[[np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The residual decides, and a start that is still at hand takes the place of what was spoilt."""
-    real = meeting_solver.improve
+    real = diagonal_solver.improve
 
     def spoilt(*arguments: object) -> tuple[object, float, int]:
         C, _, taken = real(*arguments)
         C = on_device(spoil(np.asarray(C)))
         return C, float(np.max(np.abs(pair_solver.sweeps(arguments[1], C, 1)[1]))), taken
 
-    monkeypatch.setattr(meeting_solver, "improve", spoilt)
+    monkeypatch.setattr(diagonal_solver, "improve", spoilt)
     monkeypatch.setattr(pair_solver, "FIRST_ATTEMPT", pair_solver.CHUNK)
     monkeypatch.setattr(pair_solver, "KRYLOV_LIMIT", 0)
     model, policy, _ = tables("merging", 0.99, "state")
@@ -175,7 +175,7 @@ def test_a_pass_that_makes_it_worse_is_undone(
 @pytest.mark.slow
 def test_work_does_not_grow_as_the_discount_goes_to_one() -> None:
     """A slowly mixing ring with more states than are followed one by one."""
-    size, rng = 3 * meeting_solver.FEW, np.random.default_rng(3)
+    size, rng = 3 * diagonal_solver.FEW, np.random.default_rng(3)
     here = np.arange(size)
     successors = np.stack([np.stack([(here + 1) % size, here], 1), np.stack([(here - 1) % size, here], 1)], 1)
     rewards, sweeps = rng.normal(size=(size, 2, 2)), {}

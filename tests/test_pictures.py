@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.report.plots import diagrams, style
+from jointmdp.show.plots import diagrams, style
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -38,7 +38,7 @@ def arrows(ax: object) -> int:
 
 @pytest.mark.parametrize("size", [3, 5])
 def test_gridworld(tmp_path: Path, size: int) -> None:
-    model, policy = jm.windy_gridworld(size, gust_probability=0.3)
+    model, policy = jm.envs.windy_gridworld(size, gust_probability=0.3)
     ax = diagrams.draw_gridworld(model, policy, size)
     path = style.save(ax.figure, tmp_path / "new folder" / "grid.png")
     assert png_size(path) == (580, 620)
@@ -46,12 +46,12 @@ def test_gridworld(tmp_path: Path, size: int) -> None:
     assert "goal" in words(ax)
     assert "gust with probability 0.3" in words(ax)
     assert arrows(ax) == size * size - 1 + 1  # one for each cell but the goal, and the gust
-    ax = diagrams.draw_gridworld(model, jm.uniform_policy(model), size)
+    ax = diagrams.draw_gridworld(model, jm.envs.uniform_policy(model), size)
     assert arrows(ax) == 4 * (size * size - 1) + 1
 
 
 def test_chain(tmp_path: Path) -> None:
-    model, _ = jm.coupled_reward_chain(4, reward=2.5)
+    model, _ = jm.envs.coupled_reward_chain(4, reward=2.5)
     ax = diagrams.draw_chain(model, "s1")
     assert png_size(style.save(ax.figure, tmp_path / "chain.png")) == (680, 380)
     for text in ("s1", "s2", "a1:  heads +2.5,  tails −2.5", "a2:  heads −2.5,  tails +2.5", "one coin for both"):
@@ -61,16 +61,16 @@ def test_chain(tmp_path: Path) -> None:
 
 def test_both_in_one_figure(tmp_path: Path) -> None:
     fig, axes = style.figure(columns=2, width=3.0, height=2.5)
-    diagrams.draw_gridworld(*jm.windy_gridworld(3), 3, axes[0])
-    assert diagrams.draw_chain(jm.coupled_reward_chain()[0], ax=axes[1]) is axes[1]
+    diagrams.draw_gridworld(*jm.envs.windy_gridworld(3), 3, axes[0])
+    assert diagrams.draw_chain(jm.envs.coupled_reward_chain()[0], ax=axes[1]) is axes[1]
     assert png_size(style.save(fig, tmp_path / "both.png")) == (1200, 500)
 
 
 def test_what_cannot_be_drawn() -> None:
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     with pytest.raises(jm.ModelError, match="needs a windy gridworld of 4×4 cells, not JointMDP"):
         diagrams.draw_gridworld(model, policy, 4)
-    chain, _ = jm.coupled_reward_chain(3)
+    chain, _ = jm.envs.coupled_reward_chain(3)
     with pytest.raises(jm.ModelError, match=r"draw_chain draws two actions.*; s2 differs"):
         diagrams.draw_chain(chain, "s2")
     with pytest.raises(jm.ModelError, match="draw_chain draws two actions"):
@@ -81,7 +81,7 @@ def test_the_same_picture_is_the_same_file_and_leaves_no_traces(tmp_path: Path) 
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    chain, _ = jm.coupled_reward_chain(3)
+    chain, _ = jm.envs.coupled_reward_chain(3)
     one, other = (style.save(diagrams.draw_chain(chain).figure, tmp_path / f"{i}.png") for i in range(2))
     assert one.read_bytes() == other.read_bytes()
     assert dict(matplotlib.rcParams) == before
@@ -126,7 +126,7 @@ def test_titles_and_legends_drawn_in_the_context_have_our_sizes() -> None:
 
 
 def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain, _ = jm.coupled_reward_chain(3)
+    chain, _ = jm.envs.coupled_reward_chain(3)
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -137,20 +137,20 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 # -- plots of results ----------------------------------------------------------------------------------------------
 
-MODEL, POLICY = jm.windy_gridworld(3)
+MODEL, POLICY = jm.envs.windy_gridworld(3)
 
 
 @cache
-def solution() -> jm.Solution:
+def solution() -> jm.results.Solution:
     return jm.evaluate(MODEL, POLICY, order=4)
 
 
-def gap() -> jm.Gap:
+def gap() -> jm.results.Gap:
     return solution().gap("(0,0)", "R", "L")
 
 
 @cache
-def sample() -> jm.GapSample:
+def sample() -> jm.results.GapSample:
     return jm.simulate_gap(MODEL, POLICY, "(0,0)", "R", "L", num_samples=50, seed=1)
 
 
@@ -231,7 +231,7 @@ def test_grids_of_correlations() -> None:
 
 
 def test_plots_of_what_is_not_there() -> None:
-    learned = jm.learn(*jm.coupled_reward_chain(3, discount=0.5), steps=10).gap("s0", "a1", "a2")
+    learned = jm.learn(*jm.envs.coupled_reward_chain(3, discount=0.5), steps=10).gap("s0", "a1", "a2")
     for draw, message in {
         lambda: jm.plots.gap_law(learned): "LearnedGap knows no distribution",
         lambda: jm.plots.bound_ladder(sample()): "GapSample holds no moments",

@@ -15,8 +15,8 @@ from test_exact import ending_cases
 from zoo import SHARINGS, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
-from jointmdp.errors import ModelError
-from jointmdp.moments import transition_kernels
+from jointmdp.exact.moments import transition_kernels
+from jointmdp.ground.errors import ModelError
 
 pytestmark = pytest.mark.optimised
 
@@ -58,7 +58,7 @@ def test_models_that_surely_end(discount: float) -> None:
 @pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 1))
 def test_joint_simulation_agrees(sharing: str) -> None:
     """Means and variances of 40,000 pairs within 5 standard errors: six comparisons, false alarms at most 4e-6."""
-    model, policy = jm.inventory()
+    model, policy = jm.envs.inventory()
     model = model.with_sharing(sharing)
     exact = jm.evaluate_policies(model, {"given": policy, "uniform": "uniform"}).gap("stock 4", "given", "uniform")
     found = jm.compare(
@@ -94,10 +94,10 @@ def test_gathered_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_face() -> None:
-    model, policy = jm.inventory(max_stock=6, max_order=3)
+    model, policy = jm.envs.inventory(max_stock=6, max_order=3)
     returns = jm.evaluate_policies(model, {"given": policy, "best": jm.optimal_policy(model), "uniform": "uniform"})
     gap = returns.gap("stock 2", "given", "uniform")
-    assert isinstance(gap, jm.GapLike)
+    assert isinstance(gap, jm.results.GapLike)
     back = returns.gap("stock 2", "uniform", "given")
     assert (back.mean, back.variance) == (-gap.mean, gap.variance)
     assert 1 - gap.inferiority_bound - 1e-12 <= gap.superiority(tolerance=0.5).lower <= 1
@@ -114,7 +114,7 @@ def test_the_face() -> None:
 
 
 def test_tables_and_files(tmp_path) -> None:
-    model, policy = jm.inventory(max_stock=6, max_order=3)
+    model, policy = jm.envs.inventory(max_stock=6, max_order=3)
     returns = jm.evaluate_policies(model, [policy, "uniform"])
     rows = returns.table(["stock 1", 2])
     assert [row["state"] for row in rows] == ["stock 1", "stock 2"]
@@ -124,7 +124,7 @@ def test_tables_and_files(tmp_path) -> None:
 
 
 def test_bad_requests() -> None:
-    model, policy = jm.inventory(max_stock=6, max_order=3)
+    model, policy = jm.envs.inventory(max_stock=6, max_order=3)
     for policies, message in (
         ("uniform", "dictionary"),
         ([], "no policy"),
@@ -137,7 +137,7 @@ def test_bad_requests() -> None:
     with pytest.raises(ModelError, match="Solve"):
         jm.evaluate_policies(model, [policy], jm.Iterate())
     returns = jm.evaluate_policies(model.with_sharing("state"), [policy, "uniform"], jm.Solve(max_sweeps=1))
-    with pytest.warns(jm.ConvergenceWarning, match="step limit"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="step limit"):
         gap = returns.gap(0, 0, 1)
     exact = jm.evaluate_policies(model.with_sharing("state"), [policy, "uniform"]).gap(0, 0, 1)
     assert abs(gap.variance - exact.variance) <= gap.variance_error + exact.variance_error

@@ -14,12 +14,11 @@ from zoo import SHARINGS, daily
 
 import jointmdp as jm
 from benchmarks import projected as benchmark
-from jointmdp.checks import Sharing
-from jointmdp.errors import Status
-from jointmdp.projected.features import one_hot
-from jointmdp.projected.projected_solution import ProjectedSolution
-from jointmdp.projected.psd_least_squares import QuadraticForm, fit_psd
-from jointmdp.projected.symmetric_matrices import as_map, congruence, products, smat, svec
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import Status
+from jointmdp.learning.projected.features import one_hot
+from jointmdp.learning.projected.fixed_point import QuadraticForm, as_map, congruence, fit_psd, products, smat, svec
+from jointmdp.learning.projected.projecting import ProjectedSolution
 
 # Fixed points
 
@@ -87,7 +86,7 @@ def test_fewer_features_solve_the_projected_equations(kind: str) -> None:
         if kind == "given":
             weighting = rng.random(chain.model.available.shape * 2) + 1e-3
         try:
-            with warnings.catch_warnings(action="ignore", category=jm.ConvergenceWarning):
+            with warnings.catch_warnings(action="ignore", category=jm.errors.ConvergenceWarning):
                 solution = projected(chain, on_coordinates(chain, phi), weighting, constraint, parts=parts)
         except jm.ModelError:
             if kind != "stationary":  # which many models do not have
@@ -174,7 +173,7 @@ def test_nearly_dependent_features_come_to_an_end() -> None:
     transitions[:, 1, 0] = 1
     rewards[1:, 1], rewards[-1] = 1, [30, 20]
     model, cut = jm.from_mdp(transitions, rewards, 0.96), np.where(np.arange(size) % 40 < 7, 1, 0)
-    with warnings.catch_warnings(action="ignore", category=jm.ConvergenceWarning):
+    with warnings.catch_warnings(action="ignore", category=jm.errors.ConvergenceWarning):
         solution = jm.evaluate(model, cut, jm.Projected(jm.features.polynomial(3)))
     assert isinstance(solution, ProjectedSolution)
     assert solution.status in (Status.CONVERGED, Status.STAGNATED)

@@ -15,10 +15,10 @@ from projected_models import projected, ring, stalls
 from zoo import SHARINGS
 
 import jointmdp as jm
-from jointmdp.checks import Sharing
-from jointmdp.errors import Status
-from jointmdp.projected.features import one_hot
-from jointmdp.projected.projected_solution import ProjectedSolution
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import Status
+from jointmdp.learning.projected.features import one_hot
+from jointmdp.learning.projected.projecting import ProjectedSolution
 
 
 def test_the_face_of_the_answer(tmp_path: Path) -> None:

@@ -8,16 +8,16 @@ import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from jointmdp_experiments import feature_counts, projected_figures
+from jointmdp_experiments.cartpole_scenarios import ScenarioReturns
+from jointmdp_experiments.feature_counts import ProjectionSetting, ergodic_gridworld
 from zoo import STATE_AND_SLOW
 
 import jointmdp as jm
-from jointmdp.bellman.feature_moments import PARTS
-from jointmdp.checks import Sharing
-from jointmdp.cli import main
-from jointmdp.envs.gusty_cartpole import GAINS
-from jointmdp.experiments import feature_counts, projected_figures
-from jointmdp.experiments.cartpole_scenarios import ScenarioReturns
-from jointmdp.experiments.feature_counts import ProjectionSetting, ergodic_gridworld
+from jointmdp.exact.bellman.feature_moments import PARTS
+from jointmdp.ground.checks import Sharing
+from jointmdp.show.cli import main
+from jointmdp.simulation.simulators.registry import GAINS
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
@@ -31,7 +31,7 @@ def test_the_gridworld_comes_back_to_every_cell(sharing: Sharing) -> None:
     assert np.allclose(kernel[8], np.where(np.arange(9) % 3 == 0, 1 / 3, 0))  # from the goal to the left column
     assert model.rewards[8].min() == 1
     assert model.rewards[:8].max() == 0
-    ending, _ = jm.windy_gridworld(3, feature_counts.DISCOUNT)
+    ending, _ = jm.envs.windy_gridworld(3, feature_counts.DISCOUNT)
     calm = model.probabilities[0, :3].sum()
     assert calm == pytest.approx(ending.probabilities[0, 0])
     assert (model.successors[:8, 0] == ending.successors[:8, 0]).all()
@@ -43,7 +43,7 @@ def test_points_agree_with_direct_calls() -> None:
     model, policy = ergodic_gridworld(3)
     exact = jm.evaluate(model, policy)
     fitted = jm.evaluate(model, policy, jm.Projected(jm.features.polynomial(1), tolerance=feature_counts.TOLERANCE))
-    assert isinstance(fitted, jm.ProjectedSolution)
+    assert isinstance(fitted, jm.results.ProjectedSolution)
     assert point.features == fitted.features.shape[2] == 12
     off, size, alone = [], [], []
     for s in range(9):
@@ -126,7 +126,7 @@ def test_second_moments_make_variance_out_of_errors_of_the_mean() -> None:
         centred = jm.evaluate(ring, [0, 1, 0, 1], jm.Projected(features, constraint=constraint))
         assert np.abs(centred.variance).max() <= 1e-12
     paper = jm.evaluate(ring, [0, 1, 0, 1], jm.Projected(features, constraint="second_moment"))
-    assert isinstance(paper, jm.ProjectedSolution)
+    assert isinstance(paper, jm.results.ProjectedSolution)
     assert paper.mean_residual > 0.5
     assert paper.variance.max() > 50
     assert paper.variance.min() < -20

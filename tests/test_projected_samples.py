@@ -9,9 +9,8 @@ from scipy.stats import t
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.incremental.replicas import Estimate
-from jointmdp.projected.feature_learner import FeatureLearner
-from jointmdp.projected.feature_walks import PairKind
+from jointmdp.learning.incremental.replicas import Estimate
+from jointmdp.learning.projected.feature_learner import FeatureLearner, PairKind
 
 pytestmark = pytest.mark.optimised
 
@@ -54,7 +53,7 @@ def test_samples_come_to_the_fixed_point_of_the_tables(sharing: Any, constraint:
     model, policy = small_model(sharing)
     method = jm.Projected(FEATURES, constraint=constraint)
     exact, found = jm.evaluate(model, policy, method), jm.learn(model, policy, OPTIONS, features=method, steps=STEPS)
-    assert isinstance(exact, jm.ProjectedSolution)
+    assert isinstance(exact, jm.results.ProjectedSolution)
     for s in range(S):
         for a in range(A):
             agree(found.mean_at(s, a), exact.mean[s, a])
@@ -62,7 +61,7 @@ def test_samples_come_to_the_fixed_point_of_the_tables(sharing: Any, constraint:
                 agree(found.covariance_at(s, a, b), exact.covariance[s, a, b])
                 agree(found.second_moment_at(s, a, b), exact.second_moment[s, a, b])
         gap, truth = found.gap(s, 0, 1), exact.gap(s, 0, 1)
-        assert isinstance(gap, jm.LearnedGap)
+        assert isinstance(gap, jm.results.LearnedGap)
         agree(Estimate(gap.mean, gap.mean_error), truth.mean)
         agree(Estimate(gap.variance, gap.variance_error), truth.variance)
     agree(found.covariance_between(0, 1, 2, 0), exact.covariance_between(0, 1, 2, 0))
@@ -91,8 +90,8 @@ def test_pairs_are_visited_as_the_restart_weighting_weighs_them() -> None:
     """Shares of visits against ξ; walks that begin anew are independent, and count as one visit each."""
     model, policy = small_model("state")
     exact = jm.evaluate(model, policy, jm.Projected(FEATURES))
-    assert isinstance(exact, jm.ProjectedSolution)
-    learner = FeatureLearner(jm.TableSimulator(model), policy, jm.features.one_hot(), OPTIONS)
+    assert isinstance(exact, jm.results.ProjectedSolution)
+    learner = FeatureLearner(jm.simulators.TableSimulator(model), policy, jm.features.one_hot(), OPTIONS)
     samples = learner._sampled(0, 64)
     kinds = samples.kinds
     assert set(np.unique(kinds)) <= {PairKind.APART, PairKind.SAME_STATE, PairKind.ONE}
@@ -121,7 +120,7 @@ def test_errors_fall_like_the_root_of_the_samples() -> None:
 @pytest.mark.parametrize("executor", daily(["serial", "processes"]))
 def test_a_run_is_continued_bit_for_bit_on_any_executor(executor: str, tmp_path: Any) -> None:
     model, policy = small_model("state")
-    simulator = jm.TableSimulator(model)
+    simulator = jm.simulators.TableSimulator(model)
     options = {"replicas": 2, "batch": 4, "seed": 3}
     whole = jm.learn(simulator, policy, jm.LearnOptions(**options), features=FEATURES, steps=12)
     path = tmp_path / "run"
@@ -236,7 +235,7 @@ def test_settings_that_do_not_fit_are_named() -> None:
     assert found.error == math.inf
     unseen = np.zeros((S, A, 2))
     unseen[..., 0] = 1.0
-    started = jm.TableSimulator(model, start=0)
+    started = jm.simulators.TableSimulator(model, start=0)
     unseen[np.setdiff1d(range(S), model.successors[0])[:1], :, 1] = 1.0
     if unseen[..., 1].any():
         learner = FeatureLearner(started, policy, unseen, jm.LearnOptions(replicas=2, batch=1, restart=0.3))

@@ -19,11 +19,11 @@ from projected_models import CONSTRAINTS, PART_CHOICES, pair_values
 from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
-from jointmdp.errors import Status
-from jointmdp.moments.certificates import Certificate
-from jointmdp.moments.stored_moments import PairMoments
-from jointmdp.projected.projected_solution import ProjectedSolution, ProjectionErrors
-from jointmdp.solution.solution import Solution
+from jointmdp.exact.moments.certificates import Certificate
+from jointmdp.exact.moments.stored_moments import PairMoments
+from jointmdp.exact.solution.solution import Solution
+from jointmdp.ground.errors import Status
+from jointmdp.learning.projected.projecting import ProjectedSolution, ProjectionErrors
 
 S, W, A, K = 4, 3, 2, 3
 MODELS = (36, pytest.param(72, marks=pytest.mark.slow), pytest.param(720, marks=pytest.mark.long))

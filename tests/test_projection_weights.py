@@ -11,8 +11,8 @@ from oracle_projected import PairChain
 from projected_models import chains, ring
 from zoo import SHARINGS, build, daily
 
-from jointmdp.checks import Sharing
-from jointmdp.projected.weighting import PairWeighting, own_weighting, restart_weighting, stationary_weighting
+from jointmdp.ground.checks import Sharing
+from jointmdp.learning.projected.weighting import PairWeighting, own_weighting, restart_weighting, stationary_weighting
 
 
 def check_weights(chain: PairChain, found: PairWeighting, nu: np.ndarray, xi: np.ndarray, c: float) -> None:

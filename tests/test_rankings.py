@@ -23,11 +23,11 @@ from scipy.stats import binom, multinomial
 from zoo import SHARINGS, STATE_AND_SLOW, build, daily, padded
 
 import jointmdp as jm
-from jointmdp.law.solution_laws import Laws, Limits
-from jointmdp.montecarlo import confidence_intervals, table_winners, winner_counts
-from jointmdp.montecarlo.samples import Replications
-from jointmdp.solution import best_action as rankings
-from jointmdp.solution.best_action import BestAction, best_action, best_of, certified_best
+from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.simulation.montecarlo import best_action as rankings
+from jointmdp.simulation.montecarlo import confidence_intervals
+from jointmdp.simulation.montecarlo.best_action import BestAction, best_action, best_of, certified_best
+from jointmdp.simulation.montecarlo.samples import Replications
 
 pytestmark = pytest.mark.optimised
 
@@ -348,7 +348,7 @@ def test_open_shares_widen_the_interval() -> None:
 # -- certified -------------------------------------------------------------------------------------------------
 
 
-def laws_of(solution: jm.Solution) -> Laws:
+def laws_of(solution: jm.results.Solution) -> Laws:
     return solution._laws
 
 
@@ -445,7 +445,7 @@ def test_leads_that_the_future_can_turn_are_counted_both_ways() -> None:
     lead = np.array([[0.0, 0.0, 0.03], [0.0, 0.0, -0.03], [0.0, 0.01, -0.5]])
     none, leaders = np.zeros(3, dtype=np.int64), np.array([[0, 0, 2]] * 3)
     run = Replications(lead, lead, np.full(lead.shape, 1e-12), none, none, leaders, np.ones(3))
-    sure, open_ = (winner_counts.count(run, np.full(3, ahead)) for ahead in (0.02, 0.04))
+    sure, open_ = (rankings.count(run, np.full(3, ahead)) for ahead in (0.02, 0.04))
     for counts in sure.counts.transpose(1, 0, 2):
         assert counts.tolist() == [[0, 1, 1], [1, 1, 0], [1, 2, 1]]  # alone, tied, either
     assert sure.undecided == 0
@@ -516,7 +516,7 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
     """Where pairs of states are too many, branches that never merge stay open: wider, never wrong."""
     model, policy = one_step("none", ends=False)
     exact = best_action(model, policy, 0, num_samples=SAMPLES)
-    monkeypatch.setattr(table_winners, "PAIR_LIMIT", 0)
+    monkeypatch.setattr(rankings, "PAIR_LIMIT", 0)
     careful = best_action(model, policy, 0, num_samples=SAMPLES)
     assert careful.undecided > 0
     assert careful.tie_interval.lower == 0
@@ -530,7 +530,7 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = race(0.25, 0.5, "state")
     whole = best_action(model, policy, 0, num_samples=SAMPLES)
-    monkeypatch.setattr(winner_counts, "BLOCK", 9 * 700)
+    monkeypatch.setattr(rankings, "BLOCK", 9 * 700)
     assert SAMPLES % 700
     assert best_action(model, policy, 0, num_samples=SAMPLES).table() == whole.table()
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.evaluation import learn
-from jointmdp.executors import RayExecutor, Serial, WorkerError, as_executor
-from jointmdp.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.montecarlo.replications import sample
-from jointmdp.simulators.function_simulator import FunctionSimulator
+from jointmdp.exact.evaluate import learn
+from jointmdp.simulation.executors import RayExecutor, Serial, WorkerError, as_executor
+from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.replications import sample
+from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 
 pytestmark = [pytest.mark.slow, pytest.mark.optimised]
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'jointmdp[ray]'")
@@ -77,7 +77,7 @@ def test_two_nodes_give_the_bits_of_one_process(cluster):
     with RayExecutor(cluster.address) as executor:
         wanted = stall().sampler(5, 200, "state")
         assert same_bits(sample(stall().sampler, 5, 200, "state", executor), wanted)
-        model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+        model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
         found = first_actions(model, policy, 2, [0, 1, 3], SimulationSettings(seed=8, horizon=10))
         assert same_bits(sample(found.sampler, 0, 2500, "time", executor), found.sampler(0, 2500, "time"))
         assert len({node for node, _ in executor.map(slow_square, range(8))}) == 2

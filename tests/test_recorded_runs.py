@@ -8,25 +8,25 @@ import pytest
 from zoo import SHARINGS, STATE_AND_SLOW, daily
 
 import jointmdp as jm
-from jointmdp.executors import Processes
-from jointmdp.montecarlo.table_and_jax_branches import columns_of
+from jointmdp.simulation.executors import Processes
+from jointmdp.simulation.montecarlo.compiled_branches import columns_of
 
 SEED, HORIZON = 5, 8
 
 
 def table():
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     return model, policy, 2, [0, 1, 3]
 
 
 def grid():
-    model, policy = jm.windy_gridworld(5)
+    model, policy = jm.envs.windy_gridworld(5)
     return model, policy, 3, [0, 1, 2]
 
 
 def asked_table():
     """A table in the query engine: the policy is a function."""
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     return model, lambda stock: policy[stock], 2, [0, 1, 3]
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.envs import registry
-from jointmdp.envs.registry import MODELS, make_model, parse
+from jointmdp.simulation.simulators import registry
+from jointmdp.simulation.simulators.registry import MODELS, make_model, parse
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -49,7 +49,7 @@ def test_settings_have_the_types_of_the_signature() -> None:
     assert settings == {"max_stock": 10, "demand_mean": 3.0, "base_stock": 5, "sharing": "state", "discount": 0.9}
     assert [type(value) for value in settings.values()] == [int, float, int, str, float]
     model, policy = make_model(name, **settings)
-    expected, expected_policy = jm.inventory(10, demand_mean=3, base_stock=5, sharing="state", discount=0.9)
+    expected, expected_policy = jm.envs.inventory(10, demand_mean=3, base_stock=5, sharing="state", discount=0.9)
     assert model == expected
     assert np.array_equal(policy, expected_policy)
     assert parse("inventory:base_stock=none")[1] == {"base_stock": None}

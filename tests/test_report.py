@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import jointmdp as jm
-from jointmdp.cli import main
-from jointmdp.report.page import page
-from jointmdp.solution import report_data
+from jointmdp.show.cli import main
+from jointmdp.show.report import report_page
+from jointmdp.show.report.report_page import page
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{{data}}"
 
@@ -26,13 +26,13 @@ def data_of(path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def solution() -> jm.Solution:
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.9, sharing="time")
+def solution() -> jm.results.Solution:
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.9, sharing="time")
     return jm.evaluate(model, policy)
 
 
 @pytest.fixture(scope="module")
-def data(solution: jm.Solution, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def data(solution: jm.results.Solution, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return data_of(solution.report(tmp_path_factory.mktemp("report") / "page.html"))
 
 
@@ -41,9 +41,9 @@ def near(value: float, truth: float) -> bool:
     return value == pytest.approx(truth, rel=1e-5, abs=1e-12)
 
 
-def test_moments_are_those_of_the_solution(solution: jm.Solution, data: dict[str, Any]) -> None:
+def test_moments_are_those_of_the_solution(solution: jm.results.Solution, data: dict[str, Any]) -> None:
     S, A = solution.mean.shape
-    pairs = report_data.action_pairs(A)
+    pairs = report_page.action_pairs(A)
     for s in range(S):
         for a in range(A):
             given = data["mean"][s * A + a]
@@ -66,7 +66,7 @@ def test_moments_are_those_of_the_solution(solution: jm.Solution, data: dict[str
 
 
 @pytest.mark.slow
-def test_laws_and_parts_are_those_of_the_gaps(solution: jm.Solution, data: dict[str, Any]) -> None:
+def test_laws_and_parts_are_those_of_the_gaps(solution: jm.results.Solution, data: dict[str, Any]) -> None:
     checked = 0
     for key, law in data["laws"].items():
         s, a, b = map(int, key.split(","))
@@ -81,19 +81,19 @@ def test_laws_and_parts_are_those_of_the_gaps(solution: jm.Solution, data: dict[
         exact = np.asarray(gap.variance_by_state()) / gap.variance
         assert all(share == pytest.approx(exact[s], abs=1e-3) for s, share in split.items())
         checked += 1
-    assert checked == len(report_data.action_pairs(4)) * solution.model.num_states - missing(solution)
+    assert checked == len(report_page.action_pairs(4)) * solution.model.num_states - missing(solution)
 
 
-def missing(solution: jm.Solution) -> int:
+def missing(solution: jm.results.Solution) -> int:
     """Pairs of actions that are not both available."""
     both = solution.model.available[:, :, None] & solution.model.available[:, None, :]
     return int((~both).sum() - (~solution.model.available).sum()) // 2
 
 
-def test_thinned_curves_hold_the_whole_band(solution: jm.Solution) -> None:
+def test_thinned_curves_hold_the_whole_band(solution: jm.results.Solution) -> None:
     law = solution.gap(0, 0, 3).law()
     x, low, high = law.band
-    thin = report_data.law_data(law)
+    thin = report_page.law_data(law)
     place = np.searchsorted(np.array(thin["x"]), x, side="right") - 1
     inside = place >= 0  # x is rounded to five digits, so the first may lie before
     assert inside.sum() >= len(x) - 1
@@ -134,26 +134,26 @@ def test_rows_and_columns_are_told_from_x_and_y() -> None:
     model = jm.JointMDP(
         np.ones((6, 1)), np.zeros((6, 1, 4)), to, 0.9, state_names=names, action_names=["Up", "Right", "Down", "Left"]
     )
-    found = report_data._grid(model, [model.state_label(s) for s in range(6)], None)
+    found = report_page._grid(model, [model.state_label(s) for s in range(6)], None)
     assert found == {"columns": 3, "cells": [0, 1, 2, 3, 4, 5]}
 
 
 def test_grids_are_seen() -> None:
-    model, _ = jm.windy_gridworld(3, 0.9)
+    model, _ = jm.envs.windy_gridworld(3, 0.9)
     names = [model.state_label(s) for s in range(9)]
-    found = report_data._grid(model, names, None)
+    found = report_page._grid(model, names, None)
     assert found is not None
     assert found["columns"] == 3
     rows = np.array(found["cells"]).reshape(3, 3)
     assert names[rows[0, 0]] == "(0,2)"  # y grows upwards, as U does
     assert names[rows[2, 2]] == "(2,0)"
-    given = report_data._grid(model, names, (1, 9))
+    given = report_page._grid(model, names, (1, 9))
     assert given == {"columns": 9, "cells": list(range(9))}
     with pytest.raises(jm.ModelError, match="2×3 has 6 cells, but there are 9 states"):
-        report_data._grid(model, names, (2, 3))
+        report_page._grid(model, names, (2, 3))
 
 
-def test_without_time_moments_are_shown(solution: jm.Solution, tmp_path: Path) -> None:
+def test_without_time_moments_are_shown(solution: jm.results.Solution, tmp_path: Path) -> None:
     found = data_of(solution.report(tmp_path / "page.html", seconds=1e-9))
     assert found["laws"] == {}
     assert "time was over" in found["partsNote"] or "all the time that was given" in found["partsNote"]
@@ -183,10 +183,10 @@ def test_comparisons_have_a_page_too(minimise: bool, tmp_path: Path) -> None:
     data = data_of(found.report(tmp_path / "page.html"))
     assert data["actions"] == list(found.labels)
     assert data["own"] == [found.best_index]
-    for (i, j), key in zip(report_data.action_pairs(3), data["laws"], strict=True):
+    for (i, j), key in zip(report_page.action_pairs(3), data["laws"], strict=True):
         gap, law = found.gap(found.labels[i], found.labels[j]), data["laws"][key]
         assert key == f"0,{i},{j}"
-        assert data["gapMeans"][report_data.action_pairs(3).index((i, j))] == pytest.approx(gap.mean, rel=1e-5)
+        assert data["gapMeans"][report_page.action_pairs(3).index((i, j))] == pytest.approx(gap.mean, rel=1e-5)
         assert law["better"][0] <= gap.superiority().lower
         assert law["highest"][1] >= -gap.reversed().cvar(0.05).lower - 1e-9
         x = np.array(law["x"])

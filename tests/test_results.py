@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.files import sealed_archive
-from jointmdp.report.plots import style
+from jointmdp.ground import archives
+from jointmdp.show.plots import style
 
-MODEL, POLICY = jm.coupled_reward_chain(3, discount=0.5)
+MODEL, POLICY = jm.envs.coupled_reward_chain(3, discount=0.5)
 
 
 def season(order: int, noise: jm.Noise) -> float:
@@ -24,7 +24,7 @@ def results() -> dict[str, object]:
     compared = jm.compare(season, decisions=[10, 20], seed=1)
     returns = jm.simulate_returns(MODEL, POLICY, "s0", num_samples=50)
     found = (solution, solution.gap("s0", "a1", "a2"), learned, learned.gap("s0", "a1", "a2"), compared)
-    simulator = jm.TableSimulator(MODEL)
+    simulator = jm.simulators.TableSimulator(MODEL)
     states = jm.learn(simulator, POLICY, jm.LearnOptions(replicas=2, batch=4), steps=20)
     report = jm.audit(simulator, policy=POLICY, num_samples=50)
     named = {type(each).__name__: each for each in (*found, *compared.gaps, returns, returns.gap(0, 1), states, report)}
@@ -77,8 +77,8 @@ def test_names_cannot_break_out_of_a_notebook() -> None:
 
 def test_datasets_hold_the_samples(made: dict[str, object]) -> None:
     compared, returns = made["Comparison"], made["ReturnSample"]
-    assert isinstance(compared, jm.Comparison)
-    assert isinstance(returns, jm.ReturnSample)
+    assert isinstance(compared, jm.results.Comparison)
+    assert isinstance(returns, jm.results.ReturnSample)
     assert (compared.to_xarray().returns.values == compared.returns).all()
     assert compared.returns.shape == (compared.replications, 2)
     assert (compared.returns[:, 0] - compared.returns[:, 1] == compared.gaps[0].gaps).all()
@@ -93,7 +93,7 @@ def test_results_come_back_from_disk(made: dict[str, object], kind: str, tmp_pat
     assert type(again) is type(thing)
     assert str(again) == str(thing)
     assert again.table() == thing.table()  # type: ignore[attr-defined, union-attr]
-    if isinstance(again, jm.Comparison):
+    if isinstance(again, jm.results.Comparison):
         assert again.best == 20
         assert again.to_json() == thing.to_json()  # type: ignore[attr-defined]
     jm.save(again, tmp_path / "twice")
@@ -105,25 +105,25 @@ def test_forged_results_are_refused(made: dict[str, object], kind: str, tmp_path
     """Every entry of the page replaced by something else, and every array cut, is one error that names the file."""
     path = tmp_path / "result"
     jm.save(made[kind], path)  # type: ignore[arg-type]
-    page, arrays = sealed_archive.read(path)
+    page, arrays = archives.read(path)
     page.pop("arrays", None)
     for name in page.keys() - {"format", "version", "library"}:
         for wrong in ([[[]]], {"a": 1}):
-            sealed_archive.write(path, {**page, name: wrong}, arrays)
+            archives.write(path, {**page, name: wrong}, arrays)
             with pytest.raises(jm.ModelError, match="cannot load"):
                 jm.load(path)
     for name, array in arrays.items():
-        sealed_archive.write(path, page, {**arrays, name: np.ascontiguousarray(array[1:])})
+        archives.write(path, page, {**arrays, name: np.ascontiguousarray(array[1:])})
         with pytest.raises(jm.ModelError, match="cannot load"):
             jm.load(path)
 
 
 def test_infinite_intervals_come_back_too(tmp_path: Path) -> None:
-    with pytest.warns(jm.NoiseWarning, match="all 50 replications"):
+    with pytest.warns(jm.errors.NoiseWarning, match="all 50 replications"):
         nothing = jm.compare(lambda decision, seed: 0.0, decisions=[1, 2], max_replications=50)
     jm.save(nothing, tmp_path / "nothing")
     again = jm.load(tmp_path / "nothing")
-    assert isinstance(again, jm.Comparison)
+    assert isinstance(again, jm.results.Comparison)
     assert again.gaps[0].mean_interval == (-math.inf, math.inf)
 
 

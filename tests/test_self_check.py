@@ -16,7 +16,7 @@ from test_hostile_laws import hostile_amounts, hostile_model, hostile_row
 from zoo import SHARINGS, build, cases, daily, padded
 
 import jointmdp as jm
-from jointmdp.law.time_limit import OutOfTimeError
+from jointmdp.exact.law.time_limit import OutOfTimeError
 
 SHAPE = 8, 3, 3  # one shape is compiled for once
 ALPHAS = 0.05, 0.5, 0.9
@@ -25,7 +25,7 @@ SECONDS = 1.0  # for one law
 Answers = defaultdict[str, list[tuple[str, jm.Interval]]]
 
 
-def of_moments(name: str, gap: jm.Gap, answers: Answers) -> None:
+def of_moments(name: str, gap: jm.results.Gap, answers: Answers) -> None:
     """What one solution's moments say, the highest of them left out or not."""
     answers["mean"].append((name, gap.mean_interval))
     answers["variance"].append((name, gap.variance_interval))
@@ -39,7 +39,7 @@ def of_moments(name: str, gap: jm.Gap, answers: Answers) -> None:
             answers[f"quantile {alpha}"].append((f"{name}, {order} moments", bounds.quantile(alpha)))
 
 
-def of_law(name: str, law: jm.GapLaw, answers: Answers) -> None:
+def of_law(name: str, law: jm.results.GapLaw, answers: Answers) -> None:
     """What a law says; the signs of probabilities that sum to 1 are checked with them."""
     better, tie, worse = law.superiority(), law.tie(), law.inferiority()
     answers["mean"].append((name, law.mean_interval))
@@ -86,7 +86,7 @@ def all_answers(case: RandomModel) -> Answers:
 
 def check(case: RandomModel) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", jm.ConvergenceWarning)  # what is wide must hold all the same
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)  # what is wide must hold all the same
         try:
             answers = all_answers(case)
         except OutOfTimeError:  # the time may have gone into compiling: what is asked again is compiled

@@ -16,27 +16,26 @@ import pytest
 from click.testing import CliRunner
 
 import jointmdp as jm
-from jointmdp.cli import main
-from jointmdp.executors.lost_processes import Survivor
-from jointmdp.files.shard_files import ShardFiles
-from jointmdp.moments import device_mesh, sharded_solving
-from jointmdp.moments.same_state_moments import SameStateMoments
-from jointmdp.moments.stored_moments import StateMoments
+from jointmdp.exact.moments import device_mesh, sharded_solver
+from jointmdp.exact.moments.sharded_solver import ShardFiles
+from jointmdp.exact.moments.stored_moments import SameStateMoments, StateMoments
+from jointmdp.ground.lost_processes import Survivor
+from jointmdp.show.cli import main
 
 ROOT = Path(__file__).parent.parent
 MODEL = ("windy-gridworld:size=3", "--policy", "uniform", "--discount", "0.99")
 
 
 def gridworld(sharing: str) -> jm.JointMDP:
-    return jm.windy_gridworld(3)[0].with_sharing(sharing)
+    return jm.envs.windy_gridworld(3)[0].with_sharing(sharing)
 
 
-def held(solution: jm.Solution) -> tuple[np.ndarray, np.ndarray]:
+def held(solution: jm.results.Solution) -> tuple[np.ndarray, np.ndarray]:
     assert isinstance(solution.moments, StateMoments)
     return np.asarray(solution.moments.D), solution.moments.errors.pairs
 
 
-def check_equal(one: jm.Solution, other: jm.Solution) -> None:
+def check_equal(one: jm.results.Solution, other: jm.results.Solution) -> None:
     """Two answers differ by no more than their certified errors together."""
     (D, errors), (E, more) = held(one), held(other)
     assert np.all(np.abs(D - E) <= errors + more)
@@ -53,7 +52,7 @@ def check_equal(one: jm.Solution, other: jm.Solution) -> None:
 def test_one_device_finds_what_the_default_method_finds(sharing: str) -> None:
     model = gridworld(sharing)
     sharded = jm.evaluate(model, "uniform", jm.Sharded())
-    assert sharded.status is jm.Status.CONVERGED
+    assert sharded.status is jm.errors.Status.CONVERGED
     assert sharded.method == "Sharded"
     check_equal(sharded, jm.evaluate(model, "uniform"))
     iterated = jm.evaluate(model, "uniform", jm.Iterate(tolerance=1e-6))
@@ -69,7 +68,7 @@ def test_without_sharing_there_is_nothing_to_shard() -> None:
 
 def test_of_many_states_the_pairs_of_actions_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = jm.evaluate(gridworld("state"), "uniform", jm.Sharded())
-    monkeypatch.setattr(sharded_solving, "WHOLE_LIMIT", 1)
+    monkeypatch.setattr(sharded_solver, "WHOLE_LIMIT", 1)
     kept = jm.evaluate(gridworld("state"), "uniform", jm.Sharded())
     assert isinstance(kept.moments, SameStateMoments)
     assert np.asarray(kept.moments.D).shape == (9, 4, 4)
@@ -83,7 +82,7 @@ def test_of_many_states_the_pairs_of_actions_are_kept(monkeypatch: pytest.Monkey
         kept.covariance_between(0, 0, 1, 0)
     jm.save(kept, tmp_path / "kept.npz")
     again = jm.load(tmp_path / "kept.npz")
-    assert isinstance(again, jm.Solution)
+    assert isinstance(again, jm.results.Solution)
     assert again.gap(4, 0, 1) == kept.gap(4, 0, 1)
     assert np.array_equal(again.covariance, kept.covariance)
 
@@ -94,7 +93,7 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         jm.evaluate(model, "uniform", jm.Sharded(), order=3)
     with pytest.raises(jm.ModelError, match="max_sweeps is 0"):
         jm.Sharded(max_sweeps=0)
-    monkeypatch.setattr(sharded_solving, "PAIR_LIMIT", 40)
+    monkeypatch.setattr(sharded_solver, "PAIR_LIMIT", 40)
     with pytest.raises(jm.ModelError, match="use at least 3 devices"):
         jm.evaluate(model, "uniform", jm.Sharded())
 
@@ -102,9 +101,9 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def stopped(folder: Path, sweeps: int) -> jm.Solution:
+def stopped(folder: Path, sweeps: int) -> jm.results.Solution:
     method = jm.Sharded(max_sweeps=sweeps, checkpoint=folder, checkpoint_seconds=0)
-    with pytest.warns(jm.ConvergenceWarning, match="step limit"):
+    with pytest.warns(jm.errors.ConvergenceWarning, match="step limit"):
         return jm.evaluate(gridworld("state"), "uniform", method)
 
 
@@ -180,14 +179,16 @@ def test_a_sweep_counts_once_every_process_has_it(tmp_path: Path, monkeypatch: p
 
 
 def test_errors_of_the_transport_become_advice(capfd: pytest.CaptureFixture[str]) -> None:
-    from jointmdp.executors import lost_processes
+    from jointmdp.exact.moments import sharded_solver
 
     with (
-        pytest.raises(jm.LostProcessError, match=r"process 1 of 2 lost .* sweep 3 .* with the same command") as caught,
+        pytest.raises(
+            jm.errors.LostProcessError, match=r"process 1 of 2 lost .* sweep 3 .* with the same command"
+        ) as caught,
         Survivor(1, 2, lambda: "sweep 3 is saved in 'here'"),
     ):
         raise ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
-    lost_processes.speak()
+    sharded_solver.speak()
     assert capfd.readouterr().err == f"Error: {caught.value}\n"
     for other in (jm.ModelError("UNKNOWN: not a transport"), RuntimeError("RESOURCE_EXHAUSTED: memory")):
         with pytest.raises(type(other), match=str(other)), Survivor(1, 2, lambda: ""):
@@ -199,7 +200,7 @@ def test_errors_of_the_transport_become_advice(capfd: pytest.CaptureFixture[str]
 
 def test_last_words_are_said_by_a_process_that_is_killed() -> None:
     code = (
-        "import os; from jointmdp.executors.lost_processes import LastWords\n"
+        "import os; from jointmdp.ground.lost_processes import LastWords\n"
         "words = LastWords('first'); words.tell('second\\nline'); os.abort()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -225,9 +226,9 @@ if joined:
     jax.distributed.initialize(joined[0], 2, int(joined[1]))
 found = {}
 for sharing in ("state", "time"):
-    model = jm.windy_gridworld(3)[0].with_sharing(sharing)
+    model = jm.envs.windy_gridworld(3)[0].with_sharing(sharing)
     found[sharing] = np.asarray(jm.evaluate(model, "uniform", jm.Sharded()).moments.D)
-sharded_solving.WHOLE_LIMIT = 1
+sharded_solver.WHOLE_LIMIT = 1
 found["kept"] = jm.evaluate(model, "uniform", jm.Sharded()).covariance
 np.savez(path, **found)
 if joined:
@@ -275,7 +276,7 @@ def free_address() -> str:
 
 
 def started(count: int, *arguments: str) -> list[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "jointmdp.cli", "evaluate", *arguments, "--json", "--distributed"]
+    command = [sys.executable, "-m", "jointmdp.show.cli", "evaluate", *arguments, "--json", "--distributed"]
     joined = ["--coordinator", free_address(), "--processes", str(count), "--process"]
     return [
         subprocess.Popen([*command, *joined, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -7,8 +7,8 @@ import pytest
 from zoo import SHARINGS, STATE_AND_SLOW
 
 import jointmdp as jm
-from jointmdp.executors import Processes
-from jointmdp.looking_back.logged_runs import are_close
+from jointmdp.simulation.executors import Processes
+from jointmdp.simulation.montecarlo.simulated_hindsight import are_close
 
 LAW = np.array([0.1, 0.25, 0.4, 0.15, 0.1])  # of the demand of a day
 PRICE, COST, KEEP, ROOM = 10.0, 4.0, 0.5, 4
@@ -54,9 +54,9 @@ def test_one_day_that_was_sold_out_is_a_closed_form():
     simulator = jm.FunctionSimulator(day, draw, start=0, actions=[0, 2, 4], discount=0.8)
     seen = log(0, [1], [3])
     assert seen.states[-1] == 0
-    nothing = jm.simulate_hindsight(simulator, 0, seen, 0, infer=infer, horizon=1, num_samples=50)
+    nothing = jm.simulators.simulate_hindsight(simulator, 0, seen, 0, infer=infer, horizon=1, num_samples=50)
     assert set(nothing.gaps) == {-(PRICE - COST) * 2}  # whatever the demand was
-    found = jm.simulate_hindsight(simulator, 0, seen, 2, infer=infer, horizon=1, num_samples=2000)
+    found = jm.simulators.simulate_hindsight(simulator, 0, seen, 2, infer=infer, horizon=1, num_samples=2000)
     tail = LAW[2:] / LAW[2:].sum()  # demand 2, 3 or 4
     gains = np.array([PRICE * k - COST * 2 - KEEP * (2 - k) for k in range(3)])  # two more held, k of them sold
     mean = tail @ gains
@@ -75,7 +75,7 @@ def test_one_day_that_was_sold_out_is_a_closed_form():
 def test_noise_that_the_log_gives_away_leaves_nothing_open():
     seen = log(3, [0, 1, 0], [1, 1, 2])
     assert all(left > 0 for left in seen.states)
-    found = jm.simulate_hindsight(shop(), 0, seen, 1, infer=infer, horizon=3, num_samples=20)
+    found = jm.simulators.simulate_hindsight(shop(), 0, seen, 1, infer=infer, horizon=3, num_samples=20)
     stock, gap = 3, 0.0
     for t, (order, demand) in enumerate(zip([1, 0, 0], [1, 1, 2], strict=True)):
         reward, stock = day(stock, ORDERS[order], demand)
@@ -127,7 +127,7 @@ def test_samples_are_those_of_runs_that_look_like_the_log(sharing, stock, orders
     seen, horizon = log(stock, orders, demands), 5
     kept = by_rejection(sharing, stock, orders, seen, horizon, 30_000)
     assert len(kept) > 1000
-    found = jm.simulate_hindsight(
+    found = jm.simulators.simulate_hindsight(
         shop(sharing=sharing), lambda stock: [0.3, 0.7], seen, 1 - orders[0], infer=infer, horizon=horizon,
         num_samples=2000, seed=1,
     )  # fmt: skip
@@ -143,7 +143,9 @@ def test_samples_are_those_of_runs_that_look_like_the_log(sharing, stock, orders
 def test_sharings_are_told_apart():
     seen = log(2, [0, 1], [1, 2])
     found = {
-        sharing: jm.simulate_hindsight(shop(), 1, seen, 1, infer=infer, horizon=3, sharing=sharing, num_samples=300)
+        sharing: jm.simulators.simulate_hindsight(
+            shop(), 1, seen, 1, infer=infer, horizon=3, sharing=sharing, num_samples=300
+        )
         for sharing in SHARINGS
     }
     assert found["time"].variance < found["state"].variance < found["none"].variance
@@ -158,7 +160,7 @@ def test_a_recorded_run_is_its_own_log():
         path = sample.replay(i, 1)
         demands = [simulator.draw(jm.Noise("noise", 3, i, t, 0)) for t in range(6)]
         seen = jm.Trajectory(path.states, path.actions, path.rewards, scenarios=demands)
-        found = jm.simulate_hindsight(simulator, 1, seen, 0, horizon=6, num_samples=2)
+        found = jm.simulators.simulate_hindsight(simulator, 1, seen, 0, horizon=6, num_samples=2)
         assert found.gaps == pytest.approx(np.full(2, again.gaps[i]), rel=1e-12, abs=1e-12)
     assert np.ptp(again.gaps) > 0
 
@@ -166,7 +168,9 @@ def test_a_recorded_run_is_its_own_log():
 def test_returns_count_from_the_step_that_is_asked_for():
     whole, rest = log(3, [0, 1, 0], [1, 1, 2]), log(2, [1, 0], [1, 2])
     found = [
-        jm.simulate_hindsight(shop(), 0, seen, 0, infer=infer, start=start, horizon=2 + start, num_samples=5).gaps
+        jm.simulators.simulate_hindsight(
+            shop(), 0, seen, 0, infer=infer, start=start, horizon=2 + start, num_samples=5
+        ).gaps
         for seen, start in ((whole, 1), (rest, 0))
     ]
     assert np.array_equal(*found)
@@ -177,14 +181,14 @@ def test_what_was_not_logged_is_the_simulators():
     demands = [1, 1]
     bare = jm.Trajectory(seen.states[:2], seen.actions, scenarios=demands)
     found = [
-        jm.simulate_hindsight(shop(), 0, each, 1, infer=how, num_samples=100, seed=2).gaps
+        jm.simulators.simulate_hindsight(shop(), 0, each, 1, infer=how, num_samples=100, seed=2).gaps
         for each, how in ((seen, infer), (bare, None))
     ]
     assert np.array_equal(*found)
 
 
 def test_the_same_action_is_the_same_branch():
-    found = jm.simulate_hindsight(shop(), "uniform", log(1, [1, 1], [4, 2]), 1, infer=infer, num_samples=20)
+    found = jm.simulators.simulate_hindsight(shop(), "uniform", log(1, [1, 1], [4, 2]), 1, infer=infer, num_samples=20)
     assert np.all(found.gaps == 0)
     assert found.tie().upper == 1.0
     assert found.steps == 0
@@ -203,9 +207,9 @@ def game():
 def test_an_episode_that_ended_pays_nothing_more():
     seen = jm.Trajectory([0, 2, 4], [0, 0], [2.0, 2.0], ended=True)
     known = lambda total, bet, reward, after, rng: int(reward)  # noqa: E731
-    found = jm.simulate_hindsight(game(), 0, seen, 1, infer=known, num_samples=10)
+    found = jm.simulators.simulate_hindsight(game(), 0, seen, 1, infer=known, num_samples=10)
     assert np.all(found.gaps == -2)  # 2·2 passes 3 at once, and the second 2 is never paid
-    back = jm.simulate_hindsight(
+    back = jm.simulators.simulate_hindsight(
         game(), 0, jm.Trajectory([0, 4], [1], [2.0], ended=True), 0, infer=known, num_samples=2000
     )
     # The other branch is at 2 and needs 2 more; m(k) = (0 + 1 + 2 + m(k) + m(k − 1) + m(k − 2)) / 3 is paid for k more.
@@ -225,16 +229,16 @@ def test_rounded_logs_are_explained_within_the_tolerance():
     states = [round(state.state, 4) for state in path.states]
     seen = jm.Trajectory(states, path.actions)
     known = lambda x, push, reward, after, rng: after - 0.9 * x - push  # noqa: E731
-    found = jm.simulate_hindsight(simulator, 0, seen, 0, infer=known, horizon=5, num_samples=2)
+    found = jm.simulators.simulate_hindsight(simulator, 0, seen, 0, infer=known, horizon=5, num_samples=2)
     assert np.all(found.gaps == 0)
-    found = jm.simulate_hindsight(simulator, 0, seen, 1, infer=known, horizon=5, num_samples=2)
+    found = jm.simulators.simulate_hindsight(simulator, 0, seen, 1, infer=known, horizon=5, num_samples=2)
     shift = np.array([0.9**t for t in range(5)])
     wanted = sum(0.9**t * (states[t + 1] ** 2 - (states[t + 1] + shift[t]) ** 2) for t in range(5))
     assert found.gaps == pytest.approx(wanted, rel=1e-6)
     logged = jm.Trajectory(states, path.actions, path.rewards)
     with pytest.raises(jm.ModelError, match="step 0 of the log cannot have had the noise"):
-        jm.simulate_hindsight(simulator, 0, logged, 1, infer=known, horizon=5, num_samples=2)
-    jm.simulate_hindsight(simulator, 0, logged, 1, infer=known, horizon=5, num_samples=2, tolerance=1e-3)
+        jm.simulators.simulate_hindsight(simulator, 0, logged, 1, infer=known, horizon=5, num_samples=2)
+    jm.simulators.simulate_hindsight(simulator, 0, logged, 1, infer=known, horizon=5, num_samples=2, tolerance=1e-3)
 
 
 def test_several_sources_of_noise():
@@ -246,16 +250,16 @@ def test_several_sources_of_noise():
     simulator = jm.FunctionSimulator(step, draws, start=0, actions=[1, 2], discount=0.5)
     seen = jm.Trajectory([0, 0], [0], [1.5])
     known = lambda stock, order, reward, left, rng: {"demand": 2, "price": reward}  # noqa: E731
-    found = jm.simulate_hindsight(simulator, 0, seen, 1, infer=known, horizon=1, num_samples=3)
+    found = jm.simulators.simulate_hindsight(simulator, 0, seen, 1, infer=known, horizon=1, num_samples=3)
     assert np.all(found.gaps == 1.5)
     with pytest.raises(jm.ModelError, match=r"step 0 of the log is 2; step has several sources, .* demand, price"):
-        jm.simulate_hindsight(simulator, 0, seen, 1, infer=lambda *seen: 2, num_samples=3)
+        jm.simulators.simulate_hindsight(simulator, 0, seen, 1, infer=lambda *seen: 2, num_samples=3)
 
 
 def test_samples_depend_on_the_seed_and_their_number_alone():
     seen = log(1, [1, 1], [4, 2])
     few, many, other = (
-        jm.simulate_hindsight(shop(), "uniform", seen, 0, infer=infer, num_samples=n, seed=seed).gaps
+        jm.simulators.simulate_hindsight(shop(), "uniform", seen, 0, infer=infer, num_samples=n, seed=seed).gaps
         for n, seed in ((20, 0), (50, 0), (50, 1))
     )
     assert np.array_equal(few, many[:20])
@@ -266,8 +270,8 @@ def test_samples_depend_on_the_seed_and_their_number_alone():
 def test_workers_give_the_same_bits():
     given = (shop(), "uniform", log(1, [1, 1], [4, 2]), 0)
     with Processes(2) as executor:
-        found = jm.simulate_hindsight(*given, infer=infer, num_samples=300, executor=executor)
-    assert np.array_equal(found.gaps, jm.simulate_hindsight(*given, infer=infer, num_samples=300).gaps)
+        found = jm.simulators.simulate_hindsight(*given, infer=infer, num_samples=300, executor=executor)
+    assert np.array_equal(found.gaps, jm.simulators.simulate_hindsight(*given, infer=infer, num_samples=300).gaps)
 
 
 def wrong_ending():
@@ -286,7 +290,7 @@ def drawing():
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        (lambda: (jm.inventory(3, 2, 1.0)[0], 0, log(1, [1], [1]), 0), r"exact: jointmdp.hindsight\(model"),
+        (lambda: (jm.envs.inventory(3, 2, 1.0)[0], 0, log(1, [1], [1]), 0), r"exact: jointmdp.hindsight\(model"),
         (lambda: (jm.GymnasiumSimulator("CartPole-v1"), 0, log(1, [1], [1]), 0), "write the model as a FunctionSim"),
         (drawing, "draws from its noise by itself, .* a sampler for each source"),
         (wrong_ending, "after step 0 of the log the episode is over, but step says that it goes on"),
@@ -296,22 +300,26 @@ def drawing():
 )
 def test_questions_that_make_no_sense_are_refused(case, words):
     with pytest.raises(jm.ModelError, match=words):
-        jm.simulate_hindsight(*case(), infer=lambda x, a, reward, after, rng: int(reward or 0), num_samples=3)
+        jm.simulators.simulate_hindsight(
+            *case(), infer=lambda x, a, reward, after, rng: int(reward or 0), num_samples=3
+        )
 
 
 def test_noise_that_does_not_explain_the_log_is_refused():
     seen = log(3, [0, 1, 0], [1, 1, 2])
     with pytest.raises(jm.ModelError, match=r"step 2 of the log cannot have had the noise 1: with it 0 pays"):
-        jm.simulate_hindsight(shop(), 0, seen, 1, infer=lambda *_: 1, num_samples=3)
+        jm.simulators.simulate_hindsight(shop(), 0, seen, 1, infer=lambda *_: 1, num_samples=3)
     with pytest.raises(jm.ModelError, match="the noise of the log is not known: give infer"):
-        jm.simulate_hindsight(shop(), 0, seen, 1, num_samples=3)
+        jm.simulators.simulate_hindsight(shop(), 0, seen, 1, num_samples=3)
     with pytest.raises(jm.ModelError, match="infer of day raised ZeroDivisionError in step 0 of replication 0"):
-        jm.simulate_hindsight(shop(), 0, seen, 1, infer=lambda *_: 1 // 0, num_samples=3)
+        jm.simulators.simulate_hindsight(shop(), 0, seen, 1, infer=lambda *_: 1 // 0, num_samples=3)
     with pytest.raises(jm.ModelError, match="start"):
-        jm.simulate_hindsight(shop(), 0, seen, 1, infer=infer, start=3, num_samples=3)
+        jm.simulators.simulate_hindsight(shop(), 0, seen, 1, infer=infer, start=3, num_samples=3)
     own = np.random.default_rng(1)
     with pytest.raises(jm.ModelError, match="gave something else when it was run again"):
-        jm.simulate_hindsight(shop(), lambda stock: int(own.integers(2)), seen, 1, infer=infer, num_samples=3)
+        jm.simulators.simulate_hindsight(
+            shop(), lambda stock: int(own.integers(2)), seen, 1, infer=infer, num_samples=3
+        )
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,18 @@ import scipy.stats
 from zoo import SHARINGS, STATE_AND_SLOW, daily
 
 import jointmdp as jm
-from jointmdp.envs.registry import as_simulator, open_named
-from jointmdp.montecarlo import simulator_branches
-from jointmdp.montecarlo.alternatives import SimulationSettings, decisions_of, first_actions, whole_policies
-from jointmdp.montecarlo.block_sampler import BlockSampler
-from jointmdp.montecarlo.samples import Replications
-from jointmdp.montecarlo.simulate import simulate_gap, simulate_gaps, simulate_returns
-from jointmdp.montecarlo.simulator_branches import QuerySampler
-from jointmdp.simulators.fingerprints import fingerprint
-from jointmdp.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulators.noise import Noise
-from jointmdp.simulators.simulator import as_agent
-from jointmdp.simulators.table_simulator import TableSimulator
+from jointmdp.simulation.montecarlo import simulator_branches
+from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, decisions_of, first_actions, whole_policies
+from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
+from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.simulate import simulate_gap, simulate_gaps, simulate_returns
+from jointmdp.simulation.montecarlo.simulator_branches import QuerySampler
+from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.registry import as_simulator, open_named
+from jointmdp.simulation.simulators.simulator import as_agent
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 Z = 4.5  # standard errors; two-sided false-alarm rate 7e-6 a comparison where the normal law holds
 
@@ -154,7 +154,7 @@ class Predictor:
 
 
 def _table():
-    model, _ = jm.inventory(4, 2, 2.0, discount=0.8)
+    model, _ = jm.envs.inventory(4, 2, 2.0, discount=0.8)
     return TableSimulator(model)
 
 
@@ -225,8 +225,8 @@ def _check(sample, gap):
 @pytest.mark.parametrize("is_batch", [False, True])
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_tables_behind_the_protocol_agree_with_exact_evaluation(sharing, is_batch):
-    model, _ = jm.inventory(5, 3, 2.0, discount=0.7, sharing=sharing)
-    policy = jm.uniform_policy(model)  # branches part and meet again
+    model, _ = jm.envs.inventory(5, 3, 2.0, discount=0.7, sharing=sharing)
+    policy = jm.envs.uniform_policy(model)  # branches part and meet again
     given = policy if is_batch else lambda state: policy[state]  # functions are asked one query at a time
     found = first_actions(TableSimulator(model), given, "stock 1", [0, 3])
     assert isinstance(found.sampler, BlockSampler if is_batch else QuerySampler)
@@ -266,7 +266,7 @@ def test_a_plain_function_agrees_with_its_exact_model(sharing):
 @pytest.mark.parametrize("is_batch", daily([False, True]))
 def test_an_endless_future_is_cut_where_it_no_longer_counts_and_says_so(is_batch):
     """Branches that never become one, and a chain that is longer than what counts: 2⁻¹⁴ < 1e-4."""
-    model, policy = jm.coupled_reward_chain(100, discount=0.5, sharing="none")
+    model, policy = jm.envs.coupled_reward_chain(100, discount=0.5, sharing="none")
     given = policy if is_batch else lambda state: policy[state]
     sample = simulate_gap(TableSimulator(model), given, 0, 0, 1, num_samples=2000 if is_batch else 500, seed=3)
     assert 0 < sample.truncation_bound <= 2 * 1e-4 * 2.0
@@ -349,7 +349,7 @@ def test_tables_whose_episodes_may_never_end_need_a_discount_or_a_horizon():
 
 
 def test_without_a_state_replications_begin_by_the_tables_own_law():
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     law = np.array([0.3, 0.2, 0.5, 0, 0, 0])
     exact = jm.evaluate(model, policy, horizon=6)
     run = simulate_returns(TableSimulator(model, start=law), policy, None, [0, 3], num_samples=20_000, horizon=6)
@@ -365,7 +365,7 @@ def test_without_a_state_replications_begin_by_the_tables_own_law():
 
 @pytest.mark.slow
 def test_whole_policies_are_compared_under_the_same_luck():
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     never = np.zeros(6, dtype=int)
     exact = jm.evaluate(model, policy, horizon=5)
     other = jm.evaluate(model, never, horizon=5)
@@ -382,7 +382,7 @@ def test_whole_policies_are_compared_under_the_same_luck():
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_a_replication_depends_on_its_number_alone(sharing):
-    model, _ = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, _ = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     simulator = TableSimulator(model, start=[0.3, 0.3, 0.4, 0, 0, 0])
     found = first_actions(simulator, "uniform", None, [0, 1], SimulationSettings(seed=9, horizon=5))
     asked = QuerySampler(simulator, (as_agent("uniform", simulator),) * 2, (0, 1), None, 9, 0.7, 5)
@@ -398,8 +398,8 @@ def test_a_replication_depends_on_its_number_alone(sharing):
 
 
 def test_stopping_when_merged_changes_no_gap():
-    model, _ = jm.inventory(5, 3, 2.0, discount=0.9)
-    policy = jm.uniform_policy(model)
+    model, _ = jm.envs.inventory(5, 3, 2.0, discount=0.9)
+    policy = jm.envs.uniform_policy(model)
     simulator = TableSimulator(model)
     gaps = simulate_gaps(simulator, policy, 1, [0, 2, 3], num_samples=200, horizon=30, seed=5)
     returns = simulate_returns(simulator, policy, 1, [0, 2, 3], num_samples=200, horizon=30, seed=5)
@@ -439,7 +439,7 @@ def test_gaps_of_actions_without_numbers_are_called_by_their_places():
 @pytest.mark.parametrize("wrapped", [jnp.asarray, np.ndarray.tolist])
 def test_policies_that_are_tables_of_any_make_run_in_the_compiled_engine(wrapped):
     """An array of JAX cannot say in double precision what probabilities are; those here are powers of 2."""
-    model, policy = jm.inventory(5, 3, 2.0, discount=0.7)
+    model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     halves = np.where(np.arange(6)[:, None] < 3, [0.25, 0.25, 0.0, 0.5], [1.0, 0.0, 0.0, 0.0])
     for law in (halves, policy.argmax(axis=1)):
         given = {"num_samples": 50, "seed": 1, "horizon": 6}
@@ -500,13 +500,13 @@ def test_no_seed_is_used_twice():
         ({"simulator": newsvendor, "decisions": [1, 1]}, "the same name"),
         ({"simulator": newsvendor, "decisions": [1, 2], "horizon": 3}, "leave policy, state and so on"),
         ({"simulator": newsvendor, "decisions": [1, 2], "sharing": "state"}, "shows no states"),
-        ({"simulator": jm.inventory()[0], "decisions": [1, 2]}, "function run"),
-        ({"simulator": jm.inventory()[0]}, "which policy"),
+        ({"simulator": jm.envs.inventory()[0], "decisions": [1, 2]}, "function run"),
+        ({"simulator": jm.envs.inventory()[0]}, "which policy"),
         ({"simulator": 3, "policy": 1}, "is no simulator"),
-        ({"simulator": jm.inventory()[0], "policy": 1, "policies": {"a": 1, "b": 2}}, "either policies"),
-        ({"simulator": jm.inventory()[0], "policy": 1, "actions": "order 1"}, "sequence of at least one"),
-        ({"simulator": jm.inventory()[0], "policy": 1, "actions": [99]}, "unknown action 99"),
-        ({"simulator": jm.inventory()[0], "policy": 1, "state": "stock 20", "actions": [7]}, "not available"),
+        ({"simulator": jm.envs.inventory()[0], "policy": 1, "policies": {"a": 1, "b": 2}}, "either policies"),
+        ({"simulator": jm.envs.inventory()[0], "policy": 1, "actions": "order 1"}, "sequence of at least one"),
+        ({"simulator": jm.envs.inventory()[0], "policy": 1, "actions": [99]}, "unknown action 99"),
+        ({"simulator": jm.envs.inventory()[0], "policy": 1, "state": "stock 20", "actions": [7]}, "not available"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments, words):

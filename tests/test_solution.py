@@ -10,15 +10,15 @@ from zoo import build, slow_or_long
 
 import jointmdp as jm
 from jointmdp import bounds
-from jointmdp.solution.gap import Gap
+from jointmdp.exact.solution.gap import Gap
 
 
 @pytest.fixture(scope="module")
-def shop() -> jm.Solution:
-    return jm.evaluate(*jm.inventory())
+def shop() -> jm.results.Solution:
+    return jm.evaluate(*jm.envs.inventory())
 
 
-def test_gap_is_made_of_moments(shop: jm.Solution) -> None:
+def test_gap_is_made_of_moments(shop: jm.results.Solution) -> None:
     gap = shop.gap("stock 4", "order 4", "order 0")
     c = shop.covariance[4]
     assert gap.mean == pytest.approx(shop.mean[4, 4] - shop.mean[4, 0])
@@ -38,7 +38,7 @@ def test_gap_is_made_of_moments(shop: jm.Solution) -> None:
         gap.moment(3)
 
 
-def test_sharing_orders_the_deviations(shop: jm.Solution) -> None:
+def test_sharing_orders_the_deviations(shop: jm.results.Solution) -> None:
     """The notes' point: common random numbers help far more than sharing in the same state."""
     deviations = [
         jm.evaluate(shop.model.with_sharing(sharing), shop.policy).gap(4, 4, 5).std
@@ -47,7 +47,7 @@ def test_sharing_orders_the_deviations(shop: jm.Solution) -> None:
     assert deviations[0] > 1.5 * deviations[1] > 10 * deviations[2]
 
 
-def test_gap_of_an_action_with_itself(shop: jm.Solution) -> None:
+def test_gap_of_an_action_with_itself(shop: jm.results.Solution) -> None:
     gap = shop.gap(4, 2, 2)
     assert gap.mean == gap.variance == gap.variance_error == 0
     assert gap.superiority() == (0.0, 0.0)
@@ -70,7 +70,7 @@ def test_replications() -> None:
             bad()
 
 
-def test_replications_deliver_what_they_promise(shop: jm.Solution) -> None:
+def test_replications_deliver_what_they_promise(shop: jm.results.Solution) -> None:
     """Simulated selection with the planned number of pairs: 0.95 correct within 4.5 standard errors of 400 trials."""
     gap = shop.gap(4, 4, 1)
     count = gap.replications_to_select(0.95).paired
@@ -116,7 +116,7 @@ def test_two_moment_bounds_are_attained() -> None:
     assert bounds.MomentBounds([0.0, 1.0]).cvar(0.05).lower == pytest.approx(-4.3589, abs=1e-4)
 
 
-def test_unavailable_actions_are_nan_and_refused(shop: jm.Solution) -> None:
+def test_unavailable_actions_are_nan_and_refused(shop: jm.results.Solution) -> None:
     assert np.isnan(shop.mean[20, 1:]).all()
     assert np.isnan(shop.covariance[20, 0, 1])
     with pytest.raises(jm.ModelError, match="not available"):
@@ -125,7 +125,7 @@ def test_unavailable_actions_are_nan_and_refused(shop: jm.Solution) -> None:
         shop.gap("stock 99", 0, 1)
 
 
-def test_chosen_states_and_actions(shop: jm.Solution) -> None:
+def test_chosen_states_and_actions(shop: jm.results.Solution) -> None:
     few = shop.covariance_of([3, "stock 5"], ["order 1", 2])
     assert few.shape == (2, 2, 2)
     np.testing.assert_allclose(few[1], shop.covariance[5][1:3, 1:3], rtol=1e-12)
@@ -134,7 +134,7 @@ def test_chosen_states_and_actions(shop: jm.Solution) -> None:
         shop.covariance_of([])
 
 
-def test_covariances_are_symmetric_and_positive_semidefinite(shop: jm.Solution) -> None:
+def test_covariances_are_symmetric_and_positive_semidefinite(shop: jm.results.Solution) -> None:
     for sharing in ("state", "time", "none"):
         solution = jm.evaluate(shop.model.with_sharing(sharing), shop.policy)
         for block in solution.covariance[:14]:  # all eight orders fit
@@ -144,14 +144,14 @@ def test_covariances_are_symmetric_and_positive_semidefinite(shop: jm.Solution) 
         assert np.nanmax(np.abs(solution.correlation)) <= 1
 
 
-def test_marginals_do_not_depend_on_sharing(shop: jm.Solution) -> None:
+def test_marginals_do_not_depend_on_sharing(shop: jm.results.Solution) -> None:
     for sharing in ("state", "none"):
         other = jm.evaluate(shop.model.with_sharing(sharing), shop.policy)
         np.testing.assert_allclose(other.mean, shop.mean, rtol=1e-12)
         np.testing.assert_allclose(other.variance, shop.variance, rtol=1e-12)
 
 
-def test_exports(shop: jm.Solution, tmp_path) -> None:
+def test_exports(shop: jm.results.Solution, tmp_path) -> None:
     data = shop.to_xarray()
     assert float(data["mean"].sel(state="stock 4", action="order 4")) == shop.mean[4, 4]
     assert float(data["covariance"].sel(state="stock 4", action="order 4", other="order 0")) == shop.covariance[4, 4, 0]
@@ -166,7 +166,7 @@ def test_exports(shop: jm.Solution, tmp_path) -> None:
     assert float(read[0]["mean"]) == shop.gap(4, 0, 1).mean
 
 
-def test_words(shop: jm.Solution) -> None:
+def test_words(shop: jm.results.Solution) -> None:
     assert "order 4 − order 0 in stock 4" in repr(shop.gap(4, 4, 0))
     assert "within the tolerance" in repr(shop)
     assert str(jm.Interval(0.25, 0.5)) == "[0.25, 0.5]"
@@ -189,7 +189,7 @@ def test_large_action_sets_stay_off_the_full_blocks() -> None:
 
 
 @pytest.mark.parametrize("sharing", ["state", "none"])
-def test_an_action_asked_for_twice_is_one_coordinate(shop: jm.Solution, sharing: str) -> None:
+def test_an_action_asked_for_twice_is_one_coordinate(shop: jm.results.Solution, sharing: str) -> None:
     solution = jm.evaluate(shop.model.with_sharing(sharing), shop.policy)
     block = solution.covariance_of([4], [2, 2, 0])[0]
     assert block[0, 1] == block[0, 0] == solution.covariance[4, 2, 2]
@@ -198,7 +198,7 @@ def test_an_action_asked_for_twice_is_one_coordinate(shop: jm.Solution, sharing:
 
 def test_numbers_out_of_range() -> None:
     """Squares that floats cannot hold are refused; bounds and plans stay calm."""
-    model, policy = jm.windy_gridworld(3)
+    model, policy = jm.envs.windy_gridworld(3)
     for factor in (1e-150, 1e150):
         scaled = jm.JointMDP(model.probabilities, model.rewards * factor, model.successors, 0.9)
         with pytest.raises(jm.ModelError, match="rescale"):
@@ -222,7 +222,7 @@ def test_variance_reduction_is_infinite_only_when_certain() -> None:
     assert math.isnan(nothing_known.variance_reduction)
 
 
-def test_correlation_of_an_unavailable_action_is_nan(shop: jm.Solution) -> None:
+def test_correlation_of_an_unavailable_action_is_nan(shop: jm.results.Solution) -> None:
     assert np.isnan(shop.correlation_of([20], [7])).all()
 
 

@@ -5,20 +5,20 @@ import pytest
 from zoo import daily, daily_rows
 
 import jointmdp as jm
-from jointmdp.arrays import float64, on_device
-from jointmdp.bellman import second_moments
-from jointmdp.bellman.second_moments import PairProblem, Source
-from jointmdp.checks import Sharing
-from jointmdp.moments import pair_solver, tiled_sweeps, transition_kernels
-from jointmdp.moments.tiled_sweeps import TiledResponses, TiledSweeps
-from jointmdp.progress import Meter
+from jointmdp.exact.bellman import second_moments
+from jointmdp.exact.bellman.second_moments import PairProblem, Source
+from jointmdp.exact.moments import numba_sweeps, pair_solver, transition_kernels
+from jointmdp.exact.moments.numba_sweeps import TiledResponses, TiledSweeps
+from jointmdp.ground.arrays import float64, on_device
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.progress import Meter
 
 SIZES = (3, 300, 128)  # a panel has 128 columns
 
 
 @pytest.fixture(autouse=True)
 def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiled_sweeps, "LEAST_STATES", 1)
+    monkeypatch.setattr(numba_sweeps, "LEAST_STATES", 1)
 
 
 def random_problem(size: int, sharing: Sharing, actions: int, scenarios: int, has_sides: bool) -> PairProblem:
@@ -108,7 +108,7 @@ def test_sums_of_powers_are_those_of_dense_matrices(actions: int) -> None:
             response += factor**k * (power**2 - factor * later)
             power = P @ power
         rounding = 2 * 12 * count * 2.0**-53
-        found = np.asarray(tiled_sweeps.spread(problem, on_device(R), count))
+        found = np.asarray(numba_sweeps.spread(problem, on_device(R), count))
         assert np.max(np.abs(found - exact)) <= rounding * np.abs(exact).max()
         tiles = TiledResponses(problem, count // 2)
         tiles.add()
@@ -127,13 +127,13 @@ def test_a_full_disk_keeps_no_program_and_stops_nothing() -> None:
             raise OSError(28, "No space left on device")
         return 2 * value
 
-    assert tiled_sweeps._run(loop, 5) == 10
+    assert numba_sweeps._run(loop, 5) == 10
 
     def broken() -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        tiled_sweeps._run(broken)
+        numba_sweeps._run(broken)
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_answers_with_and_without_tiles_agree(
 ) -> None:
     """Both are certified, so they differ by no more than both certificates."""
     monkeypatch.setattr(transition_kernels, "DENSE_LIMIT", 0)
-    model, policy = jm.windy_gridworld(6, discount=0.95)
+    model, policy = jm.envs.windy_gridworld(6, discount=0.95)
     model, policy = model.with_sharing(sharing), 0.9 * policy + 0.1 / 4
     used: list[int] = []
     run = TiledSweeps.run
@@ -166,7 +166,7 @@ def test_answers_with_and_without_tiles_agree(
     tiled = jm.evaluate(model, policy, method=method)
     assert used
     used.clear()
-    monkeypatch.setattr(tiled_sweeps, "_has_numba", lambda: False)
+    monkeypatch.setattr(numba_sweeps, "_has_numba", lambda: False)
     plain = jm.evaluate(model, policy, method=method)
     assert not used
     room = tiled.certificate.covariance_error + plain.certificate.covariance_error
@@ -178,10 +178,10 @@ def test_tiles_are_for_symmetric_arrays_of_one_policy_on_a_cpu() -> None:
     with float64():
         problem = random_problem(30, "state", 3, 2, has_sides=True)
         D = on_device(np.zeros((30, 30)))
-        assert tiled_sweeps.is_possible(problem)
+        assert numba_sweeps.is_possible(problem)
         assert isinstance(pair_solver.plain_sweeps(problem, D, is_symmetric=True), TiledSweeps)
         assert not isinstance(pair_solver.plain_sweeps(problem, D, is_symmetric=False), TiledSweeps)
         two = problem._replace(kernel=problem.kernel._replace(other_weights=problem.kernel.weights))
-        assert not tiled_sweeps.is_possible(two)
+        assert not numba_sweeps.is_possible(two)
         dense = problem._replace(kernel=problem.kernel._replace(columns=None))
-        assert not tiled_sweeps.is_possible(dense)
+        assert not numba_sweeps.is_possible(dense)

@@ -8,7 +8,7 @@ import pytest
 from zoo import SHAPES, SHARINGS, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
-from jointmdp.law import variance_parts
+from jointmdp.exact.law import variance_parts
 
 
 def steps_of(model: jm.JointMDP, states: tuple[int, int], choices: Any) -> list[tuple[float, Any, Any, bool]]:
@@ -104,14 +104,14 @@ def race(sharing: Any) -> jm.JointMDP:
 @pytest.mark.parametrize("sharing", slow_or_long(SHARINGS, 2))
 def test_parts_add_up(sharing: Any, halves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """To 1e-9 of the variance in models that people bring, with pairs that move at once or one after the other."""
-    monkeypatch.setattr("jointmdp.law.reached_pairs.WORTH_HALVING", 0.0 if halves else 1e9)
-    grid, right = jm.windy_gridworld(5, 0.99, sharing=sharing)
-    shop, order = jm.inventory(8, 4, 2.0, discount=0.95, sharing=sharing)
+    monkeypatch.setattr("jointmdp.exact.law.pair_graph.WORTH_HALVING", 0.0 if halves else 1e9)
+    grid, right = jm.envs.windy_gridworld(5, 0.99, sharing=sharing)
+    shop, order = jm.envs.inventory(8, 4, 2.0, discount=0.95, sharing=sharing)
     for model, policy in (
         (grid, right),
-        (grid, jm.uniform_policy(grid)),
+        (grid, jm.envs.uniform_policy(grid)),
         (shop, order),
-        (shop, jm.uniform_policy(shop)),
+        (shop, jm.envs.uniform_policy(shop)),
     ):
         gap = jm.evaluate(model, policy).gap(1, 0, 2)
         for split in (gap.variance_by_step(), gap.variance_by_state()):
@@ -119,7 +119,7 @@ def test_parts_add_up(sharing: Any, halves: bool, monkeypatch: pytest.MonkeyPatc
     gap = jm.evaluate(race(sharing), "uniform").gap(1, 0, 2)
     for split in (gap.variance_by_step(), gap.variance_by_state()):
         assert split.total == pytest.approx(gap.variance, rel=1e-9)
-    returns = jm.evaluate_policies(shop, {"order": order, "any": jm.uniform_policy(shop)})
+    returns = jm.evaluate_policies(shop, {"order": order, "any": jm.envs.uniform_policy(shop)})
     gap = returns.gap(3, "order", "any")
     assert gap.variance_by_step().total == pytest.approx(gap.variance, rel=1e-9)
     assert gap.variance_by_state().total == pytest.approx(gap.variance, rel=1e-9)
@@ -128,7 +128,7 @@ def test_parts_add_up(sharing: Any, halves: bool, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_large_rewards_and_long_lives_lose_no_digits() -> None:
     """A constant reward of a million changes nothing; with γ = 0.9999 pairs live longer than steps are told apart."""
-    model, policy = jm.inventory(4, 2, 1.0, discount=0.9999, sharing="none")
+    model, policy = jm.envs.inventory(4, 2, 1.0, discount=0.9999, sharing="none")
     plain = jm.evaluate(model, policy).gap(0, 0, 2)
     split = plain.variance_by_step()
     assert split.names[-1] == "later"
@@ -147,8 +147,8 @@ def test_large_rewards_and_long_lives_lose_no_digits() -> None:
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_simulated_pairs_agree(sharing: Any) -> None:
     """Squares of what each simulated step changes, within 5 standard errors, by step and by state."""
-    model, policy = jm.inventory(6, 3, 2.0, discount=0.9, sharing=sharing)
-    policy = 0.5 * np.asarray(policy, dtype=float) + 0.5 * jm.uniform_policy(model)
+    model, policy = jm.envs.inventory(6, 3, 2.0, discount=0.9, sharing=sharing)
+    policy = 0.5 * np.asarray(policy, dtype=float) + 0.5 * jm.envs.uniform_policy(model)
     solution = jm.evaluate(model, policy)
     value = np.nansum(policy * solution.mean, axis=1)
     count, (start, a, b), rng = 20_000, (2, 0, 3), np.random.default_rng(0)
@@ -185,7 +185,7 @@ def test_simulated_pairs_agree(sharing: Any) -> None:
 
 
 def test_what_is_shown() -> None:
-    model, policy = jm.inventory(8, 4, 2.0, discount=0.95, sharing="time")
+    model, policy = jm.envs.inventory(8, 4, 2.0, discount=0.95, sharing="time")
     gap = jm.evaluate(model, policy).gap("stock 3", "order 0", "order 2")
     by_step, by_state = gap.variance_by_step(), gap.variance_by_state()
     assert str(by_step).startswith("VarianceSplit(order 0 − order 2 in stock 3 by step: 36.03")

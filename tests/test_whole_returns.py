@@ -10,12 +10,12 @@ import pytest
 from zoo import build, daily, slow_or_long
 
 import jointmdp as jm
-from jointmdp.comparing.deciding import Rules, decide
-from jointmdp.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
-from jointmdp.montecarlo.block_sampler import BLOCK, EVERY, WHOLE
-from jointmdp.montecarlo.samples import Replications
-from jointmdp.simulators.jax_simulator import JaxSimulator
-from jointmdp.simulators.table_simulator import TableSimulator
+from jointmdp.decisions.comparing.compare import Rules, decide
+from jointmdp.simulation.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, EVERY, WHOLE
+from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 pytestmark = pytest.mark.optimised
 
@@ -52,7 +52,7 @@ def at_once() -> tuple[jm.JointMDP, np.ndarray]:
     return jm.JointMDP(model.probabilities, model.rewards, successors, 0.8, "time"), np.tile([0.0, 1.0, 0.0], (4, 1))
 
 
-def compared(source: object, policy: object, count: int, **more: object) -> jm.Comparison:
+def compared(source: object, policy: object, count: int, **more: object) -> jm.results.Comparison:
     settings = {"pilot": count, "max_replications": count, "half_width": 1e-9} | more
     return jm.compare(source, policy, 2, [0, 1], **settings)
 
@@ -135,7 +135,7 @@ def test_a_bad_reward_after_branches_are_one_is_named() -> None:
     source = JaxSimulator(counted, 0, actions=2, discount=0.99)
     with pytest.raises(jm.ModelError, match=r"in step 200 of replication 0, .* the reward of action 0 is not finite"):
         jm.compare(source, 0, None, [0, 1])
-    with pytest.warns(jm.NoiseWarning, match="never mattered"):
+    with pytest.warns(jm.errors.NoiseWarning, match="never mattered"):
         found = jm.compare(source, 0, None, [0, 1], horizon=199)
     assert (found.returns == [0, 1]).all()  # what comes later does not count
 
@@ -157,7 +157,7 @@ def test_an_executor_and_a_file_change_nothing(tmp_path: object) -> None:
     there = compared(model, policy, EVERY * BLOCK + 10, executor="processes:2")
     jm.save(found, tmp_path / "found")  # type: ignore[operator]
     again = jm.load(tmp_path / "found")  # type: ignore[operator]
-    assert isinstance(again, jm.Comparison)
+    assert isinstance(again, jm.results.Comparison)
     for other in (there, again):
         assert np.array_equal(other.whole, found.whole)
         assert np.array_equal(other.returns, found.returns)

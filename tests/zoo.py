@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from oracle import RandomModel, random_model
 
-from jointmdp.checks import Sharing
+from jointmdp.ground.checks import Sharing
 from jointmdp.model.joint_mdp import JointMDP
 
 SHARINGS: tuple[Sharing, ...] = ("state", "time", "none")

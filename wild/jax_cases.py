@@ -106,7 +106,7 @@ def craftax(name: str) -> Callable[[], Any]:
 
         import jointmdp as jm
 
-        return jm.gymnax_simulator(make_craftax_env_from_name(name, auto_reset=False))
+        return jm.simulators.gymnax_simulator(make_craftax_env_from_name(name, auto_reset=False))
 
     return make
 
@@ -138,7 +138,7 @@ def gymnax(id: str) -> Callable[[], Any]:
     def make() -> Any:
         import jointmdp as jm
 
-        return jm.gymnax_simulator(id)
+        return jm.simulators.gymnax_simulator(id)
 
     return make
 

@@ -37,20 +37,20 @@ SHIFTS = """() => new Promise((done) => {
 })"""
 
 
-def solution_of(name: str) -> tuple[jm.Solution, dict[str, Any]]:
+def solution_of(name: str) -> tuple[jm.results.Solution, dict[str, Any]]:
     if name == "grid":
-        return jm.evaluate(*jm.windy_gridworld(5, 0.99)), {"title": "Windy gridworld"}
+        return jm.evaluate(*jm.envs.windy_gridworld(5, 0.99)), {"title": "Windy gridworld"}
     if name == "inventory":
-        model, policy = jm.inventory()
+        model, policy = jm.envs.inventory()
         return jm.evaluate(model.with_sharing("time"), policy), {"title": "How much to order?"}
     if name == "lake":
         lake = jm.from_gymnasium(gymnasium.make("FrozenLake8x8-v1"), discount=0.95)
         return jm.evaluate(lake, jm.optimal_policy(lake)), {"title": "FrozenLake 8×8", "grid": (8, 8), "seconds": 10.0}
-    return jm.evaluate(*jm.windy_gridworld(50, 0.99)), {"title": "2,500 states", "seconds": 10.0}
+    return jm.evaluate(*jm.envs.windy_gridworld(50, 0.99)), {"title": "2,500 states", "seconds": 10.0}
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[jm.Solution, Path]]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[jm.results.Solution, Path]]:
     folder, found = tmp_path_factory.mktemp("pages"), {}
     for name in MODELS:
         solution, settings = solution_of(name)

@@ -1,13 +1,24 @@
-"""The outcomes of every action in every state, all in one list, checked a whole list at a time."""
+"""The outcomes of every action in every state, all in one list, checked a whole list at a time.
 
-from collections.abc import Callable, Iterator
+Which outcomes of different actions are the same one: couplings that make outcomes coincide ask this.
+
+Scenario tables in which every action of a state reads one uniform through its inverse distribution function.
+
+The scenarios of a state are the intervals between all break points ``F_a(i)`` of its actions. All states are done at
+once: break points are sorted within each state, and what an action gets in an interval is the number of its own break
+points up to there.
+
+Scenarios that give every action the same outcome are one scenario, with the sum of their chances: exactly so.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp import checks
-from jointmdp.arrays import Bools, Floats, Ints
-from jointmdp.errors import ModelError
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.errors import ModelError
 
 
 class ActionLaw(NamedTuple):
@@ -94,3 +105,202 @@ def _refuse(where: str, law: ActionLaw) -> None:
     (at, *_) = checks.first_place(~np.isfinite(gains))
     cure = "; if the action does not exist there, say so with available=" if gains[at] == -np.inf else ""
     raise ModelError(f"reward of {where}, successor {targets[at]} is {gains[at]}, not a finite number{cure}")
+
+
+class NumberedLaw(NamedTuple):
+    """The law of one action by numbers of outcomes; equal outcomes of different actions have equal numbers."""
+
+    numbers: Ints  # [K] in listed order, each once
+    probabilities: Floats  # [K]
+    places: Ints  # [K] where the action lists the outcome first; empty where the action is unavailable
+
+
+def numbered_laws(rows: Sequence[Sequence[ActionLaw]]) -> list[NumberedLaw]:
+    """The laws of the actions of some states, one state after the other.
+
+    Outcomes are equal when they have the same successor. Where an action of a state may reach a successor with several
+    rewards, equal outcomes of that state have the same reward, too: a reward that the action and the successor fix is
+    no part of the outcome.
+    """
+    numbers: dict[tuple[int, float | None], int] = {}
+    found = []
+    for row in rows:
+        several = {t for law in row for t in _with_several_rewards(law)}
+        for law in row:
+            chances: dict[int, float] = {}
+            places: dict[int, int] = {}
+            listed = zip(law.probabilities.tolist(), law.rewards.tolist(), law.successors.tolist(), strict=True)
+            for place, (p, r, t) in enumerate(listed):
+                if p > 0:
+                    number = numbers.setdefault((t, r if t in several else None), len(numbers))
+                    chances[number] = chances.get(number, 0.0) + p
+                    places.setdefault(number, place)
+            entries = (list(chances), list(places.values()))
+            which, where = (np.array(each, dtype=np.int64) for each in entries)
+            found.append(NumberedLaw(which, np.array(list(chances.values())), where))
+    return found
+
+
+def _with_several_rewards(law: ActionLaw) -> set[int]:
+    """The successors that one action may reach with different rewards."""
+    targets = law.successors[law.probabilities > 0].tolist()
+    if len(set(targets)) == len(targets):
+        return set()
+    pairs = set(zip(targets, law.rewards[law.probabilities > 0].tolist(), strict=True))
+    return {t for t in set(targets) if sum(other == t for other, _ in pairs) > 1}
+
+
+# Break points this close are one: 1/3 + 1/3 and 2/3 differ by a rounding, and a scenario as thin as that is
+# not part of the model. Outcomes less likely than this can be lost; no probability is off by more than twice it.
+SAME_POINT = 16 * float(np.finfo(np.float64).eps)
+ScenarioTables = tuple[Floats, Floats, Ints]  # the first three arguments of JointMDP
+
+
+def one_uniform_tables(laws: ActionLaws, coupling: str, common: bool, max_entries: int) -> ScenarioTables:
+    """The tables of the comonotone or antithetic coupling; with `common` all states have the same break points."""
+    S, A = laws.num_states, laws.num_actions
+    # 1 − u through a law is u through the law listed backwards.
+    is_backwards = (np.arange(S * A) % A % 2 == 1) & (coupling == "antithetic")
+    owners = np.repeat(np.arange(S * A), laws.sizes)
+    places = np.arange(len(owners))
+    mirrored = laws.starts[owners] + laws.starts[owners + 1] - 1 - places
+    reading = np.where(is_backwards[owners], mirrored, places)
+    ends = np.empty(len(owners))
+    for rows in laws.by_size():
+        ends[rows] = laws.probabilities[reading[rows]].cumsum(axis=1)
+    states = owners // A
+    if common:
+        edges = common_edges(ends)
+        counts = np.full(S, len(edges) - 1)
+        edge = np.searchsorted(edges, ends, side="right") - 1
+    else:
+        kept, edge, counts = _kept_points(ends, laws.starts[::A])
+    width = int(counts.max())
+    check_size(laws, width, coupling, max_entries)
+    if common:
+        chances = np.tile(np.diff(edges), (S, 1))
+    else:
+        grid = np.ones((S, width + 1))
+        grid[:, 0] = 0.0
+        grid[states[kept], edge[kept]] = ends[kept]
+        chances = np.diff(grid, axis=1)
+    # The last outcome of a law, and what is only a rounding away from 1, has no break point of its own.
+    counted = (ends < 1 - SAME_POINT) & (places + 1 < laws.starts[owners + 1])
+    steps = np.bincount(owners[counted] * width + edge[counted], minlength=S * A * width)
+    choice = steps.reshape(S * A, width).cumsum(axis=1)
+    is_cell = (laws.sizes > 0)[:, None] & (np.arange(width) < np.repeat(counts, A)[:, None])
+    found = reading[np.where(is_cell, laws.starts[:-1, None] + choice, 0)]
+    own = np.repeat(np.arange(S), A)[:, None]
+    gains = np.where(is_cell, laws.rewards[found], 0.0)
+    targets = np.where(is_cell, laws.successors[found], own)
+    rewards, successors = (part.reshape(S, A, width).swapaxes(1, 2) for part in (gains, targets))
+    return chances, rewards, successors
+
+
+def common_edges(ends: Floats) -> Floats:
+    """All break points from 0 to 1, those closer than `SAME_POINT` taken as one."""
+    points = np.unique(ends)
+    edges = [0.0]
+    for point in points[points < 1 - SAME_POINT].tolist():
+        if point - edges[-1] > SAME_POINT:
+            edges.append(point)
+    return np.array([*edges, 1.0])
+
+
+def _kept_points(ends: Floats, starts: Ints) -> tuple[Ints, Ints, Ints]:
+    """The break points of each state by itself, those that are too close left out.
+
+    `starts` ``[S + 1]`` says where the break points of a state begin. Returns the places of those that are kept, how
+    many of its state are kept up to each one ``[N]``, and how many intervals each state has ``[S]``.
+    """
+    sizes = np.diff(starts)
+    edge = np.zeros(len(ends), dtype=np.int64)
+    is_kept = np.zeros(len(ends), dtype=bool)
+    counts = np.ones(len(sizes), dtype=np.int64)
+    # States with about as many points together, so that rows are at most doubled by what fills them up.
+    rooms = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
+    for room in np.unique(rooms).tolist():
+        chosen = np.flatnonzero(rooms == room)
+        is_point = np.arange(room) < sizes[chosen, None]
+        place = np.where(is_point, starts[chosen, None] + np.arange(room), 0)
+        points = np.where(is_point, ends[place], np.inf)
+        order = points.argsort(axis=1)
+        points = np.take_along_axis(points, order, axis=1)
+        place = np.take_along_axis(place, order, axis=1)
+        last = np.zeros(len(chosen))
+        kept = np.zeros(points.shape, dtype=bool)
+        for i in range(room):
+            kept[:, i] = (points[:, i] < 1 - SAME_POINT) & (points[:, i] - last > SAME_POINT)
+            last = np.where(kept[:, i], points[:, i], last)
+        so_far = kept.cumsum(axis=1)
+        is_point = np.isfinite(points)
+        edge[place[is_point]], is_kept[place[is_point]] = so_far[is_point], kept[is_point]
+        counts[chosen] = so_far[:, -1] + 1
+    return np.flatnonzero(is_kept), edge, counts
+
+
+def check_size(laws: ActionLaws, num_scenarios: int, coupling: str, max_entries: int) -> None:
+    """Raise where the tables would have more than `max_entries` entries."""
+    S, A = laws.num_states, laws.num_actions
+    entries = S * num_scenarios * A
+    if entries > max_entries:
+        hints = {
+            "independent": '; coupling="comonotone" needs far fewer scenarios',
+            "gumbel-max": "; fewer draws, as in GumbelMax(draws=200), need fewer scenarios",
+        }
+        hint = hints.get(coupling, "")
+        raise ModelError(
+            f"the {coupling} coupling has {num_scenarios} scenarios, S·W·A = {S}·{num_scenarios}·{A} = {entries} table "
+            f"entries, more than max_entries = {max_entries}{hint}"
+        )
+
+
+def merged_by_state(tables: ScenarioTables) -> ScenarioTables:
+    """Merged within each state, and impossible ones left out; rows are filled up with scenarios of chance zero."""
+    chances, rewards, successors = tables
+    S, W, A = rewards.shape
+    first = _first_alike(rewards, successors)
+    places = (np.arange(S)[:, None] * W + first).ravel()
+    totals = np.bincount(places, chances.ravel(), minlength=S * W).reshape(S, W)
+    state, scenario = np.nonzero(totals > 0)
+    counts = np.bincount(state, minlength=S)
+    column = np.arange(len(state)) - np.repeat(np.cumsum(counts) - counts, counts)
+    shape = (S, int(counts.max()), A)
+    law, gains = np.zeros(shape[:2]), np.zeros(shape)
+    targets = np.tile(np.arange(S)[:, None, None], (1, *shape[1:]))
+    law[state, column] = totals[state, scenario]
+    gains[state, column], targets[state, column] = rewards[state, scenario], successors[state, scenario]
+    return law, gains, targets
+
+
+def merged_everywhere(tables: ScenarioTables) -> ScenarioTables:
+    """Those that are alike in all states merged, as ``sharing="time"`` needs it; chances are the same in all states."""
+    chances, rewards, successors = tables
+    S, W, A = rewards.shape
+    across = (1, W, S * A)
+    (first,) = _first_alike(rewards.swapaxes(0, 1).reshape(across), successors.swapaxes(0, 1).reshape(across))
+    totals = np.bincount(first, chances[0], minlength=W)
+    kept = totals > 0
+    if kept.all():
+        return tables
+    return np.tile(totals[kept], (S, 1)), rewards[:, kept], successors[:, kept]
+
+
+def _first_alike(rewards: Floats, successors: Ints) -> Ints:
+    """For each scenario ``[S, W]`` the first one of its state with the same outcomes of all actions."""
+    S, W, A = rewards.shape
+    # Equal rows have equal keys. Rows with equal keys that differ after all are told apart below.
+    factors = np.random.default_rng(0).integers(0, 2**63, (2, A), dtype=np.uint64) * 2 + 1
+    bits = np.ascontiguousarray(rewards + 0.0).view(np.uint64)  # + 0.0: zero has one sign
+    bits ^= bits >> 32  # low bits of whole numbers are all zero, and products keep zeros on the right
+    keys = (bits * factors[0] + successors.astype(np.uint64) * factors[1]).sum(axis=2, dtype=np.uint64)
+    order = keys.argsort(axis=1, kind="stable")
+    ranked = np.take_along_axis(keys, order, axis=1)
+    begins = np.ones((S, W), dtype=bool)
+    begins[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    leader = np.maximum.accumulate(np.where(begins, np.arange(W), 0), axis=1)
+    first = np.empty((S, W), dtype=np.int64)
+    np.put_along_axis(first, order, np.take_along_axis(order, leader, axis=1), axis=1)
+    at = np.arange(S)[:, None]
+    is_alike = ((rewards == rewards[at, first]) & (successors == successors[at, first])).all(axis=2)
+    return np.where(is_alike, first, np.arange(W))

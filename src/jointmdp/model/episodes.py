@@ -5,8 +5,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.sparse import csgraph
 
-from jointmdp import checks
-from jointmdp.arrays import Bools, Floats, Ints, distinct
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import Bools, Floats, Ints, distinct
 from jointmdp.model.tables import ModelTables
 
 

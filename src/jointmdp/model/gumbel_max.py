@@ -23,10 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.arrays import Floats, Ints, summed
-from jointmdp.errors import ModelError
-from jointmdp.model.equal_outcomes import NumberedLaw
-from jointmdp.model.one_uniform import common_edges
+from jointmdp.ground.arrays import Floats, Ints, summed
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.action_laws import NumberedLaw, common_edges
 
 EXACT = 1e-14  # of a marginal: as near as sums of weights come
 FITTED = 1e-13  # a probability below it is rounding, and needs no scenario

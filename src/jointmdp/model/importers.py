@@ -1,4 +1,9 @@
-"""Ordinary models made joint: an MDP or a noise model, plus a statement of which noise the actions share.
+"""Ordinary MDPs in the forms in which people have them, as the laws of their actions.
+
+Arrays ``[S, A, S]``, sparse matrices for each action, and dictionaries by state and action all become `ActionLaws`,
+the outcomes of every action in every state. Couplings and scenarios come later.
+
+Ordinary models made joint: an MDP or a noise model, plus a statement of which noise the actions share.
 
 An ordinary MDP gives each action its outcomes ``(probability, reward, successor)`` and does not say how the outcomes of
 different actions go together; `from_mdp` and `from_gymnasium` take a coupling that says it. Where the noise itself is
@@ -7,20 +12,261 @@ known, `from_noise` and `from_sampler` take the functions of it directly.
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NotRequired, TypedDict, Unpack
+from typing import Any, NamedTuple, NotRequired, TypedDict, Unpack
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from jointmdp import checks
-from jointmdp.arrays import Bools, Floats
-from jointmdp.checks import Sharing
-from jointmdp.errors import ModelError
-from jointmdp.model.available_actions import as_available
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.action_laws import ActionLaws, laws_from_entries
 from jointmdp.model.couplings import Coupling, coupled_tables, words
 from jointmdp.model.gumbel_max import GumbelMax
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.ordinary_models import Rows, laws_of_rows, ordinary_model
+from jointmdp.model.tables import as_available
+
+Rows = list[dict[int, list[tuple[float, int, float, bool]]]]  # by state and action: p, successor, reward, is it over
+
+
+class OrdinaryModel(NamedTuple):
+    """The laws of all actions, which of them exist, and names where the form has them."""
+
+    laws: ActionLaws
+    available: Bools
+    state_names: Sequence[Any] | None = None
+    action_names: Sequence[Any] | None = None
+
+    def names_and_actions(self) -> dict[str, Any]:
+        """As arguments of a `JointMDP`."""
+        return {name: getattr(self, name) for name in ("available", "state_names", "action_names")}
+
+
+def ordinary_model(
+    transitions: Any,
+    rewards: Any,
+    available: ArrayLike | None,
+    state_names: Sequence[Any] | None,
+    action_names: Sequence[Any] | None,
+) -> OrdinaryModel:
+    """From any of the forms."""
+    if isinstance(transitions, Mapping):
+        if available is not None:
+            raise ModelError("dictionaries list the actions that are available; leave available=None")
+        return listed_model(transitions, rewards, state_names, action_names)
+    make = sparse_model if is_sparse(transitions) else dense_model
+    return make(transitions, rewards, available)._replace(state_names=state_names, action_names=action_names)
+
+
+def dense_model(transitions: ArrayLike, rewards: ArrayLike, available: ArrayLike | None) -> OrdinaryModel:
+    """From ``[S, A, S]`` probabilities."""
+    kernel = checks.as_floats("transitions", transitions, "[S, A, S]", 3)
+    num_states, num_actions = kernel.shape[:2]
+    if not num_states or not num_actions:
+        raise ModelError("transitions are empty; the model needs at least one state and one action")
+    _check_axes(kernel)
+    checks.check_shape("transitions", kernel, (num_states, num_actions, num_states), "[S, A, S]")
+    gains = _gains(rewards, kernel.shape)
+    exists = as_available(available, num_states, num_actions)
+    is_entry = (kernel != 0) & exists[:, :, None]
+    states, actions, targets = np.nonzero(is_entry)
+    owners = states * num_actions + actions
+    return OrdinaryModel(laws_from_entries(owners, kernel[is_entry], gains[is_entry], targets, exists, _place), exists)
+
+
+def _check_axes(kernel: Floats) -> None:
+    """Raise where the axes are in another order, judged by shape, and by which sums are 1."""
+    first, middle, last = kernel.shape
+    with np.errstate(invalid="ignore"):
+        sums = [bool(np.all(np.abs(kernel.sum(axis=axis) - 1) <= checks.SUM_TOLERANCE)) for axis in range(3)]
+    looks, order = "", (0, 1, 2)
+    if middle == last != first and sums[1] and not sums[2]:
+        looks, order = "like [A, S, S] with next states in the middle: sums over axis 1 are 1", (2, 0, 1)
+    elif middle == last != first:
+        looks, order = "like [A, S, S]", (1, 0, 2)
+    elif sums[1] and not sums[2] and first == middle:
+        looks, order = "like [S, S, A] with next states in the middle: sums over axis 1 are 1", (0, 2, 1)
+    elif sums[0] and not sums[2] and last == first:
+        looks, order = "like [S, A, S] with next states first: sums over axis 0 are 1", (2, 1, 0)
+    elif sums[0] and not sums[2] and first == middle:
+        looks, order = "like [S, S, A] with next states first: sums over axis 0 are 1", (1, 2, 0)
+    if looks:
+        raise ModelError(
+            f"transitions has shape {kernel.shape}, which looks {looks}; give [S, A, S], for example by "
+            f"transitions.transpose{order}"
+        )
+
+
+def _gains(rewards: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """Rewards ``[S, A, S]``, from those or from ``[S, A]``."""
+    gains = checks.as_floats("rewards", rewards, "[S, A] or [S, A, S]", 2, 3)
+    checks.check_shape("rewards", gains, shape[: gains.ndim], "[S, A, S]" if gains.ndim == 3 else "[S, A]")
+    return gains if gains.ndim == 3 else np.broadcast_to(gains[:, :, None], shape)
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether these are sparse matrices, one for each action."""
+    return isinstance(values, list | tuple) and len(values) > 0 and all(sp.issparse(each) for each in values)
+
+
+def sparse_model(matrices: Sequence[Any], rewards: Any, available: ArrayLike | None) -> OrdinaryModel:
+    """From one sparse matrix ``[S, S]`` for each action."""
+    num_states, num_actions = matrices[0].shape[0], len(matrices)
+    for a, matrix in enumerate(matrices):
+        checks.check_shape(f"the transition matrix of action {a}", matrix, (num_states, num_states), "[S, S]")
+    kernels = [sp.csr_array(matrix, dtype=np.float64, copy=True) for matrix in matrices]
+    by_successor = (
+        [sp.csr_array(matrix, dtype=np.float64, copy=True) for matrix in rewards] if is_sparse(rewards) else None
+    )
+    if by_successor is None:
+        gains = checks.as_floats("rewards", rewards, "[S, A], or one sparse matrix for each action,", 2)
+        checks.check_shape("rewards", gains, (num_states, num_actions), "[S, A]")
+    elif [matrix.shape for matrix in by_successor] != [kernel.shape for kernel in kernels]:
+        raise ModelError(f"rewards must be one sparse matrix [S, S] for each of the {num_actions} actions")
+    exists = as_available(available, num_states, num_actions)
+    parts = []
+    for a, kernel in enumerate(kernels):
+        kernel.eliminate_zeros()
+        rows = np.repeat(np.arange(num_states), np.diff(kernel.indptr))
+        gain = gains[rows, a] if by_successor is None else _entries(by_successor[a], rows, kernel.indices)
+        kept = exists[rows, a]
+        parts.append(
+            (rows[kept] * num_actions + a, kernel.data[kept], gain[kept], kernel.indices[kept].astype(np.int64))
+        )
+    owners, chances, gained, targets = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return OrdinaryModel(laws_from_entries(owners, chances, gained, targets, exists, _place), exists)
+
+
+def _copied(matrix: Any) -> sp.csr_array:
+    """The user's matrix by rows, each place once and in order; a copy, since both are done in place."""
+    found = sp.csr_array(matrix, dtype=np.float64, copy=True)
+    found.sum_duplicates()
+    return found
+
+
+def _entries(matrix: sp.csr_array, rows: Ints, columns: Ints) -> Floats:
+    """The entries of a sparse matrix at the given places."""
+    width = matrix.shape[1]
+    held = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices
+    wanted = rows * width + columns
+    at = np.searchsorted(held, wanted)
+    return np.where(np.append(held, -1)[at] == wanted, np.append(matrix.data, 0.0)[at], 0.0)
+
+
+def listed_model(
+    table: Mapping[Any, Any],
+    rewards: Mapping[Any, Any] | None,
+    state_names: Sequence[Any] | None,
+    action_names: Sequence[Any] | None,
+) -> OrdinaryModel:
+    """From dictionaries by state and action; successors without an entry of their own are over."""
+    listed: dict[Any, dict[Any, list[tuple[Any, ...]]]] = {}
+    for s, row in table.items():
+        if not isinstance(row, Mapping):
+            raise ModelError(f"state {s!r} must list its actions as a dictionary {{action: outcomes}}, not {row!r}")
+        listed[s] = {a: _listed(s, a, outcomes, rewards) for a, outcomes in row.items()}
+    reached = (outcome[1] for row in listed.values() for outcomes in row.values() for outcome in outcomes)
+    states, named_states = _numbered("state", {**dict.fromkeys(listed), **dict.fromkeys(reached)})
+    actions, named_actions = _numbered("action", dict.fromkeys(a for row in listed.values() for a in row))
+    if not actions:
+        raise ModelError("transitions list no action; give {state: {action: outcomes}}")
+    rows: Rows = [{} for _ in states]
+    for s, row in listed.items():
+        for a, outcomes in row.items():
+            rows[states[s]][actions[a]] = [(p, states[t], r, end) for p, t, r, end in outcomes]
+    for s, outcome in enumerate(rows):
+        if not outcome:
+            outcome.update({a: [(1.0, s, 0.0, False)] for a in actions.values()})
+    names = named_states if state_names is None else state_names
+    laws, exists, names = laws_of_rows(rows, len(actions), names, (list(states), list(actions)))
+    return OrdinaryModel(laws, exists, names, named_actions if action_names is None else action_names)
+
+
+def _listed(s: Any, a: Any, outcomes: Any, rewards: Any) -> list[tuple[float, Any, float, bool]]:
+    """The outcomes of one action: probability, successor, reward, and whether the episode is over."""
+    where = f"state {s!r}, action {a!r}"
+    try:
+        if isinstance(outcomes, Mapping):
+            paid = rewards[s][a]
+            of = paid if isinstance(paid, Mapping) else dict.fromkeys(outcomes, paid)
+            return [(float(p), t, float(of[t]), False) for t, p in outcomes.items()]
+        if rewards is not None:
+            raise ModelError("outcomes in lists hold their rewards; give rewards=None")
+        found = [(*outcome, False)[:4] for outcome in outcomes]
+        return [(float(p), t, float(r), bool(end)) for p, t, r, end in found]
+    except ModelError as error:
+        raise ModelError(f"{where}: {error}") from None
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        form = "{successor: probability} with rewards beside it, or [(probability, successor, reward), …]"
+        raise ModelError(f"{where} must list {form}: {words(error)}") from error
+
+
+def _numbered(kind: str, keys: dict[Any, None]) -> tuple[dict[Any, int], list[Any] | None]:
+    """Numbers of states or actions, and their names; those that are 0, 1, 2, … are their own numbers."""
+    whole = [key for key in keys if isinstance(key, int | np.integer) and not isinstance(key, bool)]
+    if not whole:
+        return {key: i for i, key in enumerate(keys)}, list(keys)
+    if sorted(whole) != list(range(len(keys))):
+        raise ModelError(
+            f"{kind}s that are numbers must be 0, 1, 2, … without gaps, since a number is an index; use text or tuples "
+            f"instead (here: {', '.join(map(repr, list(keys)[:8]))}{'…' * (len(keys) > 8)})"
+        )
+    return {key: key for key in range(len(keys))}, None
+
+
+def laws_of_rows(
+    rows: Rows,
+    num_actions: int,
+    state_names: Sequence[Any] | None,
+    labels: tuple[Sequence[Any], Sequence[Any]] | None = None,
+) -> tuple[ActionLaws, Bools, Sequence[Any] | None]:
+    """The laws of listed outcomes, which actions exist, and names.
+
+    An outcome that ends the episode goes to its successor when that state is absorbing with zero reward, and otherwise
+    to one more state, "terminated", which is.
+    """
+    num_states = len(rows)
+    shown, shown_actions = (range(num_states), range(num_actions)) if labels is None else labels
+    absorbs = [
+        all(t == s and r == 0 for outcomes in row.values() for p, t, r, _ in outcomes if p != 0)
+        for s, row in enumerate(rows)
+    ]
+    entries = [
+        (s * num_actions + a, p, r, num_states if end and not absorbs[t] else t)
+        for s, row in enumerate(rows)
+        for a, outcomes in row.items()
+        for p, t, r, end in outcomes
+    ]
+    exists = np.zeros((num_states, num_actions), dtype=bool)
+    for s, row in enumerate(rows):
+        exists[s, list(row)] = True
+    owners, chances, gains, targets = (np.array(part) for part in (zip(*entries, strict=True) if entries else [[]] * 4))
+    if (targets == num_states).any():
+        # Checked before the extra name joins them, so that the message counts the user's states.
+        names = checks.as_names("state", state_names, num_states)
+        state_names = [*(names or [f"state {s}" for s in range(num_states)]), "terminated"]
+        extra = np.arange(num_actions)
+        owners = np.concatenate([owners, num_states * num_actions + extra])
+        chances, gains = np.append(chances, extra * 0.0 + 1.0), np.append(gains, extra * 0.0)
+        targets = np.append(targets, extra * 0 + num_states)
+        exists = np.append(exists, np.ones((1, num_actions), dtype=bool), axis=0)
+        shown = [*shown, "terminated"]
+    laws = laws_from_entries(
+        owners.astype(np.int64),
+        chances.astype(np.float64),
+        gains.astype(np.float64),
+        targets.astype(np.int64),
+        exists,
+        lambda s, a: _place(shown[s], shown_actions[a]),
+    )
+    return laws, exists, state_names
+
+
+def _place(state: Any, action: Any) -> str:
+    return checks.place((state, action), "state", "action")
+
 
 NoiseFunction = Callable[[Any, Any, Any], Any]  # state, action, noise
 

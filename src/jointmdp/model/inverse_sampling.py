@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jointmdp.arrays import Floats, Ints, float64, on_device, typed_key
+from jointmdp.ground.arrays import Floats, Ints, float64, on_device, typed_key
 
 if TYPE_CHECKING:
     from jax import Array

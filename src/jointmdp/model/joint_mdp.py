@@ -1,4 +1,8 @@
-"""The joint MDP: a finite kernel over outcome tables, one scenario for all actions.
+"""Joint laws of one step: the outcomes of several actions in one state under the same scenario.
+
+A joint MDP as a Gymnasium environment: one branch is executed, the whole outcome table is shown.
+
+The joint MDP: a finite kernel over outcome tables, one scenario for all actions.
 
 In state ``s`` nature draws a scenario ``w`` with probability ``p(w|s)``. The scenario fixes, for every action
 ``a`` at once, the reward ``R(s,w,a)`` and the successor ``S'(s,w,a)``. An ordinary MDP keeps only what each
@@ -15,26 +19,199 @@ column does by itself; the rows say how the outcomes of different actions go tog
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from jointmdp import checks
-from jointmdp.arrays import Floats, float64, typed_key
-from jointmdp.checks import Sharing
-from jointmdp.model.episodes import start_law
-from jointmdp.model.inverse_sampling import drawn_samples
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import Floats, Ints, float64, typed_key
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.episodes import start_law, terminal_states
+from jointmdp.model.inverse_sampling import drawn, drawn_samples, interval_ends
 from jointmdp.model.policies import as_policy
-from jointmdp.model.query_laws import Query, QueryLaw, Transition, Witness, coupling_witness, query_law
 from jointmdp.model.tables import ActionLike, ModelTables, StateLike
 
 if TYPE_CHECKING:
     import gymnasium
     import jax
+
+# A joint probability this close to the product of its marginals counts as independent: rounding of products in float64.
+# Products formed in single precision are off by more and count as coupled; the witness's discrepancy shows it.
+INDEPENDENCE_TOLERANCE = 1e-12
+
+
+class QueryLaw(NamedTuple):
+    """A finite joint law of one-step outcomes, distinct rows only."""
+
+    actions: tuple[int, ...]
+    probabilities: Floats  # [L]
+    rewards: Floats  # [L, m]
+    successors: Ints  # [L, m]
+
+
+class Query(NamedTuple):
+    """Samples of the m-JSTM: outcomes of the queried actions under the same scenario."""
+
+    scenario: Ints  # [N]
+    rewards: Floats  # [N, m]
+    successors: Ints  # [N, m]
+
+
+class Transition(NamedTuple):
+    """Samples of the STM: one executed action per sample."""
+
+    state: Ints  # [N]
+    action: Ints  # [N]
+    reward: Floats  # [N]
+    successor: Ints  # [N]
+
+
+class Witness(NamedTuple):
+    """Actions whose outcomes depend on each other in a state, and by how much a joint probability is off."""
+
+    state: int
+    actions: tuple[int, ...]
+    discrepancy: float
+
+
+def query_law(model: ModelTables, state: int, actions: Sequence[int]) -> QueryLaw:
+    """The law of ``((R_i, S'_i))_i`` for the queried actions; a repeated action repeats its column."""
+    columns = list(actions)
+    chances = model.probabilities[state]
+    rows = np.concatenate(
+        [model.rewards[state][:, columns], model.successors[state][:, columns].astype(np.float64)], axis=1
+    )
+    rows, chances = rows[chances > 0], chances[chances > 0]
+    distinct, label = np.unique(rows, axis=0, return_inverse=True)
+    weights: Floats = np.zeros(len(distinct))
+    np.add.at(weights, label.ravel(), chances)
+    m = len(columns)
+    return QueryLaw(tuple(columns), weights, distinct[:, :m], distinct[:, m:].astype(np.int64))
+
+
+def coupling_witness(model: ModelTables) -> Witness | None:
+    """Pairs first; then growing sets of actions, since pairwise independent outcomes can still be dependent."""
+    for is_pair in (True, False):
+        for state in range(model.num_states):
+            labels, chances = _outcome_labels(model, state)
+            actions = np.flatnonzero(model.available[state]).tolist()
+            growing = (actions[:count] for count in range(3, len(actions) + 1))
+            for *others, last in itertools.combinations(actions, 2) if is_pair else growing:
+                if _dependence(labels, others, last, chances) > INDEPENDENCE_TOLERANCE:
+                    return _fewest(labels, chances, state, others, last)
+    return None
+
+
+def _fewest(labels: Ints, chances: Floats, state: int, others: list[int], last: int) -> Witness:
+    """Drops every action without which the rest still depend on the last one."""
+    for action in list(others):
+        fewer = [a for a in others if a != action]
+        if fewer and _dependence(labels, fewer, last, chances) > INDEPENDENCE_TOLERANCE:
+            others = fewer
+    return Witness(state, (*others, last), _dependence(labels, others, last, chances))
+
+
+def _outcome_labels(model: ModelTables, state: int) -> tuple[Ints, Floats]:
+    """Each action's outcome ``(R, S')`` as a small whole number per scenario that can happen, ``[W', A]``."""
+    possible = model.probabilities[state] > 0
+    chances = model.probabilities[state][possible]
+    labels = np.empty((len(chances), model.num_actions), dtype=np.int64)
+    for action in range(model.num_actions):
+        pairs = np.stack([model.rewards[state, possible, action], model.successors[state, possible, action]], axis=1)
+        labels[:, action] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+    return labels, chances
+
+
+def _dependence(labels: Ints, others: list[int], last: int, chances: Floats) -> float:
+    """The largest ``|P(i,j) − P(i)P(j)|`` over the joint outcomes ``i`` of several actions and ``j`` of one more."""
+    first = labels[:, others[0]]
+    if len(others) > 1:
+        first = np.unique(labels[:, others], axis=0, return_inverse=True)[1].ravel()
+    joint = np.zeros((first.max() + 1, labels[:, last].max() + 1))
+    np.add.at(joint, (first, labels[:, last]), chances)
+    return float(np.max(np.abs(joint - joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True))))
+
+
+try:
+    import gymnasium
+except ImportError as error:
+    raise ImportError(
+        "JointMDP.as_gymnasium needs gymnasium, which is not installed: pip install 'jointmdp[gymnasium]'"
+    ) from error
+
+
+class JointEnv(gymnasium.Env[Any, Any]):
+    """The executed branch of a joint MDP, with the outcomes of the other actions in ``info``.
+
+    Observations are state indices, actions are action indices or names. Each step draws one uniform from
+    ``np_random``, picks the scenario by it and follows the chosen action. ``info`` holds
+
+    - ``"scenario"``: the scenario's index;
+    - ``"rewards"``, ``"successors"``: ``[A]``, the outcome of every action in that scenario. Actions that were
+      unavailable have placeholders there, reward 0 and the state itself;
+    - ``"action_mask"``: ``[A]`` of int8, the actions available in the state just entered, in the form that
+      ``action_space.sample(mask)`` takes. `reset` returns it too.
+
+    Args:
+        model: the joint MDP.
+        start: where episodes begin: a state, or a law ``[S]``; by default uniform over the states that are not
+            terminal. `reset` takes ``options={"state": ...}`` to begin somewhere else once.
+        max_steps: episodes are truncated after this many steps; never by default.
+
+    An episode is terminated when it enters one of the `terminal_states`.
+    """
+
+    def __init__(self, model: ModelTables, start: ArrayLike | None = None, max_steps: int | None = None) -> None:
+        self.model = model
+        self.max_steps = None if max_steps is None else checks.as_count("max_steps", max_steps)
+        self.observation_space = gymnasium.spaces.Discrete(model.num_states)
+        self.action_space = gymnasium.spaces.Discrete(model.num_actions)
+        self.is_terminal = terminal_states(model)  # [S]
+        self._start_ends = interval_ends(start_law(model, start))
+        self._scenario_ends = interval_ends(model.probabilities)
+        self._state: int | None = None
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Begin an episode, in ``options["state"]`` if that is given."""
+        super().reset(seed=seed)
+        wishes = dict(options or {})
+        if "state" in wishes:
+            state = self.model.state_index(wishes.pop("state"))
+        else:
+            state = drawn(self._start_ends, self.np_random.random())
+        if wishes:
+            raise ModelError(f'unknown reset options: {", ".join(map(repr, wishes))}; known: "state"')
+        self._state, self._steps = state, 0
+        return state, {"action_mask": self._mask(state)}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Execute one action; an unavailable one is a `ModelError`."""
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("call reset before step")
+        state, model = self._state, self.model
+        chosen = model.action_index(action, state)
+        scenario = drawn(self._scenario_ends[state], self.np_random.random())
+        entered = int(model.successors[state, scenario, chosen])
+        self._state, self._steps = entered, self._steps + 1
+        info = {
+            "scenario": scenario,
+            "rewards": model.rewards[state, scenario].copy(),
+            "successors": model.successors[state, scenario].copy(),
+            "action_mask": self._mask(entered),
+        }
+        is_truncated = self.max_steps is not None and self._steps >= self.max_steps
+        reward = float(model.rewards[state, scenario, chosen])
+        return entered, reward, bool(self.is_terminal[entered]), is_truncated, info
+
+    def _mask(self, state: int) -> NDArray[np.int8]:
+        return np.array(self.model.available[state], dtype=np.int8)
 
 
 class MarginalMDP(NamedTuple):
@@ -137,6 +314,6 @@ class JointMDP(ModelTables):
 
     def as_gymnasium(self, start: ArrayLike | None = None, max_steps: int | None = None) -> gymnasium.Env[Any, Any]:
         """The model as a Gymnasium environment that executes one branch and shows the table in ``info``."""
-        from jointmdp.model.gymnasium_view import JointEnv  # here, because Gymnasium is an extra
+        # MERGED
 
         return JointEnv(self, start=start, max_steps=max_steps)

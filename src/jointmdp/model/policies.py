@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jointmdp import checks
-from jointmdp.arrays import Floats, refuse_traced
-from jointmdp.errors import ModelError
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import Floats, refuse_traced
+from jointmdp.ground.errors import ModelError
 from jointmdp.model.tables import ActionLike, ModelTables
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.arrays import Bools, Floats, Ints, summed
-from jointmdp.errors import ModelError
+from jointmdp.ground.arrays import Bools, Floats, Ints, summed
+from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 
 MOST_CLOSED = 20_000  # states up to which all that can be reached are taken, whatever their probability

@@ -1,5 +1,0 @@
-"""``python -m jointmdp.cli``."""
-
-from jointmdp.cli import main
-
-main()

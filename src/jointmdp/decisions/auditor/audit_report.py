@@ -1,0 +1,241 @@
+"""What an audit found: one plain sentence a check, a guess at the cause, and an exit status."""
+
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from jointmdp.ground.answers import ResultFace
+from jointmdp.ground.files import to_json
+
+CheckStatus = Literal["pass", "warn", "fail", "skip"]
+MARKS: dict[CheckStatus, str] = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "-"}
+WORDS: dict[CheckStatus, str] = {"fail": "failed", "warn": "with a warning", "pass": "passed", "skip": "not checked"}
+
+OUT_OF_TIME = "out of time"
+
+CLAIMS = {
+    "answers": "every query is answered with one outcome an action",
+    "untouched": "a query leaves the snapshots untouched",
+    "observation": "the observation is not stale after a restore",
+    "globals": "no hidden global generator",
+    "restore": "restoring gives back the same state",
+    "history": "what was run before does not matter",
+    "live": "a restored state goes on as the live environment does",
+    "processes": "another process gives the same answers",
+    "repetition": "the same action asked twice in one query gives the same outcome",
+    "order": "the order of the actions does not matter",
+    "noise": "the actions consume the noise in step",
+    "law": "each coordinate of a query has the law of a plain step",
+    "rewards": "rewards lie within their claimed bounds",
+    "finite": "rewards and observations are finite",
+    "identity": "states that are the same, and only those, have the same identity",
+    "over": "a state that is over pays nothing and stays",
+}
+
+
+# What helps a function run(decision, seed), which has no snapshots and is given no noise but its seed.
+_SEED_CURE = "make every generator in it from the seed that it is given, rng = np.random.default_rng(seed)"
+RUN_CAUSES = {
+    "query not answered": "can every decision be run with any seed, and does the function return a number each time?",
+    "generator not restored": f"a generator goes on from run to run; {_SEED_CURE}",
+    "hidden state not restored": f"something is remembered from run to run; begin each run anew, and {_SEED_CURE}",
+    "state not restored in full": "something is remembered from run to run; begin each run anew",
+    "dropped previous action": "something is remembered from the run before; begin each run anew",
+    "hidden state": "something is remembered from run to run; begin each run anew",
+    "wall clock": "the outcome depends on the clock; let the function be given the time, or count it in the model",
+    "global numpy.random": f"it draws from the global generator numpy.random; {_SEED_CURE}",
+    "global random": "it draws from the global generator random; use rng = random.Random(seed), or "
+    "np.random.default_rng(seed)",
+    "frozen noise": f"a generator has a fixed seed; {_SEED_CURE}",
+    "frozen generator": f"a generator has a fixed seed; {_SEED_CURE}",
+    "seed ignored": _SEED_CURE,
+    "noise not shared": "the decisions are given different seeds: use default_rng(seed), without the decision",
+    "draws out of step": "a decision draws more or otherwise than another, and all draws after that shift: give each "
+    "source its own generator, default_rng([seed, 0]), default_rng([seed, 1]), or write run(decision, noise) and draw "
+    'from streams by name, noise["arrivals"], noise["service", k]',
+}
+
+# A guess at the cause of each fault, and what to do about it. Faults that are not here get theirs where they are found.
+CAUSES = {
+    "query not answered": "does the state that it is asked in allow the action, and is everything in the snapshot?",
+    "mutating query": "step or query works on the snapshot itself; copy it first, or make states that cannot change",
+    "shared snapshot": "the simulator hands out an object that it goes on using (its live state, a buffer); return a "
+    "copy",
+    "snapshot changes": "some query works on a snapshot, or hands out an object that it goes on using; copy it",
+    "shared observation buffer": "observe returns a buffer that is used again; return a copy",
+    "stale observation": "the observation comes from the live simulator, not from the snapshot; keep it in the "
+    "snapshot, or compute it from there",
+    "start not reproducible": "start draws from a generator of its own, or from what was run before; draw from the "
+    "noise",
+    "wall clock": "the outcomes agree when the clock is stopped: a step reads the time; make it state",
+    "state not restored in full": "the outcome depends on the state that was run before: part of the live state is not "
+    "set by a restore; add it to what a snapshot holds",
+    "dropped previous action": "the outcome depends on the action that was run before: the simulator remembers it "
+    "(sticky actions, action smoothing, a rate limit) and the snapshot does not; add it to what a snapshot holds",
+    "hidden state": "the simulator remembers something that its snapshots do not hold; add it to them",
+    "order-dependent query": "an earlier action of the query leaks into a later one: restore the state and begin the "
+    "noise anew (noise.fresh()) before every action",
+    "shock tied to the query position": "each place in the query has its own noise, or the actions share one generator "
+    "that runs on: begin the noise anew (noise.fresh()) for every action",
+    "outcome depends on the company": "a later action of the query changes the outcome of an earlier one: do the "
+    "outcomes share an object?",
+    "frozen generator": "the snapshot carries a generator that is never given new noise, so the noise of a state is "
+    "always the same; name it in streams=, or draw from the noise",
+    "frozen noise": "something random is not under the noise's control, and every replication would be the same; draw "
+    "it from the noise, or name its generator in streams=",
+    "seeds that coincide": "the seed is cut down (seed % 10, a hash of few bits) before a generator is made from it; "
+    "use all of it, default_rng(seed)",
+    "process-dependent": "a step depends on hash() of a text, on id(), on the order of a set or on the process itself; "
+    "use zlib.crc32, a table, or sorted()",
+    "noise not shared": "noise drawn under another name for every action is not shared: name streams by their source",
+    "draws out of step": "each step begins its noise anew, so later steps stay in step, but within this one all draws "
+    'after the first difference shift: draw by name, noise["demand"], or draw all that may be needed before looking at '
+    "the action",
+    "seed ignored": "make every generator in it from the seed that it is given",
+    "law of the reward": "the query's reward is not that of a step: is it scaled, shifted, or of another state?",
+    "law of the termination": "does the query end episodes otherwise than a step, a time limit perhaps?",
+    "law of the observation": "a query leads elsewhere than a step: does it restore the whole state, and use all "
+    "noise?",
+    "reward outside its bounds": "reward_bounds is too narrow (a bonus or a penalty at the end?); bounds on returns "
+    "rest on it",
+    "number that is not finite": "a division by zero, an overflow, or a value that was never set",
+    "over state does not absorb": "query must give a state that is over back as it is, with reward 0; did it step on, "
+    "or reset itself?",
+    "identity of the object": "identity depends on which object holds the state (id(), an address, a counter); use "
+    "what it holds",
+    "identity ignores part of the state": "identity leaves out part of the state (a clock, a counter, a previous "
+    "action, a generator that is not given new noise); branches would share a table that is not theirs",
+    "identity alone": "an identity that counts more than what matters (a cache, a clock of the physics, the last "
+    "iterate of a solver) keeps branches from meeting, no more; give identity= where that matters",
+    "rounding": "the same arithmetic compiled in two ways; gaps that should be 0 will be tiny instead, and states that "
+    "should meet will not",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One claim about a simulator and what became of it."""
+
+    name: str
+    status: CheckStatus
+    message: str
+    """What was seen, in a sentence."""
+    cause: str = ""
+    """A guess at the fault and what to do about it."""
+    fault: str = ""
+    """The fault by name, where there is one; several, one for each global generator, with commas between."""
+
+    @property
+    def claim(self) -> str:
+        """What the check stands for, as a sentence."""
+        return CLAIMS[self.name]
+
+
+def failed(name: str, message: str, fault: str, cause: str = "") -> Check:
+    """A check that found a fault."""
+    return Check(name, "fail", message, cause or CAUSES[fault], fault)
+
+
+def warned(name: str, message: str, fault: str, cause: str = "") -> Check:
+    """A check that found something that may be a fault."""
+    return Check(name, "warn", message, cause or CAUSES[fault], fault)
+
+
+def skipped(name: str, reason: str) -> Check:
+    """A check that could not be made."""
+    return Check(name, "skip", f"not checked: {reason}")
+
+
+@dataclass(frozen=True, eq=False)
+class AuditReport(ResultFace):
+    """The checks of one simulator; ``print(report)`` is the table, `is_ok` the verdict."""
+
+    simulator: str
+    checks: tuple[Check, ...]
+    false_alarm: float
+    """The most that a healthy simulator fails with; all of it belongs to the check of the law."""
+    num_tests: int
+    """Statistical tests that share the false-alarm rate."""
+    num_states: int
+    num_samples: int
+    """Samples of each statistical test, from the query and from the plain step."""
+    seed: int
+    seconds: float
+
+    def __getitem__(self, name: str) -> Check:
+        """The check called `name`."""
+        return {check.name: check for check in self.checks}[name]
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return self._with("fail")
+
+    @property
+    def warnings(self) -> tuple[Check, ...]:
+        """The checks that warn."""
+        return self._with("warn")
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The faults found, by name; those of warnings too."""
+        return tuple(dict.fromkeys(fault for check in self.checks for fault in check.fault.split(", ") if fault))
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing failed; warnings are not failures."""
+        return not self.failures
+
+    def exit_status(self, strict: bool = False) -> int:
+        """0 passed; 1 where a check failed or, with `strict`, one warns; 2 where the time did not suffice to tell."""
+        if not self.is_ok or (strict and self.warnings):
+            return 1
+        return 2 * (self["restore"].status == "skip" and OUT_OF_TIME in self["restore"].message)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per check."""
+        return [{**asdict(check), "claim": check.claim} for check in self.checks]
+
+    def to_json(self) -> str:
+        """The report as one JSON object."""
+        numbers = ("false_alarm", "num_tests", "num_states", "num_samples", "seed")
+        found = {"simulator": self.simulator, "is_ok": self.is_ok, "faults": list(self.faults)}
+        found |= {name: getattr(self, name) for name in numbers}
+        return to_json(found | {"seconds": round(self.seconds, 3), "checks": self.table()})
+
+    @property
+    def summary(self) -> str:
+        """The verdict in a sentence."""
+        counts = [f"{len(self._with(status))} {word}" for status, word in WORDS.items() if self._with(status)]
+        return f"{self.simulator}: {', '.join(counts)}"
+
+    @property
+    def guarantee(self) -> str:
+        """What the verdict is worth, in a sentence or two."""
+        exact = (
+            f"Compared bit for bit in {self.num_states} state{'s' * (self.num_states != 1)} in {self.seconds:.1f} s."
+        )
+        if not self.num_tests:
+            return exact
+        return (
+            f"{exact} {self.num_tests} statistical tests with {self.num_samples} samples a side; a healthy simulator "
+            f"fails one of them with probability at most {self.false_alarm:g}."
+        )
+
+    def __str__(self) -> str:
+        width = max(len(check.name) for check in self.checks)
+        margin = " " * (width + 5)
+        lines = [self.summary, ""]
+        for check in self.checks:
+            text = [check.message] if check.message else [check.claim]
+            if check.fault:
+                text[0] = f"{check.fault}: {text[0]}"
+            if check.cause:
+                text.append(f"→ {check.cause}")
+            wrapped = [line for part in text for line in textwrap.wrap(part, 116 - len(margin))]
+            lines.append(f"  {MARKS[check.status]} {check.name:<{width}} {wrapped[0]}")
+            lines.extend(margin + line for line in wrapped[1:])
+        return "\n".join([*lines, "", *textwrap.wrap(self.guarantee, 116)])
+
+    def _with(self, status: CheckStatus) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.status == status)

@@ -1,0 +1,446 @@
+"""Functions of a decision and a seed, to be audited.
+
+`audit`: which states to look at, which checks to make in which order, and how much of each fits into the time.
+"""
+
+from __future__ import annotations
+
+import time
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.decisions.auditor import determinism_checks, draw_checks, process_checks, query_checks, state_checks
+from jointmdp.decisions.auditor.audit_report import (
+    CLAIMS,
+    OUT_OF_TIME,
+    RUN_CAUSES,
+    AuditReport,
+    Check,
+    failed,
+    skipped,
+    warned,
+)
+from jointmdp.decisions.auditor.determinism_checks import Question
+from jointmdp.decisions.auditor.probe import (
+    FOLLOWED,
+    START,
+    OutOfTime,
+    Probe,
+    Spot,
+    Unanswered,
+    WatchedNoise,
+    with_content,
+)
+from jointmdp.decisions.auditor.process_checks import OtherProcesses
+from jointmdp.ground import checks
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.progress import Meter
+from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
+from jointmdp.simulation.simulators.global_generators import kept_globals
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.registry import as_simulator
+from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot, as_agent
+
+SEEDS = 8  # tried on a run function, to see whether its outcome changes with the seed
+
+
+class AuditedRun(RunSimulator):
+    """A function of a decision and a seed; whether its numbers are finite is left to the checks."""
+
+    least_decisions = 1
+
+    def outcome(self, action: int, seed: int) -> float:
+        return self.number(self.run(self.decisions[action], seed), action)
+
+    def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
+        """One call of the function; what it draws from a noise of named streams is written down."""
+        if isinstance(self.run, WithNoise) and isinstance(noise, WatchedNoise):
+            given = noise.moved_to(self.run.noise(noise.seed).address)
+            return Outcome(self.number(self.run.run(self.decisions[action], given), action), True)
+        return super().step(state, action, noise)
+
+    @property
+    def ignores_seed(self) -> bool:
+        """Whether no decision's outcome changes with the seed."""
+        seeds = [Noise("seed", i).seed for i in range(SEEDS)]
+        return all(len({self.outcome(a, seed) for seed in seeds}) == 1 for a in range(len(self.decisions)))
+
+
+def audited(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
+    """The simulator to audit, from what a user has."""
+    if isinstance(given, Simulator):
+        return given
+    if decisions is not None:
+        return AuditedRun(given, decisions)
+    if isinstance(given, types.FunctionType | types.MethodType):
+        raise ModelError(
+            f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
+        )
+    return as_simulator(given)
+
+
+MOST_ACTIONS = 4  # of a state in one query; other walks look at others
+LONG_WALK = 300  # steps of the one walk that looks for an end
+LONG_WALK_SECONDS = 0.5
+MOST_STATES = 1_000
+LEAST_SAMPLES = 12  # two different constants then have level 2 / C(24, 12), below 1e-6: even so few tell them apart
+
+
+class Plan(NamedTuple):
+    """How much is looked at."""
+
+    slower_than: float  # seconds an action
+    walks: int
+    steps: int  # of a walk
+    states: int
+    draws: int  # of noise in a state
+    samples: int
+
+
+PLANS = (
+    Plan(0.0, 5, 24, 8, 6, 100),
+    Plan(5e-4, 4, 16, 6, 3, 48),
+    Plan(2e-3, 3, 8, 4, 2, 24),
+    Plan(1e-2, 2, 6, 2, 2, 16),
+    Plan(5e-2, 1, 3, 2, 1, 12),
+    Plan(2e-1, 1, 3, 1, 1, 12),
+)
+SECONDS = 60.0  # of an audit, unless told otherwise
+# What part of the time that is left a check may take; those that come first leave something for the others.
+SHARE = 0.4
+
+
+def audit(  # many parameters: a front door, one keyword for each setting
+    simulator: Any,
+    *,
+    policy: Any = "uniform",
+    actions: Sequence[Action] | None = None,
+    decisions: Mapping[str, Any] | Sequence[Any] | None = None,
+    seed: int = 0,
+    num_states: int | None = None,
+    num_samples: int | None = None,
+    false_alarm: float = 1e-4,
+    seconds: float = SECONDS,
+) -> AuditReport:
+    """Check that a simulator gives the actions of a query the same noise, and guess the cause where it does not.
+
+    Args:
+        simulator: a `Simulator` or what can be made into one, or a function ``run(decision, seed) -> outcome``
+            together with `decisions`.
+        policy: by which to walk to the states that are looked at.
+        actions: those to ask for; by default up to four of the available ones in each query.
+        decisions: what to hand to a plain `run` function.
+        seed: of the walks and of all noise.
+        num_states: states to look at; by default as many as the simulator's speed allows, eight at most.
+        num_samples: samples on each side of a statistical test; by default 12 to 100, by speed.
+        false_alarm: the probability at most with which a healthy simulator fails the check of the law.
+        seconds: the time that the audit may take, to the nearest query. What did not fit is not checked, and says so.
+    """
+    found = audited(simulator, decisions)
+    false_alarm = checks.as_fraction("false_alarm", false_alarm)
+    seed = checks.as_count("seed", seed, 0)
+    wanted = None if num_states is None else checks.as_count("num_states", num_states, 1, MOST_STATES)
+    samples = None if num_samples is None else checks.as_count("num_samples", num_samples, LEAST_SAMPLES)
+    limit = checks.as_positive("seconds", seconds)
+    with kept_globals(), Meter(f"auditing {found.name}") as meter:
+        return _Audit(found, policy, actions, seed, wanted, samples, false_alarm, limit, meter).report()
+
+
+@dataclass(eq=False)
+class _Audit:
+    """One audit under way."""
+
+    simulator: Simulator
+    policy: Any
+    actions: Sequence[Action] | None
+    seed: int
+    num_states: int | None
+    num_samples: int | None
+    false_alarm: float
+    seconds: float
+    meter: Meter
+    plan: Plan = PLANS[0]
+    cost: float = 0.0
+    num_tests: int = 0
+    checks: dict[str, Check] = field(default_factory=dict)
+    spots: list[Spot] = field(default_factory=list)  # that are looked at closely
+    pool: list[Spot] = field(default_factory=list)  # all that were reached
+
+    def __post_init__(self) -> None:
+        self.begun = time.monotonic()
+        self.probe = Probe(self.simulator, self.seed, actions_at=self._actions_at)
+        self.given = self._given()
+        self.agent = self._agent()
+
+    def _given(self) -> list[Action] | None:
+        if self.actions is not None:
+            if not len(self.actions):
+                raise ModelError("actions is empty; name the actions to audit")
+            return [self.simulator.action_index(action) for action in self.actions]
+        if self.simulator.action_names is not None:
+            return None
+        draw = getattr(self.simulator, "random_action", None)
+        if draw is None:
+            raise ModelError(f"the actions of {self.simulator.name} are not numbered; give actions=[…] to ask for")
+        return [draw(Noise("audit actions", self.seed, i).rng) for i in range(3)]
+
+    def _agent(self) -> Agent:
+        given = self.given
+        if given is not None and isinstance(self.policy, str) and self.policy == "uniform":
+            return lambda state, noise: given[int(noise.uniform * len(given))]
+        return as_agent(self.policy, self.simulator)
+
+    def report(self) -> AuditReport:
+        reason = "a query was not answered"
+        try:
+            self._run()
+            self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
+        except Unanswered as error:
+            self._add(failed("answers", str(error), "query not answered"))
+        except OutOfTime:
+            reason = self._too_late
+            if self.probe.asked:
+                self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
+                self._add(state_checks.check_rewards(self.probe), state_checks.check_finite(self.probe))
+        found = [self.checks.get(name, skipped(name, reason)) for name in CLAIMS]
+        return AuditReport(
+            self.simulator.name,
+            tuple(self._in_words(self._with_roundings(check)) for check in found),
+            self.false_alarm,
+            self.num_tests,
+            len(self.spots),
+            self.plan.samples,
+            self.seed,
+            time.monotonic() - self.begun,
+        )
+
+    @property
+    def _too_late(self) -> str:
+        return f"{OUT_OF_TIME} after {self.seconds:g} s; give it more with seconds="
+
+    @property
+    def _left(self) -> float:
+        return self.begun + self.seconds - time.monotonic()
+
+    def _timed(self, *names: str, share: float = SHARE) -> _Slice:
+        """The time of one check, or of several that are made together."""
+        self.meter.update(1 - self._left / self.seconds, names[0])
+        self.probe.deadline, self.probe.ran_out = time.monotonic() + share * self._left, False
+        return _Slice(self, names)
+
+    def _add(self, *found: Check) -> None:
+        self.checks.update({check.name: check for check in found})
+
+    def _run(self) -> None:
+        """The checks, those first whose faults would show in the others; each fault is then worked around."""
+        probe = self.probe
+        start = probe.spot(probe.begin(0), START, ())
+        if self.simulator.is_over(start.state):
+            raise Unanswered("the start is over already, so that nothing can be asked")
+        start = with_content(start._replace(actions=self._actions_at(start.state)))
+        elsewhere = OtherProcesses(self.simulator, self.seed, start.actions)
+        with self._timed("untouched", share=0.1):
+            untouched = state_checks.check_untouched(probe, start, self._actions_at)
+        self._add(untouched)
+        probe.hands_in_copies = untouched.fault == "mutating query"
+        probe.keeps_copies = probe.asks_singly = untouched.status == "fail"
+        with self._timed("walks", share=0.2):
+            self._collect()
+        with self._timed("observation", share=0.1):
+            self._add(state_checks.check_observation(probe, self.spots))
+            probe.is_blind = self.checks["observation"].status == "fail"
+        with self._timed("globals", share=0.2):
+            self._add(determinism_checks.check_globals(probe, self.spots))
+            probe.pins_globals = self.checks["globals"].status == "fail"
+            probe.asks_singly |= probe.pins_globals
+        is_settled = self._check_repeats()
+        with self._timed("noise"):
+            self._check_noise(is_settled)
+        with self._timed("repetition", "order"):
+            self._check_queries(is_settled)
+        with self._timed("live"):
+            self._check_elsewhere(elsewhere, is_settled)
+        with self._timed("law"):
+            self._check_law()
+        with self._timed("identity"):
+            self._check_identity(is_settled)
+        self._find_ends()
+        # The 0 that a state pays when it is over is no reward, so those are asked last.
+        self._add(state_checks.check_rewards(probe), state_checks.check_finite(probe))
+        self._add(state_checks.check_over(probe, self.spots))
+        self._add(state_checks.check_kept(self.spots, untouched, probe.asked))
+
+    def _check_repeats(self) -> bool:
+        """Whether the same question has the same answer, whatever ran before."""
+        questions = [Question(s, a, d) for s in self.spots for a in s.actions for d in range(self.plan.draws)]
+        with self._timed("restore", "history"):
+            restore, answers, unsettled = determinism_checks.check_restore(self.probe, questions)
+            self._add(restore)
+            if restore.status == "fail":
+                self._add(skipped("history", "restoring fails already when nothing is run in between"))
+            else:
+                self._add(determinism_checks.check_history(self.probe, questions, answers, unsettled))
+        return "fail" not in (self.checks["restore"].status, self.checks["history"].status)
+
+    def _check_queries(self, is_settled: bool) -> None:
+        if is_settled and not self.probe.asks_singly:
+            self._add(*query_checks.check_queries(self.probe, self.spots, self.plan.draws))
+            return
+        reason = "the same question has different answers already when it is asked alone"
+        if is_settled:
+            fault = "untouched" if self.checks["untouched"].status == "fail" else "globals"
+            reason = f"the actions of a query disturb each other, see {fault}"
+        self._add(skipped("repetition", reason), skipped("order", reason))
+
+    def _check_noise(self, is_settled: bool) -> None:
+        self._add(draw_checks.check_noise(self.probe, self.spots, self.plan.draws, is_settled))
+        if self.checks["noise"].fault or not is_settled:
+            return
+        if isinstance(self.simulator, AuditedRun) and self.simulator.ignores_seed:
+            self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
+        found = draw_checks.check_start_seeds(self.probe)
+        if found is not None:
+            self._add(found)
+
+    def _check_elsewhere(self, elsewhere: OtherProcesses, is_settled: bool) -> None:
+        is_sound = is_settled and not self.probe.pins_globals and self.checks["untouched"].status != "fail"
+        reason = "the same question has different answers already here"
+        if not is_sound:
+            elsewhere.close()
+            self._add(skipped("live", reason), skipped("processes", reason))
+            return
+        self._add(process_checks.check_live(self.probe, self.spots, self.cost))
+        found = elsewhere.check(max(1.0, self._left))
+        if found.name != "processes":
+            self._add(skipped("processes", "what ran before matters already here"))
+        self._add(found)
+
+    def _check_law(self) -> None:
+        fault = self.checks["restore"].fault
+        if fault in (determinism_checks.CLOCK, determinism_checks.HIDDEN):
+            self._add(skipped("law", f"outcomes change from query to query by themselves ({fault})"))
+            return
+        law, self.num_tests = state_checks.check_law(self.probe, self.spots, self.plan.samples, self.false_alarm)
+        self._add(law)
+
+    def _check_identity(self, is_settled: bool) -> None:
+        if self.checks["noise"].fault == "frozen generator":
+            self._add(skipped("identity", "a generator in the snapshot is not given new noise"))
+        elif is_settled:
+            self._add(state_checks.check_identity(self.probe, self.spots, self.pool))
+        else:
+            self._add(skipped("identity", "the same state does not behave alike twice"))
+
+    def _actions_at(self, state: Snapshot, walk: int = 0) -> tuple[Action, ...]:
+        """A few actions to ask for, others in other walks."""
+        if self.given is not None:
+            return tuple(self.given)
+        listed = list(self.probe.guarded("available", lambda: self.simulator.available(state)))
+        if not listed:
+            raise Unanswered("no action is available in a state that is not over")
+        if len(listed) <= MOST_ACTIONS:
+            return tuple(listed)
+        rng = np.random.default_rng([self.seed, 0, walk])
+        return tuple(listed[i] for i in sorted(rng.choice(len(listed), MOST_ACTIONS, replace=False)))
+
+    def _chosen(self, spot: Spot, walk: int, t: int) -> Action:
+        noise = Noise("audit policy", self.seed, walk, t)
+        return self.probe.guarded(f"the policy at {spot.label}", lambda: self.agent(spot.state, noise))
+
+    def _collect(self) -> None:
+        """Walk from several starts; look closely at some states, and keep the others to see which meet."""
+        first = self._walk(0, PLANS[-1].steps)
+        self._measure(first)
+        walks = [first, *(self._walk(w, self.plan.steps) for w in range(1, self.plan.walks))]
+        self.pool = [spot for walk in walks for spot in walk]
+        rng = np.random.default_rng([self.seed, 3])
+        # The start first, then states of every walk in turn, each from anywhere in its walk.
+        order = [list(rng.permutation(np.arange(1, len(walk)))) for walk in walks]
+        chosen: list[Spot] = [walks[0][0]]
+        while len(chosen) < self.plan.states and any(order):
+            for walk, left in zip(walks, order, strict=True):
+                if left and len(chosen) < self.plan.states:
+                    chosen.append(walk[int(left.pop())])
+        most = None if self.cost < PLANS[-1].slower_than else 2
+        self.spots = [with_content(spot._replace(actions=spot.actions[:most])) for spot in chosen]
+
+    def _measure(self, walk: list[Spot]) -> None:
+        """Choose the plan by what a query costs where the simulator has to jump between states."""
+        times = []
+        for turn in self.probe.timed(range(3)):
+            for spot in (walk[-1], walk[len(walk) // 2], walk[0]):
+                begun = time.perf_counter()
+                self.probe.ask(spot, spot.actions, self.probe.noise("cost", turn))
+                times.append((time.perf_counter() - begun) / len(spot.actions))
+        self.cost = float(np.median(times[3:] or times or [1.0]))  # the first may be compiled
+        plan = next(plan for plan in reversed(PLANS) if self.cost >= plan.slower_than)
+        states = self.num_states or plan.states
+        steps = max(plan.steps, -(-states // plan.walks))
+        self.plan = plan._replace(states=states, steps=steps, samples=self.num_samples or plan.samples)
+
+    def _walk(self, walk: int, steps: int) -> list[Spot]:
+        found: list[Spot] = []
+        state = self.probe.begin(walk)
+        for t in range(steps):
+            if self.simulator.is_over(state) or (t and time.monotonic() > self.probe.deadline):
+                break
+            label = f"{START} of walk {walk}" if t == 0 else f"walk {walk}, step {t}"
+            spot = self.probe.spot(state, label, self._actions_at(state, walk))
+            found.append(spot)
+            action = self._chosen(spot, walk, t)
+            state = self.probe.ask(spot, [action], self.probe.noise("walk", walk, t))[0].state
+        return found
+
+    def _find_ends(self) -> None:
+        """Walk on until an episode ends, where that takes little time."""
+        if self.probe.over or self.cost * LONG_WALK > LONG_WALK_SECONDS:
+            return
+        spot = self.spots[0]
+        for t in range(LONG_WALK):
+            action = self._chosen(spot, -1, t)
+            found = self.probe.ask(spot, [action], self.probe.noise("long walk", t))[0]
+            if found.is_over:
+                return
+            spot = spot._replace(state=found.state, label=f"step {t + 1} of a long walk")
+
+    def _with_roundings(self, check: Check) -> Check:
+        if check.status != "pass":
+            return check
+        if example := self.probe.roundings.get(check.name):
+            return warned(check.name, f"equal up to rounding only ({example})", "rounding")
+        if example := self.probe.identities.get(check.name):
+            message = f"{example}: states that look and go on alike for {FOLLOWED} steps have different identities"
+            return warned(check.name, message, "identity alone")
+        return check
+
+    def _in_words(self, check: Check) -> Check:
+        """The cause in the words of who wrote a function of a decision and a seed."""
+        first = check.fault.split(", ")[0]
+        if not isinstance(self.simulator, AuditedRun) or first not in RUN_CAUSES:
+            return check
+        if first == draw_checks.FROZEN:
+            return replace(check, fault="seed ignored", cause=RUN_CAUSES[first])
+        seen, is_named, _ = check.cause.partition("; add it to")
+        return replace(check, cause=f"{seen}; {RUN_CAUSES['seed ignored']}" if is_named else RUN_CAUSES[first])
+
+
+class _Slice:
+    """The time of a check: where it runs out before anything was found, the check says so."""
+
+    def __init__(self, audit: _Audit, names: tuple[str, ...]) -> None:
+        self.audit, self.names = audit, names
+
+    def __enter__(self) -> None:
+        if self.audit._left <= 0:
+            raise OutOfTime
+
+    def __exit__(self, kind: type | None, *_: object) -> bool:
+        if kind is not OutOfTime:
+            return False
+        late = [name for name in self.names if name not in self.audit.checks]
+        self.audit._add(*(skipped(name, self.audit._too_late) for name in late))
+        return True

@@ -1,0 +1,361 @@
+"""Checks of states: what a query leaves behind, who is the same, what is over, and which numbers make no sense.
+
+Does an action give in a query what it gives in a plain step? Two samples each, and one test per number seen.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
+from jointmdp.decisions.auditor.observed_outcomes import (
+    ObservedOutcome,
+    difference,
+    numbers,
+    safe_fingerprint,
+    same_law_level,
+    without_rounding,
+)
+from jointmdp.decisions.auditor.probe import START, Probe, Spot, content, faithful_copy, is_bare, with_content
+from jointmdp.ground.arrays import Floats
+from jointmdp.simulation.simulators.simulator import Action, Outcome, Snapshot
+
+TRAIL = 3  # states at which snapshots are watched
+MEETINGS = 12  # pairs of states with one identity that are compared
+
+
+class _Kept(NamedTuple):
+    """A snapshot that was handed out, and a copy of it of which nobody knows."""
+
+    spot: Spot
+    private: Snapshot | None
+
+
+def check_untouched(probe: Probe, start: Spot, actions_at: Callable[[Snapshot], Sequence[Action]]) -> Check:
+    """Query along a short trail, and look at every snapshot handed out so far after each query."""
+    spot, kept = start, [_Kept(start, faithful_copy(start.state))]
+    changed: list[str] = []
+
+    def keep(state: Snapshot, label: str, is_over: bool) -> Spot:
+        found = with_content(probe.spot(state, label, () if is_over else actions_at(state)))
+        kept.append(_Kept(found, faithful_copy(state)))
+        return found
+
+    for t in probe.timed(range(TRAIL)):
+        first = probe.ask(spot, spot.actions[:1], probe.noise("untouched", t))[0]
+        found = _changed(probe, spot, kept, changed)
+        if found is not None:
+            return found
+        label = f"step {t + 1} of a trail"
+        # The successor is kept while the state before it is asked again: a live object given as a snapshot moves now.
+        keep(first.state, label, first.is_over)
+        others = probe.ask(spot, spot.actions, probe.noise("untouched other", t))
+        found = _changed(probe, spot, kept, changed)
+        if found is not None:
+            return found
+        going = [outcome for outcome in (first, *others) if not outcome.is_over]
+        if not going:
+            break
+        spot = keep(going[-1].state, label, False)
+    if changed:
+        message = f"the snapshot of {changed[0]} holds something else after a query, though it goes on as before"
+        cause = "harmless if it is a cache; if it is part of the state, copy it before stepping"
+        return warned("untouched", message, "snapshot changes", cause)
+    return Check("untouched", "pass", f"{len(kept)} snapshots were the same after every query")
+
+
+def _changed(probe: Probe, asked: Spot, kept: list[_Kept], changed: list[str]) -> Check | None:
+    """The first snapshot that no longer is what it was, and whose fault that is; caches are noted in `changed`."""
+    for spot, private in kept:
+        if content(spot.state) == spot.content:
+            continue
+        if not _is_another(probe, spot, private):
+            changed.append(spot.label)
+            continue
+        if spot.state is asked.state and _changes_its_argument(probe, asked):
+            labels = ", ".join(map(probe.simulator.action_label, asked.actions))
+            message = f"the snapshot of {spot.label} is another after it was asked for {labels}"
+            return failed("untouched", message, "mutating query")
+        message = f"the snapshot of {spot.label} changed while {asked.label} was asked"
+        return failed("untouched", message, "shared snapshot")
+    return None
+
+
+def _is_another(probe: Probe, spot: Spot, private: Snapshot | None) -> bool:
+    """Whether a snapshot with other content looks or goes on otherwise than before."""
+    identity, observation = probe.identity_of(spot.state), probe.simulator.observe(spot.state)
+    if identity == spot.identity and safe_fingerprint(observation) == spot.seen:
+        return False
+    if private is None:
+        return not is_bare(spot.state, observation) and safe_fingerprint(observation) != spot.seen
+    if probe.simulator.is_over(spot.state) != probe.simulator.is_over(private):
+        return True
+    now, before = (numbers(probe.simulator.observe(state))[0] for state in (spot.state, private))
+    if not np.array_equal(now, before, equal_nan=True):
+        return True
+    for draw, action in itertools.product(range(4), spot.actions):
+        # Copies, since what is asked may change.
+        pair = [spot._replace(state=faithful_copy(state) or state) for state in (spot.state, private)]
+        answers = [probe.ask(each, [action], probe.noise("another", draw))[0] for each in pair]
+        found = difference(answers[0], answers[1])
+        if found is not None and not found.is_identity and not found.is_rounding:
+            return True
+    return False
+
+
+def _changes_its_argument(probe: Probe, spot: Spot) -> bool:
+    """Whether a query changes a private copy of its snapshot too; where none can be made, its argument is to blame."""
+    private = faithful_copy(spot.state)
+    if private is None:
+        return True
+    before = content(private)
+    for i in range(4):  # one may lead back by chance
+        probe.ask(spot._replace(state=private), spot.actions, probe.noise("untouched copy", i))
+        if content(private) != before:
+            return True
+    return False
+
+
+def check_observation(probe: Probe, spots: Sequence[Spot]) -> Check:
+    """Look at a state when it is reached, go elsewhere, and look again."""
+    for i, spot in probe.timed(enumerate(spots)):
+        other = spots[(i + 1) % len(spots)]
+        probe.ask(other, other.actions[-1:], probe.noise("observation", i))
+        probe.simulator.observe(other.state)
+        if is_bare(spot.state, spot.observation):
+            continue
+        if safe_fingerprint(spot.observation) != spot.seen:
+            message = f"the observation handed out for {spot.label} was written over when {other.label} was asked"
+            return failed("observation", message, "shared observation buffer")
+        if safe_fingerprint(probe.simulator.observe(spot.state)) != spot.seen:
+            message = f"{spot.label} is observed otherwise after {other.label} was asked than when it was reached"
+            return failed("observation", message, "stale observation")
+    probe.in_time()
+    return Check("observation", "pass", f"{len(spots)} states look as they did, whatever was asked in between")
+
+
+def check_kept(spots: Sequence[Spot], untouched: Check, asked: int) -> Check:
+    """After the whole audit: are the states still what they were?"""
+    if untouched.status != "pass":
+        return untouched
+    moved = [spot.label for spot in spots if content(spot.state) != spot.content]
+    if not moved:
+        return Check("untouched", "pass", f"{len(spots)} snapshots are the same after {asked:,} queries")
+    message = f"the snapshot of {moved[0]} holds something else after {asked:,} queries"
+    return warned("untouched", message, "snapshot changes")
+
+
+def check_rewards(probe: Probe) -> Check:
+    """Were all rewards of the audit where they are claimed to be?"""
+    bounds = probe.simulator.reward_bounds
+    (low, _), (high, _) = probe.lowest, probe.highest
+    if bounds is None:
+        return skipped("rewards", f"no bounds are claimed; rewards from {low:.6g} to {high:.6g} were seen")
+    for value, where in (probe.lowest, probe.highest):
+        if not bounds.lower <= value <= bounds.upper:
+            message = f"{where}: the reward is {value:.6g}, outside of [{bounds.lower:.6g}, {bounds.upper:.6g}]"
+            return failed("rewards", message, "reward outside its bounds")
+    return Check("rewards", "pass", f"from {low:.6g} to {high:.6g}, claimed [{bounds.lower:.6g}, {bounds.upper:.6g}]")
+
+
+def check_finite(probe: Probe) -> Check:
+    """Were all numbers of the audit finite?"""
+    if probe.not_finite:
+        return failed("finite", probe.not_finite, "number that is not finite")
+    if probe.infinite:
+        return warned("finite", probe.infinite, "number that is not finite")
+    return Check("finite", "pass", f"all rewards and observations of {probe.asked:,} queries")
+
+
+def check_over(probe: Probe, spots: Sequence[Spot]) -> Check:
+    """Ask in states that are over."""
+    if not probe.over:
+        return skipped("over", "no episode ended during the audit")
+    actions = spots[0].actions
+    for i, (state, label) in enumerate(probe.over):
+        spot = Spot(state, f"the end after {label}", actions, probe.identity_of(state), b"", None, b"")
+        for action, found in zip(actions, probe.ask(spot, actions, probe.noise("over", i)), strict=True):
+            message = ""
+            if found.reward != 0:
+                message = f"it still pays {found.reward:.6g}"
+            elif not found.is_over or found.identity != spot.identity:
+                message = "it leads to another state" if found.is_over else "the episode goes on"
+            if message:
+                return failed("over", f"{probe.where(spot, action)}: {message}", "over state does not absorb")
+    return Check("over", "pass", f"{len(probe.over)} states that are over paid nothing and stayed")
+
+
+def check_identity(probe: Probe, spots: Sequence[Spot], pool: Sequence[Spot]) -> Check:
+    """Copies must have the identity of their original, and states with one identity must behave alike."""
+    if not probe.names_states:
+        return skipped("identity", "to name a state takes too long to do it everywhere")
+    if probe.changing_identity:
+        return _changing(probe, probe.changing_identity)
+    for spot in spots:
+        again = probe.identity_of(spot.state)
+        copied = faithful_copy(spot.state)  # what cannot be copied is compared with itself alone
+        twin = again if copied is None else probe.identity_of(copied)
+        if again != twin or (again != spot.identity and not probe.is_blind):
+            return _changing(probe, spot.label)
+    groups: dict[Hashable, list[Spot]] = defaultdict(list)
+    for spot in pool:
+        groups[spot.identity].append(spot)
+    met = [group for group in groups.values() if len(group) > 1]
+    if all(spot.label.startswith(START) for group in met for spot in group):
+        message = f"no two of {len(pool)} states beyond the start were the same: normal where states are continuous"
+        return Check("identity", "pass", message)
+    for group in probe.timed(sorted(met, key=len, reverse=True)[:MEETINGS]):
+        # The last one has had the most time to become different from the first.
+        one, other = group[0], group[-1]
+        fault = "identity ignores part of the state"
+        if not probe.is_blind and one.seen != other.seen:
+            return failed("identity", f"{one.label} and {other.label} have one identity and look different", fault)
+        for draw in range(2):
+            answers = [probe.ask(spot, one.actions, probe.noise("identity", draw)) for spot in (one, other)]
+            for action, x, y in zip(one.actions, *answers, strict=True):
+                found = probe.compare("identity", x, y, probe.where(one, action))
+                if found is not None:
+                    label = probe.simulator.action_label(action)
+                    message = f"{one.label} and {other.label} have one identity; {label}: {found.text}"
+                    return failed("identity", message, fault)
+    probe.in_time()
+    return Check(
+        "identity", "pass", f"{len(groups)} of {len(pool)} states were different; those that met behaved alike"
+    )
+
+
+def _changing(probe: Probe, where: str) -> Check:
+    message = f"{where}: a state has one identity now and another later, or in a copy"
+    # Branches that share their noise by state would share none; those that share it by time do.
+    found = failed if probe.simulator.sharing == "state" else warned
+    return found("identity", message, "identity of the object")
+
+
+COORDINATES = 8  # of an observation that are tested
+
+
+class _Pair(NamedTuple):
+    """Samples of one number: from queries, and from plain steps."""
+
+    spot: Spot
+    where: object
+    part: str  # "reward", "termination" or "observation k"
+    query: Floats  # [n]
+    plain: Floats  # [n]
+    precision: float
+
+    @property
+    def level(self) -> float:
+        """How unlikely they are to be of one law."""
+        return same_law_level(*without_rounding(self.query, self.plain, self.precision))
+
+
+def check_law(probe: Probe, spots: Sequence[Spot], num_samples: int, false_alarm: float) -> tuple[Check, int]:
+    """The check, and how many tests share its false-alarm rate.
+
+    What is one and the same number in both samples needs no test. Which numbers vary is read off the two samples thrown
+    together, so given those it is still chance alone that says which value came from where, and the levels hold.
+    """
+    pairs: list[_Pair] = []
+    compared = 0
+    for s, spot in probe.timed(enumerate(spots)):
+        rows = [probe.ask(spot, spot.actions, probe.noise("law", s, i), is_light=True) for i in range(num_samples)]
+        for k, action in enumerate(spot.actions):
+            plain = [_plain(probe, spot, k, (s, i)) for i in range(num_samples)]
+            query = [row[k] for row in rows]
+            parts = _parts(query, plain, probe.is_blind)
+            compared += sum(x.shape[1] for x, _ in parts.values())
+            pairs += _varying(spot, probe.where(spot, action), parts, max(s.precision for s in query + plain))
+    level = false_alarm / max(1, len(pairs))
+    bad = [pair for pair in pairs if pair.level <= level]
+    way = "plain_step" if hasattr(probe.simulator, "plain_step") else "step under fresh noise"
+    if not bad:
+        if not compared:
+            probe.in_time()
+        message = f"{compared} numbers compared with {way}: {len(pairs)} that vary tested, the constant ones equal"
+        message += " (in some of the states only: out of time)" * probe.ran_out
+        return Check("law", "pass", message), len(pairs)
+    pair = min(bad, key=lambda pair: (pair.part != "reward", pair.level))
+    message = (
+        f"{pair.where}: the {pair.part} is {_span(pair.query)} in {num_samples} queries and {_span(pair.plain)} in as "
+        f"many plain steps (level {pair.level:.1g})"
+    )
+    fault, cause = _diagnosed(pair, pairs)
+    return failed("law", message, fault, cause), len(pairs)
+
+
+def _plain(probe: Probe, spot: Spot, k: int, address: tuple[int, int]) -> ObservedOutcome:
+    simulator: Any = probe.simulator
+    where = probe.where(spot, spot.actions[k])
+    state, step = probe.handed(spot), getattr(simulator, "plain_step", simulator.step)
+    source: Any = probe.noise("plain", k, *address)
+    if hasattr(simulator, "plain_step"):
+        source = np.random.default_rng([probe.seed, 2, k, *address])
+    outcome = probe.guarded(where, lambda: step(state, spot.actions[k], source))
+    return probe.look(Outcome(*outcome), where, is_light=True)
+
+
+def _parts(
+    query: list[ObservedOutcome], plain: list[ObservedOutcome], is_blind: bool
+) -> dict[str, tuple[Floats, Floats]]:
+    """What is compared, each as two samples ``[n, k]``."""
+
+    def both(values: Any) -> tuple[Floats, Floats]:
+        x, y = (np.array([values(outcome) for outcome in side], dtype=np.float64) for side in (query, plain))
+        return x.reshape(len(x), -1), y.reshape(len(y), -1)
+
+    parts = {"reward": both(lambda outcome: outcome.reward), "termination": both(lambda outcome: outcome.is_over)}
+    if not is_blind:
+        lengths = both(lambda outcome: len(outcome.numbers))
+        if len(np.unique(lengths)) > 1:  # observations of changing length: that is all they have in common
+            parts["length of the observation"] = lengths
+        else:
+            parts["observation"] = both(lambda outcome: outcome.numbers)
+    return parts
+
+
+def _varying(spot: Spot, where: object, parts: dict[str, tuple[Floats, Floats]], precision: float) -> list[_Pair]:
+    """The numbers that are not constant over both samples; of an observation those with the most different values."""
+    found = []
+    for part, (x, y) in parts.items():
+        pooled = np.sort(np.nan_to_num(np.concatenate([x, y]), nan=-np.inf), axis=0)
+        counts = (pooled[1:] != pooled[:-1]).sum(axis=0)
+        for k in np.argsort(-counts, kind="stable")[:COORDINATES]:
+            if counts[k]:
+                name = f"{part} {k}" if part == "observation" else part
+                found.append(_Pair(spot, where, name, x[:, k], y[:, k], precision))
+    return found
+
+
+def _span(sample: Floats) -> str:
+    low, high = float(sample.min()), float(sample.max())
+    if low == high:
+        return f"{low:.6g}"
+    middle = f", {sample.mean():.4g} on average," if np.isfinite(sample).all() else ""
+    return f"{low:.4g} to {high:.4g}{middle}"
+
+
+def _diagnosed(pair: _Pair, pairs: Sequence[_Pair]) -> tuple[str, str]:
+    """The fault, and its cause where that is more than the fault says."""
+    if pair.part == "reward":
+        rewards = [other for other in pairs if other.part == "reward"]
+        low, high = min(p.query.min() for p in rewards), max(p.query.max() for p in rewards)
+        clipped = [p._replace(plain=np.clip(p.plain, low, high)) for p in rewards]
+        if any(p.level <= 1e-3 / len(clipped) for p in clipped):
+            return "law of the reward", ""
+        return "clipped reward", (
+            f"plain rewards clipped to [{low:.6g}, {high:.6g}] look like those of the query: one of the two goes "
+            "through a wrapper that the other does not"
+        )
+    if pair.part == "termination":
+        return "law of the termination", ""
+    held = [other.query for other in pairs if other.spot is pair.spot and other.part == pair.part]
+    if len(np.unique(held)) > 1:
+        return "law of the observation", ""
+    return "stale observation", (
+        "the observation after a query is the same whatever was done and whatever the noise: is it that of before the "
+        "step?"
+    )

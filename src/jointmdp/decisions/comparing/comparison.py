@@ -1,0 +1,681 @@
+"""What a comparison found, as numbers: each alternative, the gap of each pair, and how it ended.
+
+A comparison in words: the verdict, an aligned table of each alternative and each gap, and what is promised.
+
+A comparison as a picture: gaps to the best alternative with shared and independent noise, and who is best.
+
+What the report of a comparison shows: the alternatives as the actions of one state, with sampled laws.
+
+The answer of `compare`: numbers that explain themselves in words, as JSON and as a picture.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import textwrap
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.ground import checks
+from jointmdp.ground.answers import ResultFace, aligned, as_dataset
+from jointmdp.ground.arrays import Floats, Ints
+from jointmdp.ground.checks import SHARING_WORDS, Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.files import FilePath, to_json
+from jointmdp.ground.intervals import Interval
+from jointmdp.show.plots import style
+from jointmdp.show.report.report_page import ends, short, shorts, thinned, write_page
+from jointmdp.simulation.montecarlo.confidence_intervals import FEW
+from jointmdp.simulation.montecarlo.samples import GapSample
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    # MERGED
+
+
+def varies(values: Floats, slack: Floats) -> bool:
+    """Whether some of the values differ from the usual one by more than each may be off: more than rounding."""
+    middle = len(values) // 2
+    usual = int(np.argpartition(values, middle)[middle])
+    return bool(np.any(np.abs(values - values[usual]) > slack + slack[usual]))
+
+
+class Verdict(enum.Enum):
+    """How a comparison ended; the value is the sentence a person reads."""
+
+    BEST = "one alternative is shown to be the best"
+    CLOSE = "one alternative is shown to be the best, or within the indifference of it"
+    PRECISE = "every gap is known to within the half width"
+    UNDECIDED = "stopped at the most replications allowed before anything was shown"
+    TIME = "stopped by the time limit before anything was shown"
+
+    @property
+    def is_success(self) -> bool:
+        """Whether what was asked for was reached."""
+        return self not in (Verdict.UNDECIDED, Verdict.TIME)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of the things compared, by itself."""
+
+    label: str
+    mean: float
+    """Mean return."""
+    mean_interval: Interval
+    """Of `mean`."""
+    std: float
+    """Standard deviation of one return."""
+    best: float
+    """Fraction of replications in which it has the highest return; equal firsts share it equally."""
+    best_interval: Interval
+    """Of P(best)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PairedGap(GapSample):
+    """How much more one alternative gives than another under common random numbers.
+
+    The intervals of all pairs' means hold together, and so do those of variances and probabilities of a comparison;
+    quantiles and tails hold one by one.
+    """
+
+    decided: Interval
+    """The interval of the mean that decided when to stop."""
+    std_unpaired: float
+    """If each had independent noise: the root of the sum of the two variances."""
+    std_state: float | None
+    """With noise shared while in the same state; None where that was not sampled."""
+    std_time: float | None
+    """With noise shared at the same time; None where that was not sampled."""
+    half_width_unpaired: float
+    """The half width that as many replications with independent noise would have reached."""
+
+    @property
+    def label(self) -> str:
+        """The alternative that the gap is of."""
+        return self.action
+
+    @property
+    def mean_interval(self) -> Interval:
+        """Confidence interval of the mean."""
+        return self.decided
+
+    @property
+    def variance(self) -> float:
+        """Sample variance of one gap, under the sharing that was sampled; 0 where it is rounding."""
+        return super().variance if varies(self.gaps, self.slack) else 0.0
+
+    @property
+    def replications(self) -> int:
+        """How many gaps were sampled."""
+        return len(self.gaps)
+
+    @property
+    def half_width(self) -> float:
+        """The mean gap is known to ± this."""
+        return max(self.mean_interval.upper - self.mean, self.mean - self.mean_interval.lower)
+
+    @property
+    def replications_unpaired(self) -> float:
+        """About how many replications the same precision takes with independent noise: the ratio of variances."""
+        if self.std == 0:
+            return math.inf if self.std_unpaired > 0 else float(self.replications)
+        return self.replications * (self.std_unpaired / self.std) ** 2
+
+    def reversed(self) -> PairedGap:
+        """The same gap seen from the other alternative."""
+        found = super().reversed()
+        assert isinstance(found, PairedGap)
+        return dataclasses.replace(found, decided=-self.mean_interval)
+
+    def row(self) -> dict[str, Any]:
+        """Everything known of it, for tables."""
+        plain = (
+            "label other mean mean_interval variance variance_interval std std_unpaired std_state std_time better tied"
+        )
+        more = "worse replications half_width_unpaired replications_unpaired"
+        signs = {"superiority": self.superiority(), "tie": self.tie(), "inferiority": self.inferiority()}
+        return {**{name: getattr(self, name) for name in f"{plain} {more}".split()}, **signs}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Compared(ResultFace):
+    """Alternatives compared under common random numbers."""
+
+    title: str
+    """What is compared, in words."""
+    alternatives: tuple[Alternative, ...]
+    gaps: tuple[PairedGap, ...]
+    """One for each pair, the earlier alternative first: those of the first alternative come first."""
+    status: Verdict
+    replications: int
+    looks: int
+    """How often the intervals were looked at; each look has its part of the error allowed."""
+    sharing: Sharing
+    confidence: float
+    half_width: float | None
+    indifference: float | None
+    """Differences up to this did not matter; None where only `half_width` was asked for."""
+    is_exact: bool
+    """Whether the intervals hold for every number of replications, from known bounds of the returns."""
+    seconds: float
+    seed: int | None = None
+    beside: int = 0
+    """Replications from which the standard deviations under other kinds of sharing are."""
+    remark: str = ""
+    warnings: tuple[str, ...] = ()
+    """What was odd about the noise; each was a `NoiseWarning` too."""
+    values: tuple[Any, ...] = ()
+    """The alternatives as the user calls them; empty where that is by their labels."""
+    minimise: bool = False
+    """Whether returns are costs, and the lowest is the best; gaps have the sign of the costs all the same."""
+    returns: Floats = field(default_factory=lambda: np.empty((0, 0)))  # [n, m]
+    """Returns, as they were given, of the replications that were simulated to their end."""
+    whole: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Which replications these are. Gaps are known from all: branches that are one differ no more."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the alternatives."""
+        return tuple(each.label for each in self.alternatives)
+
+    @property
+    def best(self) -> Any:
+        """The alternative with the highest mean (the lowest cost), as it was given; `status` says if that is shown."""
+        return self.values[self.best_index] if self.values else self.best_label
+
+    @property
+    def best_label(self) -> str:
+        """The same in words."""
+        return self.labels[self.best_index]
+
+    @property
+    def best_index(self) -> int:
+        """Its place among the alternatives."""
+        return (min if self.minimise else max)(range(len(self.alternatives)), key=self._lead)
+
+    @property
+    def others(self) -> list[str]:
+        """The labels of all alternatives but the best."""
+        return [label for label in self.labels if label != self.best_label]
+
+    def advantage(self, other: str) -> PairedGap:
+        """By how much the best alternative is better than another: gives more, or costs less."""
+        return self.gap(other, self.best_label) if self.minimise else self.gap(self.best_label, other)
+
+    def gap(self, label: Any, other: Any) -> PairedGap:
+        """How much more one alternative, by name, value or place, gives (or costs) than another."""
+        i, j = (self._place(each) for each in (label, other))
+        if i == j:
+            raise ModelError(f"{self.labels[i]} is compared with itself; the gap is zero")
+        low, high = min(i, j), max(i, j)
+        before = low * len(self.labels) - low * (low + 1) // 2  # pairs whose first comes earlier
+        found = self.gaps[before + high - low - 1]
+        return found if i < j else found.reversed()
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each pair, with everything known of it."""
+        return [gap.row() for gap in self.gaps]
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Whole returns as a labelled dataset, and what was found of each alternative."""
+        each, one = self.alternatives, ("alternative",)
+        return as_dataset(
+            {
+                "returns": (("replication", "alternative"), self.returns),
+                "mean": (one, [row.mean for row in each]),
+                "std": (one, [row.std for row in each]),
+                "best": (one, [row.best for row in each]),
+            },
+            {"replication": self.whole, "alternative": list(self.labels)},
+            {"title": self.title, "status": self.status.value, "best": self.best_label, "seed": self.seed},
+        )
+
+    @property
+    def replications_unpaired(self) -> float:
+        """About how many replications the same answer would have taken with independent noise."""
+        best = self.best_label
+        paired = unpaired = 0.0
+        for gap in self.gaps:
+            aim = math.inf if self.half_width is None else self.half_width
+            if self.indifference is not None and best in (gap.label, gap.other):
+                aim = min(aim, abs(gap.mean) + self.indifference)
+            if aim > 0:  # the pair that is farthest from its aim sets the number, now as then
+                paired = max(paired, gap.std / aim)
+                unpaired = max(unpaired, gap.std_unpaired / aim)
+        if not math.isfinite(paired) or unpaired == 0:
+            return float(self.replications)
+        if paired == 0:
+            return math.inf
+        return self.replications * (unpaired / paired) ** 2
+
+    def _place(self, label: Any) -> int:
+        """By value; by name, also where names are numbers; else by place."""
+        for i, value in enumerate(self.values):
+            if value is label:
+                return i
+        named = str(label) if str(label) in self.labels else label
+        return checks.as_index("alternative", named, self.labels, len(self.labels))
+
+    def _lead(self, i: int) -> float:
+        """Mean lead over the first alternative: exact where returns themselves would round."""
+        return 0.0 if i == 0 else -self.gaps[i - 1].mean
+
+
+WIDTH = 110  # of paragraphs; tables are as wide as they are
+
+
+class Words(NamedTuple):
+    """How one speaks of returns, or of costs."""
+
+    gives: str = "gives"
+    more: str = "more"
+    most: str = "gives most"
+    highest: str = "highest"
+    amount: str = "return"
+    first: str = "highest return"
+
+
+COSTS = Words("costs", "less", "costs least", "lowest", "cost", "lowest cost")
+
+
+def _words(found: Compared) -> Words:
+    return COSTS if found.minimise else Words()
+
+
+def as_text(found: Compared) -> str:
+    """Everything a person wants to know, from the answer to the small print."""
+    words = _words(found)
+    parts = [
+        f"Which {words.most}? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
+        verdict(found),
+        *(_paragraph(f"Careful: {text}") for text in found.warnings),
+        *_rarely(found),
+    ]
+    parts += ["", *aligned(_alternative_rows(found)), "", *aligned(_gap_rows(found))]
+    if note := _often(found):
+        parts += ["", note]
+    parts += ["", _paragraph(_legend(found)), _paragraph(cost(found)), _paragraph(guarantee(found))]
+    if found.remark:
+        parts.append(_paragraph(found.remark))
+    return "\n".join(parts)
+
+
+def verdict(found: Compared) -> str:
+    """The answer in a sentence or two."""
+    best, others = found.best_label, found.others
+    gaps = [found.advantage(other) for other in others]
+    least, rival = min(zip(gaps, others, strict=True), key=lambda pair: pair[0].mean_interval.lower)
+    words = _words(found)
+    gives, more, highest = words.gives, words.more, words.highest
+    if all(not gap.gaps.any() for gap in gaps):
+        least_tie = min(gap.tie().lower for gap in gaps)
+        text = (
+            f"No difference: all gave the same in every one of {found.replications:,} replications. The probability "
+            f"that they differ is at most {1 - least_tie:.2g}."
+        )
+        if not math.isfinite(least.half_width):
+            text += " All returns were zero, so nothing is known of how large a difference can be."
+        return _paragraph(text)
+    if found.status is Verdict.PRECISE:
+        width = max(gap.half_width for gap in found.gaps)
+        shown = "and is shown best" if least.mean_interval.lower > 0 else f"but {rival} may be as good"
+        return _paragraph(f"Every gap is known to ± {_number(width, width)}. {best} has the {highest} mean, {shown}.")
+    if found.status is Verdict.BEST:
+        lead = least.mean_interval.lower
+        costs = "costs " if found.minimise else ""
+        return _paragraph(f"{best} is the best: {costs}on average at least {_number(lead, lead)} {more}.")
+    if found.status is Verdict.CLOSE:
+        assert found.indifference is not None
+        lost = max(0.0, -least.mean_interval.lower)
+        return _paragraph(
+            f"{best} will do: whichever is the best, it {gives} at most {_number(lost, lost)} {more} on average, and "
+            f"{_number(found.indifference, found.indifference)} did not matter."
+        )
+    when = f"after {found.replications:,} replications"
+    if found.status is Verdict.TIME:
+        when = f"when the time was up, {when}"
+    room = found.indifference or 0.0
+    close = [other for gap, other in zip(gaps, others, strict=True) if gap.mean_interval.lower <= -room] or [rival]
+    return _paragraph(
+        f"Undecided {when}: {best} has the {highest} mean, but {_list(close)} may "
+        f"{gives[:-1]} up to {_number(-least.mean_interval.lower, least.half_width)} {more}. Allow more "
+        f"{'time' if found.status is Verdict.TIME else 'replications'}, or a larger half width or indifference."
+    )
+
+
+def _rarely(found: Compared) -> list[str]:
+    """A word of warning where hardly anything differed: what has not been seen may decide."""
+    least, rival = min(((found.advantage(other), other) for other in found.others), key=lambda pair: pair[0].differing)
+    if found.is_exact or least.differing >= FEW:
+        return []
+    rare = (
+        f"An event rarer than 1 in {_third(found.replications):,} may well be missing from them (the rule of three, "
+        "95 %), and decide."
+    )
+    if 2 * least.differing > found.replications:
+        return [_paragraph(f"Mind what is rare: these are {found.replications:,} replications only. {rare}")]
+    seen = f"only {least.differing} of" if least.differing else "none of"
+    return [
+        _paragraph(
+            f"Mind what is rare: in {seen} {found.replications:,} replications did the gap to {rival} differ "
+            f"from its usual {_number(float(np.median(least.gaps)), 0.0)}. {rare}"
+        )
+    ]
+
+
+def _third(replications: int) -> int:
+    return max(1, round(replications / 3))
+
+
+def _often(found: Compared) -> str:
+    """A word of warning where the best on average is not the one that is best most of the time."""
+    often = max(found.alternatives, key=lambda each: each.best)
+    best = found.alternatives[found.best_index]
+    if often.best_interval.lower <= best.best_interval.upper:
+        return ""
+    return _paragraph(
+        f"Best on average is not best most of the time: {often.label} has the {_words(found).first} in "
+        f"{often.best:.0%} of the replications, {best.label} in {best.best:.0%}."
+    )
+
+
+def cost(found: Compared) -> str:
+    """What was sampled, and what sharing the noise saved."""
+    text = f"Sampled: {found.replications:,} replications of each in {found.seconds:.1f} s"
+    text += f", seed {found.seed}." if found.seed is not None else "."
+    if len(found.whole) < found.replications:
+        text += (
+            f" {len(found.whole):,} of them went on after their branches had become one, for what returns have in "
+            "common from there on; what is rarer than in one of them may be missing from mean returns."
+        )
+    alone = found.replications_unpaired
+    if found.sharing == "none" or all(gap.std_unpaired == 0 for gap in found.gaps):
+        return text
+    if math.isinf(alone):
+        return f"{text} With independent noise no number of replications would reach the same precision."
+    share = 1 - found.replications / alone
+    if share > 0:
+        return (
+            f"{text} With independent noise the same answer would take about {_round(alone):,}: sharing the noise "
+            f"saved {share:.1%}."
+        )
+    return f"{text} Sharing the noise did not pay here: with independent noise about {_round(alone):,} would do."
+
+
+def guarantee(found: Compared) -> str:
+    """What is promised of the intervals."""
+    text = (
+        f"Promised: all intervals of gaps hold together with probability {found.confidence:g}, and so do all others "
+        "together, whenever sampling stops; "
+    )
+    if found.is_exact:
+        return text + "for every number of replications, from the bounds given on the returns."
+    return text + (
+        "approximately, as is true of Student's interval. Where fewer than 30 replications differ, it is assumed that "
+        "no unseen gap is larger than the range of the returns. No sample excludes what happens less than once in "
+        f"{_third(found.replications):,} replications (the rule of three, 95 %) and outweighs all the rest."
+    )
+
+
+def _legend(found: Compared) -> str:
+    sharings = {"std_state": "with noise shared in the same state", "std_time": "with noise shared at the same time"}
+    kinds = [text for name, text in sharings.items() if any(getattr(gap, name) is not None for gap in found.gaps)]
+    words = _words(found)
+    return (
+        f"± is the standard deviation of one {words.amount} or one gap: {_list(['with independent noise', *kinds])}"
+        f"{_beside(found)}. P(better) counts replications in which it "
+        f"{words.gives} {words.more}, P(tie) those in which both give exactly the same; P(best) shares equal "
+        "firsts equally."
+    )
+
+
+def _beside(found: Compared) -> str:
+    """How many replications stand behind the kinds of sharing that were only looked at."""
+    if not found.beside or found.beside >= found.replications:
+        return ""
+    return f" (what was not sampled itself: from {found.beside:,} replications)"
+
+
+def _alternative_rows(found: Compared) -> list[list[str]]:
+    rows = [["", f"mean {_words(found).amount}", "± one run", "P(best)"]]
+    for each in found.alternatives:
+        scale = each.mean_interval.width / 2
+        rows.append(
+            [
+                each.label,
+                f"{_number(each.mean, scale)} {_ends(each.mean_interval, scale)}",
+                _number(each.std, each.std),
+                f"{each.best:.3f} {_chances(each.best_interval)}",
+            ]
+        )
+    return rows
+
+
+def _gap_rows(found: Compared) -> list[list[str]]:
+    """The best alternative against each other one; every pair is in `table()`."""
+    words = _words(found)
+    head = [f"{found.best_label} instead of", f"{words.gives} {words.more}", "± independent"]
+    gaps = [found.advantage(other) for other in found.others]
+    kinds = [("± same state", "std_state"), ("± same time", "std_time")]
+    kinds = [(words, name) for words, name in kinds if any(getattr(gap, name) is not None for gap in gaps)]
+    rows = [[*head, *(words for words, _ in kinds), "P(better)", "P(tie)"]]
+    for gap, other in zip(gaps, found.others, strict=True):
+        deviations = [gap.std_unpaired, *(getattr(gap, name) for _, name in kinds)]
+        rows.append(
+            [
+                other,
+                f"{_number(gap.mean, gap.half_width)} {_ends(gap.mean_interval, gap.half_width)}",
+                *("" if value is None else _number(value, value) for value in deviations),
+                f"{gap.better:.3f} {_chances(gap.superiority())}",
+                _tie(gap),
+            ]
+        )
+    return rows
+
+
+def _tie(gap: PairedGap) -> str:
+    certain = float(np.mean((gap.gaps == 0) & (gap.slack == 0)))
+    if certain == gap.tied:
+        return "0" if certain == 0 else f"{certain:.3f}"
+    return f"{certain:.3f} to {gap.tied:.3f}"  # the rest are too close to tell: rounding, or an end that was cut
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _number(value: float, precision: float) -> str:
+    """`value` with two digits of `precision`."""
+    if value == 0:
+        return "0"
+    if not math.isfinite(value) or not math.isfinite(precision) or precision <= 0:
+        return f"{value + 0.0:.6g}"
+    digits = 1 - math.floor(math.log10(precision))
+    found = f"{value:.{min(max(digits, 0), 12)}f}" if abs(value) < 1e9 else f"{value:.6g}"
+    return found if float(found) != 0 else f"{value:.1g}"  # what is not zero does not look like it
+
+
+def _ends(interval: Interval, precision: float) -> str:
+    """An interval rounded outwards: what is printed holds what was found."""
+    if not precision > 0 or not math.isfinite(precision):
+        return f"[{interval.lower + 0.0:.6g}, {interval.upper + 0.0:.6g}]"
+    digits = min(max(1 - math.floor(math.log10(precision)), 0), 12)
+    unit = 10.0**-digits
+    lower, upper = math.floor(interval.lower / unit) * unit, math.ceil(interval.upper / unit) * unit
+    return f"[{lower:.{digits}f}, {upper:.{digits}f}]"
+
+
+def _chances(interval: Interval) -> str:
+    return f"[{math.floor(interval.lower * 1000) / 1000:.3f}, {math.ceil(interval.upper * 1000) / 1000:.3f}]"
+
+
+def _round(count: float) -> int:
+    """Two digits of a number that is not known better."""
+    scale = 10 ** max(0, math.floor(math.log10(max(count, 1.0))) - 1)
+    return round(count / scale) * scale
+
+
+def _list(labels: list[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
+
+
+ROW = 0.42  # inches for one alternative
+
+
+def draw(found: Compared) -> Figure:
+    """Left: how much more the best alternative gives than each other one. Right: P(best)."""
+    with style.context():
+        height = 1.5 + ROW * len(found.alternatives)
+        fig, (left, right) = style.figure(columns=2, rows=1, width=4.4, height=height)
+        best, others = found.best_label, found.others
+        gaps = [found.advantage(other) for other in others]
+        places = list(range(len(gaps)))
+        alone = [gap.half_width_unpaired for gap in gaps]
+        below, above = ([abs(end - gap.mean) for gap, end in zip(gaps, ends, strict=True)] for ends in _gap_ends(gaps))
+        for shift, reach, label, i in (
+            (-0.14, [below, above], f"{SHARING_WORDS[found.sharing]}, {found.replications:,} replications", 1),
+            (0.14, [alone, alone], "independent noise, as many replications", 0),
+        ):
+            left.errorbar(
+                [gap.mean for gap in gaps],
+                [place + shift for place in places],
+                xerr=reach,
+                label=label,
+                color=style.PALETTE[i],
+                marker=style.MARKERS[i],
+                linestyle="none",
+                capsize=3,
+            )
+        left.axvline(0, color=style.GREY, linewidth=1)
+        if found.indifference:
+            left.axvspan(-found.indifference, 0, color="#DDDDDD", zorder=0, label="too little to matter")
+        left.set_yticks(places, others)
+        left.set_ylim(len(gaps) - 0.5, -0.5)
+        words = f"less {best} costs" if found.minimise else f"more {best} gives"
+        left.set_title(f"How much {words} than …", loc="left")
+        left.set_xlabel(f"mean gap; all intervals hold together at {found.confidence:.0%}")
+        _best(found, right)
+        fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return fig
+
+
+def _gap_ends(gaps: list[PairedGap]) -> tuple[list[float], list[float]]:
+    """Both ends; the mean where an end is not known, as a picture has no room for infinity."""
+    pairs = [gap.mean_interval if math.isfinite(gap.half_width) else (gap.mean, gap.mean) for gap in gaps]
+    return [lower for lower, _ in pairs], [upper for _, upper in pairs]
+
+
+def _best(found: Compared, ax: Axes) -> None:
+    for i, each in enumerate(found.alternatives):
+        colour = style.PALETTE[1] if each.label == found.best_label else style.GREY
+        ax.barh(i, each.best, color=colour, height=0.55, alpha=0.85)
+        ends = [[max(0.0, each.best - each.best_interval.lower)], [max(0.0, each.best_interval.upper - each.best)]]
+        ax.errorbar([each.best], [i], xerr=ends, color="black", capsize=3, linewidth=1)
+        ax.text(min(each.best_interval.upper, 1.0) + 0.02, i, f"{each.best:.3f}", va="center", fontsize=style.SMALL)
+    ax.set_yticks(range(len(found.alternatives)), list(found.labels))
+    ax.set_ylim(len(found.alternatives) - 0.5, -0.5)
+    ax.set_xlim(0, 1.2)
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    ax.set_title(f"How often each has the {'lowest cost' if found.minimise else 'highest return'}", loc="left")
+    ax.set_xlabel(f"P(best), from {found.replications:,} replications; equal firsts share")
+
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+def comparison_data(found: Compared, title: str) -> dict[str, Any]:
+    """Everything on the page."""
+    pairs = list(combinations(range(len(found.alternatives)), 2))
+    sharings: dict[str, list[float | None]] = {"state": [], "time": []}
+    for gap in found.gaps:
+        for kind, std in (("state", gap.std_state), ("time", gap.std_time)):
+            known = gap.std if kind == found.sharing else std
+            sharings[kind].append(None if known is None else short(known**2))
+    runs = f"{found.replications:,} replications"
+    return {
+        "title": title,
+        "summary": f"Best: {found.best_label} ({found.status.value}). {found.title}: {len(found.alternatives)} "
+        f"alternatives, {SHARING_WORDS[found.sharing]}, {runs}."
+        + (" Returns are costs: the lowest is the best." if found.minimise else ""),
+        "states": [found.title],
+        "actions": list(found.labels),
+        "arrows": [""] * len(found.labels),
+        "sharing": found.sharing,
+        "own": [found.best_index],
+        "ownTitle": "best in",
+        "sign": -1 if found.minimise else 1,
+        "policy": [[(i, short(each.best, 4)) for i, each in enumerate(found.alternatives)]],
+        "mean": [short(each.mean) for each in found.alternatives],
+        "variance": [short(each.std**2) for each in found.alternatives],
+        "gapMeans": [short(gap.mean) for gap in found.gaps],
+        "gaps": {kind: values for kind, values in sharings.items() if None not in values},
+        "meanError": 0.0,
+        "start": 0,
+        "laws": {f"0,{i},{j}": _sampled(gap) for (i, j), gap in zip(pairs, found.gaps, strict=True)},
+        "parts": {},
+        "partsNote": "Samples do not tell where the variance arises; the gaps of jointmdp.evaluate do.",
+        "wrongNote": "",
+        "grid": None,
+        "foot": [
+            ("What is promised", guarantee(found)),
+            *([("Remark", found.remark)] if found.remark else []),
+            *(("Warning", each) for each in found.warnings),
+        ],
+    }
+
+
+def _sampled(gap: PairedGap) -> dict[str, Any]:
+    """The sampled law; its band holds the whole of the law with the confidence of the gap."""
+    back = gap.reversed()
+    return {
+        **thinned(*gap.band),
+        "better": ends(gap.superiority()),
+        "worse": ends(gap.inferiority()),
+        "tie": ends(gap.tie()),
+        "quantiles": [ends(gap.quantile(q)) for q in QUANTILES],
+        "lowest": ends(gap.cvar(0.05)),
+        "highest": shorts(-np.array(ends(back.cvar(0.05)))[::-1]),
+        "certified": False,
+        "mean": ends(gap.mean_interval),
+    }
+
+
+class Comparison(Compared):
+    """Alternatives compared under common random numbers; ``print(comparison)`` explains it."""
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised of the intervals."""
+        return guarantee(self)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def figure(self) -> Figure:
+        """Gaps to the best alternative with their intervals, paired and unpaired, and who is best how often."""
+        # MERGED
+
+        return draw(self)
+
+    def report(self, path: FilePath = "report.html", *, title: str | None = None) -> Path:
+        """Write one HTML file that needs nothing else: pick two alternatives, and see what their difference is like."""
+        return write_page(comparison_data(self, self.title if title is None else title), path)
+
+    def to_json(self) -> str:
+        """One strict JSON object; what is infinite is null."""
+        left = {"returns", "whole", "values"}  # raw numbers are in `save`, and values may be anything
+        row = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in left}
+        more = {"sentence": self.status.value, "best": self.best_label, "guarantee": self.guarantee}
+        tables = {"alternatives": [dataclasses.asdict(each) for each in self.alternatives], "gaps": self.table()}
+        return to_json({**row, **more, **tables, "replications_unpaired": self.replications_unpaired})

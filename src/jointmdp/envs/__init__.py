@@ -1,1 +1,0 @@
-"""Environments: ready-made tabular models, and joint models as Gymnasium environments."""

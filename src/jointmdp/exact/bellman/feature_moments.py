@@ -1,0 +1,355 @@
+"""Means and second moments in the space of features.
+
+With features ``φ(x)`` a mean is ``φ(x)ᵀθ`` and a covariance or second moment ``φ(x)ᵀΘφ(y)`` with a symmetric Θ. The
+projection of a target onto them in the norm of weights ν and ξ minimises a quadratic form, and the target depends on
+Θ by one step of the pair process. So all that is needed of model, policy and weights are a few sums:
+
+    mean      A = Σ ν φ φᵀ            N = Σ ν φ E[φ(X')]ᵀ          r = Σ ν φ E[R]             Aθ = r + γNθ
+    pairs     H = Σ ξ u uᵀ            G = Σ ξ u E[u']ᵀ             g = Σ ξ u t                u = svec(φ(x) φ(y)ᵀ)
+
+A function of that kind is smooth: it says that neighbouring states vary together. So a second moment may have *parts*,
+each with a matrix of its own, all positive semidefinite:
+
+    φ(x)ᵀΘφ(y)  +  1[same state] φ(x)ᵀΘ₁φ(y)  +  1[x = y] φ(x)ᵀΘ₂φ(y)
+
+Then u is made of as many vectors, and the sums of blocks. The block of two parts looks at pairs that both stand for.
+
+Here ``u'`` is ``u`` at the next pair, and the source ``t(x,y)`` is what one step adds when the means are known:
+
+    covariance      t = Cov(R + γ m(X'), R̃ + γ m(Y'))
+    second moment   t = E[R R̃ + γ R m(Y') + γ R̃ m(X')]
+
+both over one scenario or two, as the sharing says, and independent next actions; for x = y over one of each. Under
+``"none"`` distinct coordinates are independent: no G there, t = 0, and ``E[R + γ m(X')] E[R̃ + γ m(Y')]``.
+
+On the host: sums over tables of any shape, and K²×K² matrices. Nothing would be compiled twice.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from jointmdp.ground.arrays import Floats
+from jointmdp.model.joint_mdp import JointMDP
+
+ROWS = 2**22  # numbers in a block of rows of products
+
+
+PairPart = Literal["all", "same_state", "same_action"]
+PARTS: tuple[PairPart, ...] = get_args(PairPart)  # each stands for some of the pairs that the one before it stands for
+
+
+class PairWeights(NamedTuple):
+    """ξ: in the same state on pairs of actions, in distinct states on nodes, each a state with a law of its action."""
+
+    same: Float[ndarray, "S A A"]
+    cross: Float[ndarray, "N N"]
+    node_state: Int[ndarray, " N"]
+    node_choice: Float[ndarray, "N A"]
+
+    def of(self, part: PairPart) -> "PairWeights":
+        """Those of the pairs that a part stands for."""
+        if part == "all":
+            return self
+        same = self.same if part == "same_state" else self.same * np.eye(self.same.shape[1])
+        return self._replace(same=same, cross=np.zeros_like(self.cross))
+
+
+class PairMatrices(NamedTuple):
+    """The matrices of the three parts; 0 where there is none."""
+
+    all: Float[ndarray, "K K"]
+    same_state: Float[ndarray, "K K"]
+    same_action: Float[ndarray, "K K"]
+
+    @property
+    def total(self) -> Float[ndarray, "K K"]:
+        """Of a coordinate with itself."""
+        return self.all + self.same_state + self.same_action
+
+    def in_state(self, phi: Float[ndarray, "*N A K"]) -> Float[ndarray, "*N A A"]:
+        """Of all pairs of actions of a state, or of many."""
+        own = self.own(phi, self.same_action)
+        return phi @ (self.all + self.same_state) @ phi.swapaxes(-1, -2) + own[..., None] * np.eye(phi.shape[-2])
+
+    def of_gap(self, one: Float[ndarray, " K"], other: Float[ndarray, " K"]) -> float:
+        """The variance of the gap of two actions of a state."""
+        d = one - other
+        own = sum(float(x @ self.same_action @ x) for x in (one, other))
+        return float(d @ (self.all + self.same_state) @ d) + own
+
+    @staticmethod
+    def own(phi: Float[ndarray, "*N A K"], matrix: Float[ndarray, "K K"]) -> Float[ndarray, "*N A"]:
+        """φᵀΘφ of each action."""
+        return np.sum((phi @ matrix) * phi, axis=-1)
+
+
+class NextValues(NamedTuple):
+    """A second moment at the states that are entered, actions still to be drawn."""
+
+    smooth: Float[ndarray, "S S"]  # of two branches, the part for all pairs
+    met: Float[ndarray, " S"]  # what is added where they are in the same state
+    one: Float[ndarray, " S"]  # of one branch
+
+    @property
+    def two(self) -> Float[ndarray, "S S"]:
+        """Of two branches."""
+        return self.smooth + np.diag(self.met)
+
+
+class JointSuccessors(NamedTuple):
+    """Joint successors of all actions of some states, with their probabilities."""
+
+    states: Int[ndarray, " N"]
+    successors: Int[ndarray, "N A"]
+    chances: Float[ndarray, " N"]
+
+
+class FeatureModel:
+    """A model, a policy and features, as the sums read them."""
+
+    def __init__(self, model: JointMDP, policy: Floats, features: Float[ndarray, "S A K"]) -> None:
+        self.model, self.policy, self.features = model, policy, features
+        self.chances = np.where(model.is_possible, model.probabilities[:, :, None], 0.0)  # [S, W, A]
+        self.rewards = np.where(model.is_possible, model.rewards, 0.0)
+        self.state_features = np.einsum("sa,sak->sk", policy, features)
+        S, A, K = features.shape
+        places = np.broadcast_to(np.arange(S * A).reshape(S, 1, A), model.successors.shape)
+        entries = (self.chances.ravel(), (places.ravel(), model.successors.ravel()))
+        self.kernel = sp.csr_array(entries, shape=(S * A, S))  # P(s'|s,a)
+        self.next_features = (self.kernel @ self.state_features).reshape(S, A, K)
+
+    def means(self, nu: Float[ndarray, "S A"]) -> tuple[Floats, Floats, Floats]:
+        """A, N and r."""
+        phi, weighted = self.features, nu[:, :, None] * self.features
+        reward = np.einsum("swa,swa->sa", self.chances, self.rewards)
+        return (
+            np.einsum("sai,saj->ij", weighted, phi),
+            np.einsum("sai,saj->ij", weighted, self.next_features),
+            np.einsum("sai,sa->i", weighted, reward),
+        )
+
+    def gram(self, weights: PairWeights) -> Float[ndarray, "n n"]:
+        """H, as the matrix ``Σ ξ(x,y) (φφᵀ)(x) (φφᵀ)(y)ᵀ`` of vectors ``i ≤ j`` without factors."""
+        rows, columns = np.triu_indices(self.features.shape[2])
+        own = self.features[:, :, rows] * self.features[:, :, columns]  # [S, A, n]
+        nodes = np.einsum("na,nai->ni", weights.node_choice, own[weights.node_state])
+        found = nodes.T @ (weights.cross @ nodes)
+        paired = np.einsum("sab,sbi->sai", weights.same, own)
+        return found + np.einsum("sai,saj->ij", own, paired, optimize=True)
+
+    def next_gram(self, weights: PairWeights) -> Float[ndarray, "Q Q"]:
+        """The part of G from pairs of distinct coordinates, on vectors ``φ_i(x) φ_k(X')`` of all i and k."""
+        model, phi = self.model, self.features
+        A, K = phi.shape[1:]
+        found = np.zeros((K * K, K * K))
+        if model.sharing == "none":
+            return found
+
+        def at_nodes(later: Float[ndarray, "S A K"]) -> Float[ndarray, "N Q"]:
+            return _by_node(weights, phi, later)
+
+        if model.sharing == "state" and weights.cross.any():
+            nodes = at_nodes(self.next_features)
+            found += nodes.T @ (weights.cross @ nodes)
+        elif weights.cross.any():
+            for w, chance in enumerate(model.probabilities[0]):
+                if chance > 0:
+                    nodes = at_nodes(self.state_features[model.successors[:, w, :]])
+                    found += chance * (nodes.T @ (weights.cross @ nodes))
+        off = weights.same * (1 - np.eye(A))
+        states = np.flatnonzero(off.any(axis=(1, 2)))
+        step = max(1, ROWS // (A * K * K))
+        outcomes = self._outcomes(states)
+        for i in range(0, len(outcomes.chances), step):
+            at, chances = outcomes.states[i : i + step], outcomes.chances[i : i + step]
+            later = self.state_features[outcomes.successors[i : i + step]]
+            rows = (phi[at][:, :, :, None] * later[:, :, None, :]).reshape(len(at), A, K * K)
+            shared = chances[:, None, None] * off[at]
+            found += np.tensordot(rows, np.einsum("sab,sbq->saq", shared, rows, optimize=True), ((0, 1), (0, 1)))
+        return found
+
+    def meetings(self, weights: PairWeights) -> Float[ndarray, "S K K"]:
+        """``Σ ξ(x,y) P(both go to s') φ(x) φ(y)ᵀ`` for every state s', of pairs of distinct coordinates."""
+        model, phi = self.model, self.features
+        S, A, K = phi.shape
+        found = np.zeros((S, K * K))
+        if model.sharing == "none":
+            return found.reshape(S, K, K)
+        n, off = model.successors, weights.same * (1 - np.eye(A))
+        for a, b in zip(*np.nonzero(np.triu(off.any(axis=0))), strict=True):
+            s, w = np.nonzero(n[:, :, a] == n[:, :, b])
+            chances = model.probabilities[s, w] * off[s, a, b]
+            together = sp.csr_array((chances, (n[s, w, a], s)), shape=(S, S))
+            both = (phi[:, a, :, None] * phi[:, b, None, :] + phi[:, b, :, None] * phi[:, a, None, :]).reshape(S, -1)
+            found += together @ both
+        found = found.reshape(S, K, K)
+        if weights.cross.any():
+            rows = np.repeat(np.arange(len(weights.node_state)), A)
+            columns = (weights.node_state[:, None] * A + np.arange(A)).ravel()
+            drawn = sp.csc_array((weights.node_choice.ravel(), (rows, columns)), shape=(len(weights.cross), S * A))
+            flat = phi.reshape(S * A, K)
+            for chance, kernel in self._kernels():
+                entered = kernel.tocsc()
+                for to, (begin, end) in enumerate(pairwise(entered.indptr)):
+                    places, shares = entered.indices[begin:end], entered.data[begin:end]
+                    some = drawn[:, places]
+                    seen = np.unique(some.indices)  # the nodes that lead there: few
+                    nodes = some.tocsr()[seen] @ (shares[:, None] * flat[places])
+                    found[to] += chance * (nodes.T @ weights.cross[np.ix_(seen, seen)] @ nodes)
+        return found
+
+    def _kernels(self) -> Iterator[tuple[float, sp.csr_array]]:
+        """How two branches in distinct states move: with chances, kernels by which each moves alone."""
+        if self.model.sharing == "state":
+            yield 1.0, self.kernel
+        elif self.model.sharing == "time":
+            S, A, _ = self.features.shape
+            for w, chance in enumerate(self.model.probabilities[0]):
+                to = self.model.successors[:, w, :].ravel()
+                if chance > 0:
+                    yield float(chance), sp.csr_array((np.ones(S * A), (np.arange(S * A), to)), shape=(S * A, S))
+
+    def met_features(self) -> tuple[Float[ndarray, "S K K"], Float[ndarray, "S K K"]]:
+        """E[φ(X') φ(Y')ᵀ] of two branches that enter a state, and the part of it where they draw the same action."""
+        v = self.state_features
+        squares = np.einsum("sa,sai,saj->sij", self.policy**2, self.features, self.features, optimize=True)
+        return v[:, :, None] * v[:, None, :], squares
+
+    def _outcomes(self, states: Int[ndarray, " N"]) -> JointSuccessors:
+        """What can happen in some states, scenarios that lead to the same successors taken together."""
+        model = self.model
+        W, A = model.successors.shape[1:]
+        rows = np.column_stack([np.repeat(states, W), model.successors[states].reshape(-1, A)])
+        distinct, kind = np.unique(rows, axis=0, return_inverse=True)
+        chances = np.bincount(kind.ravel(), model.probabilities[states].ravel(), len(distinct))
+        return JointSuccessors(distinct[:, 0], distinct[:, 1:], chances)
+
+    def next_squares(self) -> Float[ndarray, "S A K K"]:
+        """E[φ(X') φ(X')ᵀ] of one branch."""
+        each = np.einsum("sa,sai,saj->sij", self.policy, self.features, self.features)
+        S, A, K = self.features.shape
+        return (self.kernel @ each.reshape(S, K * K)).reshape(S, A, K, K)
+
+    def next_means(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S A"]:
+        """``E[R + γ m(X')]``, one backup of the means."""
+        return np.einsum("swa,swa->sa", self.chances, self.rewards + self._later(m))
+
+    def source(self, weights: PairWeights, m: Float[ndarray, "S A"], is_centred: bool) -> Float[ndarray, "K K"]:
+        """``Σ ξ φ(x) φ(y)ᵀ t(x,y)``, given the means of all coordinates."""
+        phi = self.features
+        found = np.einsum("sab,sai,sbj->ij", weights.same * self.one_step(m, is_centred), phi, phi, optimize=True)
+        for chance, factors, core in self._cross_factors(m, is_centred):
+            nodes = [_by_node(weights, phi, each[:, :, None]) for each in factors]
+            for (i, j), times in np.ndenumerate(core):
+                if times:
+                    found = found + chance * times * (nodes[i].T @ (weights.cross @ nodes[j]))
+        return found
+
+    def one_step(self, m: Float[ndarray, "S A"], is_centred: bool) -> Float[ndarray, "S A A"]:
+        """t(x,y) for all pairs of one state."""
+        p, is_shared = self.model.probabilities, self.model.sharing != "none"
+        same = np.eye(m.shape[1], dtype=bool)
+        if is_centred:
+            noise = self.noise(m)
+            diagonal = self.step_variance(m)
+            shared = np.einsum("sw,swa,swb->sab", p, noise, noise, optimize=True) * is_shared
+        else:
+            paid, later = self.rewards, self._later(m)
+            diagonal = np.einsum("swa,swa->sa", self.chances, paid**2 + 2 * paid * later)
+            shared = np.einsum("sw,swa,swb->sab", p, paid, paid + later, optimize=True)
+            shared = shared + np.einsum("sw,swa,swb->sab", p, later, paid, optimize=True)
+            if not is_shared:
+                backed = self.next_means(m)
+                shared = backed[:, :, None] * backed[:, None, :]
+        return np.where(same, diagonal[:, :, None], shared)
+
+    def noise(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S W A"]:
+        """``R + γ v(S')`` less its mean over the scenarios."""
+        outcome = self.rewards + self._later(m)
+        centre = np.einsum("swa,swa->sa", self.chances, outcome)
+        return np.where(self.model.is_possible, outcome - centre[:, None, :], 0.0)
+
+    def step_variance(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S A"]:
+        """The variance of ``R + γ m(X')`` over scenario and next action."""
+        v = np.sum(self.policy * m, axis=1)
+        spread = np.sum(self.policy * (m - v[:, None]) ** 2, axis=1)
+        values = self.noise(m) ** 2 + self.model.discount**2 * spread[self.model.successors]
+        return np.einsum("swa,swa->sa", self.chances, values)
+
+    def entered(self, matrices: PairMatrices) -> NextValues:
+        """A second moment as the next step sees it."""
+        phi, v, own = self.features, self.state_features, matrices.own
+        met = own(v, matrices.same_state) + np.sum(self.policy**2 * own(phi, matrices.same_action), axis=1)
+        one = np.sum(self.policy * own(phi, matrices.total), axis=1)
+        return NextValues(v @ matrices.all @ v.T, met, one)
+
+    def same_backup(self, m: Float[ndarray, "S A"], matrices: PairMatrices, is_centred: bool) -> Floats:
+        """The operator's value at all pairs of one state, ``[S, A, A]``."""
+        model, g, n = self.model, self.model.discount, self.model.successors
+        found, ahead = self.one_step(m, is_centred), self.entered(matrices)
+        squares = (self.kernel @ ahead.one).reshape(m.shape)
+        later = np.zeros_like(found)
+        if model.sharing != "none":
+            two = ahead.two[n[:, :, :, None], n[:, :, None, :]]
+            later = np.einsum("sw,swab->sab", model.probabilities, two)
+        return found + g**2 * np.where(np.eye(m.shape[1], dtype=bool), squares[:, :, None], later)
+
+    def cross_backup(  # many parameters: which coordinates, and a candidate
+        self,
+        one: Int[ndarray, " N"],
+        other: Int[ndarray, " M"],
+        m: Float[ndarray, "S A"],
+        matrices: PairMatrices,
+        is_centred: bool,
+    ) -> Float[ndarray, "N A M A"]:
+        """The operator's value at all coordinates of some states and of others, all pairs taken as distinct states."""
+        g, A = self.model.discount, m.shape[1]
+        found = np.zeros((len(one), A, len(other), A))
+        for chance, factors, core in self._cross_factors(m, is_centred):
+            for (i, j), times in np.ndenumerate(core):
+                if times:
+                    found += chance * times * factors[i][one][:, :, None, None] * factors[j][other]
+        two = self.entered(matrices).two
+        rows, columns = ((states[:, None] * A + np.arange(A)).ravel() for states in (one, other))
+        for chance, kernel in self._kernels():
+            found += g**2 * chance * (kernel[columns] @ (kernel[rows] @ two).T).T.reshape(found.shape)
+        return found
+
+    def _cross_factors(self, m: Float[ndarray, "S A"], is_centred: bool) -> list[tuple[float, list[Floats], Floats]]:
+        """t(x,y) in distinct states as ``Σ chance · Σ_ij core_ij f_i(x) f_j(y)``."""
+        sharing = self.model.sharing
+        if sharing == "none":
+            return [] if is_centred else [(1.0, [self.next_means(m)], np.ones((1, 1)))]
+        if sharing == "state" and is_centred:
+            return []  # independent scenarios
+        raw = np.array([[1.0, 1.0], [1.0, 0.0]])  # R R̃ + R γm(Y') + γm(X') R̃
+        later = self._later(m)
+        if sharing == "state":
+            parts = [np.einsum("swa,swa->sa", self.chances, each) for each in (self.rewards, later)]
+            return [(1.0, parts, raw)]
+        noise, chances = self.noise(m), self.model.probabilities[0]
+        if is_centred:
+            return [(float(chance), [noise[:, w]], np.ones((1, 1))) for w, chance in enumerate(chances) if chance > 0]
+        return [
+            (float(chance), [self.rewards[:, w], later[:, w]], raw) for w, chance in enumerate(chances) if chance > 0
+        ]
+
+    def _later(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S W A"]:
+        """γ v(S') where it can happen."""
+        v = np.sum(self.policy * m, axis=1)
+        return np.where(self.model.is_possible, self.model.discount * v[self.model.successors], 0.0)
+
+
+def _by_node(
+    weights: PairWeights, phi: Float[ndarray, "S A K"], values: Float[ndarray, "S A L"]
+) -> Float[ndarray, "N KL"]:
+    """Σ_a choice(a) φ_i(s,a) f_l(s,a) for each node, the policy's mean of products."""
+    states = weights.node_state
+    found = np.einsum("na,nai,nal->nil", weights.node_choice, phi[states], values[states], optimize=True)
+    return found.reshape(len(states), -1)

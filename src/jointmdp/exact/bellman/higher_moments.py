@@ -1,0 +1,102 @@
+"""The equations of moments of any order of one branch or two; continues `second_moments`.
+
+About any potential v, a branch in s has the surplus e = R + γ v(S') − v(s) in its first step, and
+Z(s,A) − v(s) = e + γ (Z(S',A') − v(S')). Powers of this sum are expanded by the binomial theorem, so moments of order k
+obey the recursions of `second_moments` at factor γᵏ, with a source made of moments of lower order:
+
+    c_i(s)    = E[(Z(s,A)−v(s))ⁱ]                 = Σ_{k≤i} C(i,k) γᵏ E[e^{i−k} c_k(S')]                     one branch
+    c_ij(s,t) = E[(Z(s,A)−v(s))ⁱ (Z(t,B)−v(t))ʲ]  = Σ_{k≤i,l≤j} C(i,k) C(j,l) γ^{k+l} E[e^{i−k} ẽ^{j−l} c_kl(S',T')]
+    h_k(s,t)  = E[(Z(s,A)−v(s)−Z(t,B)+v(t))ᵏ]     = Σ_{j≤k} C(k,j) γʲ E[(e−ẽ)^{k−j} h_j(S',T')]
+
+Two branches in s that draw the same action are one: they add nothing to h, and the moment of one branch to c. Given the
+common noise g the branches are independent, so E[eⁱ ẽʲ c(S',T')] = Σ_g p(g) P_g⁽ⁱ⁾ c P_g⁽ʲ⁾ᵀ, with P⁽ⁱ⁾ the policy's
+kernel whose outcomes are weighted by eⁱ. Branches in the same state share the scenario; what they add is a sum over few
+outcomes, and stands with the sums over one branch in `power_steps`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int
+
+from jointmdp.exact.bellman.second_moments import PairKernel
+
+
+class Steps(NamedTuple):
+    """The steps of one branch, outcome by outcome, beside the rows of a `PairKernel`."""
+
+    chance: Float[Array, "S W M"]  # probability of the outcome given the common noise
+    place: Int[Array, "S W M"]  # where the kernel's rows hold its successor
+
+
+def weigh(kernel: PairKernel, steps: Steps, factor: Float[Array, "S W M"]) -> Float[Array, "G S K"]:
+    """The kernels P_g with every outcome weighted by a factor f(s,w,a), in the places of the kernel's own entries."""
+    states, scenarios, _ = factor.shape
+    group = jnp.arange(scenarios)[None, :, None] if kernel.chances.shape[0] > 1 else 0
+    zero = jnp.zeros_like(kernel.weights)
+    return zero.at[group, jnp.arange(states)[:, None, None], steps.place].add(steps.chance * factor)
+
+
+def gap_apart(
+    kernel: PairKernel,
+    e: Float[Array, "S W M"],
+    coefficients: Float[Array, " N"],
+    H: Float[Array, "N S S"],
+    k: int | Int[Array, ""],
+) -> Float[Array, "S S"]:
+    """Σ_w p(w) ΣΣ π(a|s) π(b|t) Σ_{j<k} c_j (e_a−ẽ_b)^{k−j} H_j(S'_a,T'_b), for branches that share the scenario.
+
+    The difference is formed before its powers: where noise is shared it is far smaller than what it is made of.
+    """
+
+    def value(difference: Array, to: Array, other: Array) -> Array:
+        def term(j: Array, value: Array) -> Array:
+            return value * difference + coefficients[j] * H[j][to][:, other]
+
+        return jax.lax.fori_loop(0, k, term, jnp.zeros_like(difference)) * difference
+
+    return _expect_pairs(kernel, e, value)
+
+
+def gap_apart_size(
+    kernel: PairKernel,
+    e: Float[Array, "S W M"],
+    off: Float[Array, " S"],
+    coefficients: Float[Array, " N"],
+    X: Float[Array, "N S S"],
+    k: int | Int[Array, ""],
+) -> Float[Array, "S S"]:
+    """Σ_w p(w) ΣΣ π(a|s) π(b|t) Σ_{j≤k} c_j (|e_a−ẽ_b|+η(s)+η(t))^{k−j} X_j(S'_a,T'_b), as `gap_apart` in sizes."""
+
+    def value(difference: Array, to: Array, other: Array) -> Array:
+        size = jnp.abs(difference) + off[:, None] + off[None, :]
+
+        def term(j: Array, value: Array) -> Array:
+            return value * size + coefficients[j] * X[j][to][:, other]
+
+        return jax.lax.fori_loop(0, k + 1, term, jnp.zeros_like(size))
+
+    return _expect_pairs(kernel, e, value)
+
+
+def _expect_pairs(
+    kernel: PairKernel, e: Float[Array, "S W M"], value: Callable[[Array, Array, Array], Array]
+) -> Float[Array, "S S"]:
+    """Σ_w p(w) ΣΣ π(a|s) π(b|t) f(e_a−ẽ_b, S'_a, T'_b)."""
+    count = kernel.support.shape[2]
+
+    def add(total: Array, scenario: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        chance, step, to = scenario
+
+        def pair(i: Array, total: Array) -> Array:
+            a, b = i // count, i % count
+            found = value(step[:, a, None] - step[None, :, b], to[:, a], to[:, b])
+            return total + chance * kernel.choice[:, a, None] * kernel.choice[None, :, b] * found
+
+        return jax.lax.fori_loop(0, count**2, pair, total), None
+
+    rows = (kernel.chances, jnp.moveaxis(e, 1, 0), jnp.moveaxis(kernel.support, 1, 0))
+    return jax.lax.scan(add, jnp.zeros((e.shape[0], e.shape[0])), rows)[0]

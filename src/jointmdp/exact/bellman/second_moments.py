@@ -1,0 +1,357 @@
+"""The equations of means and covariances.
+
+Notation, for a fixed policy π: scenario ``w`` of state ``s`` has probability ``p(w|s)`` and gives every action its
+reward ``R(s,w,a)`` and successor ``S'(s,w,a)``; ``x = (s,a)`` is a coordinate, ``Z(x)`` its return.
+
+    m(s,a) = E Z(s,a)            v(s) = Σ_a π(a|s) m(s,a)         b(s,w,a) = R(s,w,a) + γ v(S'(s,w,a))
+    C(x,y) = Cov(Z(x), Z(y))     C(s,t) = ΣΣ π(a|s) π(b|t) C((s,a),(t,b))      B(s) = Var Z(s,A), A ~ π(·|s)
+
+Two diagonals live on states and must not be mixed up: ``C(s,s)`` belongs to *two* branches in ``s`` that draw their
+actions independently (and are one branch from then on if the draws coincide), ``B(s)`` to *one* branch. What is solved
+for on pairs is the variance of the gap, ``D(s,t) = B(s) + B(t) − 2C(s,t)``: its recursion ends where branches become
+one, so it knows small gaps of large returns, and no constant 1/(1−γ) enters it.
+
+**Who shares the noise** enters through one object, the common noise ``g`` of two branches in *distinct* states: nothing
+(``sharing="state"``: one value of ``g``) or the scenario (``"time"``: ``g = w``). Given ``g``, the branches move
+independently, each by the policy's kernel ``P_g``. Two branches in the *same* state always share the scenario, except
+under ``"none"``, where distinct coordinates stay independent and ``C`` vanishes off its one-branch diagonal.
+
+The functions are pure; shapes stand in the signatures, and the tests execute them. ``T`` is the number of states where
+a function may be asked about some states only. Call them in float64.
+"""
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int
+
+from jointmdp.exact.bellman import sparse_products
+from jointmdp.exact.bellman.sparse_products import Added
+from jointmdp.ground.checks import Sharing
+
+
+class Tables(NamedTuple):
+    """A model and a policy, as the equations read them."""
+
+    probabilities: Float[Array, "S W"]
+    rewards: Float[Array, "S W A"]
+    successors: Int[Array, "S W A"]
+    policy: Float[Array, "S A"]
+    discount: Float[Array, ""]
+
+
+class PairKernel(NamedTuple):
+    """How two branches move on: what a sweep over pairs of states needs of a model, a policy and a sharing.
+
+    ``columns is None`` means that ``weights`` holds dense matrices ``[G, S, S]``.
+    """
+
+    # The law of the noise common to branches in distinct states; G is 0 under "none", 1 under "state", else "time".
+    chances: Float[Array, " G"]
+    weights: Float[Array, "G S K"]  # nonzero entries of the policy's kernels P_g
+    columns: Int[Array, "G S K"] | None  # where they stand
+    probabilities: Float[Array, "S W"]
+    support: Int[Array, "S W M"]  # successors of the actions the policy may take
+    choice: Float[Array, "S M"]  # their probabilities
+    other_weights: Float[Array, "G S K"] | None = None  # of the second branch, where it follows a policy of its own
+    other_choice: Float[Array, "S M"] | None = None
+
+
+class Source(NamedTuple):
+    """What one step adds to a moment of two branches, given the moments of lower order."""
+
+    same: Float[Array, " S"]  # everything on the diagonal that does not involve the unknown
+    cross: Float[Array, "S S"] | None  # everything off it; None where nothing is added, or `sides` say it
+    sides: Float[Array, " S"] | None = None  # sides(s) + sides(t) off the diagonal, instead of a whole array
+
+    @property
+    def apart(self) -> Float[Array, "S S"] | None:
+        """What is added off the diagonal."""
+        return self.cross if self.sides is None else self.sides[:, None] + self.sides[None, :]
+
+
+class PairProblem(NamedTuple):
+    """The recursion of a moment of two branches: `sweep` applies it."""
+
+    kernel: PairKernel
+    added: Source
+    discount: Float[Array, ""]  # of a branch: the unknown is multiplied by its square
+
+
+@partial(jax.jit, inline=True)
+def state_mean(tables: Tables, m: Float[Array, "S A"]) -> Float[Array, " S"]:
+    """v(s) = Σ_a π(a|s) m(s,a)."""
+    return jnp.sum(tables.policy * m, axis=1)
+
+
+def outcome(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S W A"]:
+    """b(s,w,a) = R(s,w,a) + γ v(S'(s,w,a))."""
+    return tables.rewards + tables.discount * v[tables.successors]
+
+
+def expect(tables: Tables, values: Float[Array, "S W A"]) -> Float[Array, "S A"]:
+    """Σ_w p(w|s) f(s,w,a)."""
+    return jnp.einsum("sw,swa->sa", tables.probabilities, values)
+
+
+@partial(jax.jit, inline=True)
+def mean(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S A"]:
+    """m(s,a) = Σ_w p(w|s) b(s,w,a)."""
+    return expect(tables, outcome(tables, v))
+
+
+def centred_outcome(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S W A"]:
+    """b(s,w,a) − Σ_w p(w|s) b(s,w,a)."""
+    b = outcome(tables, v)
+    return b - expect(tables, b)[:, None, :]
+
+
+def action_variance(tables: Tables, m: Float[Array, "S A"]) -> Float[Array, " S"]:
+    """u(s) = Var_{A~π} m(s,A)."""
+    v = state_mean(tables, m)
+    return jnp.sum(tables.policy * (m - v[:, None]) ** 2, axis=1)
+
+
+def variance(tables: Tables, v: Float[Array, " T"], B: Float[Array, " T"]) -> Float[Array, "S A"]:
+    """C(x,x) = Var_w b(s,w,a) + γ² Σ_w p(w|s) B(S'): scenario, next action and all that follows."""
+    x = centred_outcome(tables, v)
+    return expect(tables, x**2 + tables.discount**2 * B[tables.successors])
+
+
+def branch_variance(tables: Tables, m: Float[Array, "S A"], B: Float[Array, " S"]) -> Float[Array, " S"]:
+    """B(s) = u(s) + Σ_a π(a|s) C((s,a),(s,a))."""
+    v = state_mean(tables, m)
+    return action_variance(tables, m) + state_mean(tables, variance(tables, v, B))
+
+
+def same_state(
+    tables: Tables, v: Float[Array, " T"], C: Float[Array, "_ _"], B: Float[Array, " T"], is_shared: bool
+) -> Float[Array, "S A A"]:
+    """Covariance of all actions of each state.
+
+    For a ≠ b:  C = Cov_w(b_a, b_b) + γ² Σ_w p(w|s) C(S'_a, S'_b);  on the diagonal, `variance`.
+    """
+    num_actions = tables.rewards.shape[2]
+    diagonal = variance(tables, v, B)[:, :, None] * jnp.eye(num_actions)
+    if not is_shared or num_actions == 1:
+        return diagonal
+    x = centred_outcome(tables, v)
+    n = tables.successors
+    one_step = jnp.einsum("sw,swa,swb->sab", tables.probabilities, x, x)
+    later = jnp.einsum("sw,swab->sab", tables.probabilities, C[n[:, :, :, None], n[:, :, None, :]])
+    return jnp.where(jnp.eye(num_actions, dtype=bool), diagonal, one_step + tables.discount**2 * later)
+
+
+def distinct_states(
+    tables: Tables,
+    v: Float[Array, " S"],
+    C: Float[Array, "S S"],
+    x: tuple[int | Array, int | Array],
+    y: tuple[int | Array, int | Array],
+    sharing: Literal["state", "time"],
+) -> Float[Array, ""]:
+    """C(x,y) for coordinates in distinct states: independent scenarios, or one scenario that drives both."""
+    (s, a), (t, b) = x, y
+    p, n = tables.probabilities, tables.successors
+    if sharing == "state":
+        return tables.discount**2 * (p[s] @ C[n[s, :, a]][:, n[t, :, b]] @ p[t])
+    noise = centred_outcome(tables, v)
+    return jnp.sum(p[s] * (noise[s, :, a] * noise[t, :, b] + tables.discount**2 * C[n[s, :, a], n[t, :, b]]))
+
+
+class GapStep(NamedTuple):
+    """What one step adds to the variance of a branch's gap: e = b − v(s), by action and by scenario."""
+
+    choice: Float[Array, " S"]  # c(s) = Σ_w p(w|s) Var_a e
+    shared: Float[Array, "S W"]  # ē_w, its policy mean in each scenario
+
+
+def gap_step(tables: Tables, v: Float[Array, " S"]) -> GapStep:
+    """The parts of `gap_source` that belong to one branch."""
+    p, policy = tables.probabilities, tables.policy
+    b = outcome(tables, v)
+    e = b - state_mean(tables, expect(tables, b))[:, None, None]
+    shared = jnp.einsum("sa,swa->sw", policy, e)
+    is_choice = jnp.sum(policy > 0, axis=1) > 1
+    choice = jnp.where(is_choice, jnp.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
+    return GapStep(choice, shared)
+
+
+def gap_source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"]) -> Source:
+    """What one step adds to the variance of the gap of two branches.
+
+    With e = b − v(s), ē_w its policy mean in scenario w and c(s) = Σ_w p(w|s) Var_a e:  c(s) + c(t) + E(ē(s) − ē(t))²
+    for s ≠ t, and 2c(s) on the diagonal. Nothing large is subtracted: where noise is shared little is left.
+    """
+    choice, shared = gap_step(tables, v)
+    if kernel.chances.shape[0] <= 1:
+        alone = choice + jnp.sum(tables.probabilities * shared**2, axis=1)
+        return Source(2 * choice, None, alone)
+
+    def add(total: Array, scenario: tuple[Array, Array]) -> tuple[Array, None]:
+        chance, step = scenario
+        return total + chance * (step[:, None] - step[None, :]) ** 2, None
+
+    cross, _ = jax.lax.scan(add, choice[:, None] + choice[None, :], (tables.probabilities[0], shared.T))
+    return Source(2 * choice, cross)
+
+
+def policies_source(
+    one: Tables, other: Tables, kernel: PairKernel, v: Float[Array, " S"], v_other: Float[Array, " S"]
+) -> Source:
+    """What one step adds for branches of two policies: Cov_w(Σ_a π b_a, Σ_b π' b'_b) where they share the scenario."""
+    x, y = (jnp.einsum("sa,swa->sw", t.policy, centred_outcome(t, u)) for t, u in ((one, v), (other, v_other)))
+    groups = kernel.chances.shape[0]
+    cross = (x * one.probabilities[0]) @ y.T if groups > 1 else None
+    return Source(jnp.sum(one.probabilities * x * y, axis=1), cross)
+
+
+def sweep(problem: PairProblem, D: Float[Array, "S S"], is_symmetric: bool = False) -> Float[Array, "S S"]:
+    """One application of the recursion of a moment of two branches on pairs of states.
+
+    Where D is known to be symmetric, and both branches follow one policy, `is_symmetric` saves a part of the work.
+
+    For the variance of their gap, D(s,t) = Var(Z(s,A) − Z(t,B)), with independent actions A and B:
+    D(s,t) = source(s,t) + γ² Σ_g p(g) (P_g D P_gᵀ)(s,t) for s ≠ t, where g is the common noise, and
+    D(s,s) = source(s,s) + γ² E_w Σ_{a≠b} π_a π_b D(S'_a,S'_b): branches that draw the same action are one.
+
+    Branches of two policies π and π' never become one: C(s,s) = Cov_w(b̄, b̄') + γ² E_w ΣΣ π_a π'_b C(S'_a,S'_b).
+    """
+    kernel, added, discount = problem
+    groups = kernel.chances.shape[0]
+    if groups == 0:
+        return jnp.zeros_like(D)
+    right = kernel.weights if kernel.other_weights is None else kernel.other_weights
+    if is_symmetric and kernel.columns is not None:
+        cross = _symmetric_cross(problem, D)
+    else:
+        cross = discount**2 * between(kernel, kernel.weights, right, D)
+        if (apart := added.apart) is not None:
+            cross = cross + apart
+    if kernel.other_choice is not None and groups > 1:
+        return cross  # two policies that share every scenario: being in the same state changes nothing
+    here = jnp.arange(D.shape[0])
+    diagonal = added.same + discount**2 * met(kernel, D)
+    return cross.at[here, here].set(diagonal.astype(cross.dtype))
+
+
+def _symmetric_cross(problem: PairProblem, D: Float[Array, "S S"]) -> Float[Array, "S S"]:
+    """source + γ² Σ_g p(g) P_g D P_gᵀ for D = Dᵀ and one policy."""
+    kernel, added, discount = problem
+    assert kernel.columns is not None
+    factor = discount**2
+    if kernel.chances.shape[0] == 1:
+        more = Added(factor, added.sides, added.cross)
+        return sparse_products.both_sides_symmetric(kernel.weights[0], kernel.columns[0], D, more)
+
+    def add(total: Array, group: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        chance, weights, columns = group
+        return sparse_products.both_sides_symmetric(weights, columns, D, Added(factor * chance, None, total)), None
+
+    first = added.apart
+    first = jnp.zeros_like(D) if first is None else first
+    total, _ = jax.lax.scan(add, first, (kernel.chances, kernel.weights, kernel.columns))
+    return total
+
+
+def between(
+    kernel: PairKernel, left: Float[Array, "G S K"], right: Float[Array, "G S K"], C: Float[Array, "S S"]
+) -> Float[Array, "S S"]:
+    """Σ_g p(g) L_g C R_gᵀ, for any entries L and R in the places of the policy's kernels."""
+
+    def product(left: Array, right: Array, columns: Array | None) -> Array:
+        if columns is None:
+            return left @ C @ right.T
+        return sparse_products.both_sides(left, right, columns, C)
+
+    if kernel.chances.shape[0] == 1:
+        return product(left[0], right[0], None if kernel.columns is None else kernel.columns[0])
+
+    def add(total: Array, group: tuple[Array, Array, Array, Array | None]) -> tuple[Array, None]:
+        chance, left, right, columns = group
+        return total + chance * product(left, right, columns), None
+
+    total, _ = jax.lax.scan(add, jnp.zeros_like(C), (kernel.chances, left, right, kernel.columns))
+    return total
+
+
+def met(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, " S"]:
+    """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) C(S'_a, S'_b): two branches in s that draw different actions.
+
+    Under two policies equal actions count as well.
+    """
+    n = kernel.support
+    count = n.shape[2]
+    if kernel.other_choice is not None:
+        pairs = kernel.choice[:, :, None] * kernel.other_choice[:, None, :]
+    elif count == 1:
+        return jnp.zeros(n.shape[0])
+    else:
+        pairs = kernel.choice[:, :, None] * kernel.choice[:, None, :] * (1 - jnp.eye(count))
+    return jnp.einsum("sw,sab,swab->s", kernel.probabilities, pairs, C[n[:, :, :, None], n[:, :, None, :]])
+
+
+class Moments(NamedTuple):
+    """A candidate moment collection M = (M_μ, M_Σ) of the paper: raw moments on coordinates."""
+
+    mean: Float[Array, "S A"]
+    second: Float[Array, "S A S A"]
+
+
+def moment_backup(tables: Tables, M: Moments, sharing: Sharing) -> Moments:
+    """T₂M, on every coordinate pair.
+
+    (T₂M)_Σ(x,y) = E[R R̃ + γ R M_μ(Ỹ') + γ R̃ M_μ(X') + γ² M_Σ(X',Y')], where the expectation is over one shared
+    scenario (same state, or ``sharing="time"``) or two independent ones (distinct states), and over independent next
+    actions; on the diagonal x = y there is one scenario and one next action. Under ``"none"`` entries of distinct
+    coordinates are products, (T₂M)_μ(x) (T₂M)_μ(y).
+    """
+    p, R, n, policy, g = tables
+    S, _, A = R.shape
+    v = state_mean(tables, M.mean)
+    D = jnp.einsum("sa,sasa->s", policy, M.second)
+    mu = mean(tables, v)
+    diagonal = expect(tables, R**2 + 2 * g * R * v[n] + g**2 * D[n])
+    if sharing == "none":
+        second = mu[:, :, None, None] * mu[None, None, :, :]
+    else:
+        V = jnp.einsum("sa,satb,tb->st", policy, M.second, policy)
+        here = jnp.arange(S)
+        shared = _raw(R[:, :, :, None], R[:, :, None, :], v[n][:, :, :, None], v[n][:, :, None, :], g)
+        shared = shared + g**2 * V[n[:, :, :, None], n[:, :, None, :]]
+        blocks = jnp.einsum("sw,swab->sab", p, shared)
+        if sharing == "time":
+            second = _raw_time(tables, v, V)
+        else:
+            kernel = jnp.zeros((S, A, S)).at[here[:, None, None], jnp.arange(A)[None, None, :], n].add(p[:, :, None])
+            r, w = expect(tables, R), kernel @ v
+            second = _raw(r[:, :, None, None], r[None, None], w[:, :, None, None], w[None, None], g)
+            second = second + g**2 * jnp.einsum("saj,jk,tbk->satb", kernel, V, kernel, optimize="optimal")
+        second = second.at[here, :, here, :].set(blocks)
+    rows = jnp.arange(S)[:, None], jnp.arange(A)[None, :]
+    return Moments(mu, second.at[*rows, *rows].set(diagonal))
+
+
+def _raw_time(tables: Tables, v: Float[Array, " S"], V: Float[Array, "S S"]) -> Float[Array, "S A S A"]:
+    """The cross part of T₂ when one scenario drives both branches."""
+    _, R, n, _, g = tables
+    S, _, A = R.shape
+
+    def add(total: Array, scenario: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        chance, r, to = scenario
+        r, to = r.ravel(), to.ravel()
+        later = v[to]
+        value = _raw(r[:, None], r[None, :], later[:, None], later[None, :], g) + g**2 * V[to][:, to]
+        return total + chance * value, None
+
+    rows = (tables.probabilities[0], jnp.moveaxis(R, 1, 0), jnp.moveaxis(n, 1, 0))
+    total, _ = jax.lax.scan(add, jnp.zeros((S * A, S * A)), rows)
+    return total.reshape(S, A, S, A)
+
+
+def _raw(r: Array, r2: Array, later: Array, later2: Array, g: Array) -> Array:
+    """R R̃ + γ R M_μ(Ỹ') + γ R̃ M_μ(X')."""
+    return r * r2 + g * (r * later2 + r2 * later)

@@ -1,0 +1,1 @@
+"""What moments alone say of any random variable, and marginals alone of any coupling."""

@@ -1,0 +1,216 @@
+"""After the last step that was seen both branches go on as an ordinary pair: its moments, from a solution.
+
+Moments of a gap or a return given what was seen: backward steps from the end, no linear solve.
+
+With ``d = R − r + γ m(child) − m(node)``, the moments about the mean m of a node are
+
+    h_k = Σ_moves weight · Σ_j C(k,j) d^{k−j} γʲ h_j(child),        h_0 = 1,  h_1 = 0,
+
+and where both branches are one, the gap is 0 and ``h_j`` with it. Errors go the same way: those of what follows by the
+same weights, and rounding by the size of what is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from jointmdp.exact.evaluate import check_ends, evaluate, report_missed
+from jointmdp.exact.moments.default_solver import PolicyBranch, shared_pairs, solve_horizon
+from jointmdp.exact.moments.higher_orders import ROOM
+from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
+from jointmdp.exact.solution.solution import Solution
+from jointmdp.ground.arrays import UNIT, Floats, Ints, float64, summed
+from jointmdp.ground.errors import ModelError, Status
+from jointmdp.model.joint_mdp import JointMDP
+
+
+class KnownReturns(NamedTuple):
+    """A mean to count from, its certified error, and moments 0, 1, … about it with theirs; the first is taken as 0."""
+
+    mean: Floats  # [m]
+    mean_error: Floats  # [m]
+    moments: Floats  # [order+1, m]
+    errors: Floats  # [order+1, m]
+
+
+class PairEnds(NamedTuple):
+    """What follows the last step that was seen."""
+
+    order: int
+    gap: Callable[[Ints, Ints], KnownReturns]
+    """Of the other branch in the first states and the seen one in the second."""
+    other: Callable[[Ints], KnownReturns]
+    """Of the other branch alone, to order 2."""
+    seen: Callable[[Ints], KnownReturns]
+    """Of the seen branch alone, to order 2."""
+
+
+def _known(mean: Floats, mean_error: Floats, variance: Floats, variance_error: Floats) -> KnownReturns:
+    one, none = np.ones_like(mean), np.zeros_like(mean)
+    # The moment about a mean that is off by δ is larger than the variance by δ².
+    errors = np.stack([none, mean_error, variance_error + mean_error**2])
+    return KnownReturns(mean, mean_error, np.stack([one, none, np.maximum(variance, 0.0)]), errors)
+
+
+def _alone(branch: PolicyBranch) -> Callable[[Ints], KnownReturns]:
+    return lambda s: _known(branch.mean[s], branch.mean_errors[s], branch.variance[s], branch.variance_errors[s])
+
+
+def moments_of_pairs(solution: Solution) -> StateMoments:
+    """Those of all pairs of states, where the solution holds them."""
+    if type(solution.moments) is not StateMoments:
+        raise ModelError(
+            f"hindsight needs the moments of all pairs of states, and of {solution.model.num_states:,} states these "
+            "are not kept; give a smaller model, such as the part that can be reached (jointmdp.from_start)"
+        )
+    return solution.moments
+
+
+def same_policy(model: JointMDP, policy: Floats, order: int, known: StateMoments | None) -> PairEnds:
+    """Both branches follow one policy for ever, and may become one; `known` is of a solution that is at hand."""
+    if known is None:
+        known = moments_of_pairs(evaluate(model, policy, order=order))
+    branch = PolicyBranch(model, policy)
+    alone = _alone(branch)
+    return PairEnds(order, _gap_of(known, branch.variance, branch.variance_errors), alone, alone)
+
+
+def seen_is_over(model: JointMDP, other: Floats, policy: Floats) -> PairEnds:
+    """The seen branch is paid nothing any more: only the other one goes on, and no pair has to be solved for."""
+    check_ends(model, other)
+    alone = _alone(PolicyBranch(model, other))
+    return PairEnds(2, lambda y, x: alone(y), alone, _alone(PolicyBranch(model, policy)))
+
+
+def nothing_follows(order: int) -> PairEnds:
+    """The last step was the last that counts."""
+
+    def zeros(s: Ints, order: int = 2) -> KnownReturns:
+        none = np.zeros((2, order + 1, len(s)))
+        none[0, 0] = 1.0
+        return KnownReturns(np.zeros(len(s)), np.zeros(len(s)), *none)
+
+    return PairEnds(order, lambda y, x: zeros(y, order), zeros, zeros)
+
+
+def over_horizon(model: JointMDP, policy: Floats, order: int, left: int) -> PairEnds:
+    """Both follow one policy for so many steps more."""
+    with float64():
+        found = solve_horizon(model, policy, left + 1, order).moments  # which holds what follows the first of them
+    v, B = np.asarray(found.v), np.asarray(found.B)
+    off = found.errors.values.alone
+    variance_off = np.full(len(v), float(found.errors.pairs.max()))
+
+    def alone(s: Ints) -> KnownReturns:
+        return _known(v[s], off[s], B[s], variance_off[s])
+
+    return PairEnds(order, _gap_of(found, B, variance_off), alone, alone)
+
+
+def _gap_of(known: StateMoments, B: Floats, B_errors: Floats) -> Callable[[Ints, Ints], KnownReturns]:
+    values, v, D = known.errors.values, np.asarray(known.v), np.asarray(known.D)
+    is_shared = known.model.sharing != "none"
+
+    def gap(y: Ints, x: Ints) -> KnownReturns:
+        offset = values.offset[y] - values.offset[x]
+        size = np.abs(v[y]) + np.abs(v[x]) + np.abs(values.offset[y]) + np.abs(values.offset[x])
+        mean = np.where(y == x, 0.0, v[y] - v[x] + offset)
+        error = values.between(y, x) + np.where(y == x, 0.0, 4 * UNIT * size)
+        if known.higher is not None:
+            higher = known.higher
+            if is_shared:
+                moments, errors = higher.gaps[:, y, x].copy(), higher.errors[:, y, x].copy()
+            else:
+                one, two = (KnownMoments(higher.branch[:, s], higher.errors[:, s, 0]) for s in (y, x))
+                moments, errors = difference_of(one, two)
+            moments[0], moments[1], errors[0], errors[1] = 1.0, 0.0, 0.0, error
+            return KnownReturns(mean, error, moments, errors)
+        if is_shared:
+            return _known(mean, error, D[y, x], known.errors.pairs[y, x])
+        total = B[y] + B[x]
+        return _known(mean, error, total, B_errors[y] + B_errors[x] + 4 * UNIT * total)
+
+    return gap
+
+
+def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) -> PairEnds:
+    """The branches follow a policy each, draw their actions independently and never become one."""
+    for policy in (other, seen):
+        check_ends(model, policy)
+    one, two = PolicyBranch(model, other), PolicyBranch(model, seen)
+    shared = shared_pairs(one, two, method)
+    if not shared.is_reached:
+        report_missed(Status.STEP_LIMIT, "two policies", method.throw)
+
+    def gap(y: Ints, x: Ints) -> KnownReturns:
+        offset = one.single.state.offset[y] - two.single.state.offset[x]
+        mean = one.relative_mean[y] - two.relative_mean[x] + offset
+        apart = one.variance[y] + two.variance[x]
+        covariance = np.zeros(len(y)) if model.sharing == "none" else shared.covariance[y, x]
+        off = shared.shares[0][y] + shared.shares[1][x]
+        error = one.variance_errors[y] + two.variance_errors[x] + 2 * off + 8 * UNIT * (apart + 2 * np.abs(covariance))
+        return _known(mean, one.mean_errors[y] + two.mean_errors[x], apart - 2 * covariance, error)
+
+    return PairEnds(2, gap, _alone(one), _alone(two))
+
+
+class ReturnMoves(NamedTuple):
+    """Moves of one time as columns."""
+
+    parent: Ints
+    weight: Floats
+    paid: Floats
+    size: Floats  # of the numbers that `paid` was made of
+    child: Ints  # negative where nothing follows
+
+
+def backed_up(moves: ReturnMoves, count: int, later: KnownReturns, discount: float) -> KnownReturns:
+    """What is known of `count` nodes, from what is known of those that they lead to."""
+    order = len(later.moments) - 1
+    goes = moves.child >= 0
+
+    def of_child(values: Floats) -> Floats:
+        if not values.shape[-1]:  # both branches are one in all of them
+            return np.zeros((*values.shape[:-1], len(goes)))
+        return np.where(goes, values[..., moves.child], 0.0)
+
+    def total(values: Floats) -> Floats:
+        return summed(moves.parent, moves.weight * values, count)
+
+    m = discount * of_child(later.mean)
+    mean = total(moves.paid + m)
+    terms = np.bincount(moves.parent, minlength=count)
+    relative = (terms + 16) * UNIT  # sums, products, and weights that are rounded themselves
+    sizes = moves.size + np.abs(m)
+    rounding = relative * total(sizes)
+    mean_error = (1 + ROOM) * (total(discount * of_child(later.mean_error)) + rounding)
+    d = moves.paid + m - mean[moves.parent]
+    off = (8 * UNIT) * (sizes + np.abs(mean[moves.parent]))
+    h, e = of_child(later.moments), of_child(later.errors)
+    h[0] = 1.0
+    unsure = e + (relative[moves.parent] + (2 * order + 8) * UNIT) * np.abs(h)
+    moments, errors = np.zeros((2, order + 1, count))
+    moments[0], errors[1] = 1.0, mean_error
+
+    def power(k: int, base: Floats, values: Floats) -> Floats:
+        """Of every move: Σ_j C(k,j) baseᵏ⁻ʲ γʲ values_j."""
+        return np.sum([math.comb(k, j) * base ** (k - j) * discount**j * values[j] for j in range(k + 1)], axis=0)
+
+    wide = np.abs(d) + off
+    for k in range(2, order + 1):
+        moments[k] = total(power(k, d, h))
+        # The derivative of the k-th power by d is k times the one before.
+        moved = total(power(k, wide, unsure)) + k * total(off * power(k - 1, wide, np.abs(h)))
+        errors[k] = (1 + ROOM) * moved
+    return KnownReturns(mean, mean_error, moments, errors)
+
+
+def of_node(known: KnownReturns, i: int) -> tuple[float, float, KnownMoments]:
+    """The mean of one node, its error, and the moments about the true mean."""
+    error = float(known.mean_error[i])
+    return float(known.mean[i]), error, about_mean(KnownMoments(known.moments[:, i], known.errors[:, i]), error)

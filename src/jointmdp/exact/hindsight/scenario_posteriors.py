@@ -1,0 +1,191 @@
+"""What a trajectory says about the noise of each step: ``q_t(w) ∝ p(w|s_t) · 1[what was seen of step t]``.
+
+Scenarios of distinct steps are independent given the states. Where some states were not seen, the branch may have been
+in one of several *places*; ``β_t(x)``, the probability of all that was seen later given that it was in x, weighs them:
+
+    q_t(w|x) ∝ p(w|x) · 1[R(x,w,a_t) = r_t] · β_{t+1}(S'(x,w,a_t)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
+from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.episodes import terminal_states
+from jointmdp.model.joint_mdp import JointMDP
+
+REWARD_TOLERANCE = 1e-6  # of the largest reward of the state and action: logs are often in single precision
+
+
+class SeenStep(NamedTuple):
+    """Where the seen branches can have been at one time, and what the noise of that step was."""
+
+    which: Ints  # [K] number of the trajectory, increasing
+    state: Ints  # [K]
+    action: Ints  # [K] that was taken there
+    posterior: Floats  # [K, W]
+    after: Ints  # [K, W] the place at the next time that each scenario led to; UNSEEN where it is impossible
+
+
+class SeenPaths(NamedTuple):
+    """Several trajectories, step by step; shorter ones are over sooner."""
+
+    steps: tuple[SeenStep, ...]
+    which: tuple[Ints, ...]  # of the places at every time 0..T, those of ended trajectories among them
+    states: tuple[Ints, ...]
+    lengths: Ints  # [N]
+
+    def is_last(self, t: int) -> Bools:
+        """Which places at time t are the last of their trajectory."""
+        return np.asarray(self.lengths[self.which[t]] == t)
+
+
+def seen_paths(
+    model: JointMDP, seen: Sequence[SeenSteps], reward_tolerance: float, names: Sequence[tuple[str, int]] = ()
+) -> SeenPaths:
+    """The posterior of every step; an error names the step that the model cannot produce.
+
+    `names` says how each trajectory is called, and at which step of it `seen` begins.
+    """
+    names = names or [("the trajectory", 0)] * len(seen)
+    lengths = np.array([len(each.actions) for each in seen])
+    which, state = np.arange(len(seen)), np.array([each.states[0] for each in seen])
+    over = terminal_states(model)
+    places, steps = [(which, state)], []
+    for t in range(int(lengths.max())):
+        goes_on = lengths[which] > t
+        which, state = which[goes_on], state[goes_on]
+        action = np.array([seen[n].actions[t] for n in which.tolist()])
+        fits = _fits(model, [seen[n] for n in which.tolist()], state, t, reward_tolerance, over)
+        _check_possible(model, seen, (which, state), fits, t, names)
+        to = model.successors[state, :, action]
+        code = np.where(fits, which[:, None] * model.num_states + to, UNSEEN)
+        known = np.unique(code[fits])
+        after = np.where(fits, np.searchsorted(known, code), UNSEEN)
+        steps.append(SeenStep(which, state, action, model.probabilities[state] * fits, after))
+        which, state = np.divmod(known, model.num_states)
+        places.append((which, state))
+    return SeenPaths(tuple(_weighed(steps, places, lengths)), *_columns(places), lengths)
+
+
+def _columns(places: list[tuple[Ints, Ints]]) -> tuple[tuple[Ints, ...], tuple[Ints, ...]]:
+    return tuple(which for which, _ in places), tuple(state for _, state in places)
+
+
+def _fits(model: JointMDP, seen: list[SeenSteps], state: Ints, t: int, tolerance: float, over: Bools) -> Bools:
+    """Which scenarios agree with what was seen of step t, ``[K, W]``."""
+    action, reward, scenario, after = (
+        np.array([part[at] for part in column])
+        for column, at in (
+            ([each.actions for each in seen], t),
+            ([each.rewards for each in seen], t),
+            ([each.scenarios for each in seen], t),
+            ([each.states for each in seen], t + 1),
+        )
+    )
+    ends = np.array([each.ended and len(each.actions) == t + 1 for each in seen])
+    found = model.probabilities[state] > 0
+    found &= model.available[state, action][:, None]
+    to = model.successors[state, :, action]
+    found &= (after[:, None] == UNSEEN) | (to == after[:, None])
+    found &= ~ends[:, None] | over[to]
+    found &= (scenario[:, None] == UNSEEN) | (np.arange(model.num_scenarios) == scenario[:, None])
+    return same_rewards(model.rewards[state, :, action], reward, found, tolerance)
+
+
+def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float) -> Bools:
+    """Which entries of the rows of `table` are the rewards that were seen, ``[K, W]``; NaN was not seen.
+
+    The very number where it is in the table; else all that are as close as the tolerance, relative to what the row
+    holds: a large reward elsewhere does not make small ones the same.
+    """
+    is_open = np.isnan(seen)[:, None]
+    value = np.where(is_open, 0.0, seen[:, None])
+    exact = possible & (table == value)
+    size = np.maximum(np.max(np.abs(table), axis=1, where=possible, initial=0.0)[:, None], np.abs(value))
+    close = possible & (np.abs(table - value) <= tolerance * size)
+    return np.where(is_open, possible, np.where(exact.any(axis=1)[:, None], exact, close))
+
+
+def _check_possible(
+    model: JointMDP,
+    seen: Sequence[SeenSteps],
+    places: tuple[Ints, Ints],
+    fits: Bools,
+    t: int,
+    names: Sequence[tuple[str, int]],
+) -> None:
+    which, state = places
+    possible = np.zeros(len(seen), dtype=bool)
+    possible[which[fits.any(axis=1)]] = True
+    lost = which[~possible[which]]
+    if not len(lost):
+        return
+    n = int(lost[0])
+    each, here = seen[n], state[which == n]
+    name, start = names[n]
+    came = f"{model.action_label(int(each.actions[t]))} in {_one_of(model, here)}"
+    raise ModelError(f"{name} cannot happen in the model: at step {start + t}, {came} {_why(model, each, here, t)}")
+
+
+def _one_of(model: JointMDP, states: Ints) -> str:
+    labels = [model.state_label(int(s)) for s in states[:4]]
+    return labels[0] if len(states) == 1 else f"one of {', '.join(labels)}{', …' if len(states) > 4 else ''}"
+
+
+def _why(model: JointMDP, seen: SeenSteps, here: Ints, t: int) -> str:
+    """What the model would allow instead."""
+    action, after = int(seen.actions[t]), int(seen.states[t + 1])
+    possible = (model.probabilities[here] > 0) & model.available[here, action][:, None]
+    to, paid = model.successors[here, :, action], model.rewards[here, :, action]
+    if not possible.any():
+        return "is not available"
+    given = ""
+    if seen.scenarios[t] != UNSEEN:
+        possible &= np.arange(model.num_scenarios) == seen.scenarios[t]
+        given = f" in scenario {seen.scenarios[t]}, which was recorded"
+        if not possible.any():
+            return f"never meets scenario {seen.scenarios[t]}, which has probability 0 there"
+    if after != UNSEEN and not np.any(possible & (to == after)):
+        leads = _one_of(model, np.unique(to[possible]))
+        return f"never leads to {model.state_label(after)}{given}; it leads to {leads}"
+    if after != UNSEEN:
+        possible &= to == after
+    and_then = "" if after == UNSEEN else f" and leads to {model.state_label(after)}"
+    if seen.ended and t + 1 == len(seen.actions):
+        possible &= terminal_states(model)[to]
+        if not possible.any():
+            return f"never ends the episode{given}"
+        and_then = " and ends the episode"
+    if not np.isnan(seen.rewards[t]):
+        values = np.unique(paid[possible])
+        some = ", ".join(f"{value:.6g}" for value in values[:5])
+        more = ", …" if len(values) > 5 else ""
+        return (
+            f"never pays {seen.rewards[t]:.10g}{and_then}{given}; it pays {some}{more} (reward_tolerance says how "
+            "close rewards must be to count as the same)"
+        )
+    return "is not possible"
+
+
+def _weighed(steps: list[SeenStep], places: list[tuple[Ints, Ints]], lengths: Ints) -> list[SeenStep]:
+    """The steps with their posteriors: a backward pass of β, which is 1 at the end and scaled at every step."""
+    later, found = np.ones(len(places[-1][0])), []
+    for t in range(len(steps) - 1, -1, -1):
+        step = steps[t]
+        weights = step.posterior * np.where(step.after >= 0, later[step.after], 0.0)
+        total = weights.sum(axis=1)
+        posterior = weights / np.where(total > 0, total, 1.0)[:, None]
+        found.append(step._replace(posterior=posterior, after=np.where(posterior > 0, step.after, UNSEEN)))
+        which = places[t][0]
+        later = np.ones(len(which))
+        goes_on = lengths[which] > t
+        top = np.zeros(len(lengths))
+        np.maximum.at(top, step.which, total)
+        later[goes_on] = total / top[step.which]
+    return found[::-1]

@@ -1,0 +1,48 @@
+"""The time that a law may take."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from jointmdp.ground.errors import NotKnownError
+
+LITTLE = 1 / 8  # of the work: if no more is left when time ends, it is done all the same
+
+IsOver = Callable[[], bool]  # whether the time that was given is over
+Part = TypeVar("Part")
+
+
+class OutOfTimeError(NotKnownError):
+    """Time ended long before the work was done."""
+
+
+class TimeLimit:
+    """So many seconds from now; without a number, all the time there is."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.end = math.inf if seconds is None else time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.end - time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether none are."""
+        return self.left < 0
+
+
+def never() -> bool:
+    """For work that takes as long as it takes."""
+    return False
+
+
+def within_time(parts: Iterable[tuple[Part, int]], total: int, is_over: IsOver) -> Iterator[Part]:
+    """The parts of a work, each given with its size; an error when time ends and more than a little of it is left."""
+    done = 0
+    for part, size in parts:
+        if total - done > LITTLE * total and is_over():
+            raise OutOfTimeError(f"{done / total:.0%} were done")
+        yield part
+        done += size

@@ -1,0 +1,211 @@
+"""Two branches of two policies from the same start: one branch by itself, and the covariance of two.
+
+``C(s,t) = Cov(Z^π(s), Z^π'(t))`` obeys the centred recursion on pairs of states with one policy for each branch; see
+`bellman.second_moments.sweep`. The branches share scenarios as the model says, draw their actions independently, and
+never become one. The certificate splits an error between the branches: each moves by a kernel of its own whatever they
+share, so if ``g ≥ ρ + γ²Pg`` and ``g' ≥ ρ' + γ²P'g'``, the covariance is off by at most ``g(s) + g'(t)``.
+
+The default method: means and variances of one branch directly, and the centred recursion on pairs of states.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from jointmdp.exact.bellman import second_moments
+from jointmdp.exact.bellman.second_moments import PairKernel, PairProblem, Source, Tables
+from jointmdp.exact.moments import transition_kernels
+from jointmdp.exact.moments.certificates import (
+    Certificate,
+    HorizonErrors,
+    StateErrors,
+    ValueErrors,
+    pair_operations,
+    side_norms,
+)
+from jointmdp.exact.moments.gap_variances import GapVariances, solve_gap_variances
+from jointmdp.exact.moments.higher_orders import BackwardSweeps, solve_higher
+from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, Solve, solve_pairs
+from jointmdp.exact.moments.single_branch import solve_single_branch
+from jointmdp.exact.moments.stored_moments import GapErrors, StateMoments
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import UNIT, Floats, float64, on_device
+from jointmdp.ground.errors import Status
+from jointmdp.ground.progress import Meter
+from jointmdp.model.joint_mdp import JointMDP
+
+RESIDUAL_SHARE = 1e-5  # of the tolerance: sweeps are cheap, so answers are better than what is promised
+
+
+class PolicyBranch:
+    """The return of one policy, by its first state, with certified errors; ``[S]`` each."""
+
+    def __init__(self, model: JointMDP, policy: Floats) -> None:
+        self.model, self.policy = model, policy
+        self.single = solve_single_branch(model, policy)
+        self.errors = StateErrors(model, policy, self.single)
+        with float64():
+            self.tables = transition_kernels.tables(model, policy, self.single.state.rewards)
+        self.relative_mean = np.sum(policy * self.single.mean, axis=1)
+        self.mean = self.relative_mean + self.single.state.offset + 0.0
+        size = np.abs(self.relative_mean) + np.abs(self.single.state.offset)
+        self.mean_errors = self.errors.values.alone + 4 * UNIT * size
+        self.variance = self.single.variance
+        self.variance_errors = self.errors.variance_errors
+
+
+class SharedPart(NamedTuple):
+    """``Cov(Z^π(s), Z^π'(s))`` by state."""
+
+    covariance: Floats  # [S]
+    errors: Floats  # [S]
+    is_reached: bool  # whether sweeps ended before their limit
+
+
+class SharedPairs(NamedTuple):
+    """``Cov(Z^π(s), Z^π'(t))`` of all pairs of states."""
+
+    covariance: Floats  # [S, S]; one zero where branches share nothing
+    shares: tuple[Floats, Floats]  # [S] each: the covariance of s and t is off by at most the sum of both
+    is_reached: bool
+
+
+@jax.jit
+def _source(one: Tables, other: Tables, kernel: PairKernel, v: Array, v_other: Array) -> Source:
+    return second_moments.policies_source(one, other, kernel, v, v_other)
+
+
+def shared_part(one: PolicyBranch, other: PolicyBranch, method: Solve) -> SharedPart:
+    """What two policies have in common when both start in the same state."""
+    found = shared_pairs(one, other, method)
+    one_share, other_share = found.shares
+    return SharedPart(found.covariance.diagonal() + 0.0 * one_share, one_share + other_share, found.is_reached)
+
+
+def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> SharedPairs:
+    """What two policies have in common, from any two states."""
+    model, size = one.model, one.model.num_states
+    if model.sharing == "none":
+        return SharedPairs(np.zeros((1, 1)), (np.zeros(size), np.zeros(size)), True)
+    largest = max(each.errors.largest_variance for each in (one, other))
+    span = max(each.single.state.span for each in (one, other))
+    floor = max(each.errors.floor for each in (one, other))
+    target = RESIDUAL_SHARE * method.relative_tolerance * largest * (1 + model.discount) / span
+    with float64(), Meter("two policies") as meter:
+        kernel = transition_kernels.pair_kernel(model, one.policy, other.policy)
+        values = (on_device(each.relative_mean) for each in (one, other))
+        problem = PairProblem(kernel, _source(one.tables, other.tables, kernel, *values), one.tables.discount)
+        target = max(target, FLOOR_SHARE * floor)
+        C, sweeps = solve_pairs(problem, target, method.max_sweeps, method.is_accelerated, meter, parity=0)
+        sides, residuals = (np.asarray(part) for part in side_norms(problem, C))
+        covariance = np.asarray(C)
+    relative = pair_operations(model.num_scenarios, kernel.choice.shape[1]) * UNIT
+    mine_and_theirs = (
+        mine.pair_shares(theirs, rows, left, relative)
+        for mine, theirs, rows, left in zip(
+            (one.errors, other.errors), (other.errors, one.errors), sides, residuals, strict=True
+        )
+    )
+    return SharedPairs(covariance, (next(mine_and_theirs), next(mine_and_theirs)), sweeps < method.max_sweeps)
+
+
+LEAST_STD = 1e-8  # of the spread of possible returns: smaller deviations may be rounding, and count as this
+LEAST_SCALE = 1e-280  # of a variance, where no reward varies at all
+
+
+class FoundMoments(NamedTuple):
+    """Moments, and how true they are."""
+
+    moments: StateMoments
+    certificate: Certificate
+    status: Status
+    steps: int
+
+
+def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> FoundMoments:
+    """All moments of an endless future, on pairs of states."""
+    tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
+    max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
+    branch = solve_single_branch(model, policy)
+    tables = transition_kernels.tables(model, policy, branch.state.rewards)
+    kernel = transition_kernels.pair_kernel(model, policy)
+    m, B = on_device(branch.mean), on_device(branch.variance)
+    errors = StateErrors(model, policy, branch)
+    target = residual_target(errors, tolerance)
+    v, nothing = second_moments.state_mean(tables, m), np.zeros((1, 1))
+    pairs = GapVariances(on_device(nothing), nothing, 0.0, 0)  # under "none" distinct branches are independent
+    if model.sharing != "none":
+        problem = PairProblem(kernel, _gap_source(tables, kernel, v), tables.discount)
+        pairs = solve_gap_variances(problem, errors, target, method)
+    sweeps = pairs.sweeps
+    certificate = errors.certificate(pairs.errors, pairs.residual)
+    status = reached(certificate, errors, tolerance, sweeps >= max_sweeps)
+    higher = None
+    if order > 2:
+        higher, more, is_reached = solve_higher(errors, tables, v, pairs.values, order, method)
+        sweeps += more
+        if not is_reached:
+            status = Status.STEP_LIMIT
+    mean = np.asarray(second_moments.mean(tables, v)) + branch.state.offset[:, None]
+    known = GapErrors(errors.values, pairs.errors)
+    moments = StateMoments(model, tables, v, pairs.values, B, mean, known, higher, method)
+    return FoundMoments(moments, certificate, status, sweeps)
+
+
+def residual_target(errors: StateErrors, tolerance: float) -> float:
+    """The residual of pairs with which the certified error is far below the relative tolerance."""
+    span = errors.single.state.span
+    return RESIDUAL_SHARE * tolerance * errors.largest_variance * (1 + errors.model.discount) / span
+
+
+def reached(certificate: Certificate, errors: StateErrors, tolerance: float, is_at_limit: bool) -> Status:
+    """Whether the certified error is within the relative tolerance, and if not, why."""
+    state = errors.single.state
+    paid = float(np.max(np.abs(state.rewards)))
+    scale = max(errors.largest_variance, (LEAST_STD * paid * state.span) ** 2, LEAST_SCALE)
+    if certificate.covariance_error <= tolerance * scale:
+        return Status.CONVERGED
+    return Status.STEP_LIMIT if is_at_limit else Status.STAGNATED
+
+
+_gap_source = jax.jit(second_moments.gap_source)
+
+
+@jax.jit
+def _backward(tables: Tables, kernel: PairKernel, m: Array, D: Array, B: Array) -> tuple[Array, Array, Array]:
+    v = second_moments.state_mean(tables, m)
+    m2 = second_moments.mean(tables, v)
+    problem = PairProblem(kernel, second_moments.gap_source(tables, kernel, v), tables.discount)
+    # One more step in front: the variance over the first action is that of the new means.
+    later = second_moments.state_mean(tables, second_moments.variance(tables, v, B))
+    B2 = second_moments.action_variance(tables, m2) + later
+    return m2, second_moments.sweep(problem, D), B2
+
+
+def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2) -> FoundMoments:
+    """T backward sweeps from zero; the last one is the action-level backup of the answer itself."""
+    tables = transition_kernels.tables(model, policy)
+    kernel = transition_kernels.pair_kernel(model, policy)
+    size = model.num_states
+    pairs = (1, 1) if model.sharing == "none" else (size, size)
+    m, B, D = (on_device(np.zeros(shape)) for shape in ((size, model.num_actions), size, pairs))
+    errors = HorizonErrors(tables)
+    above = BackwardSweeps(model, tables, order) if order > 2 else None
+    with Meter("backward sweeps") as meter:
+        for step in range(horizon):
+            errors.step(m, D, B)
+            if step + 1 < horizon:
+                before = m
+                m, D, B = _backward(tables, kernel, m, D, B)
+                if above is not None:
+                    later, now = (np.asarray(second_moments.state_mean(tables, each)) for each in (before, m))
+                    above.step(later, now, errors.mean)
+            meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
+    v = second_moments.state_mean(tables, m)
+    mean = np.asarray(second_moments.mean(tables, v)) + 0.0  # no negative zeros
+    value_error, variance_error = errors.before
+    known = GapErrors(ValueErrors.uniform(size, value_error), np.full(D.shape, 4 * variance_error))
+    moments = StateMoments(model, tables, v, D, B, mean, known, None if above is None else above.finished(horizon))
+    return FoundMoments(moments, errors.certificate(), Status.COMPLETED, horizon)

@@ -1,0 +1,177 @@
+"""A policy with the highest mean returns, by policy iteration, and a bound on how far from the best it can be.
+
+The mean returns of a policy are solved for, and an action is replaced where another one is better by more than the
+certified errors of both; so every change is an improvement, ties stay as they are, and the iteration ends.
+
+**What may be missing.** Let V be the computed values and ``ρ(s,a) = E[R + γV(S')] − V(s)``, rounding added on the safe
+side. Every U with ``U(s) ≥ ρ(s,a) + γ E U(S')`` for all actions bounds what any other policy gives above V: iterating
+``V+U ≥ T_a(V+U)`` along its path leaves its return below V+U. The least such U is the optimal value of the same model
+with rewards ρ; it is found by policy iteration and then checked. With the discount 1 the inequality is strict, and
+policies that do not surely end are covered too: they lose more than any amount.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jointmdp.exact.moments.certificates import CHECK_ROOM, mean_operations, pair_operations, supersolution
+from jointmdp.exact.moments.single_branch import BranchMean, discounted_solver, fills_in, solve_mean
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.episodes import idle_states, reachable
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import uniform_policy
+
+SHOWN = 6  # states that a repr lists
+BETTER = 1e-12  # relative gain below which the search for U stops; the check that follows has room for it
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OptimalPolicy:
+    """One action for each state; wherever a policy is asked for it serves as its ``[S, A]`` array."""
+
+    model: JointMDP
+    actions: Ints  # [S]
+    values: Floats  # [S] mean returns
+    loss_bounds: Floats  # [S]
+    """Certified bound, state by state, on how much more on average the best policy can give."""
+
+    @property
+    def loss_bound(self) -> float:
+        """The largest of them; infinite where going round in circles costs nothing and the discount is 1."""
+        return float(self.loss_bounds.max())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.eye(self.model.num_actions)[self.actions].astype(np.float64 if dtype is None else dtype)
+
+    def __repr__(self) -> str:
+        model, rest = self.model, self.model.num_states - SHOWN
+        shown = [f"{model.state_label(s)}: {model.action_label(int(a))}" for s, a in enumerate(self.actions[:SHOWN])]
+        more = f", and {rest} more" if rest > 0 else ""
+        known = f"at most {self.loss_bound:.1e} below the best" if np.isfinite(self.loss_bound) else "not certified"
+        return f"OptimalPolicy({', '.join(shown)}{more}; mean returns {known})"
+
+
+def optimal_policy(model: JointMDP) -> OptimalPolicy:
+    """A policy with the highest mean return in every state, with a certified bound on what it may lack.
+
+    Sharing and coupling do not matter: they change no mean. The discount may be 1 where the model can be made to end
+    from every state.
+    """
+    if not isinstance(model, JointMDP):
+        raise ModelError(f"the model must be a JointMDP, not {type(model).__name__}")
+    choices = _Choices(model)
+    actions = choices.ending() if model.discount == 1 else choices.greedy()
+    while True:
+        choices.check_ends(actions)
+        state = solve_mean(model, np.eye(model.num_actions)[actions])
+        found = _Assessed(choices, actions, state)
+        now = np.take_along_axis(found.upper, actions[:, None], axis=1)[:, 0]
+        best = np.argmax(found.lower, axis=1)
+        is_better = np.take_along_axis(found.lower, best[:, None], axis=1)[:, 0] > now
+        if not is_better.any():
+            break
+        actions = np.where(is_better, best, actions)
+    loss = (1 + CHECK_ROOM) * (choices.excess(found.advantages, actions, state.idle) + found.errors)
+    return OptimalPolicy(model, actions, state.values + state.offset + 0.0, loss)
+
+
+class _Choices:
+    """The ordinary MDP behind a model, and which of its states are over whatever is done."""
+
+    def __init__(self, model: JointMDP) -> None:
+        self.model = model
+        self.kernel = model.marginal_mdp().kernel  # [S·A, S]
+        self.is_over = idle_states(model, uniform_policy(model))
+        self.relative = pair_operations(model.num_scenarios, 1) * UNIT
+
+    def greedy(self) -> Ints:
+        """The action with the highest mean reward in each state."""
+        rewards = np.einsum("sw,swa->sa", self.model.probabilities, self.model.rewards)
+        return np.argmax(np.where(self.model.available, rewards, -np.inf), axis=1)
+
+    def ending(self) -> Ints:
+        """Actions that come nearer to the end with positive probability, so that they surely reach it."""
+        model = self.model
+        possible = model.is_possible
+        actions, is_near = np.argmax(model.available, axis=1), self.is_over.copy()
+        while True:
+            nears = np.any(possible & is_near[model.successors], axis=1)  # [S, A]
+            found = ~is_near & nears.any(axis=1)
+            if not found.any():
+                break
+            actions[found] = np.argmax(nears[found], axis=1)
+            is_near |= found
+        if not is_near.all():
+            where = model.state_label(int(np.flatnonzero(~is_near)[0]))
+            raise ModelError(
+                f"discount is 1, and from {where} rewards come for ever whatever is done; give a discount below 1"
+            )
+        return actions
+
+    def endless(self, actions: Ints) -> int | None:
+        """A state from which these actions never come to the end; None where they surely do, or need not."""
+        if self.model.discount < 1:
+            return None
+        rows = self.kernel[np.arange(len(actions)) * self.model.num_actions + actions]
+        ends = reachable(rows.T.tocsr(), np.flatnonzero(self.is_over))
+        left = np.setdiff1d(np.arange(len(actions)), ends)
+        return int(left[0]) if len(left) else None
+
+    def check_ends(self, actions: Ints) -> None:
+        """Raise where a better policy was found that never ends."""
+        state = self.endless(actions)
+        if state is not None:
+            raise ModelError(
+                f"discount is 1, and from {self.model.state_label(state)} on it is better never to end; give a "
+                "discount below 1"
+            )
+
+    def excess(self, advantages: Floats, actions: Ints, idle: Bools) -> Floats:
+        """U, ``[S]``: what any policy can give above the values that the advantages ``[S, A]`` belong to."""
+        model, g, size = self.model, self.model.discount, self.model.num_states
+        is_over = self.is_over & idle  # where values are exactly 0, and nobody can do more
+        is_open = model.available & ~is_over[:, None]
+        top = float(np.max(advantages, where=is_open, initial=0.0))
+        if top == 0:
+            return np.zeros(size)
+        uniform = np.full(size, (1 + CHECK_ROOM) * top / (1 - g) if g < 1 else np.inf)
+        added = np.where(is_open, advantages + CHECK_ROOM * top, np.where(model.available, 0.0, -np.inf))
+        index, chosen = np.arange(size), actions
+        while self.endless(chosen) is None:
+            rows = self.kernel[index * model.num_actions + chosen].multiply(~is_over[:, None]).tocsr()
+            U = discounted_solver(rows, g, fills_in(rows))(added[index, chosen])
+            later = g * (self.kernel @ U).reshape(size, -1)
+            best = np.argmax(added + later, axis=1)
+            is_better = ((added + later)[index, best] > U + BETTER * np.max(U)) & ~is_over
+            if not is_better.any():
+                room = U[:, None] - later - advantages
+                is_sure = np.all(room >= 2 * self.relative * np.max(U), where=is_open) and np.min(U) >= 0
+                return np.minimum(U, uniform) if is_sure else uniform
+            chosen = np.where(is_better, best, chosen)
+        return uniform
+
+
+class _Assessed:
+    """One backup of a policy's computed values: what each action gives, and how sure that is."""
+
+    def __init__(self, choices: _Choices, actions: Ints, state: BranchMean) -> None:
+        model, g, v = choices.model, choices.model.discount, state.values
+        n = model.successors
+
+        def expect(table: Floats) -> Floats:
+            return np.einsum("sw,swa->sa", model.probabilities, table)
+
+        q = expect(state.rewards + g * v[n])
+        rounding = mean_operations(model.num_scenarios, 1) * UNIT * expect(state.sizes + g * np.abs(v[n]))
+        rounding = rounding + 4 * UNIT * np.abs(v)[:, None]
+        self.advantages = np.where(model.available, q - v[:, None] + rounding, -np.inf)
+        own = np.abs(q - v[:, None]) + rounding
+        source = np.take_along_axis(own, actions[:, None], axis=1)[:, 0]
+        source = np.where(state.idle, 0.0, source)
+        self.errors = supersolution(state.kernel, g, state.solve, source, choices.relative)  # [S] of the values
+        unsure = rounding + g * expect(self.errors[n])
+        self.lower, self.upper = (np.where(model.available, q + sign * unsure, -np.inf) for sign in (-1, 1))

@@ -1,0 +1,315 @@
+"""The fixed point of the centred recursion on pairs of states: plain sweeps, and faster methods where they are slow.
+
+A plain sweep contracts by γ² at worst and often by much less: branches that meet are done. Where sweeps are slow and
+branches apart move independently, `meeting_solver` solves for the diagonal; BiCGStab takes what is left, such as
+branches that share every scenario. Whether a method pays is measured while solving, as residual lost per sweep's worth
+of work, and it is left again where it does not.
+
+Arrays of |S|² numbers alive at the peak, beside those of `problem` and of the caller: 3 in plain sweeps, 5 in
+`meeting_solver`, 7 in BiCGStab (`benchmarks/ergodic.py` counts them).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jointmdp.exact.bellman import second_moments
+from jointmdp.exact.bellman.second_moments import PairProblem, Source
+from jointmdp.exact.moments import diagonal_solver, numba_sweeps
+from jointmdp.ground.arrays import Floats, on_device
+from jointmdp.ground.progress import Meter
+
+PAIR_LIMIT = 2**31  # numbers held on pairs of states, all arrays together: 16 GiB
+FLOOR_SHARE = 0.1  # a residual this far below what rounding leaves is not worth another sweep
+CHUNK, LEAST_CHUNK = 16, 4  # plain sweeps between two looks at the residual, at most and at least
+FIRST_ATTEMPT = 128  # plain sweeps before acceleration is considered
+WORTHWHILE = 200  # plain sweeps still to come, at the rate seen, below which BiCGStab does not pay
+MEETING_WORTHWHILE = 400  # as above, for `meeting_solver` on a CPU, where its powers are dear
+KRYLOV_CHUNK = 10  # accelerated steps between two looks
+KRYLOV_LIMIT = 2**22  # pairs up to which BiCGStab is tried first, whatever its memory
+KRYLOV_COST = 5  # sweeps that one accelerated step is worth in time (`benchmarks/solve.py`)
+
+
+@dataclass(frozen=True)
+class Solve:
+    """Linear solves and the centred state-level recursion: the fast default.
+
+    Plain sweeps come first; when their measured rate predicts many more, faster methods take over from where they are.
+    Every residual is recomputed from the equations, so acceleration cannot spoil an answer.
+    """
+
+    relative_tolerance: float = 1e-6
+    """Bound on the certified covariance error, relative to the largest variance of a return; usually far exceeded."""
+    max_sweeps: int = 100_000
+    is_accelerated: bool = True
+    throw: bool = False
+    """Raise `ConvergenceError` instead of warning when the tolerance is missed."""
+    precision: Literal["double", "single"] = "double"
+    """Of the pairs of states. In single precision they take half the memory; the certificate is computed in double."""
+
+
+class Faster(NamedTuple):
+    """What a faster method came to."""
+
+    C: Array  # takes the place of what the method was given, which is used up
+    left: float  # the residual; infinite where C is worse than before
+    sweeps: int
+    is_paying: bool
+
+
+# From a recursion, C, its residual, the residual to reach, plain sweeps' loss, sweeps that are left, and a meter.
+Method = Callable[[PairProblem, Array, float, float, float, int, Meter], Faster]
+
+
+class Attempt(NamedTuple):
+    """A faster method, and when it is tried."""
+
+    method: Method
+    cost: float  # plain sweeps that take as long as one of the method's
+    worthwhile: int  # of the method's sweeps, still to come at the rate seen, below which it does not pay
+
+
+def solve_pairs(  # many parameters: a recursion, where to start and when to stop
+    problem: PairProblem,
+    target: float,
+    max_sweeps: int,
+    is_accelerated: bool,
+    meter: Meter,
+    start: Array | Floats | None = None,
+    parity: int = 1,
+    sweeps_before: int = 0,
+) -> tuple[Array, int]:
+    """The fixed point of `second_moments.sweep` to a residual below `target`, and how many sweeps it took.
+
+    `parity` is 1 where C(t,s) = C(s,t), −1 where C(t,s) = −C(s,t), and 0 where neither holds. `sweeps_before` were made
+    for another source: if they were many, acceleration is considered at once.
+    """
+    plain = plain_sweeps(problem, _first(problem, start), parity == 1)
+    first_attempt = FIRST_ATTEMPT if sweeps_before <= FIRST_ATTEMPT else 2 * CHUNK
+    done, next_attempt = 0, first_attempt if is_accelerated else max_sweeps
+    first = before = math.inf
+    attempts, left, decay = _attempts(problem, plain.per_jax_sweep, parity == 1), math.inf, 0.0
+    while done < max_sweeps:
+        count = min(_to_come(left, target, decay), max_sweeps - done)
+        left = plain.run(count)
+        done += count
+        first = left if math.isinf(first) else first
+        if left <= target:
+            break
+        meter.update(swept_share(first, left, target), f"residual {left:.1e}, target {target:.1e}")
+        decay = math.log(before / left) / count if left < before < math.inf else 0.0
+        before = left
+        method, cost, worthwhile = attempts[0]
+        is_slow = decay * cost * worthwhile < math.log(left / target)
+        if done >= next_attempt and is_slow:
+            C = plain.take()
+            del plain  # its arrays make room
+            C, left, taken, is_paying = method(problem, C, left, target, decay * cost, max_sweeps - done, meter)
+            is_last = len(attempts) == 1
+            if not is_paying and not is_last:
+                attempts.pop(0)
+            if not math.isfinite(left):  # spoilt
+                C = _first(problem, start)
+            elif parity != 0:
+                C = (C + C.T if parity == 1 else C - C.T) / 2  # plain sweeps keep symmetry, accelerated ones do not
+            plain = plain_sweeps(problem, C, parity == 1)
+            del C
+            done += taken
+            before, decay = left, 0.0
+            next_attempt = 2 * done if is_paying or is_last else done
+    return plain.take(), done
+
+
+def _to_come(left: float, target: float, decay: float) -> int:
+    """Sweeps before the next look at the residual: as many as it takes to the target at the rate seen."""
+    if not (decay > 0 and target > 0 and math.isfinite(left)):
+        return CHUNK
+    return min(CHUNK, max(LEAST_CHUNK, math.ceil(math.log(left / target) / decay)))
+
+
+def _attempts(problem: PairProblem, cost: float, is_symmetric: bool) -> list[Attempt]:
+    """Faster methods in their order; plain sweeps are `cost` times as fast as those of JAX."""
+    krylov, are_few = Attempt(_krylov, cost, WORTHWHILE), problem.kernel.weights.shape[1] ** 2 <= KRYLOV_LIMIT
+    if not diagonal_solver.is_possible(problem):
+        return [krylov]
+    meeting = Attempt(partial(_meet, is_symmetric=is_symmetric), 1.0, WORTHWHILE)
+    if cost == 1 and are_few:
+        return [Attempt(_brief_krylov, cost, WORTHWHILE), meeting, krylov]
+    on_cpu = all(device.platform == "cpu" for device in problem.kernel.weights.devices())
+    return [meeting._replace(worthwhile=MEETING_WORTHWHILE) if on_cpu else meeting, krylov]
+
+
+def _first(problem: PairProblem, start: Array | Floats | None) -> Array:
+    return jnp.diag(problem.added.same) if start is None else on_device(start)
+
+
+class PlainSweeps(Protocol):
+    """An array over pairs, and the recursion that is applied to it."""
+
+    @property
+    def per_jax_sweep(self) -> float:
+        """How many of these sweeps take as long as one that JAX makes."""
+
+    def run(self, count: int) -> float:
+        """`count` sweeps; the size of the last step."""
+
+    def take(self) -> Array:
+        """The array; sweeps end here."""
+
+
+def plain_sweeps(problem: PairProblem, C: Array, is_symmetric: bool) -> PlainSweeps:
+    """Sweeps of C, which is used up, in the way that is fastest on its device."""
+    if is_symmetric and numba_sweeps.is_possible(problem):
+        return numba_sweeps.TiledSweeps(problem, C)
+    return DeviceSweeps(problem, C, is_symmetric)
+
+
+@dataclass
+class DeviceSweeps:
+    """Sweeps as JAX makes them."""
+
+    problem: PairProblem
+    C: Array
+    is_symmetric: bool
+    per_jax_sweep: float = 1.0
+
+    def run(self, count: int) -> float:
+        self.C, residual = sweeps(self.problem, self.C, count, self.is_symmetric)
+        return float(residual)
+
+    def take(self) -> Array:
+        return self.C
+
+
+@partial(jax.jit, static_argnames="is_symmetric")
+def sweeps(problem: PairProblem, C: Array, count: int, is_symmetric: bool = False) -> tuple[Array, Array]:
+    """`count` sweeps, and the size of the last step."""
+    C = jax.lax.fori_loop(0, count - 1, lambda _, C: second_moments.sweep(problem, C, is_symmetric), C)
+    after = second_moments.sweep(problem, C, is_symmetric)
+    return after, jnp.max(jnp.abs(after - C))
+
+
+def swept_share(first: float, left: float, target: float) -> float:
+    return math.log(first / left) / math.log(first / target) if first > left > target > 0 else 0.0
+
+
+def _meet(  # many parameters: as `solve_pairs`
+    problem: PairProblem,
+    C: Array,
+    left: float,
+    target: float,
+    decay: float,
+    max_sweeps: int,
+    meter: Meter,
+    is_symmetric: bool,
+) -> Faster:
+    """`meeting_solver` as long as it loses more of the residual than plain sweeps, which lose `decay` each."""
+    solver = diagonal_solver.build(problem)
+    if solver is None:
+        return Faster(C, left, diagonal_solver.MOST_STEPS // 2, is_paying=False)
+    start, taken = left, solver.of_response.steps // 2
+    while left > target and taken < max_sweeps:
+        C, after, more = diagonal_solver.improve(solver, problem, C, target, is_symmetric)
+        taken += more
+        if not after < left * math.exp(-decay * more):
+            return Faster(C, after if after < start else math.inf, taken, is_paying=False)  # digits may be used up
+        left = after
+        meter.update(swept_share(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
+    return Faster(C, left, taken, is_paying=True)
+
+
+# The one in `jax.scipy` asks for the operator's transpose, which a sweep with an overwritten diagonal does not offer,
+# stops on a Euclidean norm where certificates need the largest entry, and cannot be continued.
+
+
+class KrylovState(NamedTuple):
+    """All that the next step needs."""
+
+    x: Array
+    r: Array  # recursive residual sweep(x) − x
+    shadow: Array
+    p: Array
+    v: Array
+    rho: Array
+    alpha: Array
+    omega: Array
+    worst: Array  # largest |r|
+    step: Array
+
+
+def _brief_krylov(  # many parameters: as `solve_pairs`
+    problem: PairProblem, C: Array, left: float, target: float, decay: float, max_sweeps: int, meter: Meter
+) -> Faster:
+    """BiCGStab where few slow modes stand alone, so that it is done before `meeting_solver` could be."""
+    needed = max(decay, math.log(left / target) / WORTHWHILE)
+    return _krylov(problem, C, left, target, needed, max_sweeps, meter, patience=1)
+
+
+def _krylov(  # many parameters: as `solve_pairs`
+    problem: PairProblem,
+    C: Array,
+    left: float,
+    target: float,
+    decay: float,
+    max_sweeps: int,
+    meter: Meter,
+    patience: int = 2,
+) -> Faster:
+    """BiCGStab as long as it loses more of the residual per sweep's worth of work than `decay`, plain sweeps' own."""
+    state = _start(problem, C)
+    start, misses = left, 0
+    while left > target and misses < patience and 2 * int(state.step) < max_sweeps:
+        state = _advance(problem, state, target, KRYLOV_CHUNK)
+        worst = float(state.worst)
+        is_paying = worst < left * math.exp(-decay * KRYLOV_COST * KRYLOV_CHUNK)
+        misses = 0 if is_paying else misses + 1
+        if not math.isfinite(worst):  # a breakdown
+            break
+        left = min(left, worst)
+        meter.update(swept_share(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
+    worst = float(state.worst)
+    return Faster(state.x, worst if worst < start else math.inf, 2 * int(state.step), misses == 0)
+
+
+@partial(jax.jit, donate_argnums=1)
+def _start(problem: PairProblem, x: Array) -> KrylovState:
+    residual = second_moments.sweep(problem, x) - x
+    zero, one = jnp.zeros_like(x), jnp.ones(())
+    worst = jnp.max(jnp.abs(residual))
+    return KrylovState(x, residual, residual, zero, zero, one, one, one, worst, jnp.asarray(0))
+
+
+@partial(jax.jit, donate_argnums=1)
+def _advance(problem: PairProblem, state: KrylovState, target: float, steps: int) -> KrylovState:
+    """Up to `steps` more steps, until the recursive residual is below `target` everywhere or not a number."""
+    end = state.step + steps
+    nothing = Source(jnp.zeros_like(problem.added.same), None)
+    linear = problem._replace(added=nothing)
+
+    def apply(x: Array) -> Array:
+        return x - second_moments.sweep(linear, x)
+
+    def goes_on(state: KrylovState) -> Array:
+        return (state.worst > target) & (state.step < end)
+
+    def improve(state: KrylovState) -> KrylovState:
+        x, r, shadow, p, v, rho, alpha, omega, _, step = state
+        rho_next = jnp.vdot(shadow, r)
+        beta = (rho_next / rho) * (alpha / omega)
+        p = r + beta * (p - omega * v)
+        v = apply(p)
+        alpha = rho_next / jnp.vdot(shadow, v)
+        s = r - alpha * v
+        t = apply(s)
+        omega = jnp.vdot(t, s) / jnp.vdot(t, t)
+        x = x + alpha * p + omega * s
+        r = s - omega * t
+        return KrylovState(x, r, shadow, p, v, rho_next, alpha, omega, jnp.max(jnp.abs(r)), step + 1)
+
+    return jax.lax.while_loop(goes_on, improve, state)

@@ -1,0 +1,347 @@
+"""Joint moments as the methods leave them: on states, where actions are one backup away, or on pairs of coordinates.
+
+Moments of all actions of one state, without the array of all pairs of states: S·A² numbers are kept of S².
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple, Protocol
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+from jax import Array
+
+from jointmdp.exact.bellman import second_moments
+from jointmdp.exact.bellman.second_moments import Tables
+from jointmdp.exact.moments import transition_kernels
+from jointmdp.exact.moments.certificates import Certificate, ValueErrors
+from jointmdp.exact.moments.gap_backup import GapEstimate, gap_backup, reward_sizes
+from jointmdp.exact.moments.higher_orders import ROOM, HigherMoments, JointPowers, power_operations
+from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.ground.arrays import UNIT, Floats, float64, on_device
+from jointmdp.ground.errors import NotKnownError
+from jointmdp.model.joint_mdp import JointMDP
+
+
+@partial(jax.jit, static_argnames="is_shared")
+def _same_state(tables: Tables, v: Array, C: Array, B: Array, states: Array, actions: Array, is_shared: bool) -> Array:
+    chosen = tables._replace(
+        probabilities=tables.probabilities[states],
+        rewards=tables.rewards[states][:, :, actions],
+        successors=tables.successors[states][:, :, actions],
+        policy=tables.policy[states][:, actions],
+    )
+    return second_moments.same_state(chosen, v, C, B, is_shared=is_shared)
+
+
+_covariance = jax.jit(lambda D, B: (B[:, None] + B[None, :] - D) / 2)
+_distinct_states = partial(jax.jit, static_argnames="sharing")(second_moments.distinct_states)
+
+
+class StoredMoments(Protocol):
+    """Joint moments as a method leaves them."""
+
+    @property
+    def mean(self) -> Floats: ...  # [S, A]
+
+    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
+        """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
+
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        """Covariance of two coordinates in distinct states."""
+
+    def across(self) -> Floats:
+        """Covariances of all coordinates in distinct states, ``[S, A, S, A]``; of one state it says nothing."""
+
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
+        """Z(s,a) − Z(s,b), two distinct actions."""
+
+
+class GapErrors(NamedTuple):
+    """What the errors of gaps are made of."""
+
+    values: ValueErrors
+    pairs: Floats  # [S, S] of the variance of the gap of two branches; one zero where they are independent
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StateMoments:
+    """Moments held on states; those of actions are one backup away."""
+
+    model: JointMDP
+    tables: Tables
+    v: Array  # [S] relative to the offset of the value errors
+    D: Array  # [S, S] variance of the gap of two branches
+    B: Array  # [S] variance of one
+    mean: Floats  # [S, A] of the model's own rewards, where those of `tables` are relative to the offset
+    errors: GapErrors
+    higher: HigherMoments | None = None
+    method: Solve = Solve()  # noqa: RUF009 - frozen; of moments that are solved for when first asked for
+
+    def parts(self) -> dict[str, Floats]:
+        """What a file keeps beside the mean; `restored` reads it back."""
+        parts: dict[str, Floats] = {
+            "shifted_rewards": np.asarray(self.tables.rewards),  # [S, W, A]
+            "state_mean": np.asarray(self.v),
+            "gap_variance": np.asarray(self.D),
+            "branch_variance": np.asarray(self.B),
+            "gap_errors": self.errors.pairs,
+            "value_errors": np.stack(self.errors.values),  # [4, S]
+        }
+        if self.higher is not None:
+            higher = self.higher
+            parts |= {"branch_moments": higher.branch, "gap_moments": higher.gaps[2:], "higher_errors": higher.errors}
+        return parts
+
+    @classmethod
+    def restored(
+        cls, model: JointMDP, policy: Floats, parts: Mapping[str, Floats], order: int = 2, horizon: int | None = None
+    ) -> StateMoments:
+        """The moments whose ``parts`` and ``mean`` are given: nothing is computed again, so every bit is the same."""
+        higher = None
+        if order > 2:
+            gaps = np.zeros((order + 1, *parts["gap_moments"].shape[1:]))
+            gaps[0], gaps[2:] = 1.0, parts["gap_moments"]
+            higher = HigherMoments(order, parts["branch_moments"], gaps, parts["higher_errors"], horizon)
+        with float64():
+            rewards = on_device(parts["shifted_rewards"])
+            tables = transition_kernels.tables(model, policy)._replace(rewards=rewards)
+            v, D, B = (on_device(parts[name]) for name in ("state_mean", "gap_variance", "branch_variance"))
+        alone, apart, label, offset = parts["value_errors"]
+        errors = GapErrors(ValueErrors(alone, apart, label.astype(np.int64), offset), parts["gap_errors"])
+        return cls(model, tables, v, D, B, parts["mean"], errors, higher)
+
+    @cached_property
+    def C(self) -> Array:
+        """Covariance of two branches, ``[S, S]``."""
+        with float64():
+            return _covariance(self.D, self.B)
+
+    @cached_property
+    def _on_host(self) -> tuple[Floats, Floats, Floats]:
+        return np.asarray(self.tables.rewards), np.asarray(self.v), np.asarray(self.D)
+
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
+        rewards, v, _ = self._on_host
+        is_shared = self.model.sharing != "none"
+        later = self._later(s, a, b) if is_shared else (0.0, 0.0)
+        found = gap_backup(self.model, rewards[s], v, self.errors.values, (s, a, b), later)
+        if is_shared:
+            return found
+        variance = float(np.sum(self.blocks([s], [a, b])[0].diagonal()))
+        shares = certificate.covariance_shares[s]
+        error = float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance
+        return found._replace(variance=variance, variance_error=error)
+
+    def _later(self, s: int, a: int, b: int) -> tuple[float, float]:
+        """E_w D(S'_a, S'_b), and a bound on its error."""
+        p, n, D = self.model.probabilities[s], self.model.successors[s], self._on_host[2]
+        return float(p @ D[n[:, a], n[:, b]]), float(p @ self.errors.pairs[n[:, a], n[:, b]])
+
+    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
+        chosen, is_shared = (np.asarray(states), np.asarray(actions)), self.model.sharing != "none"
+        with float64():
+            return np.asarray(_same_state(self.tables, self.v, self.C, self.B, *chosen, is_shared=is_shared))
+
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        if self.model.sharing == "none":
+            return 0.0
+        with float64():
+            return float(_distinct_states(self.tables, self.v, self.C, (s, a), (t, b), sharing=self.model.sharing))
+
+    def across(self) -> Floats:
+        model, C = self.model, np.asarray(self.C)
+        S, W, A = model.successors.shape
+        found = np.zeros((S * A, S * A))
+        if model.sharing == "state":
+            to = model.successors.swapaxes(1, 2).reshape(S * A, W)
+            chances = np.repeat(model.probabilities, A, axis=0)
+            step = sp.csr_array((chances.ravel(), to.ravel(), np.arange(S * A + 1) * W), (S * A, S))
+            found = model.discount**2 * (step @ (step @ C).T)
+        elif model.sharing == "time":
+            with float64():
+                noise = np.asarray(second_moments.centred_outcome(self.tables, self.v))
+            for w, chance in enumerate(model.probabilities[0]):
+                x, ahead = noise[:, w].ravel(), model.successors[:, w].ravel()
+                found += chance * (np.outer(x, x) + model.discount**2 * C[np.ix_(ahead, ahead)])
+        return found.reshape(S, A, S, A)
+
+    def _reward_sizes(self, s: int, a: int) -> Floats:
+        return reward_sizes(self.model, self._on_host[0][s], self.errors.values, s, a)
+
+    def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats, gap_error: float) -> KnownMoments:
+        """Central moments of Z(s,a) − Z(s,b) up to the order held, by one backup.
+
+        `mean_errors` are those of a and of b, `gap_error` is that of the mean of their gap.
+
+        E(G−μ)ᵏ = Σ_j C(k,j) γʲ E_w[(ε_a−ε_b)^{k−j} h_j(S'_a,S'_b)],  ε_a = R_a + γ v(S'_a) − m(s,a).
+        """
+        model, higher = self.model, self.higher
+        assert higher is not None
+        g, p = model.discount, model.probabilities[s]
+        rewards = np.asarray(self.tables.rewards[s])[:, [a, b]]  # [W, 2]
+        to = model.successors[s][:, [a, b]]
+        later = g * np.asarray(self.v)[to]
+        relative = power_operations(model.num_scenarios, 2, higher.order) * UNIT
+        # Reward and value are off by roundings of their own, and so is the mean that is subtracted.
+        sizes = np.stack([self._reward_sizes(s, a), self._reward_sizes(s, b)], axis=1)
+        off = (relative + 8 * UNIT) * np.max(sizes + np.abs(later), axis=0, where=p[:, None] > 0, initial=0.0)
+        if model.sharing == "none":
+            known = []
+            for i in range(2):
+                after = KnownMoments(higher.branch[:, to[:, i]], higher.errors[:, to[:, i], 0])
+                known.append(_backed_up(p, rewards[:, i] + later[:, i], after, off[i], relative, g, mean_errors[i]))
+            found = difference_of(*known)
+        else:
+            d = rewards[:, 0] - rewards[:, 1] + (later[:, 0] - later[:, 1])
+            after = KnownMoments(*(each[:, to[:, 0], to[:, 1]] for each in (higher.gaps, higher.errors)))
+            found = _backed_up(p, d, after, float(off.sum()), relative, g, gap_error)
+        return about_mean(found, float(mean_errors.sum()) if model.sharing == "none" else gap_error)
+
+    @cached_property
+    def _joint(self) -> JointPowers:
+        assert self.higher is not None
+        return JointPowers(self.model, self.tables, self.v, self.C, self.higher, self.method)
+
+    def central(self, i: int, j: int) -> Floats:
+        """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``."""
+        with float64():
+            return self._joint.central(i, j)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PairMoments:
+    """Raw moments held on all pairs of coordinates."""
+
+    mean: Floats  # [S, A]
+    second: Floats  # [S, A, S, A]
+
+    def parts(self) -> dict[str, Floats]:
+        """What a file keeps beside the mean."""
+        return {"second_moment": self.second}
+
+    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
+        s = np.asarray(states)[:, None, None]
+        a, b = np.asarray(actions)[None, :, None], np.asarray(actions)[None, None, :]
+        return self.second[s, a, s, b] - self.mean[s, a] * self.mean[s, b]
+
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        return float(self.second[s, a, t, b] - self.mean[s, a] * self.mean[t, b])
+
+    def across(self) -> Floats:
+        return self.second - self.mean[:, :, None, None] * self.mean
+
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
+        c, shares, off = self.blocks([s], [a, b])[0], certificate.covariance_shares[s], certificate.mean_errors[s]
+        variance = max(0.0, float(c[0, 0] + c[1, 1] - 2 * c[0, 1]))
+        # Two variances and twice a covariance, each off by the shares of its two coordinates.
+        error = float(4 * (shares[a] + shares[b]) + 8 * UNIT * (c[0, 0] + c[1, 1]))
+        mean = float(self.mean[s, a] - self.mean[s, b])
+        return GapEstimate(mean, variance, float(off[a] + off[b]) + 2 * UNIT * abs(mean), error)
+
+
+# The bounds are those of `power_steps`, for the outcomes of one state.
+
+
+class KnownMoments(NamedTuple):
+    """Moments 0, 1, … of a random variable about a reference, and bounds on their errors."""
+
+    values: Floats
+    errors: Floats
+
+
+def _backed_up(
+    chances: Floats, d: Floats, later: KnownMoments, off: float, relative: float, discount: float, first_error: float
+) -> KnownMoments:
+    """Moments of d − E d + γX, given d [W] and the moments of X, ``later`` [n+1, W].
+
+    d − E d is off by at most `off`. The mean is zero but for `first_error`, and the first moment is taken to be zero.
+    """
+    order, size = len(later.values) - 1, np.abs(later.values)
+    d = np.where(chances > 0, d - chances @ d, 0.0)
+    powers = d[None, :] ** np.arange(order + 1)[:, None]  # [n+1, W]
+    sizes = (np.abs(d) + off)[None, :] ** np.arange(order + 1)[:, None]
+
+    def backup(k: int, powers: Floats, moments: Floats) -> float:
+        averages = (float(np.sum(chances * powers[k - j] * moments[j])) for j in range(k + 1))
+        return math.fsum(math.comb(k, j) * discount**j * average for j, average in enumerate(averages))
+
+    unsure = later.errors + relative * size
+    values, off_by = np.zeros((2, order + 1))
+    values[0], off_by[1] = 1.0, first_error
+    for k in range(2, order + 1):
+        values[k] = backup(k, powers, later.values)
+        off_by[k] = (1 + ROOM) * (backup(k, sizes, unsure) + k * off * backup(k - 1, sizes, size))
+    return KnownMoments(values, off_by)
+
+
+def difference_of(one: KnownMoments, other: KnownMoments) -> KnownMoments:
+    """Moments of X − Y for independent X and Y."""
+    order = len(one.values) - 1
+    values, errors = np.zeros((2, *one.values.shape))
+    for k in range(order + 1):
+        for j in range(k + 1):
+            x, y, dx, dy = one.values[k - j], other.values[j], one.errors[k - j], other.errors[j]
+            values[k] += math.comb(k, j) * (-1) ** j * x * y
+            rounding = (2 * k + 8) * UNIT * np.abs(x * y)
+            errors[k] += math.comb(k, j) * (np.abs(x) * dy + np.abs(y) * dx + dx * dy + rounding)
+    return KnownMoments(values, (1 + ROOM) * errors)
+
+
+def about_mean(known: KnownMoments, mean_error: float) -> KnownMoments:
+    """Central moments, from moments about a reference that is off the mean by at most `mean_error`."""
+    order = len(known.values) - 1
+    even = [abs(value) + error for value, error in zip(known.values, known.errors, strict=True)]
+    size = [even[i] if i % 2 == 0 else math.sqrt(even[i - 1] * even[i + 1]) for i in range(order)]  # E|X|ⁱ
+    values, errors = known.values.copy(), known.errors.copy()
+    values[1] = errors[0] = errors[1] = 0.0
+    values[2::2] = np.maximum(values[2::2], 0.0)
+    for k in range(2, order + 1):
+        moved = sum(math.comb(k, i) * mean_error**i * size[k - i] for i in range(1, k + 1))
+        errors[k] = (1 + ROOM) * (errors[k] + moved)
+    return KnownMoments(values, errors)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SameStateMoments(StateMoments):
+    """Moments where `D` is E_w D(S'_a, S'_b), ``[S, A, A]``, and `errors.pairs` the share of each state, ``[S, 1]``."""
+
+    @property
+    def C(self) -> Array:
+        """Not kept."""
+        raise _not_kept()
+
+    def _later(self, s: int, a: int, b: int) -> tuple[float, float]:
+        p, n, shares = self.model.probabilities[s], self.model.successors[s], self.errors.pairs[:, 0]
+        return float(self._on_host[2][s, a, b]), float(p @ (shares[n[:, a]] + shares[n[:, b]]))
+
+    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
+        """By one backup, with E_w C(S'_a, S'_b) = E_w [B(S'_a) + B(S'_b) − D(S'_a, S'_b)] / 2 where a ≠ b."""
+        model, rows, columns = self.model, np.asarray(states), np.asarray(actions)
+        g, p, n = model.discount, model.probabilities[rows], model.successors[rows][:, :, columns]
+        rewards, v, later = self._on_host
+        b = rewards[rows][:, :, columns] + g * v[n]
+        x = b - np.einsum("sw,swa->sa", p, b)[:, None, :]
+        B = np.einsum("sw,swa->sa", p, np.asarray(self.B)[n])
+        among = later[rows[:, None, None], columns[:, None], columns[None, :]]
+        return np.einsum("sw,swa,swb->sab", p, x, x) + g**2 * (B[:, :, None] + B[:, None, :] - among) / 2
+
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        """Not kept."""
+        raise _not_kept()
+
+    def across(self) -> Floats:
+        """Not kept."""
+        raise _not_kept()
+
+
+def _not_kept() -> NotKnownError:
+    return NotKnownError(
+        "covariances of distinct states are not kept: of so many states only the pairs are that actions of one state "
+        "need; gaps and covariances of actions of one state are known"
+    )

@@ -1,0 +1,528 @@
+"""The face that every kind of gap shares, whatever method it comes from.
+
+How many simulated pairs it takes, with the noise shared as the model says and with independent noise.
+
+Where the variance of a gap comes from, by step or by state, as a result to look at.
+
+The gap between two actions of an evaluated model: moments, bounds, and the certified law behind them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from jointmdp.exact.bounds import moment_bounds as bounds
+from jointmdp.exact.law.gap_law import GapLaw
+from jointmdp.exact.law.pair_graph import NOTHING, GapStart, Opening
+from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.law.variance_parts import MOST_STEPS, VarianceParts
+from jointmdp.ground import checks
+from jointmdp.ground.answers import ResultFace
+from jointmdp.ground.arrays import UNIT, Floats
+from jointmdp.ground.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
+from jointmdp.ground.intervals import Interval
+from jointmdp.show.plots import result_plots, style
+from jointmdp.simulation.montecarlo.samples import GapSample
+from jointmdp.simulation.montecarlo.simulate import simulate_gap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@runtime_checkable
+class GapLike(Protocol):
+    """How much more one alternative gives than another: ``G``, one random number.
+
+    Intervals are certified bounds where the gap was computed and confidence intervals where it was sampled or learned;
+    docs/gaps.md has a table. A kind that cannot answer raises `NotKnownError` and names one that can.
+    """
+
+    @property
+    def mean(self) -> float:
+        """E G."""
+
+    @property
+    def mean_interval(self) -> Interval:
+        """Where E G lies."""
+
+    @property
+    def variance(self) -> float:
+        """Var G."""
+
+    @property
+    def variance_interval(self) -> Interval:
+        """Where Var G lies."""
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of G."""
+
+    def superiority(self) -> Interval:
+        """P(G > 0)."""
+
+    def tie(self) -> Interval:
+        """P(G = 0)."""
+
+    def quantile(self, q: float) -> Interval:
+        """The q-quantile of G."""
+
+    def cvar(self, alpha: float) -> Interval:
+        """The mean of the lowest `alpha` fraction of G."""
+
+
+class ReplicationsNeeded(NamedTuple):
+    """Pairs needed when branches share their noise as the model says, and when they do not."""
+
+    paired: float  # a whole number, or infinity
+    unpaired: float
+
+    @property
+    def saved(self) -> float:
+        """How many times fewer replications sharing needs."""
+        return self.unpaired / self.paired
+
+
+def to_estimate(variance: float, independent: float, half_width: float, confidence: float) -> ReplicationsNeeded:
+    """Pairs for a confidence interval of the mean gap of this half width (normal approximation)."""
+    z = NormalDist().inv_cdf((1 + checks.as_fraction("confidence", confidence)) / 2)
+    return _counts(z / checks.as_positive("half_width", half_width), variance, independent)
+
+
+def to_select(mean: float, variance: float, independent: float, probability: float) -> ReplicationsNeeded:
+    """Pairs for the better of two to have the higher sample mean with this probability (normal approximation)."""
+    probability = checks.as_fraction("probability", probability)
+    if probability <= 0.5:
+        raise ModelError(f"probability is {probability:g}; tossing a coin selects correctly with 0.5")
+    if mean == 0:
+        return ReplicationsNeeded(math.inf, math.inf)
+    return _counts(NormalDist().inv_cdf(probability) / mean, variance, independent)
+
+
+def _counts(per_std: float, *variances: float) -> ReplicationsNeeded:
+    roots = (per_std * math.sqrt(variance) for variance in variances)
+    counts = [root * root for root in roots]
+    return ReplicationsNeeded(*(max(1, math.ceil(count)) if math.isfinite(count) else count for count in counts))
+
+
+SHOWN = 3  # parts in the text
+
+
+@dataclass(frozen=True)
+class VarianceSplit(ResultFace):
+    """Parts that sum to the variance of a gap. ``np.asarray(split)`` is `values`."""
+
+    gap: str
+    """Which gap."""
+    by: str
+    """``"step"`` or ``"state"``."""
+    names: tuple[str, ...] = field(repr=False)
+    values: Floats = field(repr=False)
+    """One part for each name. That of a state is negative where sharing takes away more than arises there."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        rows = sorted(self.table(), key=lambda row: -abs(row["variance"]))[:SHOWN]
+        parts = ", ".join(f"{row[self.by]} {row['share']:.0%}" for row in rows if row["variance"])
+        return f"VarianceSplit({self.gap} by {self.by}: {self.total:.6g}; {parts or 'nothing'})"
+
+    @property
+    def total(self) -> float:
+        """The variance of the gap."""
+        return float(self.values.sum())
+
+    def table(self) -> list[dict[str, Any]]:
+        """Name, part and share of the whole: steps in order, states with the largest part first."""
+        order = np.arange(len(self.values)) if self.by == "step" else np.argsort(-np.abs(self.values), kind="stable")
+        whole = self.total or 1.0
+        return [
+            {self.by: self.names[i], "variance": float(self.values[i]), "share": float(self.values[i]) / whole}
+            for i in order.tolist()
+        ]
+
+    def figure(self) -> Figure:
+        """Bars: of the first steps, or of the states with the largest parts."""
+        draw = result_plots.variance_over_time if self.by == "step" else result_plots.variance_over_states
+        return style.figure_of(draw(self))
+
+
+TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviations, that are asked for by default
+QUANTILE_TOLERANCE = 0.1  # a quantile is as hard to find as the law is flat there
+MEMORY_LIMIT = 2 * 2**30  # bytes that a law may take by default
+SECONDS = 60.0  # that refining it may take by default
+NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the independent one counts as gone
+
+
+class LawInterval(Interval):
+    """An interval that a law gave, or moments where they were enough: certified, with how far the law was refined."""
+
+    status: LawStatus = LawStatus.REACHED
+    simulated: Interval | None = None
+    """A confidence interval (95 %) of the same number, where one was asked for; it certifies nothing."""
+
+
+@dataclass(frozen=True)
+class Gap(ResultFace):
+    """``G = Z(state, action) − Z(state, other)``: positive when `action` gives more."""
+
+    state: str
+    action: str
+    other: str
+    mean: float
+    variance: float
+    independent_variance: float
+    """Variance if the two returns were independent: the sum of their variances."""
+    mean_error: float
+    """Guaranteed bound on the error of `mean`."""
+    variance_error: float
+    """Guaranteed bound on the error of `variance`."""
+    higher: tuple[float, ...] = field(default=(), repr=False)
+    """Central moments of order 3, 4, … up to the order evaluated."""
+    higher_errors: tuple[float, ...] = field(default=(), repr=False)
+    """Guaranteed bounds on their errors."""
+    place: tuple[Laws, GapStart] | None = field(default=None, repr=False, compare=False)
+    """Where the law is to be had: the laws of the solution, and state, action and other by index."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Gap({self.action} − {self.other} in {self.state}: {self.mean:.6g} ± {self.std:.6g}, "
+            f"independent ± {math.sqrt(self.independent_variance):.6g})"
+        )
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row: what the moments say; the law takes longer, and is not asked."""
+        plain = ("state", "action", "other", "mean", "mean_interval", "variance", "variance_interval", "std")
+        return [{name: getattr(self, name) for name in (*plain, "independent_variance")}]
+
+    def figure(self) -> Figure:
+        """The certified law: P(gap ≤ x) lies between the two curves."""
+        return style.figure_of(result_plots.gap_law(self))
+
+    @property
+    def mean_interval(self) -> Interval:
+        """Certified bounds of the mean."""
+        return Interval(self.mean - self.mean_error, self.mean + self.mean_error)
+
+    @property
+    def variance_interval(self) -> Interval:
+        """Certified bounds of the variance."""
+        return Interval(max(0.0, self.variance - self.variance_error), self.variance + self.variance_error)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation."""
+        return math.sqrt(self.variance)
+
+    @property
+    def variance_reduction(self) -> float:
+        """How many times smaller sharing makes the variance; infinite when it certainly removes all of it."""
+        if self.independent_variance <= self.variance_error or self.variance == self.independent_variance == 0:
+            return math.nan
+        if self.variance <= self.variance_error <= NEGLIGIBLE * self.independent_variance:
+            return math.inf
+        return self.independent_variance / self.variance if self.variance > 0 else math.nan
+
+    @property
+    def order(self) -> int:
+        """The highest order of moments held."""
+        return 2 + len(self.higher)
+
+    def central_moment(self, k: int) -> float:
+        """E[(G − E G)ᵏ], for k up to the order evaluated."""
+        return (1.0, 0.0, self.variance, *self.higher)[self._checked(k)]
+
+    def central_moment_error(self, k: int) -> float:
+        """Guaranteed bound on the error of `central_moment`."""
+        return (0.0, 0.0, self.variance_error, *self.higher_errors)[self._checked(k)]
+
+    def moment(self, k: int) -> float:
+        """E[Gᵏ], for k up to the order evaluated."""
+        k = self._checked(k)
+        return sum(math.comb(k, i) * self.mean ** (k - i) * self.central_moment(i) for i in range(k + 1) if i != 1)
+
+    def moment_error(self, k: int) -> float:
+        """Guaranteed bound on the error of `moment`."""
+        k = self._checked(k)
+        if k < 2:
+            return self.mean_error if k == 1 else 0.0
+        size, total = abs(self.mean) + self.mean_error, 0.0
+        for i in range(k + 1):
+            if i == 1:
+                continue  # the first central moment is zero
+            p, central = k - i, abs(self.central_moment(i))
+            moved = p * self.mean_error * size ** (p - 1) if p > 0 else 0.0
+            error = moved * (central + self.central_moment_error(i)) + size**p * self.central_moment_error(i)
+            total += math.comb(k, i) * (error + (4 * k + 8) * UNIT * size**p * central)
+        return total
+
+    @property
+    def skewness(self) -> float:
+        """E(G−μ)³ / σ³; not a number where the variance is not certainly positive."""
+        third = self.central_moment(3)
+        return third / self.variance**1.5 if self.variance > self.variance_error else math.nan
+
+    @property
+    def excess_kurtosis(self) -> float:
+        """E(G−μ)⁴ / σ⁴ − 3, zero for a normal law; not a number where the variance is not certainly positive."""
+        fourth = self.central_moment(4)
+        return fourth / self.variance**2 - 3 if self.variance > self.variance_error else math.nan
+
+    def _checked(self, k: int) -> int:
+        k = checks.as_count("k", k, least=0)
+        if k > self.order:
+            raise ModelError(
+                f"moment {k} asked for, but the solution holds moments up to order {self.order}; "
+                f"evaluate(..., order={k}) computes it"
+            )
+        return k
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether the gap is certainly zero: an action against itself."""
+        return self.action == self.other
+
+    @property
+    def inferiority_bound(self) -> float:
+        """Cantelli's bound on P(G ≤ 0); 1 when the mean is not certainly positive."""
+        return bounds.cantelli(self.mean - self.mean_error, self.variance + self.variance_error)
+
+    def superiority(
+        self,
+        *,
+        tolerance: float = TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        seconds: float | None = SECONDS,
+        simulate: bool = False,
+    ) -> LawInterval:
+        """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be.
+
+        With `simulate`, the answer's `simulated` is a confidence interval of the same probability from a simulation.
+        """
+
+        def of_moments(known: bounds.MomentBounds) -> Interval:
+            below = known.cdf(0.0)
+            return Interval(1 - below.upper, 1 - below.lower)
+
+        asked = _Asked(tolerance, memory_limit, seconds)
+        found = self._known(GapLaw.superiority, of_moments, 0.0, asked)
+        if simulate and self.place is not None:
+            found.simulated = self._simulated(*self.place).superiority()
+        return found
+
+    @staticmethod
+    def _simulated(laws: Laws, query: GapStart) -> GapSample:
+        if isinstance(query, Opening):
+            raise NotKnownError("gaps in hindsight are not simulated here; simulate_hindsight does that")
+        state, action, other = query
+        if action == NOTHING:
+            raise NotKnownError("gaps of policies are not simulated here; compare(policies=…) does that")
+        return simulate_gap(laws.branches.model, laws.branches.first, state, action, other, horizon=laws.horizon)
+
+    def tie(
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
+    ) -> LawInterval:
+        """P(G = 0)."""
+
+        def of_moments(known: bounds.MomentBounds) -> Interval:
+            return Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower))
+
+        return self._known(GapLaw.tie, of_moments, 1.0, _Asked(tolerance, memory_limit, seconds))
+
+    def inferiority(
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
+    ) -> LawInterval:
+        """P(G < 0)."""
+        asked = _Asked(tolerance, memory_limit, seconds)
+        return self._known(GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, asked)
+
+    def quantile(
+        self,
+        q: float,
+        *,
+        tolerance: float = QUANTILE_TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        seconds: float | None = SECONDS,
+    ) -> LawInterval:
+        """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
+        q, asked = checks.as_fraction("q", q), _Asked(tolerance, memory_limit, seconds).times(self._scale)
+        return self._known(lambda law: law.quantile(q), lambda known: known.quantile(q), 0.0, asked)
+
+    def cvar(
+        self,
+        alpha: float,
+        *,
+        tolerance: float = TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        seconds: float | None = SECONDS,
+    ) -> LawInterval:
+        """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
+        alpha, asked = checks.as_fraction("alpha", alpha), _Asked(tolerance, memory_limit, seconds).times(self._scale)
+        return self._known(lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, asked)
+
+    def law(
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
+    ) -> GapLaw:
+        """The certified law of G.
+
+        It is refined until the probabilities of the three signs are known to within `tolerance`, and the means of the
+        lowest and of the highest 5 % to within `tolerance` standard deviations, or until a finer one would take more
+        than `memory_limit` bytes or than what is left of `seconds`, or does not help; its `status` says which.
+        """
+        if self.is_identical:
+            raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
+        scale = self._scale
+
+        def width(law: GapLaw) -> float:
+            tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
+            return max(law.superiority().width, law.tie().width, tails / scale)
+
+        found = self._law(width, _Asked(tolerance, memory_limit, seconds))
+        if not found.status.is_success:
+            _warn(
+                f"the law of {self.action} − {self.other}", width(found), tolerance, found.status.value, self._instead
+            )
+        return replace(found, known_variance=self.variance_interval)
+
+    def _law(self, width: Callable[[GapLaw], float], asked: _Asked) -> GapLaw:
+        assert self.place is not None
+        laws, query = self.place
+        return laws.gap_law(query, width, asked.tolerance, asked.limits, self.mean_interval, self._name)
+
+    def variance_by_step(self, *, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS) -> VarianceSplit:
+        """How much of the variance arises at each step: what that step changes in what is expected of G.
+
+        The parts sum to the variance. Steps that are too many to be told apart are one part, *later*.
+        """
+        parts = self._parts(memory_limit, seconds)[1].by_step[0]
+        names = [f"step {t}" for t in range(len(parts))]
+        if len(parts) > MOST_STEPS:
+            names[-1] = "later"
+        return VarianceSplit(self._name, "step", tuple(names), parts)
+
+    def variance_by_state(self, *, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS) -> VarianceSplit:
+        """How much of the variance arises in each state of the model, whichever of the two branches is there.
+
+        The parts sum to the variance. Where branches in two states share their noise, each state bears half of what
+        that takes away or adds; so a part can be negative.
+        """
+        laws, parts = self._parts(memory_limit, seconds)
+        model = laws.branches.model
+        names = tuple(model.state_label(s) for s in range(model.num_states))
+        return VarianceSplit(self._name, "state", names, parts.by_state[0])
+
+    def _parts(self, memory_limit: int, seconds: float | None) -> tuple[Laws, VarianceParts]:
+        if self.is_identical:
+            raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no variance to split")
+        assert self.place is not None
+        laws, query = self.place
+        if isinstance(query, Opening):
+            raise NotKnownError(
+                "the variance of a gap in hindsight is not split; evaluate(...).gap(...) splits its own"
+            )
+        return laws, laws.variance_parts([query], _Asked(1.0, memory_limit, seconds).limits)
+
+    @property
+    def _instead(self) -> str:
+        is_back = self.place is not None and isinstance(self.place[1], Opening)
+        return "" if is_back else "; simulate_gap estimates it, without a certificate"
+
+    @property
+    def _name(self) -> str:
+        return f"{self.action} − {self.other} in {self.state}"
+
+    def moment_bounds(
+        self, support: tuple[float, float] | None = None, *, order: int | None = None
+    ) -> bounds.MomentBounds:
+        """What the moments alone (up to `order`) say of G, their certified errors given away on the safe side."""
+        orders = range(2, 1 + (self.order if order is None else self._checked(order)))
+        central = [0.0, *(self.central_moment(k) for k in orders)]
+        errors = [self.mean_error, *(self._recentred_error(k) for k in orders)]
+        return bounds.MomentBounds(central, support, centre=self.mean, errors=errors)
+
+    def _recentred_error(self, k: int) -> float:
+        """The error of the k-th moment about the computed mean, which is off the true one by up to `mean_error`."""
+        sizes = [abs(self.central_moment(i)) + self.central_moment_error(i) for i in range(k)]
+        moved = sum(math.comb(k, i) * self.mean_error ** (k - i) * sizes[i] for i in range(k))
+        return self.central_moment_error(k) + moved
+
+    def _known(
+        self,
+        of_law: Callable[[GapLaw], Interval],
+        of_moments: Callable[[bounds.MomentBounds], Interval],
+        if_identical: float,
+        asked: _Asked,
+    ) -> LawInterval:
+        """What the moments say and, where that is wider than asked for, the law too; nothing if it does not fit."""
+        if self.is_identical:
+            return LawInterval(if_identical, if_identical)
+        found, status, why = of_moments(self.moment_bounds()), LawStatus.REACHED, None
+        if found.width > asked.tolerance and self.place is not None:
+            try:
+                law = self._law(lambda law: of_law(law).width, asked)
+                found, status = found & of_law(law) & of_moments(self.moment_bounds(law.support)), law.status
+            except NotKnownError as error:
+                status, why = LawStatus.LIMIT, str(error)
+        answer = LawInterval(*found)
+        if not status.is_success and answer.width > asked.tolerance:
+            answer.status = status
+            what, why = f"an interval of {self.action} − {self.other}", why or status.value
+            _warn(what, answer.width, asked.tolerance, why, self._instead)
+        return answer
+
+    @property
+    def _scale(self) -> float:
+        """What amounts are measured in: the standard deviation, or what cannot be told from it where there is none."""
+        least = self.mean_error + math.sqrt(self.variance_error) + NEGLIGIBLE * abs(self.mean)
+        return max(self.std, least, sys.float_info.min)
+
+    def replications(self, half_width: float, confidence: float = 0.95) -> ReplicationsNeeded:
+        """Pairs needed for a confidence interval of the mean gap of this half width (normal approximation)."""
+        return to_estimate(self.variance, self.independent_variance, half_width, confidence)
+
+    def replications_to_select(self, probability: float = 0.95) -> ReplicationsNeeded:
+        """Pairs needed for the better action to have the higher sample mean with this probability.
+
+        Normal approximation; infinite when the two means cannot be told apart at all.
+        """
+        mean = self.mean if abs(self.mean) > self.mean_error else 0.0
+        return to_select(mean, self.variance, self.independent_variance, probability)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """How narrow an answer shall be, and what it may take."""
+
+    tolerance: float
+    memory_limit: int
+    seconds: float | None
+
+    def __post_init__(self) -> None:
+        checks.as_positive("tolerance", self.tolerance)
+        checks.as_count("memory_limit", self.memory_limit)
+        if self.seconds is not None:
+            checks.as_positive("seconds", self.seconds)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.memory_limit, self.seconds)
+
+    def times(self, scale: float) -> _Asked:
+        return replace(self, tolerance=self.tolerance * scale)
+
+
+def _warn(what: str, width: float, tolerance: float, why: str, instead: str) -> None:
+    instead = "" if "simulate_gap" in why else instead
+    message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {why}{instead}"
+    warnings.warn(message, ConvergenceWarning, stacklevel=4)

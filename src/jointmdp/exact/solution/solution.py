@@ -1,0 +1,432 @@
+"""Where only some states were asked about: laws on the part of the model that they lead to, and what is not held.
+
+The answer: joint moments of the returns of all actions, with a statement of how true they are.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jointmdp.exact.law.pair_graph import GapBranches
+from jointmdp.exact.law.solution_laws import Laws, Limits, Signs
+from jointmdp.exact.moments.certificates import Certificate
+from jointmdp.exact.moments.default_solver import solve, solve_horizon
+from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.partial_solve import ListedMoments
+from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments, StoredMoments
+from jointmdp.exact.solution.counterfactual import Counterfactual, observation, predicted
+from jointmdp.exact.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
+from jointmdp.ground import checks
+from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset
+from jointmdp.ground.arrays import Floats, Ints, float64
+from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError, Status
+from jointmdp.ground.files import FilePath, __version__, write_csv
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.reached_states import ReachedPart
+from jointmdp.model.tables import ActionLike, StateLike
+from jointmdp.show.plots import result_plots, style
+from jointmdp.show.report.report_page import GapOf, Reported, of_all_gaps, report_data, write_page
+from jointmdp.simulation.montecarlo.best_action import BestAction, best_of
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+
+def _closed_part(moments: StoredMoments) -> ReachedPart | None:
+    """A part that has all that the asked states lead to; None where there is none, or something was left out."""
+    part = moments.part if isinstance(moments, ListedMoments) else None
+    return part if part is not None and part.outside is None else None
+
+
+def laws_of(model: JointMDP, policy: Floats, moments: StoredMoments, mean_errors: Floats, horizon: int | None) -> Laws:
+    """The laws of the gaps of a solution, on the part that is enough where there is one."""
+    mean, part = moments.mean, _closed_part(moments)
+    if part is not None:
+        model, policy, mean, mean_errors = part.model, part.policy, mean[part.states], mean_errors[part.states]
+    return Laws(GapBranches(model, policy, policy, can_merge=True), horizon, mean, mean_errors)
+
+
+def law_state(moments: StoredMoments, state: int) -> int:
+    """The index of a state in the model of the laws; it must have been asked about."""
+    if not isinstance(moments, ListedMoments):
+        return state
+    place = moments.place(state)
+    return state if _closed_part(moments) is None else place
+
+
+def check_whole(asked: int, count: int, what: str) -> None:
+    """Refuse what shows every state where only some were asked about."""
+    if asked < count:
+        raise NotKnownError(
+            f"{what} shows every state, and {asked:,} of {count:,} were asked about; gap(...), table() and "
+            "best_action(...) answer for these, evaluate(...) without states for all"
+        )
+
+
+BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
+# A variance below this fraction of the largest, and below its own certified error, cannot be told from zero.
+ZERO_FRACTION = 1e-9
+REPORT_SECONDS = 30.0  # that the laws of a report may take
+
+
+def _check_blocks(states: int, actions: int) -> None:
+    if states * actions**2 > BLOCK_LIMIT:
+        raise ModelError(
+            f"{states:,} states × {actions:,}² actions are too many covariances at once; "
+            "ask covariance_of for some states and actions"
+        )
+
+
+def _limits(memory_limit: int, seconds: float | None) -> Limits:
+    seconds = None if seconds is None else checks.as_positive("seconds", seconds)
+    return Limits(checks.as_count("memory_limit", memory_limit), seconds)
+
+
+def _gaps_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapOf:
+    with float64():
+        found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
+    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution(ResultFace):
+    """Joint moments of ``Z(s, a)`` for all states and actions; unavailable actions hold NaN."""
+
+    model: JointMDP
+    policy: Floats  # [S, A]
+    moments: StoredMoments = field(repr=False)
+    certificate: Certificate
+    status: Status
+    method: str
+    steps: int
+    horizon: int | None = None
+    history: Floats = field(default_factory=lambda: np.empty(0), repr=False)
+    """`Iterate` only: ‖M_k − T₂M_k‖_λ for k = 0, 1, …"""
+
+    def __repr__(self) -> str:
+        return f"Solution({self.model!r}, {self.method}: {self.status.value}; {self.certificate})"
+
+    @cached_property
+    def mean(self) -> Floats:
+        """E Z(s,a), ``[S, A]``."""
+        return np.where(self.model.available, self.moments.mean, np.nan)
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """Cov(Z(s,a), Z(s,b)), ``[S, A, A]``."""
+        return self.covariance_of(range(self.model.num_states))
+
+    @cached_property
+    def second_moment(self) -> Floats:
+        """E[Z(s,a) Z(s,b)], ``[S, A, A]``."""
+        return self.covariance + self.mean[:, :, None] * self.mean[:, None, :]
+
+    @cached_property
+    def variance(self) -> Floats:
+        """Var Z(s,a), ``[S, A]``."""
+        return np.diagonal(self.covariance, axis1=1, axis2=2)
+
+    @property
+    def order(self) -> int:
+        """The highest order of moments held."""
+        higher = getattr(self.moments, "higher", None)
+        return 2 if higher is None else int(higher.order)
+
+    def central_moment(self, i: int, j: int = 0) -> Floats:
+        """E[(Z(s,a)−E Z(s,a))ⁱ (Z(s,b)−E Z(s,b))ʲ], ``[S, A, A]``, for i + j up to the order evaluated."""
+        i, j = (checks.as_count(name, power, least=0) for name, power in (("i", i), ("j", j)))
+        if i + j > self.order:
+            raise ModelError(
+                f"a moment of order {i} + {j} asked for, but the solution holds moments up to order {self.order}; "
+                f"evaluate(..., order={i + j}) computes it"
+            )
+        if (i, j) not in self._central:
+            self._central[i, j] = self._form_central(i, j)
+        return self._central[i, j].copy()
+
+    @cached_property
+    def _central(self) -> dict[tuple[int, int], Floats]:
+        return {}
+
+    def _form_central(self, i: int, j: int) -> Floats:
+        exists = self.model.available[:, :, None] & self.model.available[:, None, :]
+        _check_blocks(self.model.num_states, self.model.num_actions)
+        if i > j:
+            return np.swapaxes(self.central_moment(j, i), 1, 2)
+        if i + j <= 1:
+            found = np.full(exists.shape, 1.0 - j)
+        elif i + j == 2:
+            found = self.covariance if i == 1 else np.broadcast_to(self.variance[:, None, :], exists.shape)
+        else:
+            assert isinstance(self.moments, StateMoments)
+            found = self.moments.central(i, j)
+        return np.where(exists, found, np.nan)
+
+    def moment(self, i: int, j: int = 0) -> Floats:
+        """E[Z(s,a)ⁱ Z(s,b)ʲ], ``[S, A, A]``, for i + j up to the order evaluated."""
+        total = np.zeros_like(self.central_moment(i, j))
+        for k in range(int(i) + 1):
+            for m in range(int(j) + 1):
+                powers = (self.mean ** (i - k))[:, :, None] * (self.mean ** (j - m))[:, None, :]
+                total += math.comb(i, k) * math.comb(j, m) * powers * self.central_moment(k, m)
+        return total
+
+    @cached_property
+    def correlation(self) -> Floats:
+        """Correlation of Z(s,a) and Z(s,b), ``[S, A, A]``; NaN where a variance is zero."""
+        return self._correlation(self.covariance)
+
+    def covariance_of(self, states: Iterable[StateLike], actions: Iterable[ActionLike] | None = None) -> Floats:
+        """Covariances of the chosen actions (all by default) in the chosen states, ``[n, m, m]``."""
+        rows = [self.model.state_index(state) for state in states]
+        chosen = range(self.model.num_actions) if actions is None else actions
+        columns = [self.model.action_index(action) for action in chosen]
+        if not rows or not columns:
+            raise ModelError("choose at least one state and one action")
+        _check_blocks(len(rows), len(columns))
+        exists = self.model.available[np.ix_(rows, columns)]
+        both = exists[:, :, None] & exists[:, None, :]
+        # An action asked for twice is one coordinate, not two.
+        distinct, places = np.unique(columns, return_inverse=True)
+        blocks = self.moments.blocks(rows, distinct.tolist())
+        return np.where(both, blocks[:, places[:, None], places[None, :]], np.nan)
+
+    def correlation_of(self, states: Iterable[StateLike], actions: Iterable[ActionLike] | None = None) -> Floats:
+        """Correlations of the chosen actions in the chosen states, ``[n, m, m]``."""
+        return self._correlation(self.covariance_of(states, actions))
+
+    def _correlation(self, covariance: Floats) -> Floats:
+        variance = np.diagonal(covariance, axis1=1, axis2=2)
+        largest = np.max(variance, where=np.isfinite(variance), initial=0.0)
+        least = min(self.certificate.covariance_error, ZERO_FRACTION * largest)
+        std = np.sqrt(np.where(variance > least, variance, np.nan))
+        return np.clip(covariance / (std[:, :, None] * std[:, None, :]), -1.0, 1.0)
+
+    def covariance_between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> float:
+        """Covariance of the returns of any two state-action pairs."""
+        i, j = self.model.state_index(s), self.model.state_index(t)
+        a, b = self.model.action_index(a, i), self.model.action_index(b, j)
+        if i != j:
+            return self.moments.between(i, a, j, b)
+        return float(self._blocks(i, a, b)[0, 1])
+
+    def _blocks(self, state: int, action: int, other: int) -> Floats:
+        """The 2×2 covariance matrix of two actions, from the cache where it exists."""
+        if "covariance" in self.__dict__ or self.model.num_states * self.model.num_actions**2 <= BLOCK_LIMIT // 64:
+            return self.covariance[state][np.ix_([action, other], [action, other])]
+        if action == other:
+            return np.full((2, 2), self.moments.blocks([state], [action])[0, 0, 0])
+        return self.moments.blocks([state], [action, other])[0]
+
+    def gap(self, state: StateLike, action: ActionLike, other: ActionLike) -> Gap:
+        """``Z(state, action) − Z(state, other)``."""
+        s = self.model.state_index(state)
+        a, b = self.model.action_index(action, s), self.model.action_index(other, s)
+        labels = (self.model.state_label(s), self.model.action_label(a), self.model.action_label(b))
+        c = self._blocks(s, a, b)
+        more = self.order - 2
+        if a == b:
+            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, (0.0,) * more, (0.0,) * more)
+        found = self.moments.difference(s, a, b, self.certificate)
+        variance, variance_error = found.variance, found.variance_error
+        higher: tuple[float, ...] = ()
+        higher_errors: tuple[float, ...] = ()
+        if isinstance(self.moments, StateMoments) and more > 0:
+            known = self.moments.gap_moments(s, a, b, self.certificate.mean_errors[s, [a, b]], found.mean_error)
+            higher, higher_errors = tuple(known.values[3:].tolist()), tuple(known.errors[3:].tolist())
+            if known.errors[2] < variance_error:
+                variance, variance_error = float(known.values[2]), float(known.errors[2])
+        return Gap(
+            *labels,
+            mean=found.mean + 0.0,
+            variance=variance,
+            independent_variance=max(0.0, float(c[0, 0] + c[1, 1])),  # projections may fit less than none
+            mean_error=found.mean_error,
+            variance_error=variance_error,
+            higher=higher,
+            higher_errors=higher_errors,
+            place=(self._laws, (law_state(self.moments, s), a, b)),
+        )
+
+    def counterfactual(
+        self, state: StateLike, action: ActionLike, observed_return: float, other: ActionLike
+    ) -> Counterfactual:
+        """The best guess of the return of `other` in `state`, where `action` was seen to give `observed_return`."""
+        s = self.model.state_index(state)
+        a, b = self.model.action_index(action, s), self.model.action_index(other, s)
+        known = (each[s, [a, b]] for each in (self.certificate.mean_errors, self.certificate.covariance_shares))
+        observed = observation(self.model, (s, a, b), observed_return, self.horizon)
+        return predicted(observed, self.mean[s, [a, b]], self._blocks(s, a, b), *known)
+
+    @cached_property
+    def asked(self) -> Ints:
+        """The states whose actions were asked about: all, or those of ``evaluate(..., states=[…])``."""
+        return self.moments.asked if isinstance(self.moments, ListedMoments) else np.arange(self.model.num_states)
+
+    @cached_property
+    def _laws(self) -> Laws:
+        return laws_of(self.model, self.policy, self.moments, self.certificate.mean_errors, self.horizon)
+
+    def signs(
+        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
+    ) -> Signs:
+        """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
+        check_whole(len(self.asked), self.model.num_states, "signs()")
+        tolerance = checks.as_positive("tolerance", tolerance)
+        found = self._laws.signs(tolerance, _limits(memory_limit, seconds))
+        if not found.status.is_success:
+            message = f"the widest sign is known to {found.width:.3g}, {tolerance:.3g} was asked for: "
+            warnings.warn(message + found.status.value, ConvergenceWarning, stacklevel=2)
+        return found
+
+    def best_action(
+        self,
+        state: StateLike,
+        actions: Sequence[ActionLike] | None = None,
+        *,
+        tolerance: float = TOLERANCE,
+        memory_limit: int = MEMORY_LIMIT,
+        seconds: float | None = SECONDS,
+        num_samples: int = 10_000,
+        seed: int = 0,
+        confidence: float = 0.95,
+    ) -> BestAction:
+        """Which action has the highest return: certified for two actions, by joint simulation for more.
+
+        `memory_limit` and `seconds` are those of the law; where that is not sharp, `num_samples` are simulated.
+        """
+        return best_of(
+            self._laws,
+            law_state(self.moments, self.model.state_index(state)),
+            actions,
+            tolerance=tolerance,
+            limits=_limits(memory_limit, seconds),
+            num_samples=num_samples,
+            seed=seed,
+            confidence=confidence,
+        )
+
+    def report(
+        self,
+        path: FilePath = "report.html",
+        *,
+        title: str | None = None,
+        grid: tuple[int, int] | None = None,
+        seconds: float = REPORT_SECONDS,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> Path:
+        """Write one HTML file that needs nothing else: states to pick, gaps with their laws, where the policy is wrong.
+
+        Args:
+            path: where to write it.
+            title: its first line.
+            grid: rows and columns, where states are the cells of a grid, row by row; names like ``(x,y)`` are seen.
+            seconds: that laws may take; those of states where another action comes nearest are computed first.
+            memory_limit: bytes that a law may take.
+        """
+        check_whole(len(self.asked), self.model.num_states, "a report")
+        limits = _limits(memory_limit, seconds)
+        if not Path(path).absolute().parent.is_dir():  # said before anything is computed
+            raise ModelError(f"cannot write {str(path)!r}: there is no such folder")
+        gaps: dict[str, Floats] = {self.model.sharing: of_all_gaps(self.model, self.gap)}
+        gaps |= {kind: of_all_gaps(self.model, gap_of) for kind, gap_of in self._other_sharings().items()}
+        reported = Reported(
+            self.model,
+            self.policy,
+            self.mean,
+            self.variance,
+            gaps[self.model.sharing][0],
+            {kind: variances for kind, (_, variances) in gaps.items() if kind != "none"},
+            self._laws,
+            self.certificate.mean_error,
+            self.horizon,
+            [
+                ("Certificate", f"{self.status.value} ({self.certificate})"),
+                ("Method", f"{self.method}, jointmdp {__version__}"),
+            ],
+        )
+        title = "What would the other actions have given?" if title is None else title
+        assert limits.seconds is not None
+        return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
+
+    def _other_sharings(self) -> dict[str, GapOf]:
+        """Gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
+        found: dict[str, GapOf] = {}
+        if isinstance(self.moments, StateMoments | PairMoments) and not isinstance(self.moments, SameStateMoments):
+            for kind in ("state", "time"):
+                if kind != self.model.sharing:
+                    try:
+                        model = self.model.with_sharing(kind)
+                    except ModelError:  # scenarios have other probabilities in other states
+                        continue
+                    found[kind] = _gaps_under(model, self.policy, self.horizon)
+        return found
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The moments as a labelled dataset with dimensions state, action and other."""
+        model = self.model
+        names: dict[str, list[Any]] = {
+            "state": list(map(str, model.state_names or ())) or [*range(model.num_states)],
+            "action": list(map(str, model.action_names or ())) or [*range(model.num_actions)],
+        }
+        blocks = ("state", "action", "other")
+        return as_dataset(
+            {
+                "mean": (("state", "action"), self.mean),
+                "policy": (("state", "action"), self.policy),
+                "second_moment": (blocks, self.second_moment),
+                "covariance": (blocks, self.covariance),
+                "correlation": (blocks, self.correlation),
+            },
+            {**names, "other": names["action"]},
+            {
+                "discount": model.discount,
+                "sharing": model.sharing,
+                "status": self.status.value,
+                "mean_error": self.certificate.mean_error,
+                "covariance_error": self.certificate.covariance_error,
+            },
+        )
+
+    def table(self, states: Iterable[StateLike] | None = None) -> list[dict[str, Any]]:
+        """One row per state (all that were asked about by default) and unordered pair of available actions."""
+        chosen = self.asked.tolist() if states is None else states
+        rows = []
+        for s in (self.model.state_index(state) for state in chosen):
+            actions = np.flatnonzero(self.model.available[s])
+            for i, a in enumerate(actions):
+                for b in actions[i + 1 :]:
+                    gap = self.gap(s, int(a), int(b))
+                    rows.append(
+                        {
+                            "state": gap.state,
+                            "action": gap.action,
+                            "other": gap.other,
+                            "mean": gap.mean,
+                            "std": gap.std,
+                            "independent_std": float(np.sqrt(gap.independent_variance)),
+                            "variance_error": gap.variance_error,
+                            "inferiority_bound": gap.inferiority_bound,
+                        }
+                    )
+        return rows
+
+    def to_csv(self, path: FilePath, states: Iterable[StateLike] | None = None) -> None:
+        """Write `table` as a CSV file, whole or not at all."""
+        write_csv(path, self.table(states), ("state", "action", "other"))
+
+    def _shown(self) -> list[dict[str, Any]]:
+        return self.table(self.asked[:SHOWN_STATES].tolist())[:SHOWN]
+
+    def figure(self) -> Figure:
+        """The mean return of each action in each state."""
+        return style.figure_of(result_plots.means(self))

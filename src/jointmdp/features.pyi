@@ -1,0 +1,14 @@
+from .learning.projected.features import DependentColumn as DependentColumn
+from .learning.projected.features import FeatureRows as FeatureRows
+from .learning.projected.features import Features as Features
+from .learning.projected.features import FeatureTable as FeatureTable
+from .learning.projected.features import aggregation as aggregation
+from .learning.projected.features import as_feature_rows as as_feature_rows
+from .learning.projected.features import as_feature_table as as_feature_table
+from .learning.projected.features import check_rank as check_rank
+from .learning.projected.features import dependent_columns as dependent_columns
+from .learning.projected.features import fourier as fourier
+from .learning.projected.features import one_hot as one_hot
+from .learning.projected.features import polynomial as polynomial
+from .learning.projected.features import radial as radial
+from .learning.projected.features import tiles as tiles

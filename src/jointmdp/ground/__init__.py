@@ -1,0 +1,1 @@
+"""Arrays, checks of input, errors, intervals, progress and files: what every floor above stands on."""

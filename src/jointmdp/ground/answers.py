@@ -1,0 +1,86 @@
+"""What every result can do with its rows: a data frame, a CSV file, a table in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jointmdp.ground.files import FilePath, write_csv
+from jointmdp.ground.intervals import Interval
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+SHOWN = 30  # rows of a table in a notebook
+SHOWN_STATES = 5  # and states, where each has many rows
+
+
+class ResultFace:
+    """A result that has a `table`: one dictionary a row, whose intervals become two columns."""
+
+    def table(self) -> list[dict[str, Any]]:
+        """The rows."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """`table` as a data frame."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame([flat(row) for row in self.table()])
+
+    def to_csv(self, path: FilePath) -> None:
+        """Write `table` as a CSV file, whole or not at all."""
+        write_csv(path, [flat(row) for row in self.table()])
+
+    def _shown(self) -> list[dict[str, Any]]:
+        """What a notebook shows; the text itself where it has several lines."""
+        return self.table()[:SHOWN]
+
+    def _repr_html_(self) -> str:
+        text = str(self)
+        if "\n" in text:
+            return f"<pre>{html.escape(text)}</pre>"
+        return f"<p>{html.escape(text)}</p>{html_table(self._shown())}"
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose intervals are two numbers: ``mean_interval`` becomes ``mean_lower`` and ``mean_upper``."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Interval):
+            stem = name.removesuffix("_interval")
+            found |= {f"{stem}_lower": value.lower, f"{stem}_upper": value.upper}
+        else:
+            found[name] = value
+    return found
+
+
+def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as HTML."""
+    if not rows:
+        return ""
+
+    def line(cells: Sequence[str], kind: str) -> str:
+        return "<tr>" + "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in cells) + "</tr>"
+
+    body = [line([f"{x:.6g}" if isinstance(x, float) else str(x) for x in row.values()], "td") for row in rows]
+    return f"<table>{line(list(rows[0]), 'th')}{''.join(body)}</table>"
+
+
+def as_dataset(variables: Mapping[str, Any], coords: Mapping[str, Any], attrs: Mapping[str, Any]) -> xarray.Dataset:
+    """A labelled dataset; settings that are None are left out, as files of datasets do not know them."""
+    try:
+        import xarray
+    except ImportError:
+        raise ImportError("to_xarray needs xarray: pip install 'jointmdp[xarray]'") from None
+    return xarray.Dataset(variables, coords, {name: value for name, value in attrs.items() if value is not None})
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of left-aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

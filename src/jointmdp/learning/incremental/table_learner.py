@@ -1,0 +1,157 @@
+"""Learning from a model in tables: `init`, `draw`, `step` and `advance`, and the answer of a state."""
+
+from functools import cached_property
+from math import comb
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jointmdp.exact.bellman import sample_backups
+from jointmdp.exact.bellman.sample_backups import MeansAndPairs, Sample
+from jointmdp.exact.bellman.tuple_moments import Tuples
+from jointmdp.exact.moments.transition_kernels import digest
+from jointmdp.ground.arrays import Floats, Ints, float64
+from jointmdp.ground.errors import ModelError
+from jointmdp.learning.incremental import recursion, table_draws
+from jointmdp.learning.incremental.base_learner import BaseLearner
+from jointmdp.learning.incremental.learned import Learned, LearnedJoint
+from jointmdp.learning.incremental.recursion import Info, State
+from jointmdp.learning.incremental.replicas import LearnedMoments, Replicas, unseen_chance, unseen_change
+from jointmdp.learning.incremental.settings import LearnOptions, as_options
+from jointmdp.model.episodes import start_law
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import as_policy
+
+
+class TableLearner(BaseLearner):
+    """Incremental JIPE on a model in tables.
+
+    ``state = learner.init()``, then ``state, info = learner.step(state, learner.draw(state))`` again and again;
+    ``learner.advance(state, 1000)`` does the same in one compiled loop, and ``learner.answer(state)`` says what has
+    been learned so far. States are values: nothing is changed in place.
+    """
+
+    def __init__(
+        self, model: JointMDP, policy: ArrayLike, options: LearnOptions | None = None, *, is_joint: bool = False
+    ) -> None:
+        """`is_joint`: moments of any number of returns up to the order, for small tables and sweeps only."""
+        if model.discount >= 1:
+            raise ModelError("discount is 1: returns over an endless future need a discount below 1")
+        options = as_options(options)
+        if options.reward_bound is not None:
+            raise ModelError("a model in tables knows its rewards; leave reward_bound out")
+        self.model, self.policy = model, as_policy(model, policy)
+        choice = options.coordinates or "sweep"
+        if is_joint and choice != "sweep":
+            raise ModelError(f'moments of several returns are learned in sweeps, not coordinates="{choice}"')
+        _check_memory(int(model.available.sum()), options, is_joint)
+        count = model.num_states
+        start = np.full(count, 1 / count) if options.start is None else start_law(model, options.start)
+        kind = "joint" if is_joint else "pairs"
+        described = {"digest": digest(model, self.policy), "kind": kind, "start": start.tolist()}
+        super().__init__(model, options, choice, model.reward_bound, described)
+        self._tuples = Tuples(np.nonzero(model.available)[0], options.order) if is_joint else None
+        with float64():
+            links = None if self._tuples is None else sample_backups.links(self._tuples)
+            self._source = table_draws.draw_tables(model, self.policy, start, self.restart)._replace(links=links)
+
+    def init(self) -> State:
+        """The state before the first step."""
+        replicas, size = self.options.replicas, self._source.size
+        if self._settings.choice == "sweep":
+            return recursion.sweep_start(self._settings, self._source, replicas)
+        return recursion.list_start(self._settings, replicas, size, size * size, self.options.batch)
+
+    def draw(self, state: State) -> Sample:
+        """The sample of the next step, ``[R, …, m]``; it depends on the seed, the step's number and the walkers."""
+        with float64():
+            return recursion.draw(self._settings, self._source, state)
+
+    def step(self, state: State, sample: Sample) -> tuple[State, Info]:
+        """The state after a sample: the one of `draw`, or one of your own with the same shape."""
+        with float64():
+            after = recursion.step(self._settings, self._source, state, sample)
+            return after, recursion.info(self._settings, state, after)
+
+    def advance(self, state: State, count: int) -> State:
+        """`count` steps at once."""
+        with float64():
+            return recursion.advance(self._settings, self._source, state, jnp.asarray(count))
+
+    def answer(self, state: State, log: tuple[dict[str, Any], ...] = ()) -> Learned | LearnedJoint:
+        """What has been learned so far."""
+        summary = self._summary(state, log)
+        if self._tuples is not None:
+            degrees = np.repeat(np.arange(self.options.order + 1), np.diff(self._tuples.starts))
+            bounds = np.asarray(state.average_bias_bounds)[degrees]
+            held = Replicas(np.asarray(state.averages), bounds, self._unseen(state, None, degrees, bounds))
+            return LearnedJoint(*summary, model=self.model, _tuples=self._tuples, _values=held)
+        visits = None
+        if state.visits is not None:
+            mean, pair = (np.asarray(part).astype(np.int64) for part in state.visits)
+            visits = mean, pair.reshape(*mean.shape, mean.shape[1])
+        return Learned(*summary, model=self.model, _moments=self._moments(state), _visits=visits)
+
+    def _moments(self, state: State) -> LearnedMoments:
+        assert isinstance(state.averages, MeansAndPairs)
+        order, bounds = self.options.order, state.average_bias_bounds
+        mean, pair = (np.asarray(part) for part in state.averages)
+        shape = (pair.shape[1], mean.shape[1], mean.shape[1])
+        degrees = [i + j for i, j in sample_backups.powers(order)]
+        if isinstance(bounds, MeansAndPairs):
+            of_mean, of_pair = (np.asarray(part).mean(axis=0) for part in bounds)
+        else:
+            by_order = np.asarray(bounds)
+            of_mean = np.full(mean.shape[1], by_order[1])
+            of_pair = np.broadcast_to(by_order[degrees, None, None], shape)
+        counts = [None if state.visits is None else np.asarray(part).sum(axis=0) for part in state.visits or (0, 0)]
+        pair_counts = None if counts[1] is None else counts[1].reshape(shape[1:])
+        pairs = Replicas(
+            pair.reshape(-1, *shape),
+            of_pair.reshape(shape),
+            self._unseen(state, pair_counts, np.array(degrees)[:, None, None], of_pair.reshape(shape)),
+        )
+        means = Replicas(mean, of_mean, self._unseen(state, counts[0], np.array(1), of_mean))
+        return LearnedMoments(order, self.model.sharing, means, pairs)
+
+    def _unseen(self, state: State, visits: Ints | None, degrees: Ints, bias_bound: Floats) -> Floats:
+        """`unseen_change` of moments of these degrees, for updates of all replicas together."""
+        updates = np.asarray(int(state.step) * self.options.replicas) if visits is None else visits
+        powers = degrees.astype(np.float64)
+        most: Floats = (self.model.reward_bound / (1 - self.discount)) ** powers * (powers > 0)
+        return unseen_change(self._rare_mass(unseen_chance(updates)), most, self.discount, bias_bound)
+
+    def _rare_mass(self, chance: Floats) -> Floats:
+        """The probability, in any state, of all that is rarer than this: the tables tell what may be unseen."""
+        chances, most = self._masses
+        count = self.model.num_scenarios * self.model.num_actions
+        return np.minimum(most[np.searchsorted(chances, chance)], chance * count)
+
+    @cached_property
+    def _masses(self) -> tuple[Floats, Floats]:
+        """The chances that occur, and before each of them what all smaller ones add up to in some state."""
+        each = np.sort((self.model.probabilities[:, :, None] * self.policy[:, None, :]).reshape(len(self.policy), -1))
+        rarest = np.unique(each[each > 0])
+        together = np.cumsum(each, axis=1)
+        found = [np.searchsorted(row, rarest, side="right") for row in each]
+        most = np.max([np.append(0.0, row)[i] for row, i in zip(together, found, strict=True)], axis=0)
+        return rarest, np.append(0.0, most)
+
+
+def _check_memory(size: int, options: LearnOptions, is_joint: bool) -> None:
+    """Values, averages, their successors in a step, and what is gathered on the way."""
+    if is_joint:
+        entries = comb(size + options.order, options.order)
+        words = f"sorted tuples of up to {options.order} of {size} coordinates"
+    else:
+        entries = size * size * len(sample_backups.powers(options.order))
+        words = f"moments of pairs of {size} coordinates"
+    each = 6 if options.coordinates in (None, "sweep") else 10  # beside the values their bias bounds
+    needed = 8 * each * options.replicas * entries
+    if needed > options.memory_limit:
+        raise ModelError(
+            f"{entries:,} {words} in {options.replicas} replicas need about {needed / 2**30:.2g} GiB, above "
+            f"memory_limit = {options.memory_limit / 2**30:.2g} GiB; take fewer replicas, a smaller order, or evaluate"
+        )

@@ -1,0 +1,249 @@
+"""The training loop: `init` and `advance`, compiled, for several networks at once.
+
+Losses are those of five blocks: means, covariances of one coordinate with itself, in the same state and across states,
+and variances of gaps. Each is the mean square of a difference from a target that the *target network* helps to form,
+divided by a running average of itself. So every block is worth the same, however much noise its targets have: what
+means tell of a state is small beside the noise of a return, and large beside that of a step. The average is not taken
+to be less than a small part of the squared unit: of variances of returns for means, of their squares for covariances.
+
+Every step draws its lists from the seed and its own number, so that a run that continues from a checkpoint is, bit for
+bit on one machine, the run that was never stopped.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float
+
+from jointmdp.exact.bellman.network_backups import MomentHeads, backup, draw_errors, gap_variances
+from jointmdp.ground.arrays import on_device, random_key
+from jointmdp.learning.neural.networks import MomentNetwork, eqx, optax
+from jointmdp.learning.neural.queries import LISTED, OVER, Encoding, Lists, RecordedQueries
+from jointmdp.learning.neural.settings import BLOCKS, TrainConfig
+
+PORTION = 100  # steps of a compiled loop
+SCALE_RATE = 0.01  # of the running averages of units
+LEAST = 1e-6  # a unit is never less, in units of the data
+EXACT = 1e-4  # of a squared unit: less noise than this in the targets of a block is as good as none
+MOST_NORM = 10.0  # of a gradient
+
+UPPER = np.triu(np.ones((LISTED, LISTED), dtype=bool), 1)
+SECOND_STATE = 2  # place of a list; the first two have one state
+
+
+class Scales(NamedTuple):
+    """Running averages: of the variances of returns and of gaps, and of the squared errors of each block."""
+
+    variance: Float[Array, "*R"]
+    gap: Float[Array, "*R"]
+    errors: Float[Array, "*R 5"]
+
+
+class TrainState(NamedTuple):
+    """Networks between two steps, each leaf but `step` with an axis of networks in front."""
+
+    step: Array
+    online: Any
+    target: Any
+    average: Any
+    optimiser: Any
+    scales: Scales
+
+
+class Metrics(NamedTuple):
+    """What a portion showed of each of the `BLOCKS`, in units of the data (`Units.deviation`): means over its steps."""
+
+    squared: Float[Array, "R 5"]
+    """Squared TD errors: the variance of their targets is a floor."""
+    signed: Float[Array, "R 5"]
+    double: Float[Array, "R 5"]
+    """Products of the errors of two independent draws: squared Bellman residuals without bias."""
+    loss: Float[Array, "R 5"]
+
+
+class Trainer:
+    """``state = trainer.init()``, then ``state, metrics = trainer.advance(state)`` until ``trainer.is_done(state)``."""
+
+    def __init__(self, queries: RecordedQueries, config: TrainConfig) -> None:
+        self.queries, self.config, self.encoding = queries, config, Encoding.of(queries)
+        self.optimiser = optimiser_of(config)
+        self._shape = self.network(np.random.default_rng(0))
+        lists = queries.lists
+        unit = self.encoding.units.deviation
+        scaled = lists._replace(
+            rewards=((lists.rewards - self.encoding.units.reward) / unit).astype(np.float32),
+            reward_covariances=(lists.reward_covariances / unit**2).astype(np.float32),
+        )
+        self._data: Any = on_device(self.encoding.stored(queries.observations)), jax.tree.map(on_device, scaled)
+        self._portion = jax.jit(self._steps)
+
+    def network(self, rng: np.random.Generator) -> MomentNetwork:
+        """A network with random weights."""
+        c, actions = self.config, len(self.queries.action_names)
+        ranks = (c.rank, c.own_rank)
+        return MomentNetwork(self.encoding.shape, actions, c.hidden, ranks, c.action_rank, c.form, rng)
+
+    def init(self) -> TrainState:
+        """Before the first step."""
+        drawn = [self.network(np.random.default_rng([self.config.seed, i])) for i in range(self.config.networks)]
+        online: Any = jax.tree.map(lambda *each: jnp.stack(each), *(eqx.filter(one, eqx.is_array) for one in drawn))
+        optimiser = jax.vmap(self.optimiser.init)(online)
+        units = jnp.ones(self.config.networks, jnp.float32)
+        scales = Scales(units, units, jnp.ones((self.config.networks, len(BLOCKS)), jnp.float32))
+        return TrainState(jnp.zeros((), jnp.int32), online, online, online, optimiser, scales)
+
+    def is_done(self, state: TrainState) -> bool:
+        """Whether all steps were taken."""
+        return int(state.step) >= self.config.steps
+
+    def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """The next `PORTION` steps, or those that are left."""
+        return self._portion(self._data, state)
+
+    def heads(self, weights: Any, stored: Array) -> MomentHeads:
+        """What a network says of all actions at observations ``[…]``, in units of the data, ``[…, A]``."""
+        network = eqx.combine(weights, eqx.filter(self._shape, eqx.is_array, inverse=True))
+        inputs, units = self.encoding.inputs(stored), self.encoding.units
+        flat = inputs.reshape(-1, *self.encoding.shape)
+        found = jax.vmap(network)(flat)
+        front = inputs.shape[: inputs.ndim - len(self.encoding.shape)]
+        mean, v, w, d = (part.reshape(*front, *part.shape[1:]) for part in found)
+        return MomentHeads((units.offset + units.mean * mean) / units.deviation, v, w, d)
+
+    def _steps(self, data: Any, state: TrainState) -> tuple[TrainState, Metrics]:
+        count = jnp.minimum(PORTION, self.config.steps - state.step)
+        R = self.config.networks
+        keys = jax.random.split(jax.random.fold_in(random_key(self.config.seed), 1), R)
+
+        def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            state, sums = carry
+            each = jax.vmap(partial(self._step, data, state.step))
+            *parts, metrics = each(keys, *state[1:])
+            return TrainState(state.step + 1, *parts), jax.tree.map(jnp.add, sums, metrics)
+
+        none = jnp.zeros((R, len(BLOCKS)), jnp.float32)
+        state, sums = jax.lax.fori_loop(0, count, body, (state, Metrics(none, none, none, none)))
+        return state, jax.tree.map(lambda total: total / count, sums)
+
+    def _step(
+        self, data: Any, step: Array, key: Array, online: Any, target: Any, average: Any, optimiser: Any, scales: Scales
+    ) -> tuple[Any, ...]:
+        """One step of one network."""
+        pool, lists = data
+        chosen = jax.random.randint(jax.random.fold_in(key, step), (self.config.batch,), 0, lists.actions.shape[0])
+        batch: Any = Lists(*(part[chosen] for part in lists))
+        discount = self.queries.discount
+        mean, covariance = self._moments(target, pool, batch.next_observed, batch.next_actions, batch.next_states)
+        if self.queries.sharing == "none":  # branches have nothing in common after their first step
+            covariance = covariance * jnp.eye(LISTED)
+        now, _ = self._listed(target, pool, batch)
+        aim = backup(now, batch.rewards, mean, covariance, discount, batch.reward_covariances)
+        aims = _blocks(aim.mean, aim.covariance)
+        masks = _masks(batch)
+
+        def total(weights: Any) -> tuple[Array, tuple[Any, ...]]:
+            found = self._listed(weights, pool, batch)
+            errors = [one - other for one, other in zip(_blocks(*found), aims, strict=True)]
+            losses = jnp.stack([_mean(e**2, mask) for e, mask in zip(errors, masks, strict=True)])
+            units = jnp.stack([scales.variance, *[scales.variance**2] * 3, scales.gap**2])
+            sizes = jnp.maximum(scales.errors, EXACT * units)
+            factors = jnp.array([self.config.weights[name] for name in BLOCKS])
+            return jnp.sum(factors * losses / sizes), (found, errors, losses / sizes)
+
+        (_, (found, errors, losses)), gradient = jax.value_and_grad(total, has_aux=True)(online)
+        changes, optimiser = self.optimiser.update(gradient, optimiser, online)
+        online = optax.apply_updates(online, changes)
+        target = optax.incremental_update(online, target, self.config.target_rate)
+        # The average of the first steps weighs them alike, and forgets the start.
+        average = optax.incremental_update(online, average, jnp.maximum(1 - self.config.averaging, 1 / (step + 1.0)))
+        metrics = self._metrics(found, batch, mean, covariance, errors, masks, losses)
+        sizes = Scales(_mean(aims[1], masks[1]), _mean(aims[4], masks[4]), metrics.squared)
+        rate = jnp.maximum(SCALE_RATE, 1 / (step + 1.0))
+        scales = Scales(
+            *((1 - rate) * old + rate * jnp.maximum(new, LEAST) for old, new in zip(scales, sizes, strict=True))
+        )
+        return online, target, average, optimiser, scales, metrics
+
+    def _listed(self, weights: Any, pool: Array, batch: Any) -> tuple[Array, Array]:
+        """Means ``[B, m]`` and covariances ``[B, m, m]`` of listed coordinates; two of them have one state."""
+        places = np.array([0, SECOND_STATE])
+        heads = self.heads(weights, pool[batch.observed[:, places]])
+        return _of_actions(
+            MomentHeads(*(jnp.concatenate([part[:, :1], part], axis=1) for part in heads)), batch.actions, batch.states
+        )
+
+    def _moments(
+        self, weights: Any, pool: Array, observed: Array, actions: Array, states: Array
+    ) -> tuple[Array, Array]:
+        """Means and covariances of coordinates, 0 where they are over."""
+        return _of_actions(self.heads(weights, pool[observed]), actions, states)
+
+    def _metrics(
+        self,
+        found: tuple[Array, Array],
+        batch: Any,
+        mean: Array,
+        covariance: Array,
+        errors: Any,
+        masks: Any,
+        losses: Array,
+    ) -> Metrics:
+        off, pairs = draw_errors(
+            *found, batch.rewards, mean, covariance, self.queries.discount, batch.reward_covariances
+        )
+        one, other = (_blocks(off[:, k], pairs[:, k]) for k in range(2))
+
+        def means(values: Any) -> Array:
+            return jnp.stack([_mean(value, mask) for value, mask in zip(values, masks, strict=True)])
+
+        double = means([a * b for a, b in zip(one, other, strict=True)])
+        return Metrics(means([e**2 for e in errors]), -means(errors), double, losses)
+
+
+def optimiser_of(config: TrainConfig) -> Any:
+    """Adam with decay of weights and a rate that falls to 0."""
+    schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps)
+    return optax.chain(
+        optax.clip_by_global_norm(MOST_NORM),
+        optax.adamw(schedule, weight_decay=config.weight_decay, mask=_are_weights),
+    )
+
+
+def _are_weights(parameters: Any) -> Any:
+    """What decays: not the biases, which would pull constants to 0."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: getattr(path[-1], "name", "") == "weight", parameters)
+
+
+def _of_actions(heads: MomentHeads, actions: Array, states: Array) -> tuple[Array, Array]:
+    """Means and covariances of one action at each place of heads ``[…, A]``, 0 where it is over.
+
+    By a product with 0 and 1: the gradient of an index is a scatter, which takes most of a step on a CPU.
+    """
+    taken = jax.nn.one_hot(actions, heads.mean.shape[-1], dtype=heads.mean.dtype)  # zeros where it is over
+    mean, d = (jnp.sum(taken * part, axis=-1) for part in (heads.mean, heads.d))
+    v, w = (jnp.einsum("...a,...ak->...k", taken, part) for part in (heads.v, heads.w))
+    return mean, MomentHeads(mean, v, w, d).covariances(states, actions)
+
+
+def _blocks(mean: Array, covariance: Array) -> list[Array]:
+    """What the losses of `BLOCKS` are about, out of means ``[B, m]`` and covariances ``[B, m, m]``."""
+    own = jnp.diagonal(covariance, axis1=-2, axis2=-1)
+    return [mean, own, covariance, covariance, gap_variances(covariance)]
+
+
+def _masks(batch: Any) -> list[Bool[Array, "B m *m"]]:
+    alive = batch.actions != OVER
+    both = alive[:, :, None] & alive[:, None, :] & UPPER
+    same = batch.states[:, :, None] == batch.states[:, None, :]
+    one = same & (batch.actions[:, :, None] == batch.actions[:, None, :])
+    return [alive, alive, both & same & ~one, both & ~same, both & ~one]
+
+
+def _mean(values: Array, mask: Array) -> Array:
+    return jnp.sum(jnp.where(mask, values, 0.0)) / jnp.maximum(jnp.sum(mask), 1)

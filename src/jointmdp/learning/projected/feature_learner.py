@@ -1,0 +1,767 @@
+"""Samples of pairs and their features, drawn from a simulator along the pair process with restarts.
+
+Walkers go in pairs from two actions of a starting state, and begin anew with a fixed probability in every step: they
+visit pairs as the restart weighting weighs them. Each visit draws the outcome of both coordinates *twice*,
+independently: half the product of the differences of two draws is a covariance without bias, whatever its mean. The
+first draw is also where the walkers go on.
+
+Coordinates whose episode is over have features and rewards of 0. Under ``"none"`` two branches are looked at as a pair
+in the first step only: later pairs are independent, and nothing refers to them.
+
+The sums of `bellman.feature_moments`, estimated from visited pairs.
+
+Every visit adds to sums of fixed size, so that memory does not depend on the number of states. With ``u`` and ``u'``
+the products of features of a pair and of the next one, and Δ the difference of two independent draws:
+
+    H += u uᵀ        G += u u'ᵀ        covariance source  ½ (ΔR + γθᵀΔφ')(ΔR̃ + γθᵀΔφ̃')
+
+and as many vectors u, one after the other, as covariances have parts, each 0 at pairs that its part does not stand for.
+The source is a polynomial of degree 2 in θ, which is not known before the end: three sums hold its coefficients. Where
+theory says that two branches are independent, their covariance is 0 and not estimated.
+
+Moments as functions of features, as learned from samples, with their errors.
+
+The point estimate is the fixed point of all samples together. Its error comes from the jackknife: the fixed points that
+leave out one replica each say how far samples move it (half of a 95 % interval by Student's law). That is the error of
+*sampling*; how well the features can do at all is another matter, which only other features or simulated gaps show.
+
+Projected JIPE-2 from samples of a simulator: sums of features along the pair process, then their fixed point.
+
+The operator is estimated in the space of features, and the projection iterated with it. (Solving first and projecting
+once at the end would be another fixed point where the constraint matters.) For state spaces too large to list, or
+continuous: memory depends on the number of features alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from jointmdp.exact.bellman.feature_moments import PARTS, PairMatrices, PairPart
+from jointmdp.ground.arrays import Floats, Ints
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError, NotKnownError, Status
+from jointmdp.learning.incremental.base_learner import BaseLearner
+from jointmdp.learning.incremental.learned import RunSummary
+from jointmdp.learning.incremental.replicas import Estimate, LearnedGap, student_factor
+from jointmdp.learning.incremental.settings import LearnOptions, as_options
+from jointmdp.learning.incremental.simulator_walks import (
+    NOWHERE,
+    Coordinate,
+    DrawnOutcome,
+    Walker,
+    Walks,
+    WalkTask,
+    behaviour,
+    state_key,
+)
+from jointmdp.learning.projected.features import (
+    FeatureRows,
+    FeatureTable,
+    as_feature_rows,
+    as_feature_table,
+    check_rank,
+    dependent_columns,
+)
+from jointmdp.learning.projected.fixed_point import (
+    FeatureSums,
+    FixedPoint,
+    congruence,
+    products,
+    smat,
+    solve_fixed_point,
+    svec,
+)
+from jointmdp.learning.projected.projecting import Projected, centred
+from jointmdp.simulation.executors.executor import Executor, Serial
+from jointmdp.simulation.simulators.simulator import Simulator, as_agent
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
+
+T = TypeVar("T")
+
+DRAWS = ("", "again ")  # the words that make the noise of the two draws different
+
+
+class PairKind:
+    """How two coordinates of a visit belong together; a part of a covariance stands for its number and those above."""
+
+    APART, SAME_STATE, ONE, NO_PAIR = 0, 1, 2, 3
+
+
+class FeatureSamples(NamedTuple):
+    """Visits ``[T, L]`` of lanes L in steps T: two coordinates each, and two draws of what each gives."""
+
+    kinds: NDArray[Any]  # [T, L]
+    features: Floats  # [T, L, 2, K]
+    rewards: Floats  # [T, L, 2 draws, 2]
+    next_features: Floats  # [T, L, 2 draws, 2, K]
+    next_kinds: NDArray[Any]  # [T, L, 2 draws]
+
+
+class FeatureWalkResult(NamedTuple):
+    """What a task gives."""
+
+    samples: FeatureSamples
+    walkers: list[list[Walker | None]]
+
+
+class FeatureWalks:
+    """Walks that give features; a task gives the same in every process."""
+
+    def __init__(self, walks: Walks, rows: FeatureRows) -> None:
+        self.walks, self.rows = walks, rows
+
+    def __call__(self, task: WalkTask) -> FeatureWalkResult:
+        shape, K = (len(task.steps), len(task.lanes)), len(self.rows.names)
+        kinds = np.zeros(shape, dtype=np.int8)
+        rewards, next_kinds = np.zeros((*shape, 2, 2)), np.zeros((*shape, 2), dtype=np.int8)
+        listed: list[Coordinate] = []
+        standing = [list(walkers) for walkers in task.walkers]
+        for t, i in np.ndindex(shape):
+            step, lane = task.steps[t], task.lanes[i]
+            walker = self._here(step, lane, standing[i][0])
+            kinds[t, i] = self._kind(step, walker)
+            drawn = [self._outcomes(word, step, lane, walker) for word in DRAWS]
+            standing[i] = [self._after(walker, drawn[0])]
+            rewards[t, i] = [[reward for _, reward, _ in each] for each in drawn]
+            nexts = [[after for _, _, after in each] for each in drawn]
+            next_kinds[t, i] = [_pair_kind(*each) for each in nexts]
+            listed += [*_two(walker.places), *nexts[0], *nexts[1]]
+        features = self._features(listed).reshape(*shape, 3, 2, K)
+        samples = FeatureSamples(kinds, features[:, :, 0], rewards, features[:, :, 1:], next_kinds)
+        return FeatureWalkResult(samples, standing)
+
+    def found_again(self, lane: int, since: int, step: int) -> Walker | None:
+        """A walker that began at the step `since`, as it stands before `step`."""
+        walker = None
+        for k in range(since, step):
+            here = self._here(k, lane, walker)
+            walker = self._after(here, self._outcomes(DRAWS[0], k, lane, here))
+        return walker
+
+    def _here(self, step: int, lane: int, walker: Walker | None) -> Walker:
+        """Where a pair stands; one branch has one place."""
+        here = self.walks.here(step, lane, 0, walker, {})
+        return _one_if_same(here) if here.since == step else here
+
+    def _outcomes(self, word: str, step: int, lane: int, walker: Walker) -> list[DrawnOutcome]:
+        """What both coordinates give; those that are over stay and pay nothing."""
+        alive = [place for place in walker.places if place.action != NOWHERE]
+        found = {id(each[0]): each for each in self.walks.drawn(word, step, lane, alive)}
+        return _two([found.get(id(place), (place, 0.0, place)) for place in walker.places])
+
+    def _after(self, walker: Walker, drawn: list[DrawnOutcome]) -> Walker | None:
+        """Where both go on; None where both are over."""
+        nexts = tuple(after for _, _, after in drawn[: len(walker.places)])
+        if all(place.action == NOWHERE for place in nexts):
+            return None
+        after = Walker(walker.since, nexts)
+        # Without shared noise branches that meet stay two.
+        return after if self.walks.simulator.sharing == "none" else _one_if_same(after)
+
+    def _kind(self, step: int, walker: Walker) -> int:
+        if len(walker.places) == 1:
+            return PairKind.ONE
+        one, other = walker.places
+        is_later = self.walks.simulator.sharing == "none" and step > walker.since
+        if is_later or NOWHERE in (one.action, other.action):
+            return PairKind.NO_PAIR
+        return PairKind.SAME_STATE if one.key == other.key else PairKind.APART
+
+    def _features(self, places: list[Coordinate]) -> Floats:
+        """The features of coordinates, 0 where they are over."""
+        alive = np.flatnonzero([place.action != NOWHERE for place in places])
+        found = np.zeros((len(places), len(self.rows.names)))
+        if len(alive):
+            observe = self.walks.simulator.observe
+            actions: Ints = np.array([places[i].action for i in alive], dtype=np.int64)
+            found[alive] = self.rows([observe(places[i].state) for i in alive], actions)
+        return found
+
+
+def _pair_kind(one: Coordinate, other: Coordinate) -> int:
+    """Of two coordinates, whichever branches stand there."""
+    if one.key != other.key:
+        return PairKind.APART
+    return PairKind.ONE if one.action == other.action else PairKind.SAME_STATE
+
+
+def _one_if_same(walker: Walker) -> Walker:
+    """One branch where both stand at one coordinate."""
+    if len(walker.places) == 2 and walker.places[0][1:] == walker.places[1][1:]:
+        return walker._replace(places=walker.places[:1])
+    return walker
+
+
+def _two(places: Sequence[T]) -> list[T]:
+    """Both of a pair; one branch stands for both."""
+    return [places[0], places[-1]]
+
+
+RIDGE = 1e-13  # of the mean square of the features: directions that were hardly visited are held at 0
+
+
+class Sums(NamedTuple):
+    """Sums over visits, of R replicas at once or of one."""
+
+    coordinates: Floats  # how many were visited
+    pairs: Floats
+    gram: Floats  # [K, K] φφᵀ
+    next_gram: Floats  # [K, K] φ φ'ᵀ
+    reward: Floats  # [K]
+    pair_gram: Floats  # [P, n, n] over the pairs that a part stands for
+    pair_next: Floats  # [P, n, P, n]
+    source: Floats  # [P, n] of the source without θ
+    source_linear: Floats  # [P, n, K]
+    source_square: Floats  # [P, n, n]
+
+
+def empty_sums(replicas: int, features: int, parts: int) -> Sums:
+    """Before the first visit."""
+    K, n, P = features, features * (features + 1) // 2, parts
+    shapes = ((), (), (K, K), (K, K), (K,), (P, n, n), (P, n, P, n), (P, n), (P, n, K), (P, n, n))
+    return Sums(*(np.zeros((replicas, *shape)) for shape in shapes))
+
+
+def size_of_sums(replicas: int, features: int, parts: int) -> int:
+    """Bytes of all sums, and of what a solve makes of them."""
+    return 8 * (replicas + 6) * (2 * parts + parts**2) * (features * (features + 1) // 2) ** 2
+
+
+class VisitRules(NamedTuple):
+    """What the sums of visits depend on."""
+
+    discount: float
+    sharing: Sharing
+    is_centred: bool
+    parts: tuple[PairPart, ...]
+
+
+def add(sums: Sums, r: int, samples: FeatureSamples, rules: VisitRules) -> None:
+    """Add visits ``[N]`` to the sums of replica r, in place."""
+    discount, sharing = rules.discount, rules.sharing
+    phi, later, rewards = samples.features, samples.next_features, samples.rewards
+    x = phi.reshape(-1, phi.shape[-1])
+    sums.coordinates[r] += len(x)
+    sums.gram[r] += x.T @ x
+    sums.next_gram[r] += x.T @ later.mean(axis=1).reshape(x.shape)
+    sums.reward[r] += x.T @ rewards.mean(axis=1).reshape(-1)
+    pair = samples.kinds != PairKind.NO_PAIR
+    kinds, phi, later, rewards = samples.kinds[pair], phi[pair], later[pair], rewards[pair]
+    u = products(phi[:, 0], phi[:, 1])
+    is_one = kinds == PairKind.ONE
+    goes_on = is_one | (sharing != "none")
+    each = [products(later[:, d, 0], later[:, d, 1]) for d in (0, 1)]
+    after = (each[0] + each[1]) / 2
+    if rules.is_centred:
+        is_shared = is_one | (sharing == "time") | ((kinds == PairKind.SAME_STATE) & (sharing == "state"))
+        constant, linear, square = _spread(rewards, later, discount)
+    else:
+        is_shared = np.ones(len(u), dtype=bool)
+        constant, linear = _raw(rewards, later, discount)
+        square = np.where(goes_on[:, None], 0.0, discount**2 * after)  # of a product of two means
+    levels = [PARTS.index(part) for part in rules.parts]
+    kinds_after = samples.next_kinds[pair][:, :, None]  # [N, 2 draws, 1]
+    nexts = [sum(np.where(kinds_after[:, d] >= k, each[d], 0.0) for d in (0, 1)) / 2 for k in levels]
+    sums.pairs[r] += len(u)
+    for i, k in enumerate(levels):
+        own = np.where(kinds[:, None] >= k, u, 0.0)
+        going, shared = np.where(goes_on[:, None], own, 0.0), np.where(is_shared[:, None], own, 0.0)
+        sums.pair_gram[r, i] += own.T @ own
+        for j, following in enumerate(nexts):
+            sums.pair_next[r, i, :, j] += going.T @ following
+        sums.source[r, i] += shared.T @ constant
+        sums.source_linear[r, i] += shared.T @ linear
+        sums.source_square[r, i] += shared.T @ square
+
+
+def _spread(rewards: Floats, later: Floats, g: float) -> tuple[Floats, Floats, Floats]:
+    """½ (ΔR + γθᵀΔφ')(ΔR̃ + γθᵀΔφ̃'), by powers of θ."""
+    r, f = rewards[:, 0] - rewards[:, 1], later[:, 0] - later[:, 1]  # [N, 2], [N, 2, K]
+    linear = (g / 2) * (r[:, :1] * f[:, 1] + r[:, 1:] * f[:, 0])
+    return r[:, 0] * r[:, 1] / 2, linear, (g**2 / 2) * products(f[:, 0], f[:, 1])
+
+
+def _raw(rewards: Floats, later: Floats, g: float) -> tuple[Floats, Floats]:
+    """R R̃ + γ R m(Y') + γ R̃ m(X'), by powers of θ."""
+    constant = np.mean(rewards[:, :, 0] * rewards[:, :, 1], axis=1)
+    return constant, g * np.mean(rewards[:, :, :1] * later[:, :, 1] + rewards[:, :, 1:] * later[:, :, 0], axis=1)
+
+
+class SampleSums(FeatureSums):
+    """`FeatureSums` from visits."""
+
+    def __init__(self, sums: Sums, discount: float, kept: Ints) -> None:
+        """`kept` are the features that were ever seen to be other than 0."""
+        self.discount, self.kept, self.parts = discount, kept, len(sums.source)
+        size = len(sums.gram)
+        chosen = np.zeros((size, size), dtype=bool)
+        chosen[np.ix_(kept, kept)] = True
+        rows, columns = np.triu_indices(size)
+        self.places = np.flatnonzero(chosen[rows, columns])
+        self.sums = sums
+        gram = sums.gram[np.ix_(kept, kept)] / max(float(sums.coordinates), 1.0)
+        held = RIDGE * np.trace(gram) / max(len(kept), 1)
+        self.lower = np.linalg.cholesky(gram + held * np.eye(len(kept)))
+        self._inverse = scipy.linalg.solve_triangular(self.lower, np.eye(len(kept)), lower=True)
+        self._turn = congruence(self._inverse)
+
+    def mean_system(self) -> tuple[Floats, Floats]:
+        """N and r."""
+        sums, kept, inverse = self.sums, self.kept, self._inverse
+        count = max(float(sums.coordinates), 1.0)
+        return inverse @ (sums.next_gram[np.ix_(kept, kept)] / count) @ inverse.T, inverse @ (sums.reward[kept] / count)
+
+    def pair_system(self) -> tuple[Floats, Floats]:
+        """H and G."""
+        count, some, every = max(float(self.sums.pairs), 1.0), np.ix_(self.places, self.places), range(self.parts)
+
+        def turned(block: Floats) -> Floats:
+            return self._turn @ (block[some] / count) @ self._turn.T
+
+        grams = [turned(each) for each in self.sums.pair_gram]
+        H = np.block([[grams[max(i, j)] for j in every] for i in every])
+        G = np.block([[turned(self.sums.pair_next[i, :, j]) for j in every] for i in every])
+        # Directions that hardly any visit sees are held at 0, by far less than the noise of N visits.
+        return (H + H.T) / 2 + np.trace(H) / count**2 * np.eye(len(H)), G
+
+    def source(self, theta: Floats) -> Floats:
+        """g, given the mean."""
+        own, count = self._inverse.T @ theta, max(float(self.sums.pairs), 1.0)
+        sums, places = self.sums, self.places
+        found = sums.source[:, places] + sums.source_linear[:, places][:, :, self.kept] @ own
+        found = found + sums.source_square[:, places][:, :, places] @ svec(np.outer(own, own))
+        return ((found / count) @ self._turn.T).ravel()
+
+    def unwhitened(self, theta: Floats, vector: Floats) -> tuple[Floats, Floats]:
+        """Parameters of all features, matrices ``[P, K, K]``; those never seen have 0."""
+        size = len(self.sums.gram)
+        whole, found = np.zeros(size), np.zeros((self.parts, size, size))
+        whole[self.kept] = self._inverse.T @ theta
+        for k, matrix in enumerate(smat(vector.reshape(self.parts, -1))):
+            found[k][np.ix_(self.kept, self.kept)] = self._inverse.T @ matrix @ self._inverse
+        return whole, found
+
+
+SEEN = 1e-20  # of the largest mean square of a feature: below it a feature was never other than 0
+ENOUGH = 2  # visited pairs for each unknown, below which nothing is said of the error of a run
+DEPENDENT = 1e-12  # least eigenvalue of the products of features of length 1: rounding makes 1e-16 of a 0
+FOLLOWS = 1e-4  # of a feature: √DEPENDENT is what a spare one is off on average, √N of that at one of N = 10⁴ visits
+RARE = 2  # replicas in which a feature must have been seen
+
+
+class FittedMoments(NamedTuple):
+    """θ and Ψ of all features."""
+
+    theta: Floats
+    covariances: PairMatrices
+
+    def covariance(self, x: Floats, y: Floats, is_same: bool) -> float:
+        """Of two actions of a state."""
+        matrix = self.covariances.all + self.covariances.same_state
+        return float(x @ (matrix + self.covariances.same_action if is_same else matrix) @ y)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedFeatures(RunSummary):
+    """Means and covariances as linear functions of features, for every state of a simulator, visited or not."""
+
+    simulator: Simulator = field(kw_only=True)
+    rows: FeatureRows = field(kw_only=True)
+    is_centred: bool = field(kw_only=True)
+    part_names: tuple[PairPart, ...] = field(kw_only=True)
+    is_psd: bool = field(kw_only=True)
+    tolerance: float = field(kw_only=True)
+    max_steps: int = field(kw_only=True)
+    _sums: Sums = field(kw_only=True)  # of every replica
+
+    def __repr__(self) -> str:
+        if not self._is_known():
+            words = "the features are dependent where the samples came, see `fixed_point`"
+            return f"LearnedFeatures({self.simulator.name}, {self._count()}, {self._words()}; {words})"
+        found = self.fixed_point
+        return (
+            f"LearnedFeatures({self.simulator.name}, {self._count()}, {self._words()}, error of "
+            f"sampling {self.error:.3g}, what the features cannot fit not included: compare some gaps with "
+            f"simulate_gap; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
+        )
+
+    def _count(self) -> str:
+        kept, all_ = len(self.kept), len(self.rows.names)
+        return f"{all_} features" if kept == all_ else f"{kept} of {all_} features"
+
+    @cached_property
+    def kept(self) -> Ints:
+        """The features that were seen to be other than 0, in two replicas at least where there are two.
+
+        Of features that depend on each other there, as a flag and its square do, some are left out if they come from
+        a family such as `polynomial`: what the others can fit is the same. Features of the user's own are all kept.
+        """
+        squares = np.einsum("rkk->rk", self._sums.gram)
+        seen = squares > SEEN * max(float(squares.max()), np.finfo(float).tiny)
+        kept = np.flatnonzero(seen.sum(axis=0) >= min(RARE, len(squares)))
+        if not len(kept):
+            raise ModelError("every feature was 0 wherever the samples came; nothing was learned")
+        while self.rows.is_reducible and (spare := self._spare(kept)):
+            kept = np.delete(kept, spare)
+        return kept
+
+    def _spare(self, kept: Ints) -> list[int]:
+        """Which of the kept features the others make up for."""
+        return [each.column for each in dependent_columns(self._roots(kept), [""] * len(kept))]
+
+    def _solved(self, without: int | None = None) -> tuple[FittedMoments, FixedPoint]:
+        sums = self._summed(without)
+        system = SampleSums(sums, self.simulator.discount, self.kept)
+        found = solve_fixed_point(system, self.is_psd, self.tolerance, self.max_steps)
+        theta, matrices = system.unwhitened(found.theta, found.matrix)
+        named, none = dict(zip(self.part_names, matrices, strict=True)), np.zeros_like(matrices[0])
+        parts = PairMatrices(*(named.get(name, none) for name in PARTS))
+        return FittedMoments(theta, centred(theta, parts, self.is_centred)), found
+
+    def _summed(self, without: int | None = None) -> Sums:
+        keep = np.arange(self.replicas) != (-1 if without is None else without)
+        return Sums(*(part[keep].sum(axis=0) for part in self._sums))
+
+    def _roots(self, kept: Ints, without: int | None = None) -> Floats:
+        """Rows ``[K, K]`` with the products of the visited features: what depends there, depends here."""
+        gram = self._summed(without).gram[np.ix_(kept, kept)]
+        size = np.sqrt(np.diag(gram))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(gram / np.outer(size, size))
+        return np.sqrt(np.where(values > DEPENDENT, values, 0.0))[:, None] * vectors.T
+
+    def _is_known(self, without: int | None = None) -> bool:
+        """Whether the features are independent where the samples came."""
+        return bool((np.abs(self._roots(self.kept, without)).max(axis=1) > 0).all())
+
+    @cached_property
+    def _whole(self) -> tuple[FittedMoments, FixedPoint]:
+        if not self._is_known():
+            names = tuple(self.rows.names[k] for k in self.kept)
+            check_rank(self._roots(self.kept), names, f"{self.updates:,} visited pairs")
+        return self._solved()
+
+    @cached_property
+    def _without(self) -> list[FittedMoments]:
+        """The fixed points without one replica each; none where one replica alone knows some of the features."""
+        if self.replicas == 1 or not all(self._is_known(r) for r in range(self.replicas)):
+            return []
+        return [self._solved(r)[0] for r in range(self.replicas)]
+
+    @property
+    def fixed_point(self) -> FixedPoint:
+        """How the fixed point was found."""
+        return self._whole[1]
+
+    @property
+    def status(self) -> Status:
+        """Whether the fixed point of the samples was found to its tolerance."""
+        return self.fixed_point.status
+
+    @property
+    def theta(self) -> Floats:
+        """θ: means are ``φᵀθ``, ``[K]``."""
+        return self._whole[0].theta
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Ψ: covariances are ``φᵀΨφ``, ``[K, K]``, and more in the same state where there are `parts`."""
+        return self.covariances.all
+
+    @property
+    def covariances(self) -> PairMatrices:
+        """Ψ in its parts, 0 where there is none."""
+        return self._whole[0].covariances
+
+    @property
+    def parts(self) -> dict[PairPart, Floats]:
+        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
+        return {name: getattr(self.covariances, name) for name in PARTS if name in ("all", *self.part_names)}
+
+    @property
+    def second_moment_matrix(self) -> Floats:
+        """Θ = Ψ + θθᵀ: second moments are ``φᵀΘφ``, ``[K, K]``."""
+        return self.covariance_matrix + np.outer(self.theta, self.theta)
+
+    @cached_property
+    def error(self) -> float:
+        """Root mean square error of means, or of covariances in standard deviations: the larger, where samples came."""
+        few = self.updates < ENOUGH * len(self.kept) * (len(self.kept) + 1)
+        if few or not self._is_known() or not self._without:
+            return math.inf
+        gram = self._sums.gram.sum(axis=0) / self._sums.coordinates.sum()
+        mean = np.array([each.theta for each in self._without])
+        spread = float(np.sqrt(np.einsum("ri,ij,rj->", mean - mean.mean(axis=0), gram, mean - mean.mean(axis=0))))
+        matrices = np.array([each.covariances.total for each in self._without])
+        off = matrices - matrices.mean(axis=0)
+        # In the product norm, ‖A^½ Ψ A^½‖: what two independent coordinates would make of it.
+        pairs = math.sqrt(max(0.0, float(np.einsum("rij,jk,rkl,li->", off, gram, off, gram, optimize=True))))
+        size = math.sqrt(max(float(np.trace(gram @ self.covariances.total)), np.finfo(float).tiny))
+        factor = student_factor(self.replicas) * math.sqrt((self.replicas - 1) / self.replicas)
+        return factor * max(spread, pairs / (2 * size))
+
+    def _estimate(self, read: Callable[[FittedMoments], float]) -> Estimate:
+        """A number of the fixed point with its error."""
+        value = float(read(self._whole[0]))
+        if not self._without:
+            return Estimate(value, math.inf)
+        others = np.array([read(each) for each in self._without])
+        spread = math.sqrt((self.replicas - 1) / self.replicas * float(np.sum((others - others.mean()) ** 2)))
+        return Estimate(value, student_factor(self.replicas) * spread)
+
+    def features_at(self, state: Any, action: Any) -> Floats:
+        """φ(state, action), ``[K]``; 0 where the episode is over."""
+        place = self.simulator.snapshot(state)
+        if self.simulator.is_over(place):
+            return np.zeros(len(self.rows.names))
+        a = self.simulator.action_index(action, place)
+        found = self.rows([self.simulator.observe(place)], np.array([a]))[0]
+        others, follows, usual = self._left_out
+        expected, size = found[self.kept] @ follows, np.maximum(np.abs(found[others]), usual)
+        off = np.abs(found[others] - expected) > FOLLOWS * size
+        if off.any():
+            k = int(np.flatnonzero(off)[0])
+            was = "0" if not follows[:, k].any() else f"what other features say, here {expected[k]:.4g},"
+            raise NotKnownError(
+                f"{self.rows.names[others[k]]} is {found[others[k]]:.4g} there, and was {was} wherever the samples "
+                "came: nothing is known of it; draw more samples, or use features that reach further"
+            )
+        return found
+
+    @cached_property
+    def _left_out(self) -> tuple[Ints, Floats, Floats]:
+        """The features that are not kept, how they follow from those that are, ``[kept, others]``, and their size."""
+        sums, kept = self._summed(), self.kept
+        gram = sums.gram / sums.coordinates
+        size = np.sqrt(np.diag(gram))
+        others = np.setdiff1d(np.arange(len(gram)), kept)
+        scaled = gram[np.ix_(kept, kept)] / np.outer(size[kept], size[kept])
+        follows = np.linalg.lstsq(scaled, gram[np.ix_(kept, others)] / size[kept, None])[0] / size[kept, None]
+        return others, follows, size[others]
+
+    def mean_at(self, state: Any, action: Any) -> Estimate:
+        """E Z(state, action)."""
+        x = self.features_at(state, action)
+        return self._estimate(lambda fit: float(x @ fit.theta))
+
+    def covariance_at(self, state: Any, action: Any, other: Any) -> Estimate:
+        """Cov(Z(state, action), Z(state, other))."""
+        x, y, is_same = self._pair_at(state, action, other)
+        return self._estimate(lambda fit: fit.covariance(x, y, is_same))
+
+    def second_moment_at(self, state: Any, action: Any, other: Any) -> Estimate:
+        """E[Z(state, action) Z(state, other)]."""
+        x, y, is_same = self._pair_at(state, action, other)
+        return self._estimate(lambda fit: fit.covariance(x, y, is_same) + float(x @ fit.theta) * float(y @ fit.theta))
+
+    def _pair_at(self, state: Any, action: Any, other: Any) -> tuple[Floats, Floats, bool]:
+        place = self.simulator.snapshot(state)
+        a, b = (self.simulator.action_index(each, place) for each in (action, other))
+        return self.features_at(state, a), self.features_at(state, b), a == b
+
+    def covariance_between(self, s: Any, a: Any, t: Any, b: Any) -> Estimate:
+        """Cov(Z(s, a), Z(t, b)) of any two coordinates."""
+        if state_key(self.simulator, self.simulator.snapshot(s)) == state_key(
+            self.simulator, self.simulator.snapshot(t)
+        ):
+            return self.covariance_at(s, a, b)
+        x, y = self.features_at(s, a), self.features_at(t, b)
+        return self._estimate(lambda fit: float(x @ fit.covariances.all @ y))
+
+    def gap(self, state: Any, action: Any, other: Any) -> LearnedGap:
+        """``Z(state, action) − Z(state, other)``: mean and variance with their errors of sampling."""
+        place, label = self.simulator.snapshot(state), self.simulator.action_label
+        a, b = (self.simulator.action_index(each, place) for each in (action, other))
+        x, y = self.features_at(state, a), self.features_at(state, b)
+        if a == b:
+            return LearnedGap(label(a), label(b), 0.0, 0.0, 0.0, 0.0)
+        mean = self._estimate(lambda fit: float((x - y) @ fit.theta))
+        variance = self._estimate(lambda fit: fit.covariances.of_gap(x, y))
+        return LearnedGap(label(a), label(b), *mean, max(0.0, variance.value), variance.error)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per feature: its part in the mean, with its error, and how often it was seen."""
+        counts = np.einsum("rkk->k", self._sums.gram) / self._sums.coordinates.sum()
+        rows = []
+        for k, name in enumerate(self.rows.names):
+            value, error = self._estimate(lambda fit, k=k: float(fit.theta[k]))  # type: ignore[misc]
+            rows.append({"feature": name, "theta": value, "theta_error": error, "mean_square": float(counts[k])})
+        return rows
+
+
+STEPS_AHEAD = 64  # steps drawn at once at most
+LANES = 16  # lists in a task
+NOT_HERE = ("schedule", "start", "burn_in")  # settings of the incremental methods
+
+
+class FeatureState(NamedTuple):
+    """A run between two steps."""
+
+    step: NDArray[np.int64]
+    sums: Sums
+
+
+class TableRows(FeatureRows):
+    """Features of a table behind a simulator, whose observations are numbers of states."""
+
+    def __init__(self, table: FeatureTable) -> None:
+        self.values, self.names = table.values, table.names
+        self.coordinates = int(np.any(table.values != 0, axis=2).sum())
+
+    def __call__(self, observations: Any, actions: Ints) -> Floats:
+        return self.values[np.asarray(observations, dtype=np.int64), actions]
+
+
+class FeatureLearner(BaseLearner):
+    """``state = learner.init()``, then ``state = learner.advance(state, steps)`` and ``learner.answer(state)``."""
+
+    reports = 1
+    """In every power of ten of steps: each solves for the fixed point once, and once without each replica."""
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        policy: Any,
+        features: Any,
+        options: LearnOptions | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        options = as_options(options)
+        method = features if isinstance(features, Projected) else Projected(features)
+        self.simulator, self.executor, self.method = simulator, executor or Serial(), method
+        self._check(options)
+        self.rows = _rows(method.features, simulator)
+        parts = method.parts_of(simulator.sharing, len(self.rows.names), self.rows.coordinates)
+        described = {
+            "simulator": simulator.name,
+            "discount": simulator.discount,
+            "sharing": simulator.sharing,
+            "features": list(self.rows.names),
+            "constraint": method.constraint,
+            "parts": list(parts),
+            "digest": behaviour(simulator, policy) if options.checkpoint else "",
+        }
+        super().__init__(simulator, options, "pairs", 1.0, described)
+        c = 1 - self.restart
+        if not simulator.discount**2 < c < 1:
+            raise ModelError(
+                f"restart is {self.restart:g}, so walkers go on with probability {c:g}; that must lie between "
+                f"γ² = {simulator.discount**2:.6g}, where second moments stop contracting, and 1"
+            )
+        self._lanes = options.replicas * options.batch
+        walks = Walks(simulator, as_agent(policy, simulator), "pairs", options.seed, self.restart)
+        self.walks = FeatureWalks(walks, self.rows)
+        self.rules = VisitRules(simulator.discount, simulator.sharing, method.constraint != "second_moment", parts)
+        self._begin()
+
+    def _check(self, options: LearnOptions) -> None:
+        simulator, method = self.simulator, self.method
+        if simulator.action_names is None:
+            raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates have no features")
+        if simulator.discount >= 1:
+            raise ModelError(f"the discount of {simulator.name} is 1: a projection contracts only below")
+        if options.order != 2:
+            raise ModelError(f"features fit moments of order 2, not {options.order}")
+        if options.coordinates not in (None, "pairs"):
+            raise ModelError('features are learned along "pairs" of branches; leave coordinates out')
+        if method.weighting != "restart" or method.states is not None:
+            raise ModelError(
+                "samples come from pairs that begin in the simulator's starting states: the weighting is "
+                '"restart"; let the simulator start in the states that you ask about'
+            )
+        for name in NOT_HERE:
+            if getattr(options, name) is not None:
+                raise ModelError(f"{name} belongs to learning without features; leave it out")
+
+    def _begin(self) -> None:
+        self._step = 0
+        self._walkers: list[list[Walker | None]] = [[None] for _ in range(self._lanes)]
+
+    def init(self) -> FeatureState:  # type: ignore[override]
+        """Before the first step."""
+        K, replicas, parts = len(self.rows.names), self.options.replicas, len(self.rules.parts)
+        needed = size_of_sums(replicas, K, parts)
+        if needed > self.options.memory_limit:
+            raise ModelError(
+                f"{K:,} features need about {needed / 2**30:.2g} GiB for {replicas} replicas, above memory_limit; use "
+                "fewer features"
+            )
+        self._begin()
+        return FeatureState(np.array(0, dtype=np.int64), empty_sums(replicas, K, parts))
+
+    def advance(self, state: FeatureState, count: int) -> FeatureState:
+        """`count` steps at once, each a mini-batch of visits for every replica."""
+        step, goal = int(state.step), int(state.step) + count
+        sums = Sums(*(np.array(part) for part in state.sums))
+        while step < goal:
+            some = min(goal - step, STEPS_AHEAD)
+            samples = self._sampled(step, some)
+            for t in range(some):  # one by one: sums of floats must not depend on how many steps were drawn at once
+                self._add(sums, FeatureSamples(*(part[t] for part in samples)))
+            step += some
+        return FeatureState(np.array(step, dtype=np.int64), sums)
+
+    def _sampled(self, step: int, count: int) -> FeatureSamples:
+        """Visits ``[T, L]`` of the next steps."""
+        if step != self._step:
+            raise ModelError(f"samples can be drawn for step {self._step} only, where the walkers are, not for {step}")
+        cut = [range(i, min(i + LANES, self._lanes)) for i in range(0, self._lanes, LANES)]
+        steps = range(step, step + count)
+        tasks = [WalkTask(steps, lanes, self._walkers[lanes.start : lanes.stop]) for lanes in cut]
+        found = list(self.executor.map(self.walks, tasks))
+        self._walkers = [walkers for each in found for walkers in each.walkers]
+        self._step = step + count
+        parts: list[NDArray[Any]] = [
+            np.concatenate(each, axis=1) for each in zip(*(f.samples for f in found), strict=True)
+        ]
+        return FeatureSamples(*parts)
+
+    def _add(self, sums: Sums, samples: FeatureSamples) -> None:
+        """Add the visits ``[L]`` of one step."""
+        batch = self.options.batch
+        for r in range(self.options.replicas):
+            own = FeatureSamples(*(part[r * batch : (r + 1) * batch] for part in samples))
+            add(sums, r, own, self.rules)
+
+    def updates(self, state: FeatureState) -> int:  # type: ignore[override]
+        """Pairs visited so far, over all replicas."""
+        return int(np.asarray(state.sums.pairs).sum())
+
+    def answer(self, state: FeatureState, log: tuple[dict[str, Any], ...] = ()) -> LearnedFeatures:
+        """What has been learned so far."""
+        return LearnedFeatures(
+            *self._summary(state, log),  # type: ignore[arg-type]
+            simulator=self.simulator,
+            rows=self.rows,
+            is_centred=self.rules.is_centred,
+            part_names=self.rules.parts,
+            is_psd=self.method.constraint is not None,
+            tolerance=self.method.tolerance,
+            max_steps=self.method.max_steps,
+            _sums=Sums(*map(np.asarray, state.sums)),
+        )
+
+    def _extra(self, state: FeatureState) -> dict[str, NDArray[Any]]:  # type: ignore[override]
+        assert int(state.step) == self._step, "walkers are ahead of the state"
+        since = [[self._step if each is None else each.since for each in walkers] for walkers in self._walkers]
+        return {"since": np.array(since, dtype=np.int64)}
+
+    def _restore(self, step: int, arrays: Mapping[str, Ints]) -> None:
+        self._begin()
+        self._step, walks = step, self.walks
+        tasks = [(lane, int(since), step) for (lane, _), since in np.ndenumerate(arrays["since"])]
+        self._walkers = [[walker] for walker in self.executor.map(lambda task: walks.found_again(*task), tasks)]
+
+
+def _rows(features: Any, simulator: Simulator) -> FeatureRows:
+    if isinstance(simulator, TableSimulator):
+        return TableRows(as_feature_table(features, simulator.model))
+    return as_feature_rows(features, simulator)

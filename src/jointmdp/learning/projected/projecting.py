@@ -1,0 +1,529 @@
+"""The answer of a projection: moments in features, and what the theory says of their distance to the truth.
+
+Writing m̂ and M̂ for the fixed point, μ and M for the truth, c and c₂ for the constants of the weights of means and of
+pairs, κ₁ = γ/√c and κ₂ = γ²/√c₂:
+
+    before          ‖m̂ − μ‖ ≤ ‖Πμ − μ‖ / (1 − κ₁)       ‖M̂ − M‖ ≤ (‖ΠM − M‖ + b ‖m̂ − μ‖) / (1 − κ₂)
+    afterwards      ‖m̂ − μ‖ ≤ ‖m̂ − Tm̂‖ / (1 − κ₁)      ‖M̂ − M‖ ≤ (‖M̂ − TM̂‖ + b ‖m̂ − μ‖) / (1 − κ₂)
+
+in the norms of the weights. The first line needs the truth, the second only one step of the exact operator, so it comes
+with every answer. docs/projected.md derives b:
+
+    covariances      b = γ (σ̂ + σ) / √c,  the largest standard deviations of one step under m̂ and under μ
+    second moments   b = 2γ R_max / √c,   and under "none" that of the product of two means
+
+A number that is a sum ``Σ k_z M(z)`` over pairs is off by at most ``‖M̂ − M‖ √(Σ k_z²/ξ(z))``; two coordinates that are
+distinct make two pairs, and the weights of both count.
+
+`Projected`, the method: settings, and the way from a model to its projected solution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Number
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jointmdp.exact.bellman.feature_moments import PARTS, PairMatrices, PairPart
+from jointmdp.exact.moments.certificates import Certificate, mean_operations, norm_weight, pair_operations
+from jointmdp.exact.moments.gap_backup import GapEstimate
+from jointmdp.exact.solution.solution import Solution
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import UNIT, Bools, Floats
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError, Status
+from jointmdp.learning.projected.features import FeatureTable, as_feature_table, check_rank
+from jointmdp.learning.projected.fixed_point import FixedPoint, QuadraticForm, fit_psd, solve_fixed_point
+from jointmdp.learning.projected.table_sums import TableSums
+from jointmdp.learning.projected.weighting import PairWeighting, own_weighting, restart_weighting, stationary_weighting
+from jointmdp.model.episodes import terminal_states
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import ActionLike, StateLike
+
+# How near a fit comes to the best one. Distances to the truth are the sides of a right angle: the best is then known to
+CLOSE = 1e-4  # 1e-8 of itself, if this is a part of the distance that is left without the constraint
+CLOSEST = 1e-7  # and to 1e-14 of the size of the fit, where that is less
+
+
+class Contraction(NamedTuple):
+    """A factor by which one step of the projected operator shrinks distances."""
+
+    bound: float
+    """What the theory promises."""
+    seen: float
+    """What it is in these features, without the constraint."""
+
+    def __str__(self) -> str:
+        return f"{self.seen:.4g} (theory: at most {self.bound:.4g})"
+
+
+class ProjectionErrors(NamedTuple):
+    """Distances in the norms of the weights: how well the features could do, what that promises, and what came out."""
+
+    mean_projection: float
+    """‖Πμ − μ‖."""
+    mean_bound: float
+    """‖Πμ − μ‖ / (1 − κ₁)."""
+    mean_error: float
+    """‖m̂ − μ‖."""
+    pair_projection: float
+    """‖ΠM − M‖, of covariances or second moments, as projected."""
+    pair_bound: float
+    """(‖ΠM − M‖ + b ‖m̂ − μ‖) / (1 − κ₂)."""
+    pair_error: float
+    """‖M̂ − M‖."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProjectedMoments:
+    """Means ``φᵀθ`` and covariances ``φᵀΨφ``, or second moments ``φᵀΘφ``, each in parts."""
+
+    features: Floats  # [S, A, K]
+    theta: Floats  # [K]
+    matrices: PairMatrices
+    is_centred: bool
+    mean_errors: Floats  # [S, A] pointwise
+    pair_error: float  # in the norm of the weights
+    weighting: PairWeighting
+    covariance_error: float  # of every covariance
+
+    @cached_property
+    def mean(self) -> Floats:
+        """E Z(s,a), ``[S, A]``."""
+        return self.features @ self.theta
+
+    @cached_property
+    def centred(self) -> PairMatrices:
+        """Ψ, whose part for all pairs is that of Θ less θθᵀ."""
+        return centred(self.theta, self.matrices, self.is_centred)
+
+    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
+        """Covariances of the chosen actions in each chosen state, ``[n, m, m]``."""
+        phi = self.features[np.asarray(states)][:, np.asarray(actions)]
+        return self.centred.in_state(phi)
+
+    def between(self, s: int, a: int, t: int, b: int) -> float:
+        """Covariance of two coordinates in distinct states."""
+        return float(self.features[s, a] @ self.centred.all @ self.features[t, b])
+
+    def across(self) -> Floats:
+        """Covariances of all coordinates in distinct states, ``[S, A, S, A]``."""
+        return np.einsum("sai,ij,tbj->satb", self.features, self.centred.all, self.features, optimize=True)
+
+    def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
+        """Z(s,a) − Z(s,b), from the difference of their features."""
+        d = self.features[s, a] - self.features[s, b]
+        mean = float(d @ self.theta)
+        variance = self.centred.of_gap(self.features[s, a], self.features[s, b]) if a != b else 0.0
+        mean_error = float(self.mean_errors[s, a] + self.mean_errors[s, b])
+        return GapEstimate(mean, max(0.0, variance), mean_error, self.gap_error(s, a, b))
+
+    def gap_error(self, s: int, a: int, b: int) -> float:
+        """Bound on the error of the variance of a gap."""
+        xi = self.weighting.same[s]
+        error = self.combined_error(((1.0, xi[a, a]), (1.0, xi[b, b]), (-2.0, xi[a, b] + xi[b, a])))
+        if not self.is_centred:  # second moments less the square of the mean gap
+            off = float(self.mean_errors[s, a] + self.mean_errors[s, b])
+            error += 2 * abs(float(self.mean[s, a] - self.mean[s, b])) * off + off**2
+        return min(error, 4 * self.covariance_error)
+
+    def combined_error(self, parts: Sequence[tuple[float, float]]) -> float:
+        """Bound on the error of ``Σ k M(z)``, given factors k and the weights of the pairs z."""
+        if any(weight <= 0 for factor, weight in parts if factor):
+            return math.inf
+        return self.pair_error * math.sqrt(math.fsum(factor**2 / weight for factor, weight in parts if factor))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProjectedSolution(Solution):
+    """Joint moments fitted by features, with the same face as exact ones; errors are bounds from the theory."""
+
+    weighting: PairWeighting = field(kw_only=True)
+    fixed_point: FixedPoint = field(kw_only=True)
+    mean_residual: float = field(kw_only=True)
+    """‖m̂ − Tm̂‖ in the weights of means."""
+    pair_residual: float = field(kw_only=True)
+    """‖M̂ − TM̂‖ in the weights of pairs."""
+    mean_norm_error: float = field(kw_only=True)
+    """Bound on ‖m̂ − μ‖ in the weights of means."""
+    pair_norm_error: float = field(kw_only=True)
+    """Bound on ‖M̂ − M‖ in the weights of pairs."""
+    sums: TableSums = field(kw_only=True)
+
+    def __repr__(self) -> str:
+        count = self.features.shape[2]
+        features = "1 feature" if count == 1 else f"{count} features"
+        reached = "at the fixed point" if self.status is Status.CONVERGED else self.status.value
+        if self.status is not Status.CONVERGED and self.pair_contraction.seen >= 1:
+            reached += "; with these weights nothing contracts, and there may be no fixed point"
+        return (
+            f"ProjectedSolution({self.model!r}, {features}: {reached}; contraction of means "
+            f"{self.mean_contraction}, of pairs {self.pair_contraction}; {self.coverage})"
+        )
+
+    @property
+    def _held(self) -> ProjectedMoments:
+        assert isinstance(self.moments, ProjectedMoments)
+        return self.moments
+
+    @property
+    def features(self) -> Floats:
+        """φ(s,a), ``[S, A, K]``; zero in states where nothing is ever paid any more."""
+        return self._held.features
+
+    @property
+    def theta(self) -> Floats:
+        """θ: means are ``φᵀθ``."""
+        return self._held.theta
+
+    @property
+    def second_moment_matrix(self) -> Floats:
+        """Θ: second moments are ``φᵀΘφ``, and more in the same state where there are `parts`."""
+        return self.covariance_matrix + np.outer(self.theta, self.theta)
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
+        return self._held.centred.all
+
+    @property
+    def parts(self) -> dict[PairPart, Floats]:
+        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
+        return {name: getattr(self._held.centred, name) for name in PARTS if name in ("all", *self.sums.names)}
+
+    @property
+    def mean_contraction(self) -> Contraction:
+        """Of the projected mean operator, in the weights of means."""
+        c = self.weighting.mean_constant
+        return Contraction(self.model.discount / math.sqrt(c) if c > 0 else math.inf, self.fixed_point.mean_contraction)
+
+    @property
+    def pair_contraction(self) -> Contraction:
+        """Of the projected operator of covariances or second moments, in the weights of pairs."""
+        return Contraction(_pair_bound(self.sums), self.fixed_point.pair_contraction)
+
+    @property
+    def coverage(self) -> str:
+        """Which pairs the weighting sees, in words."""
+        return self.weighting.words(self.model)
+
+    def covers(self, state: StateLike, action: ActionLike, other: ActionLike) -> bool:
+        """Whether the weighting sees the two actions of a state together, and each by itself."""
+        s = self.model.state_index(state)
+        a, b = self.model.action_index(action, s), self.model.action_index(other, s)
+        return bool(self.weighting.is_seen[s][np.ix_([a, b], [a, b])].all())
+
+    def pair_error(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> float:
+        """Bound on the error of the covariance (or second moment, as projected) of two coordinates; else infinite."""
+        i, j = self.model.state_index(s), self.model.state_index(t)
+        a, b = self.model.action_index(a, i), self.model.action_index(b, j)
+        one, other = self.weighting.weight(i, a, j, b), self.weighting.weight(j, b, i, a)
+        return self._held.combined_error(((1.0, one if (i, a) == (j, b) else one + other),))
+
+    def projection_errors(self, exact: Solution) -> ProjectionErrors:
+        """How well these features could do, given the exact solution of the same model and policy."""
+        if exact.model != self.model or not np.array_equal(exact.policy, self.policy):
+            raise ModelError("the exact solution belongs to another model or policy")
+        sums, weighting = self.sums, self.weighting
+        mu = np.where(self.model.available, exact.moments.mean, 0.0)
+        truth = pair_table(exact, self._held.is_centred)
+        phi = sums.equations.features
+        best = np.einsum("sai,sa,sa->i", phi, weighting.mean, mu)
+        mean_projection = _mean_norm(weighting, phi @ best - mu)
+        mean_error = _mean_norm(weighting, self._held.mean - mu)
+        H, _ = sums.pair_system()
+        form = QuadraticForm(H, sums.parts)
+        q = sums.weighted(truth)
+        fitted = form.back(form.into(q))
+        if self.method != "Projected, unconstrained":
+            near = max(CLOSE * sums.distance(truth, fitted), CLOSEST * form.size(fitted), 1e-300)
+            fitted = fit_psd(form, q, fitted, near).vector
+        best_distance, own_distance = (
+            sums.distance(truth, vector) for vector in (fitted, sums.whitened(self._held.matrices))
+        )
+        kappa, kappa_pair = self.mean_contraction.bound, self.pair_contraction.bound
+        mean_bound = mean_projection / (1 - kappa) if kappa < 1 else math.inf
+        b = source_constant(sums, self._held.mean, self.certificate.mean_error, mu)
+        pair_bound = (best_distance + b * mean_error) / (1 - kappa_pair) if kappa_pair < 1 else math.inf
+        return ProjectionErrors(mean_projection, mean_bound, mean_error, best_distance, pair_bound, own_distance)
+
+
+def centred(theta: Floats, matrices: PairMatrices, is_centred: bool) -> PairMatrices:
+    """Matrices of covariances, from those of covariances or of second moments."""
+    return matrices if is_centred else matrices._replace(all=matrices.all - np.outer(theta, theta))
+
+
+def _mean_norm(weighting: PairWeighting, values: Floats) -> float:
+    return math.sqrt(float(np.sum(weighting.mean * values**2)))
+
+
+def _pair_bound(sums: TableSums) -> float:
+    c = sums.weighting.pair_constant
+    return sums.discount**2 / math.sqrt(c) if c > 0 else math.inf
+
+
+def pair_table(exact: Solution, is_centred: bool) -> Floats:
+    """Covariances or second moments of all pairs of coordinates, ``[S, A, S, A]``, from an exact solution."""
+    model, here = exact.model, np.arange(exact.model.num_states)
+    can = model.available
+    table = np.where(can[:, :, None, None] & can, exact.moments.across(), 0.0)
+    table[here, :, here, :] = np.where(np.isfinite(exact.covariance), exact.covariance, 0.0)
+    if is_centred:
+        return table
+    mu = np.where(model.available, exact.moments.mean, 0.0)
+    return table + mu[:, :, None, None] * mu
+
+
+def source_constant(sums: TableSums, m: Floats, largest: float, mu: Floats | None = None) -> float:
+    """b: how much an error of the means, in their norm, changes what one step adds.
+
+    `largest` bounds the error of every mean; `mu` are the means, where they are known.
+    """
+    model, g = sums.model, sums.discount
+    c = sums.weighting.mean_constant
+    if c <= 0:
+        return math.inf
+    bound = model.reward_bound
+    if not sums.is_centred:
+        if model.sharing != "none":
+            return 2 * g * bound / math.sqrt(c)
+        most = float(np.max(np.abs(sums.equations.next_means(m)))) + bound / (1 - g)
+        return g * max(2 * bound, most) / math.sqrt(c)
+    sigma = math.sqrt(float(np.max(sums.equations.step_variance(m))))
+    if mu is None:
+        # At most half of what R + γ μ(X') can vary by, and what the error adds to the spread under m.
+        true = min(_reward_range(sums) / (2 * (1 - g)), sigma + g * largest)
+    else:
+        true = math.sqrt(float(np.max(sums.equations.step_variance(mu))))
+    return g * (sigma + true) / math.sqrt(c)
+
+
+def _reward_range(sums: TableSums) -> float:
+    rewards = sums.equations.rewards
+    return float(rewards.max() - rewards.min())
+
+
+Constraint = Literal["covariance", "second_moment"]
+WEIGHTINGS = ("restart", "stationary")
+MEMORY_LIMIT = 4 * 2**30  # bytes of the matrices of pairs of features
+LARGEST = 1e50  # features whose products with each other and with moments floats can hold
+EVERY_PAIR = 4096  # coordinates up to which the equations are looked at on every pair
+
+
+@dataclass(frozen=True, eq=False)
+class Projected:
+    """Projected JIPE-2: means and covariances as linear functions of features, at the fixed point of the projection."""
+
+    features: Any
+    """`jointmdp.features.…`, an array ``[S, A, K]``, or a function of state and action that gives K numbers."""
+    weighting: str | ArrayLike = "restart"
+    """``"restart"``, ``"stationary"`` (the paper's), or weights of pairs ``[S, A, S, A]``."""
+    constraint: Constraint | None = "covariance"
+    """What is kept positive semidefinite: the covariances, the ``"second_moment"`` (the paper's), or nothing."""
+    states: Sequence[StateLike] | None = None
+    """The states that are asked about, all by default: a restart begins there, and own weights must see them."""
+    parts: Sequence[PairPart] | None = None
+    """What covariances are made of: ``"all"``, ``"same_state"``, ``"same_action"``, see docs/projected.md."""
+    c: float | None = None
+    """How likely a restart goes on, between γ² and 1; γ by default."""
+    tolerance: float = 1e-9
+    """Of the fixed point, relative to its size."""
+    max_steps: int = 10_000
+    """Steps of the iteration where the constraint matters; with Newton's steps in between, few are needed."""
+    throw: bool = False
+
+    def __post_init__(self) -> None:
+        is_array = not isinstance(self.weighting, str | Number | None)
+        if not is_array and self.weighting not in WEIGHTINGS:
+            known = ", ".join(f'"{name}"' for name in WEIGHTINGS)
+            raise ModelError(f"weighting is {self.weighting!r}; known are {known}, or give weights [S, A, S, A]")
+        if self.constraint is not None and self.constraint not in get_args(Constraint):
+            known = ", ".join(f'"{name}"' for name in get_args(Constraint))
+            raise ModelError(f"constraint is {self.constraint!r}; known are {known} and None")
+        if self.c is not None and not (isinstance(self.weighting, str) and self.weighting == "restart"):
+            raise ModelError("c belongs to the restart weighting; leave it out")
+        if self.states is not None and isinstance(self.weighting, str) and self.weighting == "stationary":
+            raise ModelError("states do not change the stationary weighting; leave them out, or use another weighting")
+        _check_parts(self.parts)
+        checks.as_positive("tolerance", self.tolerance)
+        checks.as_count("max_steps", self.max_steps)
+
+    def parts_of(
+        self, sharing: Sharing, features: int, coordinates: float, weighting: PairWeighting | None = None
+    ) -> tuple[PairPart, ...]:
+        """The parts: as asked for, else all that are of use.
+
+        One is enough where there is a feature for every coordinate, and where returns of distinct coordinates are
+        independent. A part that stands for the same of the seen pairs as the one before it adds nothing.
+        """
+        if self.parts is not None:
+            return tuple(name for name in PARTS if name in self.parts)
+        if features >= coordinates or self.constraint == "second_moment":
+            return PARTS[:1]
+        if sharing == "none":
+            return PARTS[2:]
+        if weighting is None:
+            return PARTS
+        two_actions = weighting.same * (1 - np.eye(weighting.same.shape[1]))
+        is_of_use = (True, weighting.cross.any(), two_actions.any())
+        return tuple(name for name, is_kept in zip(PARTS, is_of_use, strict=True) if is_kept)
+
+    def weighting_of(self, model: JointMDP, policy: Floats) -> PairWeighting:
+        """The weights of pairs and of means."""
+        if not isinstance(self.weighting, str):
+            return own_weighting(model, policy, self.weighting, self.states)
+        if self.weighting == "stationary":
+            return stationary_weighting(model, policy)
+        return restart_weighting(model, policy, self.c, self.states)
+
+
+def project(model: JointMDP, policy: Floats, method: Projected) -> ProjectedSolution:
+    """The projected fixed point of a model under a policy."""
+    if model.discount == 1:
+        raise ModelError("a projection contracts only below discount 1; the default method evaluates discount 1")
+    is_over = terminal_states(model)
+    if is_over.all():
+        raise ModelError("nothing is ever paid in this model: all returns are 0, and there is nothing to fit")
+    given = _open_features(as_feature_table(method.features, model), is_over)
+    features = given.values
+    check_memory(features.shape[2], 1)
+    _check_sizes(given)
+    weighting = method.weighting_of(model, policy)
+    coordinates = int(np.count_nonzero(weighting.mean))
+    names = method.parts_of(model.sharing, features.shape[2], coordinates, weighting)
+    check_memory(features.shape[2], len(names))
+    _check_columns(weighting, features, given.names, method)
+    is_centred = method.constraint != "second_moment"
+    sums = TableSums(model, policy, features, weighting, is_centred, names)
+    found = solve_fixed_point(sums, method.constraint is not None, method.tolerance, method.max_steps)
+    return _answer(sums, found, features, policy, method)
+
+
+def _open_features(given: FeatureTable, is_over: Bools) -> FeatureTable:
+    """Features that are zero in states where nothing is paid any more, less those that were of such states alone."""
+    values = np.where(is_over[:, None, None], 0.0, given.values)
+    kept = np.flatnonzero(values.any(axis=(0, 1)) | ~given.values.any(axis=(0, 1)))
+    return FeatureTable(values[:, :, kept], tuple(given.names[k] for k in kept))
+
+
+def _check_sizes(given: FeatureTable) -> None:
+    largest = np.abs(given.values).max(axis=(0, 1))
+    if at := checks.first_place((largest > LARGEST) | ((largest > 0) & (largest < 1 / LARGEST))):
+        raise ModelError(
+            f"feature {given.names[at[0]]!r} is at most {largest[at]:g} in size, and products of features leave the "
+            "range of floats; rescale it to a size near 1"
+        )
+
+
+def _check_parts(parts: Sequence[PairPart] | None) -> None:
+    if parts is None:
+        return
+    known = ", ".join(f'"{name}"' for name in PARTS)
+    if isinstance(parts, str) or not len(parts) or any(name not in PARTS for name in parts):
+        raise ModelError(f"parts are {parts!r}; name one or several of {known}, as in parts=[{known}]")
+
+
+def check_memory(features: int, parts: int) -> None:
+    """Matrices of pairs of features: H, G and their factors, and the products that G is made of."""
+    needed = 8 * (4 * (parts * features * (features + 1) // 2) ** 2 + 2 * features**4)
+    if needed > MEMORY_LIMIT:
+        raise ModelError(
+            f"{features:,} features have {features * (features + 1) // 2:,} products, and their matrices need about "
+            f"{needed / 2**30:.2g} GiB, above {MEMORY_LIMIT / 2**30:.2g}; use fewer features"
+        )
+
+
+def _check_columns(weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: Projected) -> None:
+    seen = weighting.mean > 0
+    check_rank(np.sqrt(weighting.mean[seen])[:, None] * features[seen], names, f"the {weighting.name} weighting")
+    if method.constraint is None:
+        return
+    diagonal = np.einsum("saa->sa", weighting.same)
+    seen = diagonal > 0
+    try:
+        check_rank(np.sqrt(diagonal[seen])[:, None] * features[seen], names, "pairs (x, x)")
+    except ModelError as error:
+        raise ModelError(
+            "with a constraint there may be no best matrix: nothing holds variances back where the weighting has no "
+            f"weight on pairs (x, x), a coordinate with itself; give these weight, or constraint=None ({error})"
+        ) from None
+
+
+def _answer(
+    sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: Projected
+) -> ProjectedSolution:
+    weighting, model, g = sums.weighting, sums.model, sums.discount
+    theta, matrices = sums.unwhitened(found.theta, found.matrix)
+    m = sums.equations.features @ found.theta
+    # Sums of n products are off by n units of their size.
+    size = model.reward_bound + float(np.max(np.abs(features) @ np.abs(theta), initial=0.0))
+    operations = mean_operations(model.num_scenarios, model.num_actions) + 4 * len(theta)
+    local = np.abs(sums.mean_residual(found.theta)) + operations * UNIT * size
+    mean_residual = math.sqrt(float(np.sum(weighting.mean * local**2)))
+    mean_error = _over(mean_residual, g, weighting.mean_constant)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pointwise = np.where(weighting.mean > 0, mean_error / np.sqrt(weighting.mean), np.inf)
+    largest_local = float(np.max(local, where=model.available, initial=0.0))
+    everywhere = largest_local / (1 - g)
+    mean_errors = np.where(terminal_states(model)[:, None], 0.0, np.minimum(pointwise, everywhere))
+
+    pair_size = (operations + pair_operations(model.num_scenarios, model.num_actions)) * UNIT
+    squares = matrices.own(np.abs(features), np.abs(np.array(matrices)).sum(axis=0))
+    rounding = pair_size * (size**2 + float(squares.max(initial=0.0)))
+    total = math.sqrt(float(weighting.same.sum() + weighting.cross.sum()))
+    pair_residual = sums.pair_residual(found.theta, found.matrix) + rounding * total
+    b = source_constant(sums, m, everywhere)
+    pair_error = _over(pair_residual + b * mean_error, g**2, weighting.pair_constant)
+
+    in_white = centred(found.theta, sums.matrices(found.matrix), sums.is_centred)
+    largest = anywhere = math.inf
+    if model.num_states * model.num_actions <= EVERY_PAIR:
+        delta, sigma = float(mean_errors.max()), math.sqrt(float(np.max(sums.equations.step_variance(m))))
+        largest = sums.largest_residual(m, in_white) + rounding
+        anywhere = (largest + 2 * sigma * g * delta + g**2 * delta**2) / (1 - g**2)
+    moments = ProjectedMoments(
+        features, theta, matrices, sums.is_centred, mean_errors, pair_error, weighting, covariance_error=anywhere
+    )
+    mean_bound = float(np.max(mean_errors, where=model.available, initial=0.0))
+    scale = float(np.max(np.abs(m)))
+    second = anywhere + 2 * scale * mean_bound + mean_bound**2
+    # Σ − TΣ is C − TC and m mᵀ less that of one backup of m.
+    raw = largest + 2 * scale * largest_local + largest_local**2
+    certificate = Certificate(
+        residual=max(largest_local, raw / norm_weight(model.reward_bound, g)),
+        mean_error=mean_bound,
+        second_moment_error=second,
+        covariance_error=anywhere,
+        mean_errors=mean_errors,
+        covariance_shares=np.full(m.shape, anywhere / 2),
+    )
+    kind = "unconstrained" if method.constraint is None else f"{method.constraint.replace('_', ' ')} ⪰ 0"
+    return ProjectedSolution(
+        model,
+        policy,
+        moments,
+        certificate,
+        found.status,
+        f"Projected, {kind}",
+        found.steps,
+        history=found.history,
+        weighting=weighting,
+        fixed_point=found,
+        mean_residual=mean_residual,
+        pair_residual=pair_residual,
+        mean_norm_error=mean_error,
+        pair_norm_error=pair_error,
+        sums=sums,
+    )
+
+
+def _over(residual: float, factor: float, constant: float) -> float:
+    """A residual through the contraction: ``residual / (1 − factor/√c)``, infinite where nothing contracts."""
+    kappa = factor / math.sqrt(constant) if constant > 0 else math.inf
+    return residual / (1 - kappa) if kappa < 1 else math.inf

@@ -1,0 +1,1 @@
+"""For people: reports, plots, files, the command line."""

@@ -1,0 +1,5 @@
+"""``python -m jointmdp.show.cli``."""
+
+from jointmdp.show.cli import main
+
+main()

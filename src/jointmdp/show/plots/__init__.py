@@ -1,0 +1,1 @@
+"""Pictures of results, as functions of axes; `jointmdp.plots` lists them."""

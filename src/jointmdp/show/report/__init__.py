@@ -1,0 +1,1 @@
+"""For people: one page for a browser, tables for a terminal."""

@@ -1,0 +1,312 @@
+"""What is simulated side by side: first actions, whole policies, or decisions, each ready to be sampled.
+
+Tables and JAX simulators run in the compiled engine, thousands of replications at once; all others run in the query
+engine, one query at a time; a function ``run(decision, seed)`` is simply called. A `Sampler` hides which.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.ground import checks
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.episodes import start_law
+from jointmdp.model.policies import as_policy
+from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
+from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
+from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.function_simulator import RunSimulator, as_named, is_run_function
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot, as_agent
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
+
+SCATTER = 2654435761  # odd, so that multiples of it modulo 2³² do not repeat; neighbours end up far apart
+MAX_SEED = 2**63 - 1
+
+
+class Alternatives(NamedTuple):
+    """What is compared, ready to be sampled."""
+
+    sampler: Sampler
+    labels: tuple[str, ...]
+    title: str
+    """What is compared, in words."""
+    sharing: Sharing
+    can_share: tuple[Sharing, ...]
+    """Which kinds of sharing can be simulated."""
+    return_bound: float | None
+    """Largest absolute return, where it is known."""
+    spread: float | None = None
+    """How far apart two rewards can be, where it is known."""
+    actions: tuple[Action, ...] = ()
+    """First actions, where these are compared."""
+    remark: str = ""
+    """What a user may want to know about how it is sampled."""
+    simulator: Simulator | None = None
+    values: tuple[Any, ...] = ()
+    """The alternatives as the user calls them, where that is not by their labels."""
+    discount: float = 1.0
+
+    def reach(self, run: Replications) -> float:
+        """How far apart two returns can be, as far as seen: infinite before any reward."""
+        whole = run.whole
+        if len(whole.leads) == len(run.leads):
+            return run.reach
+        # Other returns stop where branches merge. A gap is made of rewards that differ as long as in the longest pair.
+        rest = run.rows(~run.is_whole)  # type: ignore[operator] # not all are whole
+        steps = int(rest.steps.max())
+        weights = steps if self.discount >= 1 else (1 - self.discount**steps) / (1 - self.discount)
+        most = math.inf if self.spread is None else self.spread * weights
+        if len(whole.leads) == 0:
+            return 0.0 if steps == 0 else run.reach if self.spread is None else most
+        if not run.returns.any():
+            return math.inf
+        return max(whole.reach if whole.returns.any() else 0.0, min(rest.reach, most) if rest.returns.any() else 0.0)
+
+
+class SimulationSettings(NamedTuple):
+    """How returns are simulated; what is None is as the simulator says itself."""
+
+    seed: int = 0
+    sharing: Sharing | None = None
+    discount: float | None = None
+    horizon: int | None = None
+    until_merged: bool = False
+    """Stop a replication when all its branches are one: its gaps are final, its returns are not."""
+    some_whole: bool = False
+    """Do so with most replications of the compiled engine."""
+
+    def checked(self) -> SimulationSettings:
+        """The same, after a look at every number."""
+        return SimulationSettings(
+            checks.as_count("seed", self.seed, 0, MAX_SEED),
+            None if self.sharing is None else checks.as_sharing(self.sharing),
+            None if self.discount is None else checks.as_discount(self.discount),
+            None if self.horizon is None else checks.as_count("horizon", self.horizon),
+            self.until_merged,
+            self.some_whole,
+        )
+
+
+def first_actions(
+    source: Any,
+    policy: Any,
+    state: Snapshot | None,
+    actions: Sequence[Action] | None,
+    settings: SimulationSettings = SimulationSettings(),  # noqa: B008 - a value that never changes
+) -> Alternatives:
+    """First actions (by default all) in a state, after which `policy` is followed.
+
+    Without a state each replication begins in a starting state of its own, which all alternatives share.
+    """
+    simulator = _opened(source)
+    place = None if state is None else simulator.snapshot(state)
+    if policy is None:
+        raise ModelError("which policy is followed after the first action? give it, or policies={…} to compare")
+    if actions is None:
+        actions = simulator.available(simulator.reset() if place is None else place)
+    if isinstance(actions, str) or not isinstance(actions, Sequence | np.ndarray) or len(actions) < 1:
+        raise ModelError(f"actions must be a sequence of at least one action, not {actions!r}")
+    first = tuple(simulator.action_index(action, place) for action in actions)
+    labels = tuple(map(simulator.action_label, first))
+    title = f"first actions in {simulator.name}"
+    kinds = (0,) * len(first)
+    return _simulated(simulator, [policy], kinds, first, place, labels, settings)._replace(title=title, actions=first)
+
+
+def whole_policies(
+    source: Any,
+    policies: Mapping[str, Any] | Sequence[Any],
+    state: Snapshot | None,
+    settings: SimulationSettings = SimulationSettings(),  # noqa: B008 - a value that never changes
+) -> Alternatives:
+    """Policies that are followed from the start."""
+    simulator = _opened(source)
+    place = None if state is None else simulator.snapshot(state)
+    named = as_named("policies", policies)
+    found = _simulated(simulator, *_kinds(list(named.values())), None, place, tuple(named), settings)
+    return found._replace(title=f"policies in {simulator.name}")
+
+
+def first_actions_and_policies(
+    simulator: Simulator,
+    branches: Sequence[tuple[Action, Any]],
+    labels: tuple[str, ...],
+    place: Snapshot | None,
+    settings: SimulationSettings,
+) -> Alternatives:
+    """First actions, each with the policy that is followed after it."""
+    first = tuple(action for action, _ in branches)
+    found = _simulated(simulator, *_kinds([policy for _, policy in branches]), first, place, labels, settings)
+    return found._replace(title=f"first actions in {simulator.name}", actions=first)
+
+
+def _kinds(policies: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """The policies that are not one, and which of them each branch follows."""
+    distinct: list[Any] = []  # one policy under two names is one policy: its branches can become one
+    for policy in policies:
+        if not any(policy is other for other in distinct):
+            distinct.append(policy)
+    return distinct, tuple(next(i for i, other in enumerate(distinct) if other is policy) for policy in policies)
+
+
+def decisions_of(
+    run: Any, decisions: Mapping[str, Any] | Sequence[Any], seed: int = 0, sharing: Sharing | None = None
+) -> Alternatives:
+    """Decisions of a function ``run(decision, seed)``."""
+    simulator = RunSimulator(run, decisions)
+    chosen: Sharing = "time" if sharing is None else checks.as_sharing(sharing)
+    if chosen == "state":
+        raise ModelError('a function run(decision, seed) shows no states: its noise is shared in "time", or "none"')
+    sampler = RunSampler(simulator, checks.as_count("seed", seed, 0, MAX_SEED))
+    assert simulator.action_names is not None
+    return Alternatives(
+        sampler,
+        simulator.action_names,
+        f"decisions in {simulator.name}",
+        chosen,
+        ("time", "none"),
+        None,
+        simulator=simulator,
+        values=simulator.values,
+    )
+
+
+def _opened(source: Any) -> Simulator:
+    if is_run_function(source) and not isinstance(source, Simulator):
+        raise ModelError("a function run(decision, seed) needs the decisions to try: decisions=[…]")
+    return as_simulator(source)
+
+
+def _simulated(
+    simulator: Simulator,
+    policies: Sequence[Any],
+    kinds: tuple[int, ...],
+    first: tuple[Action, ...] | None,
+    state: Snapshot | None,
+    labels: tuple[str, ...],
+    settings: SimulationSettings,
+) -> Alternatives:
+    """Branches that follow ``policies[kinds[j]]``, in the quickest engine that can simulate them."""
+    how = settings.checked()
+    discount = simulator.discount if how.discount is None else how.discount
+    bounds = simulator.reward_bounds
+    return_bound = None if bounds is None or discount >= 1 else max(map(abs, bounds)) / (1 - discount)
+    if isinstance(simulator, TableSimulator):  # the forms that only tables know
+        policies = [as_policy(simulator.model, each) if isinstance(each, Mapping) else each for each in policies]
+    # Whatever the engine, a policy that makes no sense is refused here.
+    agents = [as_agent(policy, simulator) for policy in policies]
+    dynamics, remark = _dynamics(simulator, policies, kinds, first, state, discount, how.horizon)
+    if dynamics is None:
+        of_branches = tuple(agents[kind] for kind in kinds)
+        sampler: Sampler = QuerySampler(
+            simulator, of_branches, first, state, how.seed, discount, how.horizon, how.until_merged, labels
+        )
+    else:
+        from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
+
+        until_merged = how.until_merged or how.some_whole
+        sampler = BlockSampler(
+            simulator.name, dynamics, how.seed, how.horizon, return_bound, until_merged, how.some_whole
+        )
+    sharing = simulator.sharing if how.sharing is None else how.sharing
+    spread = None if bounds is None else bounds.width
+    return Alternatives(
+        sampler,
+        labels,
+        "",
+        sharing,
+        ("state", "time", "none"),
+        return_bound,
+        spread,
+        (),
+        remark,
+        simulator,
+        (),
+        discount,
+    )
+
+
+def _dynamics(
+    simulator: Simulator,
+    policies: Sequence[Any],
+    kinds: tuple[int, ...],
+    first: tuple[Action, ...] | None,
+    state: Snapshot | None,
+    discount: float,
+    horizon: int | None,
+) -> tuple[Any, str]:
+    """What the compiled engine can simulate, or None and why it cannot; both take JAX along, so they wait for it."""
+    if isinstance(simulator, TableSimulator):
+        from jointmdp.simulation.montecarlo.table_dynamics import as_table_policy, check_ends, table_dynamics
+
+        model = simulator.model if discount == simulator.model.discount else simulator.model.with_discount(discount)
+        tables = [as_table_policy(model, policy) for policy in policies]
+        known = [table for table in tables if table is not None]
+        if len(known) < len(tables):
+            return None, "One replication at a time: the policy is not a table of all states."
+        start = simulator.start_law if state is None else start_law(model, state)
+        if discount >= 1 and horizon is None:
+            check_ends(model, known, start, first)
+        return table_dynamics(model, known, kinds, first, start), ""
+    loaded = sys.modules.get("jointmdp.simulation.simulators.jax_simulator")  # if one exists
+    if loaded is None or not isinstance(simulator, loaded.JaxSimulator):
+        return None, ""
+    from jointmdp.simulation.montecarlo.jax_dynamics import jax_dynamics
+    from jointmdp.simulation.simulators.jax_simulator import UntraceableError
+
+    try:
+        return jax_dynamics(simulator, policies, kinds, first, state, discount), ""
+    except UntraceableError as error:
+        return None, f"One replication at a time: {error}."
+
+
+@dataclass(frozen=True)
+class RunSampler:
+    """The sampler of a function ``run(decision, seed)``: one seed for all decisions, or one for each."""
+
+    simulator: RunSimulator
+    seed: int
+
+    def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
+        """Replications `first`, …, ``first + count − 1``."""
+        return self._made([self._row(i, sharing) for i in range(first, first + count)])
+
+    def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
+        """One replication under the eyes of `on_event`, with the decisions in the opposite order where asked for."""
+        return self._made([self._row(index, sharing, on_event, -1 if is_backwards else 1)])
+
+    def _made(self, rows: list[list[float]]) -> Replications:
+        returns, count = np.array(rows), len(rows)
+        none = np.zeros(count, dtype=np.int64)
+        # What the function itself has rounded is not known: as much as a sum of so many terms.
+        rounding = ROUNDING_UNITS * 2.0**-52 * (np.abs(returns) + np.abs(returns[:, :1]))
+        leaders = np.broadcast_to(np.arange(returns.shape[1]), returns.shape)
+        return Replications(returns, returns - returns[:, :1], rounding, none, none, leaders, none.astype(np.float64))
+
+    def _row(self, index: int, sharing: Sharing, on_event: OnEvent | None = None, order: int = 1) -> list[float]:
+        """The outcomes of all decisions in one replication."""
+        base, m = Noise("run", self.seed).seed, len(self.simulator.decisions)
+        row = [0.0] * m
+        for j in range(m)[::order]:
+            place = index if sharing == "time" else index * m + j
+            seed = (base + place * SCATTER) % 2**32
+            try:
+                row[j] = self.simulator.outcome(j, seed)
+            except ModelError:
+                raise
+            except Exception as error:
+                raise ModelError(
+                    f"{self.simulator.name}({self.simulator.decisions[j]!r}, {seed}) raised {type(error).__name__} in "
+                    f"replication {index}: {error}"
+                ) from error
+            if on_event is not None:
+                on_event("outcome", 0, j, (row[j], True))
+        return row

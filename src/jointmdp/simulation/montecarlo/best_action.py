@@ -1,0 +1,389 @@
+"""Who is first among several branches, sample by sample, with what the end of a simulation leaves open.
+
+A simulation ends after finitely many steps in float64, the returns do not. Two branches that are one, or can never
+differ again, keep the order they have; all others may still move by what is left of the future. Wherever that leaves
+an order open, a sample counts as both: for certain, and possibly.
+
+Who is first among the actions of a table, simulated until no order is open.
+
+Which action is best under shared noise, and how often: several actions compared at once.
+
+With ``Z(s,a)`` the returns of the chosen actions and ``M = max_a Z(s,a)``, for every action
+
+    alone(a) = P(Z(s,a) = M, no other does)        tied(a) = P(Z(s,a) = M, some other does too)
+    probability(a) = E[ 1{Z(s,a) = M} / #{b: Z(s,b) = M} ],     tie = 1 − Σ_a alone(a)
+
+so that the probabilities sum to 1. Two actions have a certified law of their difference; more are simulated jointly.
+
+A simulation ends after finitely many steps in float64, the returns do not. Two branches that are one, or can never
+differ again, keep the order they have; all others may still move by what is left of the future. Wherever that leaves
+an order open, a sample counts as both: the fewest samples for which a statement is certain make its lower end, the
+most for which it is possible its upper end. The unknown true counts lie between, so nothing is lost of the guarantee.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jointmdp.exact.law.pair_graph import GapBranches, equal_pairs
+from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE
+from jointmdp.ground import checks
+from jointmdp.ground.answers import aligned
+from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.errors import ModelError, NotKnownError
+from jointmdp.ground.intervals import Interval
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import as_policy
+from jointmdp.model.tables import ActionLike, StateLike
+from jointmdp.simulation.executors import Executor, opened
+from jointmdp.simulation.montecarlo import confidence_intervals
+from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
+from jointmdp.simulation.montecarlo.replications import sample
+from jointmdp.simulation.montecarlo.samples import Replications
+
+BLOCK = 2**22  # comparisons of two branches made at once
+
+
+class Tally(NamedTuple):
+    """Where each statement holds; axes of length 2 are (for certain, possibly)."""
+
+    counts: Ints  # [3, 2, m] alone, tied, either
+    tie: Ints  # [2]
+    shares: Floats  # [2, m, N] bounds of 1{first} / #firsts
+    likeliest: Floats  # [3, m] share, alone and tied on the average, ignoring the rest of the future and all rounding
+    is_tie: float  # the same
+    undecided: float
+
+
+def count(run: Replications, ahead: Floats, never_differs: Callable[[slice], Bools] | None = None) -> Tally:
+    """Compare all branches of all samples.
+
+    Two of them are apart by their leads' difference, give or take their rounding and, unless they are one, are over or
+    can never differ again (`never_differs` of some samples, ``[n, m, m]``), what is `ahead` of them, ``[N]``. Leads of
+    branches that never differed agree to the last bit.
+    """
+    # Replications last: NumPy adds up long axes many times as quickly as short ones.
+    lead, rounding, leaders = (np.ascontiguousarray(part.T) for part in (run.leads, run.rounding, run.leaders))
+    m, n = lead.shape
+    size, same = max(1, BLOCK // m**2), np.eye(m, dtype=bool)[:, :, None]
+    parts: list[tuple[Bools, Bools, Bools, Floats]] = []
+    for block in (slice(begin, begin + size) for begin in range(0, n, size)):
+        gap = lead[:, None, block] - lead[None, :, block]
+        closed = (leaders[:, None, block] == leaders[None, :, block]) | (run.left_out[block] == 0)
+        closed = closed if never_differs is None else closed | np.moveaxis(never_differs(block), 0, 2)
+        level = closed & (gap == 0)
+        rounded = rounding[:, None, block] + rounding[None, :, block]
+        room = np.where(level, 0.0, np.where(closed, rounded, rounded + ahead[block]))
+        near = np.abs(gap) <= room
+        alone = np.stack([((gap > room) | same).all(axis=1), ((gap > -room) | same).all(axis=1)])
+        first = np.stack([((gap > room) | level).all(axis=1), (gap >= -room).all(axis=1)])
+        tied = first & np.stack([(level & ~same).any(axis=1), (near & ~same).any(axis=1)])
+        parts.append((alone, tied, first, first / np.stack([near.sum(axis=1), level.sum(axis=1)])))
+    alone, tied, first, shares = (np.concatenate(part, axis=2) for part in zip(*parts, strict=True))
+    top = lead >= lead.max(axis=0) - rounding.max(axis=0)
+    firsts = top.sum(axis=0)
+    return Tally(
+        np.stack([alone.sum(axis=2), tied.sum(axis=2), first.sum(axis=2)]),
+        tied.any(axis=1).sum(axis=1),
+        shares,
+        np.stack([top / firsts, top & (firsts == 1), top & (firsts > 1)]).mean(axis=2),
+        float(np.mean(firsts > 1)),
+        float(np.mean((shares[0] != shares[1]).any(axis=0))),
+    )
+
+
+def best_interval(tally: Tally, i: int, error: float) -> Interval:
+    """Confidence interval of P(the i-th is first), where equal firsts share the first place; missed with `error`."""
+    n = tally.shares.shape[2]
+    alone, first = (confidence_intervals.proportion(tally.counts[kind, :, i], n, error) for kind in (0, 2))
+    found = confidence_intervals.bounded_mean(tally.shares[:, i], error)
+    return Interval(max(found.lower, alone.lower), min(found.upper, first.upper))
+
+
+PAIR_LIMIT = 2**21  # moves of pairs of states, up to which every pair that can never differ is found
+
+
+def simulate_tally(
+    model: JointMDP,
+    policy: Floats,
+    state: int,
+    actions: list[int],
+    num_samples: int,
+    settings: SimulationSettings,
+    executor: Executor | str | None = None,
+) -> tuple[Tally, Replications]:
+    """The replications of `simulate_returns`, each block gone on with while a sample in it is open, and their tally."""
+    found = first_actions(model, policy, state, actions, settings)
+    assert isinstance(found.sampler, BlockSampler)
+    orders = Orders(model, policy)
+    sampler = replace(found.sampler, is_enough=orders.are_decided)
+    with opened(executor) as workers:
+        run = sample(sampler, 0, num_samples, found.sharing, workers, title="simulating who is best")
+    return orders.tally(run), run
+
+
+@dataclass(frozen=True)
+class Orders:
+    """The order of branches of a table's replications."""
+
+    model: JointMDP
+    policy: Floats
+
+    def are_decided(self, run: Replications) -> bool:
+        """Whether no sample is open."""
+        return self.tally(run).undecided == 0
+
+    def tally(self, run: Replications) -> Tally:
+        """Compare all branches of all samples."""
+        g, paid = self.model.discount, self.model.rewards[self.model.is_possible]
+        # What is left of two futures differs by at most so much.
+        ahead = run.left_out * float(np.ptp(paid)) / (1 - g) if g < 1 else run.left_out
+        return count(run, ahead, self._never_differs(run))
+
+    def _never_differs(self, run: Replications) -> Callable[[slice], Bools] | None:
+        """Which branches of some samples pay the same for ever whatever happens, ``[n, m, m]``.
+
+        They are found where what is left of the futures has few enough states; otherwise they stay open.
+        """
+        model, leader, state = self.model, run.leaders, run.states
+        assert state is not None
+        is_open = (leader != leader[:, :1]).any(axis=1) & (run.left_out > 0)
+        size, m = model.num_states, state.shape[1]
+        codes = np.unique(state[is_open][:, :, None] * size + state[is_open][:, None, :]) if m else np.zeros(0, int)
+        if len(codes) == 0:
+            return None
+        try:
+            is_equal = equal_pairs(
+                GapBranches(model, self.policy, self.policy, True), *np.divmod(codes, size), PAIR_LIMIT
+            )
+        except ModelError:
+            return None
+        equal = codes[is_equal]
+
+        def never_differs(block: slice) -> Bools:
+            at = state[block]
+            return np.isin(at[:, :, None] * size + at[:, None, :], equal)
+
+        return never_differs
+
+
+LIMITS = Limits(MEMORY_LIMIT, SECONDS)
+SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BestAction:
+    """How probably each action has the highest return of all, with intervals."""
+
+    state: str
+    actions: tuple[str, ...]
+    probability: list[float]
+    """P(highest return); equal firsts share it equally, so that the sum is 1."""
+    intervals: list[Interval]
+    """Of `probability`."""
+    alone: list[float]
+    """P(higher than all others)."""
+    alone_intervals: list[Interval]
+    tied: list[float]
+    """P(highest, together with at least one other)."""
+    tied_intervals: list[Interval]
+    tie: float
+    """P(the highest return belongs to more than one action)."""
+    tie_interval: Interval
+    mean: list[float]
+    """Mean returns: simulated, or exact where a solution was at hand."""
+    is_certified: bool
+    """Whether the intervals are guaranteed bounds; otherwise they hold together with probability `confidence`."""
+    confidence: float
+    """1 where certified."""
+    method: str
+    num_samples: int = 0
+    """0 where nothing was simulated."""
+    seed: int | None = None
+    undecided: float = 0.0
+    """Fraction of samples in which the end of the simulation leaves open who is first; the intervals allow for it."""
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per action."""
+        names = ("action", "probability", "interval", "alone", "alone_interval", "tied", "tied_interval", "mean")
+        columns = (self.actions, self.probability, self.intervals, self.alone, self.alone_intervals)
+        rows = zip(*columns, self.tied, self.tied_intervals, self.mean, strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def __repr__(self) -> str:
+        unit = 10_000 if self.is_certified else 1_000
+
+        def both(value: float, found: Interval) -> str:
+            # Ends are rounded outwards: the interval printed holds the one found.
+            numbers = (value, math.floor(found.lower * unit) / unit, math.ceil(found.upper * unit) / unit)
+            return "{} [{}, {}]".format(*(f"{x:.{len(str(unit)) - 1}f}" for x in numbers))
+
+        rows = [["action", "best", "alone", "tied", "mean"]]
+        for r in self.table():
+            cells = [both(r["probability"], r["interval"]), both(r["alone"], r["alone_interval"])]
+            rows.append([r["action"], *cells, both(r["tied"], r["tied_interval"]), f"{r['mean']:.6g}"])
+        title = f"Which action gives most in {self.state}? (best = alone, or tied and the first place shared equally)"
+        tie = f"More than one is first with probability {both(self.tie, self.tie_interval)}."
+        return "\n".join([title, *aligned(rows), tie, f"{self.method}."])
+
+
+def best_action(  # many parameters: a front door, one keyword for each setting
+    model: JointMDP,
+    policy: ArrayLike,
+    state: StateLike,
+    actions: Sequence[ActionLike] | None = None,
+    *,
+    num_samples: int = 10_000,
+    seed: int = 0,
+    horizon: int | None = None,
+    confidence: float = 0.95,
+    executor: Executor | str | None = None,
+) -> BestAction:
+    """Which of the actions (by default all available ones) has the highest return, by joint simulation.
+
+    All intervals together hold with probability at least `confidence`, for any number of samples.
+    """
+    s, chosen = _chosen(model, state, actions)
+    law = as_policy(model, policy)
+    num_samples = checks.as_count("num_samples", num_samples, least=2)
+    confidence = checks.as_fraction("confidence", confidence)
+    tally, run = simulate_tally(model, law, s, chosen, num_samples, SimulationSettings(seed, horizon=horizon), executor)
+    steps, mean, m = int(run.steps.max()), run.returns.mean(axis=0), len(chosen)
+    error = (1 - confidence) / (4 * m + 1)
+    alone, tied = (
+        [confidence_intervals.proportion(row, num_samples, error) for row in counts.T] for counts in tally.counts[:2]
+    )
+    shares = [best_interval(tally, i, error) for i in range(m)]
+    *alone, tie = _sum_to_one([*alone, confidence_intervals.proportion(tally.tie, num_samples, error)])
+    method = (
+        f"All intervals hold together with probability at least {confidence:g}: {num_samples:,} joint simulations of "
+        f"{steps:,} steps (seed {seed}), Clopper–Pearson and, for shared first places, empirical Bernstein intervals "
+        f"at {error:.2g} each"
+    )
+    if m == 1:
+        alone, shares, tied, tie = [Interval(1.0, 1.0)], [Interval(1.0, 1.0)], [Interval(0.0, 0.0)], Interval(0.0, 0.0)
+        method = "The only action is the best one, for certain"
+    share, is_alone, is_tied = tally.likeliest.tolist()
+    return BestAction(
+        model.state_label(s),
+        tuple(model.action_label(a) for a in chosen),
+        *(share, _sum_to_one(shares), is_alone, alone, is_tied, tied),
+        tie=tally.is_tie,
+        tie_interval=tie,
+        mean=mean.tolist(),
+        is_certified=m == 1,
+        confidence=1.0 if m == 1 else confidence,
+        method=method,
+        num_samples=num_samples,
+        seed=seed,
+        undecided=tally.undecided,
+    )
+
+
+def certified_best(
+    laws: Laws,
+    state: StateLike,
+    action: ActionLike,
+    other: ActionLike,
+    *,
+    tolerance: float = TOLERANCE,
+    limits: Limits = LIMITS,
+) -> BestAction:
+    """Which of two actions has the higher return, from the certified law of their gap ``G``.
+
+    The first is best with probability ``P(G>0) + P(G=0)/2``. Intervals are guaranteed; they are at most `tolerance`
+    wide where memory and the model allow it.
+    """
+    model = laws.branches.model
+    s, (a, b) = _chosen(model, state, (action, other))
+    tolerance = checks.as_positive("tolerance", tolerance)
+    law = laws.gap_law((s, a, b), lambda law: max(law.superiority().width, law.tie().width), tolerance, limits)
+    signs = _sum_to_one([law.superiority(), law.tie(), law.inferiority()])
+    above, level, below = _point(signs)
+    share = _split(*signs)
+    return BestAction(
+        model.state_label(s),
+        (model.action_label(a), model.action_label(b)),
+        *([above + level / 2, below + level / 2], [share, Interval(1 - share.upper, 1 - share.lower)]),
+        *([above, below], [signs[0], signs[2]], [level, level], [signs[1], signs[1]]),
+        tie=level,
+        tie_interval=signs[1],
+        mean=laws.mean[s, [a, b]].tolist(),
+        is_certified=True,
+        confidence=1.0,
+        method=f"Every interval is guaranteed: certified law of the difference, on {law.pairs:,} pairs of states",
+    )
+
+
+def best_of(
+    laws: Laws,
+    state: StateLike,
+    actions: Sequence[ActionLike] | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    limits: Limits = LIMITS,
+    num_samples: int = 10_000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> BestAction:
+    """Which action is best, given a solution's laws: certified for two actions where that is sharp, else simulated.
+
+    A certified answer counts as sharp when its intervals are no wider than `tolerance`, or than ``1/√N``, about what N
+    samples would leave. Means are the solution's. The laws keep what they have computed for the next question.
+    """
+    model = laws.branches.model
+    s, chosen = _chosen(model, state, actions)
+    if len(chosen) == 2:
+        sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
+        with suppress(NotKnownError):
+            found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits)
+            if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:
+                return found
+    settings: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "confidence": confidence}
+    found = best_action(model, laws.branches.first, s, chosen, horizon=laws.horizon, **settings)
+    return replace(found, mean=laws.mean[s, chosen].tolist())
+
+
+def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | None) -> tuple[int, list[int]]:
+    s = model.state_index(state)
+    if actions is None:
+        return s, [int(a) for a in np.flatnonzero(model.available[s])]
+    if isinstance(actions, str) or not isinstance(actions, Sequence | np.ndarray) or len(actions) == 0:
+        raise ModelError(f"actions must be a sequence of at least one action, not {actions!r}")
+    chosen = [model.action_index(action, s) for action in actions]
+    for i, a in enumerate(chosen):
+        if a in chosen[:i]:
+            raise ModelError(f"{model.action_label(a)} is asked for twice; an action always ties with itself")
+    return s, chosen
+
+
+def _within(found: Interval, lower: float, upper: float) -> Interval:
+    return Interval(max(found.lower, lower), min(found.upper, upper))
+
+
+def _sum_to_one(found: list[Interval]) -> list[Interval]:
+    """What is left of each interval when the numbers in them sum to 1."""
+    low, high = sum(x.lower for x in found), sum(x.upper for x in found)
+    return [_within(x, 1 - (high - x.upper) - SUM_SLACK, 1 - (low - x.lower) + SUM_SLACK) for x in found]
+
+
+def _point(found: list[Interval]) -> list[float]:
+    """One number in each interval, with sum 1."""
+    left, room = 1 - sum(x.lower for x in found), sum(x.width for x in found)
+    return [x.lower + (left * x.width / room if room > 0 else 0.0) for x in found]
+
+
+def _split(above: Interval, level: Interval, below: Interval) -> Interval:
+    """The range of P(G>0) + P(G=0)/2: a linear program, whose dual has three vertices at either end."""
+
+    def most(up: Interval, down: Interval) -> float:
+        return min(up.upper + level.upper / 2, (1 + up.upper - down.lower) / 2, 1 - down.lower - level.lower / 2)
+
+    return _within(Interval(0.0, 1.0), 1 - most(below, above) - SUM_SLACK, most(above, below) + SUM_SLACK)

@@ -1,0 +1,658 @@
+"""The compiled engine of joint simulation: replications of m branches, advanced together step by step.
+
+Branches of one replication start in one state. At every step branches that share their noise (same state, or always
+under ``sharing="time"``) see the same draw; each branch draws its next action by itself; branches whose state and
+action coincide are one branch from then on (never under ``"none"``, and never for different policies). A branch that
+is over pays 0 and stays where it is; all branches of a replication that are over are one.
+
+What is simulated is a `Dynamics`: a table or a JAX environment. Returns are held as that of branch 0 and the *leads* of
+the others over it, in float64 whatever the dynamics compute in: a lead is exactly 0 where nothing ever differed.
+
+Blocks of replications that take their steps at the same time.
+
+One block after another is right on a CPU, but leaves a GPU almost idle. Each block goes its own way, with looks at its
+numbers in between: it is a generator that asks for steps, and what several ask for alike is computed at once. The
+numbers of a block do not depend on its company.
+
+Replications of the compiled engine by number, simulated in blocks until nothing more can come, or too little.
+
+Gaps are known where all branches of a replication have become one, returns only at their end, which takes a hundred
+times as long in an endless task. Where gaps are what matters most, a few replications go on to their end all the same:
+one branch for all, since they are one.
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jointmdp.ground.arrays import Bools, Floats, Ints, float64, random_key
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.progress import Meter
+from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications
+
+States = Any  # a pytree of arrays whose leaves begin with [N, m]
+
+
+class Dynamics(Protocol):
+    """What a step reads: a pytree, so that new numbers of the same shapes compile nothing."""
+
+    @property
+    def discount(self) -> Array:
+        """γ, a float64 scalar."""
+
+    @property
+    def drawn_together(self) -> int:
+        """Steps whose noise is drawn at once. Large draws are quicker than small ones, and take longer to compile."""
+
+    @property
+    def kinds(self) -> Array:
+        """Which policy each of the m branches follows: branches of different kinds are never one."""
+
+    def begin(self, key: Array, count: int) -> tuple[States, Any, Array]:
+        """States, first actions and which of them are over, ``[N, m]`` each; those of a replication in one state."""
+
+    def draw(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """The noise of a step for ``[N, m]`` branches, or for ``[N]`` replications whose branches share it.
+
+        As in `chances`, more branches change nothing for the first ones: see `columns_of`.
+        """
+
+    def step(self, state: States, action: Any, noise: Any) -> tuple[Array, States, Array]:
+        """Rewards ``[N, m]``, next states, and which of them are over ``[N, m]``."""
+
+    def chances(self, key: Array, shape: tuple[int, int]) -> Any:
+        """What the policies of ``[N, m]`` branches draw from."""
+
+    def choose(self, state: States, chances: Any, leader: Array) -> Any:
+        """The policies' actions ``[N, m]``; a branch that is one with another draws what its `leader` draws."""
+
+    def mistake(self, state: States, action: Any, column: int) -> str:
+        """Why a step of one branch did not pay a finite number, in words."""
+
+    def alone(self) -> "Dynamics":
+        """Those of branch 0 by itself."""
+
+    def snapshot(self, state: States, is_over: Array) -> Any:
+        """One branch's state as the simulator's snapshot."""
+
+
+def columns_of(draw: Callable[[Array, tuple[int, int]], Array], key: Array, shape: tuple[int, ...]) -> Array:
+    """Draws ``[N, m]`` of which the j-th column is the same however many columns there are.
+
+    A replication can so be asked again with one more branch, on the same noise.
+    """
+    count, m = shape
+    pair = (count, 2)  # most simulations have two branches: one draw
+    if m <= 2:
+        return draw(key, pair)[:, :m]
+    more = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(2, m, 2))
+    found = jax.vmap(lambda each: draw(each, pair), out_axes=1)(jnp.concatenate([key[None], more]))  # [N, P, 2]
+    return found.reshape(count, -1)[:, :m]
+
+
+def of_branches(drawn: Array, branch: Array) -> Array:
+    """For each branch what was drawn for another one, ``[N, m]``: numbers or keys."""
+    if not jnp.issubdtype(drawn.dtype, jax.dtypes.prng_key):
+        return jnp.take_along_axis(drawn, branch, axis=1)
+    data = jnp.take_along_axis(jax.random.key_data(drawn), branch[:, :, None], axis=1)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(drawn))
+
+
+class Branches(NamedTuple):
+    """Where N replications of m branches stand."""
+
+    state: States  # [N, m, …]
+    action: Any  # [N, m, …]
+    is_over: Array  # [N, m]
+    owner: Array | None  # [N, m] the first branch that sees the same noise; None where all do
+    leader: Array  # [N, m] the first branch that this one is one with
+    total: Array  # [N] return of branch 0
+    lead: Array  # [N, m] return minus that of branch 0
+    size: Array  # [N, m] sum of the absolute amounts that the lead is made of
+    step: Array  # []
+    steps: Array  # [N] steps until nothing more could come
+    apart: Array  # [N] return of branch 0 until all branches were one
+    meetings: Array  # [N] steps after which branches that are not one stood in the same state; 0 under "none"
+
+
+@partial(jax.jit, static_argnames=("count", "sharing"))
+def begin(dynamics: Dynamics, key: Array, count: int, sharing: Sharing) -> Branches:
+    """Replications before their first step."""
+    state, action, is_over = dynamics.begin(key, count)
+    leader = _first(_are_one(_are_equal(action), is_over, dynamics.kinds))
+    # In one state at the beginning: under "state" all see the noise of branch 0, under "none" each its own.
+    owner = {"time": None, "state": jnp.zeros_like(leader), "none": leader}[sharing]
+    none, zero, zeros = jnp.zeros(count, dtype=jnp.int32), jnp.zeros(count), jnp.zeros(leader.shape)
+    return Branches(state, action, is_over, owner, leader, zero, zeros, zeros, jnp.asarray(0), none, zero, none)
+
+
+@partial(jax.jit, static_argnames="sharing")
+def advance(
+    dynamics: Dynamics,
+    branches: Branches,
+    noise_key: Array,
+    policy_key: Array,
+    count: int,
+    sharing: Sharing,
+    until_merged: bool,
+) -> Branches:
+    """Up to `count` more steps, fewer where nothing more can come."""
+    # One program, whether only gaps matter or not: compiling it takes longer than most simulations.
+    end = branches.step + count
+
+    def goes_on(b: Branches) -> Array:
+        return (b.step < end) & jnp.any(are_open(b, until_merged))
+
+    def step(b: Branches, noise: Array, chances: Any) -> Branches:
+        after = _step(dynamics, b, noise, chances, sharing)
+        apart = b.apart + jnp.where(are_open(b, True), after.total - b.total, 0.0)
+        return after._replace(steps=b.steps + are_open(b, until_merged), apart=apart)
+
+    drawn, width = partial(_drawn, dynamics, branches, noise_key, policy_key), dynamics.drawn_together
+    if width == 1:
+        return jax.lax.while_loop(goes_on, lambda b: step(b, *drawn(b.step)), branches)
+
+    def several(first: Branches) -> Branches:
+        all_drawn = jax.vmap(drawn)(first.step + jnp.arange(width))
+
+        def next_step(b: Branches) -> Branches:
+            return step(b, *jax.tree.map(lambda leaf: leaf[b.step - first.step], all_drawn))
+
+        return jax.lax.while_loop(lambda b: goes_on(b) & (b.step < first.step + width), next_step, first)
+
+    return jax.lax.while_loop(goes_on, several, branches)
+
+
+def _drawn(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, t: Array) -> tuple[Array, Any]:
+    """The noise of a step, and what the policies then draw from."""
+    replications, m = b.leader.shape
+    noise_shape = (replications,) if b.owner is None else (replications, m)
+    noise = dynamics.draw(jax.random.fold_in(noise_key, t), noise_shape)
+    return noise, dynamics.chances(jax.random.fold_in(policy_key, t), (replications, m))
+
+
+@partial(jax.jit, static_argnames="count")
+def advance_alone(
+    dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, count: int, end: float
+) -> Branches:
+    """More steps of replications whose branches are one or over: branch 0 takes them, the others follow.
+
+    What comes from step `end` on does not count.
+    """
+    one, steps, shape = dynamics.alone(), b.step + jnp.arange(count), (b.leader.shape[0], 1)
+    first = b._replace(leader=b.leader[:, :1], owner=None)
+    # One large draw is quicker than many small ones.
+    noise, chances = jax.vmap(partial(_drawn, one, first, noise_key, policy_key))(steps)
+    weights = jnp.where(steps < end, dynamics.discount ** steps.astype(jnp.float64), 0.0)
+    leader = jnp.zeros(shape, dtype=b.leader.dtype)
+
+    def step(now: tuple[States, Any, Array, Array], drawn: tuple[Any, Any, Array]) -> tuple[Any, None]:
+        (state, action, is_over, total), (noise, chance, weight) = now, drawn
+        reward, after, ends = one.step(state, action, noise)
+        total += weight * jnp.where(is_over | (weight == 0), 0.0, reward.astype(jnp.float64))[:, 0]
+        state = jax.tree.map(partial(_where, is_over), state, after)
+        return (state, one.choose(state, chance, leader), is_over | ends, total), None
+
+    column = jax.tree.map(lambda leaf: leaf[:, :1], (b.state, b.action, b.is_over))
+    *moved, total = jax.lax.scan(step, (*column, b.total), (noise, chances, weights))[0]
+    like = (b.state, b.action, b.is_over)
+    state, action, is_over = jax.tree.map(lambda leaf, whole: jnp.broadcast_to(leaf, whole.shape), tuple(moved), like)
+    return b._replace(state=state, action=action, is_over=is_over, total=total, step=b.step + count)
+
+
+@partial(jax.jit, static_argnames="count")
+def beginning(b: Branches, count: int) -> Branches:
+    """The first `count` replications."""
+    found: Branches = jax.tree.map(lambda leaf: leaf[:count] if leaf.ndim else leaf, b)
+    return found
+
+
+def are_open(b: Any, until_merged: Any) -> Any:
+    """Replications in which something can still come, ``[N]``; where only gaps matter, until all branches are one.
+
+    `b` is `Branches`, or what was copied of them to the host.
+    """
+    return ~b.is_over.all(axis=1) & ((b.leader > 0).any(axis=1) | (until_merged ^ True))
+
+
+def _step(dynamics: Dynamics, b: Branches, noise: Any, chances: Any, sharing: Sharing) -> Branches:
+    reward, state, ends = _outcomes(dynamics, b, noise)
+    state = jax.tree.map(partial(_where, b.is_over), b.state, state)
+    is_over = b.is_over | ends
+    action = dynamics.choose(state, chances, b.leader)
+    owner, leader, meetings = _ties(state, action, is_over, b, sharing, dynamics.kinds)
+    weight = dynamics.discount ** b.step.astype(jnp.float64)
+    more = weight * (reward - reward[:, :1])
+    total, lead, size = b.total + weight * reward[:, 0], b.lead + more, b.size + jnp.abs(more)
+    return Branches(state, action, is_over, owner, leader, total, lead, size, b.step + 1, b.steps, b.apart, meetings)
+
+
+def _outcomes(dynamics: Dynamics, b: Branches, noise: Array) -> tuple[Array, States, Array]:
+    """Rewards ``[N, m]`` of the next step, and what `Dynamics.step` says of its states."""
+    own = noise if b.owner is None else of_branches(noise, b.owner)
+    reward, state, ends = dynamics.step(b.state, b.action, own)
+    return jnp.where(b.is_over, 0.0, reward.astype(jnp.float64)), state, ends
+
+
+@jax.jit
+def next_rewards(dynamics: Dynamics, b: Branches, noise_key: Array) -> Array:
+    """Rewards ``[N, m]`` of the next step."""
+    return _outcomes(dynamics, b, _drawn(dynamics, b, noise_key, noise_key, b.step)[0])[0]
+
+
+def _ties(
+    state: States, action: Any, is_over: Array, b: Branches, sharing: Sharing, kinds: Array
+) -> tuple[Array | None, Array, Array]:
+    """Owners, leaders and meetings of branches that have just moved to `state` and chosen `action`."""
+    if sharing == "none":
+        leader = _first(_are_one(b.leader[:, :, None] == b.leader[:, None, :], is_over, kinds))
+        return leader, leader, b.meetings
+    together = _are_equal(state)
+    is_one = _are_one(together & _are_equal(action), is_over, kinds)
+    meetings = b.meetings + jnp.any(together & ~is_one, axis=(1, 2))
+    return None if sharing == "time" else _first(together), _first(is_one), meetings
+
+
+def _are_one(same: Array, is_over: Array, kinds: Array) -> Array:
+    """Which branches are one, ``[N, m, m]``, given those that agree in state and action."""
+    one, other = is_over[:, :, None], is_over[:, None, :]
+    return jnp.where(one | other, one & other, same) & (kinds[:, None] == kinds[None, :])
+
+
+def _where(is_over: Array, stays: Array, moves: Array) -> Array:
+    """Leaves ``[N, m, …]`` of branches that are over stay as they are."""
+    return jnp.where(is_over.reshape(*is_over.shape, *[1] * (moves.ndim - 2)), stays, moves)
+
+
+def _are_equal(values: Any) -> Array:
+    """Which branches of a replication have equal values in all leaves, ``[N, m, m]``; a NaN equals itself."""
+    found: Array | None = None
+    for leaf in jax.tree.leaves(values):
+        numbers = jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        one, other = numbers[:, :, None], numbers[:, None, :]
+        same = one == other
+        if jnp.issubdtype(numbers.dtype, jnp.inexact):
+            same |= jnp.isnan(one) & jnp.isnan(other)
+        same = same.all(axis=tuple(range(3, same.ndim)))
+        found = same if found is None else found & same
+    assert found is not None, "a state without leaves"
+    return found
+
+
+def _first(same: Array) -> Array:
+    """For each branch the first one that it is the same with, ``[N, m]``."""
+    # Not argmax: XLA reduces the pair of value and index more slowly than one number.
+    m = same.shape[2]
+    return jnp.min(jnp.where(same, jnp.arange(m, dtype=jnp.int32), m), axis=2)
+
+
+AT_ONCE = 32  # blocks: together they keep a GPU busy
+Simulated = TypeVar("Simulated")
+
+
+class AskedSteps(NamedTuple):
+    """Steps that the branches of a block are to take."""
+
+    branches: Branches
+    noise_key: Array
+    policy_key: Array
+    number: int
+    until_merged: bool
+    alone_to: float | None = None
+    """Where one branch goes on for all: the step from which on nothing counts."""
+
+    def taken(self, dynamics: Dynamics, sharing: Sharing) -> Branches:
+        """The branches afterwards."""
+        if self.alone_to is None:
+            found: Branches = advance(dynamics, *self[:3], self.number, sharing, self.until_merged)
+            return found
+        return advance_alone(dynamics, *self[:3], self.number, self.alone_to)
+
+
+class HostBranches(NamedTuple):
+    """What a look at a block needs of its branches, on the host; the axes are those of `Branches`."""
+
+    is_over: Bools
+    leader: Ints
+    total: Floats
+    lead: Floats
+    size: Floats
+    step: Ints
+    steps: Ints
+    apart: Floats
+    meetings: Ints
+    state: Ints | None
+    """None where states are not numbers."""
+
+
+class Standing(NamedTuple):
+    """Where a block stands."""
+
+    device: Branches
+    host: HostBranches
+
+
+Asking = Generator[AskedSteps, Standing, Simulated]
+
+
+def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Simulated]]) -> list[Simulated]:
+    """What the blocks return, in order."""
+    found: dict[int, Simulated] = {}
+    given: dict[int, Any] = dict.fromkeys(range(len(blocks)))  # what each block is told next; None begins
+    while given:
+        asked: dict[tuple[Any, ...], list[tuple[int, AskedSteps]]] = {}
+        for i, branches in given.items():
+            try:
+                steps = blocks[i].send(branches)
+            except StopIteration as end:
+                found[i] = end.value
+            else:
+                kind = (len(steps.branches.total), steps.number, steps.until_merged, steps.alone_to)
+                asked.setdefault(kind, []).append((i, steps))
+        given = {}
+        for group in asked.values():
+            numbers, alike = zip(*group, strict=True)
+            given.update(zip(numbers, _taken(dynamics, sharing, alike), strict=True))
+    return [found[i] for i in range(len(blocks))]
+
+
+def _taken(dynamics: Dynamics, sharing: Sharing, alike: Sequence[AskedSteps]) -> list[Standing]:
+    if len(alike) == 1 or alike[0].alone_to is not None:  # few replications go on alone
+        found = (steps.taken(dynamics, sharing) for steps in alike)
+        return [Standing(branches, _on_host(branches)) for branches in found]
+    filled = [*alike, *[alike[-1]] * (AT_ONCE - len(alike))]  # always as many: another number is another program
+    stacked = _stacked([steps[:3] for steps in filled])
+    after = _advanced(dynamics, stacked, alike[0].number, sharing, alike[0].until_merged)
+    host = _on_host(after)
+    hosts = [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(alike))]
+    return [Standing(*each) for each in zip(_parts(after, AT_ONCE), hosts, strict=False)]
+
+
+def _on_host(b: Branches) -> HostBranches:
+    """Of one block, or of several."""
+    state = b.state
+    is_numbered = isinstance(state, Array) and state.ndim == b.leader.ndim and jnp.issubdtype(state.dtype, jnp.integer)
+    chosen = (getattr(b, name) for name in HostBranches._fields[:-1])
+    return HostBranches(*jax.device_get((*chosen, state if is_numbered else None)))
+
+
+@jax.jit
+def _stacked(parts: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+
+
+@partial(jax.jit, static_argnames="count")
+def _parts(whole: Any, count: int) -> list[Any]:
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], whole) for i in range(count)]
+
+
+@partial(jax.jit, static_argnames="sharing")
+def _advanced(dynamics: Dynamics, blocks: Any, count: int, sharing: Sharing, until_merged: bool) -> Branches:
+    """`advance` of several blocks: their branches, and the keys of their noise and policies."""
+    return jax.vmap(lambda b, noise, policy: advance(dynamics, b, noise, policy, count, sharing, until_merged))(*blocks)
+
+
+CHUNK = 64  # steps between two looks at whether to go on
+ALONE = 128  # the same where one branch goes on for all: a look costs as much as dozens of such steps
+BLOCK = 2048  # replications that are simulated together
+FIRST = 64  # replications of the first block where replications are long: who asks for a few need not wait for all
+WHOLE = 128  # replications of a block that go on to their end where gaps matter most, and
+EVERY = 8  # blocks, of one of which they are
+MOST_BYTES = 2**30  # of the blocks that are simulated at once; a step takes several times as much
+KEPT = 4  # blocks remembered: a caller that asks for a few replications at a time asks for the same block again
+STEP_LIMIT = 20_000  # an episode longer than this was probably never meant to end, and a block waits for its longest
+LONG_WAIT = 20.0  # seconds to come, of which nobody thought who gave a discount close to 1
+TAIL_FRACTION = 1e-3  # what is left out of an endless return is at most this fraction of the block's standard error, or
+FEW_TAIL = 1e-2  # where few returns of many replications are whole; their intervals allow for it,
+LEAST_TAIL = 1e-10  # and never needs to be smaller than this fraction of the largest return
+BLIND_TAIL = 1e-6  # the fraction where the largest return is not known
+
+
+Enough = Callable[[Replications], bool]
+Move = Callable[[Branches, int], AskedSteps]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSampler:
+    """Replications by number: each depends on the seed and its number alone, not on how many are asked for.
+
+    Blocks have one size, so that a replication is computed by the same program in the same place, to the last bit.
+    """
+
+    name: str
+    dynamics: Dynamics
+    seed: int
+    horizon: int | None
+    return_bound: float | None
+    """Largest absolute return from any state, where it is known and the discount below 1."""
+    until_merged: bool = False
+    some_whole: bool = False
+    """Whether some replications, the first of every eighth block, go on to their end although others do not."""
+    is_enough: Enough | None = None
+    """May ask a block to go on although what is left out is small."""
+    _kept: dict[tuple[int, int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
+
+    portion: ClassVar[int] = BLOCK
+    """Replications that are made together; asking for fewer makes the rest as well."""
+
+    def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
+        """Replications `first`, …, ``first + count − 1``."""
+        parts: list[tuple[int, int, slice]] = []
+        for block, rows in rows_of_blocks(first, count):
+            # The first few of long replications are a block of their own, drawn from the same keys.
+            cut = FIRST if block == 0 and self._is_long else 0
+            if rows.start < cut:
+                parts.append((block, FIRST, slice(rows.start, min(rows.stop, cut))))
+            if rows.stop > cut:
+                parts.append((block, BLOCK, slice(max(rows.start, cut), rows.stop)))
+        found: list[Replications] = []
+        for begun in range(0, len(parts), self.together):
+            some = parts[begun : begun + self.together]
+            blocks = self._blocks([(block, size) for block, size, _ in some], sharing)
+            found.extend(each.rows(rows) for each, (_, _, rows) in zip(blocks, some, strict=True))
+        return Replications.joined(found)
+
+    @cached_property
+    def together(self) -> int:
+        """Blocks that are simulated at once: one by itself leaves a GPU almost idle, unless its states are large."""
+        if jax.default_backend() == "cpu":
+            return 1
+        with float64():
+            block = jax.eval_shape(partial(begin, count=BLOCK, sharing="time"), self.dynamics, random_key(0))
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(block))
+        return AT_ONCE if AT_ONCE * size <= MOST_BYTES else 1
+
+    def traced(self, index: int, sharing: Sharing) -> BranchSteps:
+        """What the branches of one replication did: its block once more, step by step."""
+        (block, rows), steps = next(rows_of_blocks(index, 1)), int(self(index, 1, sharing).steps[0])
+        row, dynamics = rows.start, self.dynamics
+        size = FIRST if block == 0 and self._is_long and row < FIRST else BLOCK
+        states, actions, rewards, is_over = [], [], [], []
+        with float64():
+            start_key, noise_key, policy_key = self._keys(block)
+            b = begin(dynamics, start_key, size, sharing)
+            for t in range(steps + 1):
+                if t > 0:
+                    b = AskedSteps(b, noise_key, policy_key, 1, self.until_merged).taken(dynamics, sharing)
+                state, action, over = jax.tree.map(lambda leaf: leaf[row], (b.state, b.action, b.is_over))
+                branches = range(len(over))
+                states.append([dynamics.snapshot(jax.tree.map(itemgetter(j), state), over[j]) for j in branches])
+                is_over.append(np.asarray(over))
+                if t < steps:
+                    actions.append([_plain(np.asarray(action)[j]) for j in branches])
+                    rewards.append(np.asarray(next_rewards(dynamics, b, noise_key)[row]))
+        return BranchSteps(states, actions, np.array(rewards).reshape(steps, -1), np.array(is_over))
+
+    @property
+    def _is_long(self) -> bool:
+        discount = float(self.dynamics.discount)
+        return (self.horizon is not None or discount < 1) and self._last(discount) > STEP_LIMIT
+
+    def _blocks(self, asked: list[tuple[int, int]], sharing: Sharing) -> list[Replications]:
+        """Blocks of given sizes, those that are not remembered simulated together."""
+        found = {each: kept for each in asked if (kept := self._kept.get((*each, sharing))) is not None}
+        missing = [each for each in asked if each not in found]
+        with float64():
+            # The first of them says how far they are.
+            blocks = [self._simulated(block, sharing, size, i == 0) for i, (block, size) in enumerate(missing)]
+            made = together(self.dynamics, sharing, blocks)
+        for each, replications in zip(missing, made, strict=True):
+            found[each] = self._kept[*each, sharing] = replications
+        while len(self._kept) > KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        return [found[each] for each in asked]
+
+    def _keys(self, block: int) -> tuple[Array, Array, Array]:
+        """Of the starts, the noise and the policies of a block."""
+        found: tuple[Array, Array, Array] = _three_keys(random_key(self.seed), block)
+        return found
+
+    def _simulated(self, block: int, sharing: Sharing, size: int, is_shown: bool) -> Asking[Replications]:
+        start_key, noise_key, policy_key = self._keys(block)
+        end = math.inf if self.horizon is None else self.horizon
+
+        def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> AskedSteps:
+            return AskedSteps(b, noise_key, policy_key, count, until_merged)
+
+        def move_one(b: Branches, count: int) -> AskedSteps:  # few different counts: each is a program
+            return AskedSteps(b, noise_key, policy_key, ALONE if count > 1 else 1, False, end)
+
+        goes_on = partial(self._gone_on, block, is_shown)
+        first = begin(self.dynamics, start_key, size, sharing)
+        found, last = yield from goes_on(first, 0, move, self.until_merged, CHUNK)
+        if not self.until_merged:
+            return found
+        host, done = last.host, int(last.host.step)
+        is_whole = (np.arange(size) < WHOLE) & self.some_whole & (block % EVERY == 0)
+        if is_whole.any() and found.left_out[is_whole].any():
+            # Branches that are apart are so until hardly anything is left of their returns, too.
+            found, _ = yield from goes_on(last.device, done, partial(move, until_merged=False), False, CHUNK)
+        elif is_whole.any():
+            rest, _ = yield from goes_on(beginning(last.device, min(size, WHOLE)), done, move_one, False, ALONE)
+            found.returns[is_whole], found.left_out[is_whole] = rest.returns, rest.left_out
+        # What follows branches that are still apart is left out.
+        is_done = host.is_over.all(axis=1) | host.leader.any(axis=1) | (done >= end)
+        followed = (host.total != host.apart) | ~is_done
+        return found._replace(is_whole=is_whole, apart=host.apart[:, None] + found.leads, followed=followed)
+
+    def _gone_on(
+        self, block: int, is_shown: bool, first: Branches, done: int, move: Move, until_merged: bool, chunk: int
+    ) -> Asking[tuple[Replications, Standing]]:
+        """Replications that go on from `first`, after `done` steps, until nothing more can come, or too little."""
+        branches, discount, started = first, float(self.dynamics.discount), 0.0
+        last, begun, is_told = self._last(discount), done, not is_shown
+        with Meter(f"simulating {self.name}" if is_shown else "") as meter:
+            while True:
+                count = min(chunk, last - done)
+                standing = yield move(branches, count)
+                branches, host = standing
+                done += count
+                is_last = done >= last
+                # A horizon leaves nothing out; an endless future that is cut leaves what comes with the next weight.
+                weight = 0.0 if self.horizon is not None and is_last else discount**done
+                if not _are_finite(host):
+                    raise ModelError((yield from self._blamed(block, first, move)))
+                found = self._replications(host, weight, until_merged)
+                if is_last or not found.left_out.any() or self._is_small(found, discount**done, until_merged):
+                    break
+                meter.update(done / last, f"step {done:,} of at most {last:,}")
+                started = started or time.monotonic()  # after the first steps, which may have been compiled
+                spent = time.monotonic() - started
+                wait = spent * (last - done) / max(done - begun - chunk, 1)
+                if discount < 1 and self.horizon is None and spent > LONG_WAIT / 4 and wait > LONG_WAIT and not is_told:
+                    is_told = True
+                    warnings.warn(
+                        f"{len(found.leads):,} replications of {self.name} take up to {wait:,.0f} more seconds: with a "
+                        f"discount of {discount:g} and no horizon they go on for up to {last:,} steps; a horizon, or "
+                        "the simulator's reward_bounds, ends them sooner",
+                        stacklevel=2,
+                    )
+        if discount >= 1 and found.left_out.any():
+            raise ModelError(
+                f"replications of {self.name} have not ended after {STEP_LIMIT:,} steps; give a horizon, or a discount "
+                "below 1"
+            )
+        return found, standing
+
+    def _blamed(self, block: int, branches: Branches, move: Move) -> Asking[str]:
+        """Which step of which branch is the first that did not pay a finite number, found by taking all steps again."""
+        before, (branches, host) = branches, (yield move(branches, 1))
+        while _are_finite(host):
+            before, (branches, host) = branches, (yield move(branches, 1))
+        # Where branch 0 is not finite, no lead over it is either.
+        row, column = (int(place) for place in np.argwhere(~np.isfinite(host.lead + host.total[:, None]))[0])
+        state, action = jax.tree.map(lambda leaf: leaf[row, column], (before.state, before.action))
+        return (
+            f"a return of {self.name} is not a finite number: in step {int(before.step)} of replication "
+            f"{block * BLOCK + row}, alternative {column + 1} of {host.lead.shape[1]}, "
+            f"{self.dynamics.mistake(state, action, column)}"
+        )
+
+    def _last(self, discount: float) -> int:
+        """AskedSteps after which a block stops at the latest."""
+        if self.horizon is not None:
+            return self.horizon
+        if discount >= 1:
+            return STEP_LIMIT
+        tail = BLIND_TAIL if self.return_bound is None else LEAST_TAIL
+        return max(1, math.ceil(math.log(tail) / math.log(discount))) if discount > 0 else 1
+
+    def _is_small(self, found: Replications, weight: float, until_merged: bool) -> bool:
+        """Whether what is left out is small beside the noise of the block itself."""
+        if self.return_bound is None or self.horizon is not None:
+            return False
+        # What comes after all branches are one comes to all, and leaves nothing out of their gaps.
+        are_apart = bool((found.leaders.any(axis=1) & (found.left_out > 0)).any())
+        deviations = np.std(found.leads, axis=0) if are_apart else np.empty(0)
+        if not until_merged:
+            deviations = np.append(deviations, np.std(found.returns, axis=0))
+        deviations = deviations[deviations > 0]
+        error = float(deviations.min()) / math.sqrt(len(found.leads)) if len(deviations) else 0.0
+        fraction = FEW_TAIL if self.some_whole and not until_merged else TAIL_FRACTION
+        is_small = weight * self.return_bound <= fraction * error
+        return is_small and (self.is_enough is None or self.is_enough(found))
+
+    def _replications(self, b: HostBranches, weight: float, until_merged: bool) -> Replications:
+        return Replications(
+            returns=b.total[:, None] + b.lead,
+            leads=b.lead,
+            rounding=(b.steps[:, None] + ROUNDING_UNITS) * 2.0**-52 * b.size,
+            steps=b.steps.astype(np.int64),
+            meetings=b.meetings.astype(np.int64),
+            leaders=b.leader.astype(np.int64),
+            states=None if b.state is None else b.state.astype(np.int64),
+            left_out=np.where(are_open(b, until_merged), weight, 0.0),
+        )
+
+
+def _plain(action: Any) -> Any:
+    """A numbered action as a number of Python; others as they are."""
+    return action.item() if np.ndim(action) == 0 else action
+
+
+@jax.jit
+def _three_keys(key: Array, block: int) -> tuple[Array, Array, Array]:
+    first, second, third = jax.random.split(jax.random.fold_in(key, block), 3)
+    return first, second, third
+
+
+def _are_finite(b: HostBranches) -> bool:
+    return bool(np.isfinite(b.total).all() and np.isfinite(b.lead).all())
+
+
+def rows_of_blocks(first: int, count: int) -> Iterator[tuple[int, slice]]:
+    """The blocks that hold replications ``first, …, first + count − 1``, and which of their rows these are."""
+    for block in range(first // BLOCK, -(-(first + count) // BLOCK)):
+        begin = block * BLOCK
+        yield block, slice(max(first - begin, 0), min(first + count - begin, BLOCK))

@@ -1,0 +1,271 @@
+"""Whether noise that is said to be shared is shared, as far as a few replications tell.
+
+Before anything is promised, the first replications are run twice, the second time with the alternatives in the opposite
+order. Common random numbers give the same again. Where they do not, the answer would mean nothing and is refused, with
+the likely cause; what is only odd (a global generator that moved without effect, noise that never mattered) is a
+warning. `jointmdp.audit` looks more thoroughly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.ground.errors import ModelError, NoiseWarning
+from jointmdp.simulation.executors.executor import Executor, Serial
+from jointmdp.simulation.montecarlo.alternatives import Alternatives, RunSampler
+from jointmdp.simulation.montecarlo.replications import sample
+from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.global_generators import global_states, kept_globals, seed_globals
+from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
+from jointmdp.simulation.simulators.noise import Noise
+
+CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
+MANY = 100
+FEW = 20  # replications from which on it is odd that none differs from another
+WALK = 20  # steps that are looked at, to see whether noise moves anything
+ROUNDING = 1e-9  # relative: two runs on several threads may add in another order
+GLOBAL = "the generator of the whole program"
+WHO = {
+    "start": "the start",
+    "policy": "the policy",
+    "outcome": "a step",
+    "observation": "what a step shows",
+}
+CAUSES = {
+    "start": "a start must depend on its seed alone, not on a generator of its own, the clock or earlier episodes",
+    "policy": (
+        "a policy must choose the same again: a stochastic predict takes deterministic=True, or make it "
+        "f(observation, rng) and draw from that rng"
+    ),
+    "outcome": (
+        "a step must draw from the noise that it is given and leave the state that it is given as it was; look for a "
+        "generator without a seed, such as default_rng(), the clock, or something kept from earlier steps"
+    ),
+}
+
+RUN_CAUSE = (
+    "all its randomness must come from its seed, as in rng = np.random.default_rng(seed); look for numpy.random or "
+    "random, a generator without a seed, the clock, or something kept between calls"
+)
+
+
+class Event(NamedTuple):
+    """An answer during a replication: whose, when, for which branch, and what it was."""
+
+    what: str
+    step: int
+    branch: int
+    answer: Any
+
+
+class Record:
+    """What is noted of one replication, and which global generators moved during it, by whom.
+
+    Whenever one has moved, all are put elsewhere: else whoever seeds it would share its draws with the next, who does
+    not. With another `seed` they are put to other places.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        seed_globals(seed)
+        self.events: list[Event] = []
+        self.moved: dict[str, str] = {}
+        self._globals = global_states()
+        self._after: dict[tuple[Any, ...], int] = {}  # where a global generator stood after an event, hashed
+        self._movers: set[tuple[Any, ...]] = set()  # events that moved it
+
+    def __call__(self, what: str, step: int, branch: int, answer: Any) -> None:
+        """Take note of an event."""
+        now = global_states()
+        for name, state in now.items():
+            self._after[name, what, step, branch] = hash(state)
+            if self._globals.get(name, state) != state:
+                self.moved.setdefault(name, what)
+                self._movers.add((name, what, step, branch))
+        if self._globals != now:
+            self._seed += 1
+            seed_globals(self._seed)
+            now = global_states()
+        self._globals = now
+        self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
+
+    def unseeded(self, other: Record) -> set[str]:
+        """Global generators that the same event left in different places; one that it seeds ends in the same place."""
+        return {key[0] for key in self._movers | other._movers if self._after.get(key) != other._after.get(key)}
+
+    def difference(self, other: Record) -> Event | None:
+        """The first event that was another one in the other record; an observation where no return can have changed."""
+        theirs = {event[:3]: event for event in other.events}
+        found = [event for event in self.events if not _are_same(event, theirs.get(event[:3], event))]
+        if not found:
+            return None
+        first = min(found, key=lambda event: (event.step, list(WHO).index(event.what), event.branch))
+        is_decisive = any(event.what in ("policy", "outcome") for event in found)
+        if not is_decisive:
+            return first._replace(what="observation")
+        return first._replace(what="outcome") if first.what == "observation" else first
+
+
+class NoiseChecks:
+    """The checks of one comparison; `warnings` are what a reader must know beside the answer."""
+
+    def __init__(self, found: Alternatives, size: int, executor: Executor | None = None) -> None:
+        self.found, self.warnings = found, list[str]()
+        self.is_alive = False  # whether replications were seen to differ
+        self._replay = getattr(found.sampler, "replay", None)
+        self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
+        if self._replay is not None:
+            with kept_globals():
+                self._repeat(CHECKED if size >= MANY else 1, executor)
+
+    def _repeat(self, count: int, executor: Executor | None) -> None:
+        """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
+        there = [self._record(i, is_backwards=False) for i in range(count)]
+        back = [self._record(i, is_backwards=True) for i in range(count)]
+        records = [record for record, _ in there + back]
+        moved = {name: who for record in records for name, who in record.moved.items()}
+        for i, ((one, _), (other, _)) in enumerate(zip(there, back, strict=True)):
+            difference = one.difference(other)
+            if difference is not None:
+                self._differs(i, one, difference, {name: moved[name] for name in sorted(one.unseeded(other))})
+        self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
+        # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
+        for name, who in moved.items() if not isinstance(self.found.sampler, RunSampler) else ():
+            self._warn(
+                f"{WHO[who]} draws from {name}, {GLOBAL}. Nothing came of it in what was run again, but no "
+                f"replication can set it: {_cure(who, name)}."
+            )
+        if executor is not None and not isinstance(executor, Serial):
+            here = there[0][1].returns
+            away = sample(self.found.sampler, 0, 1, self.found.sharing, executor).returns
+            if not _close(here, away):
+                raise ModelError(
+                    f"replication 0 of {self._name} returned {here[0].tolist()} here and {away[0].tolist()} in a "
+                    "worker: something differs between processes, such as the hash of a text or the order of a set"
+                )
+
+    def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
+        """Say what a difference between two runs of one replication means."""
+        place = f"step {event.step} of replication {index}"
+        if event.what != "start":
+            place += f" ({self.found.labels[event.branch]})"
+        if event.what == "observation":
+            self._warn(
+                f"{WHO[event.what]} was not the same when {place} of {self._name} was run again; no reward and no "
+                "action changed. Is there a clock in the observation, or noise that is not the replication's?"
+            )
+            return
+        is_run = isinstance(self.found.sampler, RunSampler)
+        drawn = [
+            f"{'it' if is_run else WHO[who]} draws from {name}, {GLOBAL}: {_cure(who, name)}"
+            for name, who in moved.items()
+        ]
+        again, _ = self._record(index, is_backwards=False)
+        same = again.difference(one)
+        if not drawn and (same is None or same.what == "observation"):
+            raise ModelError(
+                f"the alternatives do not see the same noise: {place} of {self._name} depends on which of them is "
+                "asked first, as if one drew on where the other had stopped. A step must draw from the noise that it "
+                "is given alone, and change nothing that the others see"
+            )
+        who, cause = WHO[event.what], CAUSES[event.what]
+        if is_run:
+            who, cause = "run(decision, seed)", RUN_CAUSE
+        elif event.what == "start" and getattr(self.found.sampler, "state", None) is not None:
+            who, cause = "the state to begin in", "a step changed it; a step must return a new state"
+        raise ModelError(
+            f"no noise is shared here: {who} gave something else when {place} of {self._name} was run again. "
+            f"Likely cause: {'; '.join(drawn) or cause}"
+        )
+
+    def _is_dead(self) -> bool:
+        """Whether nothing that was looked at changes with the noise; tables say themselves what is random."""
+        simulator = self.found.simulator
+        if self._replay is None and isinstance(simulator, JaxSimulator):
+            place = getattr(getattr(self.found.sampler, "dynamics", None), "place", None)
+            return not _is_moved_by_noise(simulator, place)
+        return self._replay is not None and not self.is_alive
+
+    def finish(self, run: Replications) -> list[str]:
+        """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
+        n, whole = len(run.returns), run.whole
+        is_same = _are_all_same(whole) and (run.is_whole is None or _close(run.leads, whole.leads[:1]))
+        frozen = str(getattr(self.found.simulator, "frozen_noise", "")).rstrip(".")
+        if frozen and (is_same or (not len(whole.returns) and _are_all_same(run))):
+            raise ModelError(
+                f"the noise of {self._name} is frozen: {frozen}. All {n:,} replications are one and the same future, "
+                "which says nothing of others. If nothing is random from here on, say so: simulator.frozen_noise = ''"
+            )
+        if frozen:
+            self._warn(f"Some of the noise of {self._name} is frozen: {frozen}. Replications differ by the rest alone.")
+        elif is_same and n >= FEW and self._is_dead():
+            what = "does run use its seed?" if isinstance(self.found.sampler, RunSampler) else "see jointmdp.audit."
+            self._warn(
+                f"Noise never mattered: all {n:,} replications of {self._name} gave the same. Either nothing is random "
+                f"from here on, or the noise is fixed inside, by a seed of its own or a hidden generator; {what}"
+            )
+        return self.warnings
+
+    @property
+    def _name(self) -> str:
+        return self.found.title.partition(" in ")[2] or self.found.title
+
+    def _record(self, index: int, *, is_backwards: bool) -> tuple[Record, Replications]:
+        assert self._replay is not None
+        record = Record(next(self._seeds))
+        return record, self._replay(index, self.found.sharing, record, is_backwards=is_backwards)
+
+    def _warn(self, text: str) -> None:
+        text = text[:1].upper() + text[1:]
+        self.warnings.append(text)
+        warnings.warn(text, NoiseWarning, stacklevel=5)
+
+
+def _are_all_same(run: Replications) -> bool:
+    return len(run.returns) > 1 and _close(run.returns, run.returns[:1]) and not np.ptp(run.steps)
+
+
+def _cure(who: str, name: str) -> str:
+    if who == "policy":
+        return CAUSES["policy"]
+    return f"draw from the noise or the seed that is given instead of {name}"
+
+
+def _are_same(one: Event, other: Event) -> bool:
+    if one.what != "outcome":
+        return bool(one.answer == other.answer)
+    (reward, is_over), (again, is_over_again) = one.answer, other.answer
+    return is_over == is_over_again and _close(reward, again)
+
+
+def _close(one: Any, other: Any) -> bool:
+    return bool(np.allclose(one, other, rtol=ROUNDING, atol=0.0))
+
+
+def _digest(value: Any) -> bytes:
+    """A hash of what a policy sees or chooses; one for all where there is none."""
+    try:
+        return fingerprint(value)
+    except ValueError:
+        return b""
+
+
+def _is_moved_by_noise(simulator: JaxSimulator, place: Any) -> bool:
+    """Whether two short walks with the same actions lead apart."""
+    walks = [simulator.start(Noise("alive", k)) if place is None else place for k in range(2)]
+    for t in range(WALK):
+        if simulator.identity(walks[0]) != simulator.identity(walks[1]):
+            return True
+        if simulator.is_over(walks[0]):
+            return False
+        action = simulator.available(walks[0])[0]
+        steps = [simulator.query(state, [action], Noise("alive", k, t))[0] for k, state in enumerate(walks)]
+        if steps[0].reward != steps[1].reward:
+            return True
+        walks = [step.state for step in steps]
+    return False

@@ -1,0 +1,409 @@
+"""What the branches of one replication did, step by step.
+
+What a simulation gives: replications, samples of returns, and samples of gaps with confidence intervals.
+
+Each sample may be off by a *slack* of its own: what the end of the simulation left out, and rounding. Amounts are
+widened by it; a gap within its slack of 0 counts for and against every sign, so that the intervals stay true. A gap of
+exactly 0 is one in which nothing ever differed, and has no slack when nothing more can come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from jointmdp.ground import checks
+from jointmdp.ground.answers import ResultFace, as_dataset
+from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.intervals import Interval
+from jointmdp.show.plots import result_plots, style
+from jointmdp.simulation.montecarlo import confidence_intervals
+from jointmdp.simulation.simulators.simulator import Action, Snapshot
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+
+class BranchPath(NamedTuple):
+    """One branch of one replication, of T steps."""
+
+    states: tuple[Snapshot, ...]  # T + 1 of them
+    actions: tuple[Action, ...]  # T
+    rewards: Floats  # [T]
+    ended: bool
+    """Whether the episode ended; otherwise it was cut, by the horizon or where too little was left."""
+    total: float
+    """Its return, discounted: that of the sample, to the last bit."""
+
+
+class BranchSteps(NamedTuple):
+    """All m branches of one replication; one that is over stays where it is."""
+
+    states: list[list[Snapshot]]  # [T + 1][m]
+    actions: list[list[Action]]  # [T][m]
+    rewards: Floats  # [T, m]
+    is_over: Bools  # [T + 1, m]
+
+    def path(self, branch: int, total: float) -> BranchPath:
+        """One branch, until it is over."""
+        over = self.is_over[:, branch]
+        steps = int(over.argmax()) if over.any() else len(self.actions)
+        return BranchPath(
+            tuple(row[branch] for row in self.states[: steps + 1]),
+            tuple(row[branch] for row in self.actions[:steps]),
+            self.rewards[:steps, branch],
+            bool(over.any()),
+            total,
+        )
+
+
+CONFIDENCE = 0.95
+ROUNDING_UNITS = 64  # rounding errors in one discounted reward, most of them in the power of the discount
+
+
+class Gaps(NamedTuple):
+    """Gaps between two alternatives, replication by replication."""
+
+    gaps: Floats  # [n]
+    slack: Floats  # [n] how far each may be from the gap of the complete returns
+    truncation_bound: float
+    """The largest part of a slack that comes from the end of the simulation."""
+    steps: int
+
+
+class Replications(NamedTuple):
+    """Raw joint samples of the returns of m alternatives."""
+
+    returns: Floats  # [n, m]
+    leads: Floats  # [n, m] returns minus those of the first alternative: exactly 0 where nothing ever differed
+    rounding: Floats  # [n, m] how far each lead may be off by rounding
+    steps: Ints  # [n] steps taken
+    meetings: Ints  # [n] steps, after the first, at which two branches that are not one were in the same state
+    leaders: Ints  # [n, m] the first branch that each one is one with at the end
+    left_out: Floats  # [n] discount weight of the first step left out; 0 where nothing more could come
+    states: Ints | None = None  # [n, m] final states, where they are numbered
+    is_whole: Bools | None = None  # [n] whose returns are not cut where branches became one; None: all
+    apart: Floats | None = None  # [n, m] returns until all branches were one, where they were cut there
+    followed: Bools | None = None  # [n] whether anything could follow that
+
+    def rows(self, rows: slice | Bools) -> Replications:
+        """Some of the replications."""
+        return Replications(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Replications]) -> Replications:
+        """Several runs of replications as one."""
+        columns = zip(*parts, strict=True)
+        joined = (None if column[0] is None else np.concatenate(column) for column in columns)
+        return cls(*joined)  # type: ignore[arg-type]
+
+    def mirrored(self) -> Replications:
+        """The same with the signs of all returns changed."""
+        apart = None if self.apart is None else -self.apart
+        return self._replace(returns=-self.returns, leads=-self.leads, apart=apart)
+
+    @property
+    def whole(self) -> Replications:
+        """Those that were simulated to their end."""
+        return self if self.is_whole is None else self.rows(self.is_whole)
+
+    @property
+    def reach(self) -> float:
+        """How far apart two returns can be, as far as seen: infinite before any reward."""
+        seen, largest = float(np.ptp(self.returns)), float(np.abs(self.returns).max())
+        return seen if seen > ROUNDING_UNITS * 2.0**-52 * largest else largest or math.inf
+
+    def gap(self, i: int, j: int, return_bound: float | None) -> Gaps:
+        """Gaps between the i-th and the j-th alternative.
+
+        What follows the cut is a return like the others, with the weight of the cut; where the largest is not known,
+        the largest that was seen stands for it.
+        """
+        gaps = self.leads[:, i] - self.leads[:, j]
+        largest = float(np.abs(self.returns).max()) if return_bound is None else return_bound
+        ahead = np.where(self.leaders[:, i] == self.leaders[:, j], 0.0, 2 * self.left_out * largest)
+        rounding = np.where(gaps == 0, 0.0, self.rounding[:, i] + self.rounding[:, j])
+        return Gaps(gaps, ahead + rounding, float(ahead.max()), int(self.steps.max()))
+
+
+Sampler = Callable[[int, int, Sharing], Replications]
+"""``sampler(first, count, sharing)``: replications by number, always the same ones."""
+
+
+class Recording(Protocol):
+    """What a sample was made from, so that it can be asked again on the same noise."""
+
+    def again(self, actions: Any, policy: Any, executor: Any) -> ReturnSample:
+        """The same replications with more alternatives."""
+
+    def replay(self, index: int, action: Any, policy: Any) -> BranchPath:
+        """What one alternative does in one replication."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnSample(ResultFace):
+    """Joint samples of the returns of several actions in one state."""
+
+    actions: tuple[str, ...]
+    replications: Replications = field(repr=False)
+    return_bound: float | None
+    """Largest absolute return, where it is known."""
+    reach: float
+    """How far apart two returns can be, as far as seen: what a gap that has not been seen yet may be."""
+    seed: int
+    recording: Recording | None = field(default=None, repr=False)
+    """Of `simulate_returns(…, record=True)`: what `again` and `replay` ask."""
+
+    @property
+    def returns(self) -> Floats:
+        """Returns, ``[N, m]``."""
+        return self.replications.returns
+
+    @property
+    def steps(self) -> int:
+        """Steps of the longest replication."""
+        return int(self.replications.steps.max())
+
+    @property
+    def truncation_bound(self) -> float:
+        """Every return is within this of its untruncated value; without known rewards, as far as the sample tells."""
+        largest = float(np.abs(self.returns).max()) if self.return_bound is None else self.return_bound
+        return float(self.replications.left_out.max()) * largest
+
+    @property
+    def mean(self) -> Floats:
+        """Sample means, ``[m]``."""
+        return self.returns.mean(axis=0)
+
+    @property
+    def covariance(self) -> Floats:
+        """Sample covariance, ``[m, m]``."""
+        return np.atleast_2d(np.cov(self.returns, rowvar=False))
+
+    def again(self, actions: Any = None, *, policy: Any = None, executor: Any = None) -> ReturnSample:
+        """The same replications, on the same noise, with more alternatives: after those that are here already.
+
+        Every number is what it would have been with them from the start. Needs ``simulate_returns(…, record=True)``.
+
+        Args:
+            actions: other first actions, or one; by default those that were simulated, for another policy.
+            policy: another policy to follow after them; by default the one that was simulated.
+            executor: as in `simulate_gap`.
+        """
+        return self._recorded.again(actions, policy, executor)
+
+    def replay(self, index: int, action: Any, *, policy: Any = None) -> BranchPath:
+        """What `action` does in one replication, step by step, whether it was simulated at first or not.
+
+        Nothing is stored: the replication is run once more on its noise. Needs ``simulate_returns(…, record=True)``.
+        """
+        return self._recorded.replay(index, action, policy)
+
+    @property
+    def _recorded(self) -> Recording:
+        if self.recording is None:
+            raise ModelError(
+                "this sample does not know what it was made from; record it: simulate_returns(…, record=True)"
+            )
+        return self.recording
+
+    def gap(self, i: int, j: int) -> GapSample:
+        """The samples of the gap between the i-th and the j-th of the simulated actions."""
+        found = self.replications.gap(i, j, self.return_bound)
+        return GapSample(self.actions[i], self.actions[j], *found, self.reach, self.seed)
+
+    def gaps(self) -> list[GapSample]:
+        """The gaps of all pairs, the earlier action first."""
+        return [self.gap(i, j) for i, j in itertools.combinations(range(len(self.actions)), 2)]
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per unordered pair of simulated actions: estimates with 95 % intervals."""
+        return [gap.row() for gap in self.gaps()]
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The returns as a labelled dataset with dimensions replication and action."""
+        return as_dataset(
+            {"returns": (("replication", "action"), self.returns)},
+            {"action": list(self.actions)},
+            {"seed": self.seed, "truncation_bound": self.truncation_bound},
+        )
+
+    def figure(self) -> Figure:
+        """The distribution of each action's return."""
+        return style.figure_of(result_plots.returns(self))
+
+
+@dataclass(frozen=True, eq=False)
+class GapSample(ResultFace):
+    """Samples of ``Z(state, action) − Z(state, other)``; each interval holds with probability `confidence`."""
+
+    action: str
+    other: str
+    gaps: Floats = field(repr=False)  # [N]
+    slack: Floats = field(repr=False)  # [N]
+    """How far each sample may be from the gap of the complete returns, rounding included."""
+    truncation_bound: float
+    """How far the end of the simulation moved a sample at most; intervals are widened by the slack."""
+    steps: int
+    reach: float = field(repr=False)
+    """What a gap that has not been seen yet may be."""
+    seed: int | None
+    confidence: float = CONFIDENCE
+    within: Interval | None = None
+    """Between which every gap lies, where that is known for sure: intervals then hold for every number of samples."""
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from "
+            f"{len(self.gaps):,} pairs, mean in {self.mean_interval})"
+        )
+
+    def row(self) -> dict[str, Any]:
+        """Everything known of it, for tables."""
+        plain = "action other mean mean_interval variance variance_interval"
+        signs = {"superiority": self.superiority(), "tie": self.tie()}
+        return {**{name: getattr(self, name) for name in plain.split()}, **signs}
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.row()]
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The samples as a dataset with the dimension replication."""
+        return as_dataset(
+            {"gap": ("replication", self.gaps), "slack": ("replication", self.slack)},
+            {},
+            {"action": self.action, "other": self.other, "seed": self.seed},
+        )
+
+    def figure(self) -> Figure:
+        """The distribution of the gap: between the two curves it holds everywhere at once, at its confidence."""
+        return style.figure_of(result_plots.gap_law(self))
+
+    @property
+    def band(self) -> tuple[Floats, Floats, Floats]:
+        """Thresholds with lower and upper bounds of P(G ≤ t) at each, which hold together at the confidence.
+
+        The band is that of Dvoretzky, Kiefer and Wolfowitz, the samples widened by their slack.
+        """
+        n, q = len(self.gaps), 1 - self.confidence
+        half = math.sqrt(math.log(2 / q) / (2 * n))
+        x = np.unique(np.concatenate([self.gaps - self.slack, self.gaps + self.slack]))
+        x = np.concatenate([[x[0] - 0.03 * (np.ptp(x) or 1.0)], x, [x[-1] + 0.03 * (np.ptp(x) or 1.0)]])
+        ends = [np.searchsorted(np.sort(self.gaps + sign * self.slack), x, "right") / n for sign in (1, -1)]
+        return x, np.clip(ends[0] - half, 0, 1), np.clip(ends[1] + half, 0, 1)
+
+    def reversed(self) -> GapSample:
+        """The gap seen from the other side."""
+        within = None if self.within is None else -self.within
+        return dataclasses.replace(self, action=self.other, other=self.action, gaps=-self.gaps, within=within)
+
+    @cached_property
+    def mean(self) -> float:
+        """Sample mean."""
+        return float(self.gaps.mean())
+
+    @cached_property
+    def variance(self) -> float:
+        """Unbiased sample variance."""
+        # Rounding of the mean must not make equal samples vary.
+        return float(self.gaps.var(ddof=1)) if np.ptp(self.gaps) > 0 else 0.0
+
+    @property
+    def std(self) -> float:
+        """Sample standard deviation."""
+        return math.sqrt(self.variance)
+
+    @property
+    def mean_standard_error(self) -> float:
+        """Standard error of `mean`."""
+        return self.std / math.sqrt(len(self.gaps))
+
+    @property
+    def variance_standard_error(self) -> float:
+        """Standard error of `variance`, from the fourth central moment."""
+        n = len(self.gaps)
+        squares = (self.gaps - self.mean) ** 2
+        return float(math.sqrt(max(squares.var() + 2 * squares.mean() ** 2 / (n - 1), 0.0) / n))
+
+    @cached_property
+    def mean_interval(self) -> Interval:
+        """Confidence interval of the mean."""
+        if self.within is not None:
+            found = confidence_intervals.mean_within(self.gaps, self.within, 1 - self.confidence)
+        else:
+            found = confidence_intervals.careful_mean(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+        return found.widened(float(self.slack.mean()))
+
+    @cached_property
+    def variance_interval(self) -> Interval:
+        """Confidence interval of the variance."""
+        if self.within is not None:
+            found = confidence_intervals.bounded_variance(self.gaps, self.within, 1 - self.confidence)
+        else:
+            found = confidence_intervals.careful_variance(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+        # Samples off by e change a standard deviation by at most the root mean square of e.
+        off = math.sqrt(float(np.mean(self.slack**2)))
+        low, high = (math.sqrt(end) for end in found)
+        return Interval(max(0.0, low - off) ** 2, (high + off) ** 2)
+
+    @property
+    def differing(self) -> int:
+        """In how many samples the gap is not what it usually is; few say little of how large a gap can be."""
+        return confidence_intervals.usual_and_differing(self.gaps, -self.reach, self.reach)[1]
+
+    @property
+    def better(self) -> float:
+        """Fraction of samples above 0 by more than their slack."""
+        return float(np.mean(self.gaps > self.slack))
+
+    @property
+    def tied(self) -> float:
+        """Fraction of samples within their slack of 0."""
+        return float(np.mean(np.abs(self.gaps) <= self.slack))
+
+    @property
+    def worse(self) -> float:
+        """Fraction of samples below 0 by more than their slack."""
+        return float(np.mean(-self.gaps > self.slack))
+
+    def superiority(self) -> Interval:
+        """Confidence interval of P(G > 0)."""
+        return self._proportion(self.gaps > self.slack, self.gaps + self.slack > 0)
+
+    def tie(self) -> Interval:
+        """Confidence interval of P(G = 0)."""
+        return self._proportion((self.gaps == 0) & (self.slack == 0), np.abs(self.gaps) <= self.slack)
+
+    def inferiority(self) -> Interval:
+        """Confidence interval of P(G < 0)."""
+        return self._proportion(-self.gaps > self.slack, self.gaps - self.slack < 0)
+
+    def _proportion(self, certain: Bools, possible: Bools) -> Interval:
+        counts = np.array([np.count_nonzero(certain), np.count_nonzero(possible)])
+        return confidence_intervals.proportion(counts, len(self.gaps), 1 - self.confidence)
+
+    def quantile(self, q: float) -> Interval:
+        """Confidence interval of the q-quantile of G, from order statistics: it holds for every law of G."""
+        q = checks.as_fraction("q", q)
+        low = confidence_intervals.quantile_interval(self.gaps - self.slack, q, self.confidence).lower
+        return Interval(low, confidence_intervals.quantile_interval(self.gaps + self.slack, q, self.confidence).upper)
+
+    def cvar(self, alpha: float) -> Interval:
+        """Confidence interval of the mean of the lowest `alpha` fraction of G."""
+        alpha = checks.as_fraction("alpha", alpha)
+        if self.within is not None:
+            found = confidence_intervals.bounded_cvar(self.gaps, alpha, self.within, 1 - self.confidence)
+        else:
+            found = confidence_intervals.cvar_interval(self.gaps, alpha, -self.reach, self.reach, 1 - self.confidence)
+        return found.widened(float(self.slack.max()))

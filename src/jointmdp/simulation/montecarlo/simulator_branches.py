@@ -1,0 +1,286 @@
+"""The engine of joint simulation for any simulator: the rules of `table_and_jax_branches`, one query at a time.
+
+Replication i depends on the seed and i alone, so any part of a simulation can be made anywhere.
+
+Which states are the same is asked only where it matters, since hashing a state can cost more than stepping it. Under
+``sharing="state"`` it always does. Under ``"time"`` all branches have the same noise, and two are one when agent,
+action and state agree: the state is asked last, of branches that look the same to their agent. Under ``"none"`` no two
+branches ever become one.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications
+from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
+
+STEP_LIMIT = 100_000  # an episode longer than this was probably never meant to end
+TAIL = 1e-4  # discount weight at which an endless future is cut; what is left out is part of the intervals
+
+OnEvent = Callable[[str, int, int, Any], None]
+"""Called with what was asked ("start", "policy", "outcome", "observation"), the step, the branch and the answer."""
+
+Moment = tuple[list[Snapshot], list[Action], list[float]]
+"""Where all branches stand, after which actions and rewards."""
+
+
+@dataclass(frozen=True)
+class QuerySampler:
+    """What is simulated: m alternatives of one simulator, each a first action (or none) and an agent to follow."""
+
+    simulator: Simulator
+    agents: tuple[Agent, ...]
+    """One per alternative; alternatives that share an agent can become one branch."""
+    actions: tuple[Action, ...] | None
+    """First actions; without them each agent chooses its first action too."""
+    state: Snapshot | None
+    """Where all alternatives begin; without it each replication begins in a starting state of its own."""
+    seed: int
+    discount: float
+    horizon: int | None
+    until_merged: bool = False
+    """Stop when all branches are one: their gaps are final, their returns are not."""
+    labels: tuple[str, ...] = ()
+    """What messages call the alternatives."""
+
+    def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
+        """Replications `first`, …, ``first + count − 1``."""
+        return Replications.joined([_Replication(self, i, sharing).made() for i in range(first, first + count)])
+
+    def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
+        """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order."""
+        return _Replication(self, index, sharing, on_event, is_backwards).made()
+
+    def traced(self, index: int, sharing: Sharing) -> BranchSteps:
+        """What the branches of one replication did."""
+        replication = _Replication(self, index, sharing)
+        replication.moments = []
+        replication.made()
+        states, actions, rewards = zip(*replication.moments, strict=True)
+        is_over = np.array([[self.simulator.is_over(state) for state in row] for row in states])
+        return BranchSteps(
+            list(states), list(actions[1:]), np.array(rewards[1:]).reshape(-1, len(self.agents)), is_over
+        )
+
+    @property
+    def last(self) -> int | None:
+        """Steps after which an endless replication is cut."""
+        if self.horizon is not None or self.discount >= 1:
+            return self.horizon
+        return max(1, math.ceil(math.log(TAIL) / math.log(self.discount))) if self.discount > 0 else 1
+
+
+class _Replication:
+    """One replication under way."""
+
+    def __init__(
+        self,
+        sampler: QuerySampler,
+        index: int,
+        sharing: Sharing,
+        on_event: OnEvent | None = None,
+        is_backwards: bool = False,
+    ) -> None:
+        self.sampler, self.index, self.sharing, self.on_event = sampler, index, sharing, on_event
+        self.simulator, m = sampler.simulator, len(sampler.agents)
+        self.order = -1 if is_backwards else 1
+        self.leader = list(range(m))  # for each branch the first one that it is one with
+        self.heads = list(range(m))  # the branches that lead
+        self.states: list[Snapshot] = [sampler.state] * m
+        self.names: list[Any] = [None] * m  # of states, under "state"; all begin in the same one
+        self.actions: list[Action] = [None] * m if sampler.actions is None else list(sampler.actions)
+        self.t = 0
+        self.asked: tuple[str, list[int]] = ("the start", [])  # whose answer is waited for, and for which branches
+        self.noise = Noise("start", sampler.seed, index)
+        self.moments: list[Moment] | None = None
+
+    def made(self) -> Replications:
+        """The replication; whatever a simulator or policy raises comes out as one error that names the place."""
+        try:
+            return self._made()
+        except ModelError:
+            raise
+        except Exception as error:
+            who, branches = self.asked
+            whose = [self.sampler.labels[j] for j in self._guilty(branches)] if self.sampler.labels else []
+            place = f"step {self.t} of replication {self.index}" + (f" ({' or '.join(whose)})" if whose else "")
+            raise ModelError(
+                f"{who} of {self.simulator.name} raised {type(error).__name__} in {place}: {error}"
+            ) from error
+
+    def _made(self) -> Replications:
+        sampler, simulator, m = self.sampler, self.simulator, len(self.leader)
+        if sampler.state is None:
+            self.states = [simulator.start(self.noise)] * m
+        self._keep([], [])
+        if self.on_event is not None:
+            self.on_event("start", self.t, 0, simulator.observe(self.states[0]))
+        if sampler.actions is None:
+            self._choose()
+        # In one state at the beginning.
+        self._unite((id(sampler.agents[j]), _hashable(self.actions[j])) for j in range(m))
+        # Plain numbers: arrays of so few take ten times as long.
+        total, lead, size, weight, meetings = 0.0, [0.0] * m, [0.0] * m, 1.0, 0
+        last, is_open = sampler.last, not simulator.is_over(self.states[0])
+        is_open = is_open and not (sampler.until_merged and len(self.heads) == 1)
+        while self.t != last and is_open:
+            if self.t >= STEP_LIMIT:
+                raise ModelError(
+                    f"replication {self.index} of {simulator.name} has not ended after {STEP_LIMIT:,} steps; give a "
+                    "horizon, or a discount below 1 and the simulator's reward_bounds"
+                )
+            taken = self.actions
+            rewards = self._step()
+            self._keep(taken, rewards)
+            total += weight * rewards[0]
+            for j in range(1, m):
+                more = weight * (rewards[j] - rewards[0])
+                lead[j] += more
+                size[j] += abs(more)
+            weight *= sampler.discount
+            self.t += 1
+            self._choose()
+            self._merge()
+            going = [j for j in self.heads if not self._is_over(j)]
+            is_open = bool(going) and not (sampler.until_merged and len(self.heads) == 1)
+            meetings += is_open and self.sharing == "state" and len({self.names[j] for j in going}) < len(going)
+        is_cut = is_open and sampler.horizon is None
+        return Replications(
+            returns=total + np.array([lead]),
+            leads=np.array([lead]),
+            rounding=(self.t + ROUNDING_UNITS) * 2.0**-52 * np.array([size]),
+            steps=np.array([self.t]),
+            meetings=np.array([meetings]),
+            leaders=np.array([self.leader]),
+            left_out=np.array([weight if is_cut else 0.0]),
+            is_whole=np.array([False]) if sampler.until_merged else None,
+        )
+
+    def _step(self) -> list[float]:
+        """One step of all branches; under "state" those in the same state are one query."""
+        simulator, sharing, t = self.simulator, self.sharing, self.t
+        queries = [[j] for j in self.heads]
+        if sharing == "state" or (sharing == "time" and t == 0):
+            together: dict[Hashable, list[int]] = {}
+            for j in self.heads:
+                together.setdefault(self.names[j], []).append(j)
+            queries = list(together.values())
+        outcomes: dict[int, Outcome] = {}
+        for members in queries[:: self.order]:
+            state = self.states[members[0]]
+            if simulator.is_over(state):
+                outcomes.update({j: Outcome(0.0, self.states[j]) for j in members})
+                continue
+            where = ("noise", self.sampler.seed, self.index, t)
+            self.noise = Noise(*where, 0 if sharing == "time" else members[0])
+            if sharing == "state":
+                self.noise.with_clock(Noise(*where, "clock"))
+            self.asked = ("a step", members)
+            outcomes.update(self._answers(state, members[:: self.order]))
+        rewards = [float(outcomes[first].reward) for first in self.leader]
+        if not all(map(math.isfinite, rewards)):
+            place = f"step {t} of replication {self.index} of {simulator.name}"
+            raise ModelError(f"{place} paid {rewards}; rewards must be finite numbers")
+        self.states = [outcomes[first].state for first in self.leader]
+        if sharing == "state":
+            self._name()
+        return rewards
+
+    def _answers(self, state: Snapshot, members: list[int]) -> dict[int, Outcome]:
+        """What the actions of branches in one state give."""
+        simulator = self.simulator
+        found = simulator.query(state, [self.actions[j] for j in members], self.noise)
+        outcomes = dict(zip(members, found, strict=True))
+        if self.on_event is not None:
+            for j, outcome in outcomes.items():
+                self.on_event("outcome", self.t, j, (float(outcome.reward), simulator.is_over(outcome.state)))
+                self.on_event("observation", self.t, j, simulator.observe(outcome.state))
+        return outcomes
+
+    def _name(self) -> None:
+        self.asked = ("identity", [])
+        names = {j: None if self._is_over(j) else self.simulator.identity(self.states[j]) for j in self.heads}
+        self.names = [names[first] for first in self.leader]
+
+    def _choose(self) -> None:
+        """The next action of each branch that is its own; those that are one with another follow it."""
+        for j in self.heads[:: self.order]:
+            if not self._is_over(j):
+                self.asked = ("the policy in a state", [j])
+                noise = Noise("policy", self.sampler.seed, self.index, self.t, j)
+                self.actions[j] = self.sampler.agents[j](self.states[j], noise)
+                if self.on_event is not None:
+                    self.on_event("policy", self.t, j, self.actions[j])
+        self.actions = [self.actions[first] for first in self.leader]
+
+    def _merge(self) -> None:
+        """Branches with the same agent, action and state are one from now on, and so are all that are over."""
+        if self.sharing == "none" or len(self.heads) == 1:
+            return
+        keys: dict[int, tuple[Hashable, ...]] = {}
+        for j in self.heads:
+            key = (id(self.sampler.agents[j]), self._is_over(j))
+            keys[j] = key if key[1] else (*key, _hashable(self.actions[j]))
+        if self.sharing == "state":
+            keys = {j: (*key, self.names[j]) for j, key in keys.items()}
+        else:
+            # The hash of a whole state last, where all that is cheaper agrees.
+            self.asked = ("observe", [])
+            keys = self._finer(keys, lambda j: _look(self.simulator.observe(self.states[j])))
+            self.asked = ("identity", [])
+            keys = self._finer(keys, lambda j: self.simulator.identity(self.states[j]))
+        self._unite(keys[first] for first in self.leader)
+
+    def _finer(
+        self, keys: dict[int, tuple[Hashable, ...]], more: Callable[[int], Hashable]
+    ) -> dict[int, tuple[Hashable, ...]]:
+        """The keys, longer by `more` where two going branches have the same."""
+        seen = list(keys.values())
+        return {j: (*key, more(j)) if seen.count(key) > 1 and not self._is_over(j) else key for j, key in keys.items()}
+
+    def _unite(self, keys: Iterable[Hashable]) -> None:
+        """Branches with equal keys are one, led by the first."""
+        first: dict[Hashable, int] = {}
+        self.leader = [first.setdefault(key, j) for j, key in enumerate(keys)]
+        self.heads = list(first.values())
+
+    def _is_over(self, j: int) -> bool:
+        return self.simulator.is_over(self.states[j])
+
+    def _keep(self, taken: list[Action], rewards: Iterable[float]) -> None:
+        """Keep where all branches stand after a step, where that is asked for."""
+        if self.moments is not None:
+            self.moments.append((list(self.states), list(taken), list(rewards)))
+
+    def _guilty(self, branches: list[int]) -> list[int]:
+        """Which of several branches that were asked together cannot be asked alone."""
+        if len(branches) < 2:
+            return branches
+        found = []
+        for j in branches:
+            try:
+                self.simulator.query(self.states[j], [self.actions[j]], self.noise)
+            except Exception:
+                found.append(j)
+        return found or branches
+
+
+def _hashable(action: Action) -> Any:
+    """An action as something that can be compared by value."""
+    return action if action is None or isinstance(action, int | float | str) else fingerprint(action)
+
+
+def _look(observation: Any) -> bytes | None:
+    """A hash of an observation; None for what has none, which then tells nothing."""
+    try:
+        return fingerprint(observation)
+    except ValueError:
+        return None

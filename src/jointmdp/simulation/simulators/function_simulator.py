@@ -1,0 +1,249 @@
+"""Simulators that are plain functions: of a state, an action and noise, or of a decision and a seed.
+
+The first is the paper's Assumption 1, ``(R, S') = f(state, action, noise)``.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, Snapshot, as_action_names, as_step
+
+Draw = Callable[[np.random.Generator], Any]
+
+MOST_LETTERS = 40  # of what a decision calls itself, to be its name in tables
+
+
+class FunctionState(NamedTuple):
+    """A snapshot: the function's own state, and whether the episode has ended there."""
+
+    state: Any
+    is_over: bool = False
+
+
+class FunctionSimulator(Simulator):
+    """A simulator from ``step(state, action, noise) -> (reward, next_state)`` and a sampler of the noise.
+
+    Args:
+        step: a function of the three that draws nothing by itself and leaves `state` as it is. It may return
+            ``(reward, next_state, is_over)`` where episodes end.
+        noise: ``draw(rng) -> noise`` of one step. Several sources are several samplers,
+            ``{"demand": draw, "price": draw}``: each has a stream of its own, and `step` gets a dictionary.
+            Without it `step` is given the `Noise` itself and draws from ``noise["demand"]`` or ``noise.rng``.
+        start: the state to begin in, or a function ``start(rng) -> state``.
+        actions: what there is to do, and what `step` is given: a number n means 0, …, n − 1; a list its own entries,
+            ``["wait", "go"]`` or ``[0, 4, 8]``; a dictionary its values under their names, ``{"order 4": 4}``. None
+            for actions that cannot be listed.
+        available: ``available(state) -> actions`` where not all can be taken everywhere.
+        observe: what a policy sees of a state; by default all of it.
+        identity: equal for equal states; by default a hash of what the state holds.
+        discount, sharing, reward_bounds: as in `Simulator`.
+    """
+
+    def __init__(  # many parameters: a front door, one keyword for each setting
+        self,
+        step: Callable[..., Any],
+        noise: Draw | Mapping[str, Draw] | None = None,
+        *,
+        start: Any,
+        actions: Mapping[str, Any] | Sequence[Any] | int | None,
+        available: Callable[[Any], Sequence[Any]] | None = None,
+        observe: Callable[[Any], Any] | None = None,
+        identity: Callable[[Any], Hashable] | None = None,
+        discount: float = 1.0,
+        sharing: Sharing = "time",
+        reward_bounds: tuple[float, float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not callable(step):
+            raise ModelError(f"step must be a function (state, action, noise) -> (reward, next_state), not {step!r}")
+        if not (noise is None or callable(noise) or isinstance(noise, Mapping)):
+            raise ModelError(f"noise must be a function draw(rng), or a dictionary of such functions, not {noise!r}")
+        self._step, self._noise, self._start = step, noise, start
+        self._available, self._observe, self._identity = available, observe, identity
+        self._values: tuple[Any, ...] | None = None
+        if actions is None or isinstance(actions, int | np.integer):
+            self.action_names = as_action_names(actions)
+        else:
+            self.action_names = as_action_names(list(actions))
+            self._values = tuple(actions.values() if isinstance(actions, Mapping) else actions)
+        self._describe(name or str(getattr(step, "__name__", "function")), discount, sharing, reward_bounds)
+
+    def start(self, noise: Noise) -> FunctionState:
+        """A state to begin in."""
+        return FunctionState(self._start(noise.rng) if callable(self._start) else self._start)
+
+    def at(self, state: Any) -> FunctionState:
+        """The snapshot of a state; a snapshot is left as it is."""
+        return state if isinstance(state, FunctionState) else FunctionState(state)
+
+    def step(self, state: FunctionState, action: Any, noise: Noise) -> Outcome:
+        """One call of the function."""
+        return self.step_given(state, action, self.draw(noise))
+
+    def step_given(self, state: FunctionState, action: Any, noise: Any) -> Outcome:
+        """What `action` gives in `state` under the very noise that the function takes."""
+        found = self._step(state.state, self.action_value(action), noise)
+        reward, after, is_over = as_step(found, self.name)
+        try:
+            reward = float(reward)
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"{self.name} returned {found!r}; the reward comes first and is a number: (reward, next_state)"
+            ) from None
+        return Outcome(reward, FunctionState(after, bool(is_over)))
+
+    def action_value(self, action: Any) -> Any:
+        """What the function is given for an action."""
+        return action if self._values is None else self._values[action]
+
+    @property
+    def sources(self) -> tuple[str, ...] | None:
+        """The names of the sources of noise; empty where there is one without a name, None where values are not drawn.
+
+        The function then draws by itself, from the `Noise` that it is given.
+        """
+        return tuple(self._noise) if isinstance(self._noise, Mapping) else None if self._noise is None else ()
+
+    def draw(self, noise: Noise) -> Any:
+        """What the function takes as its noise."""
+        if self._noise is None:
+            return noise
+        if isinstance(self._noise, Mapping):
+            return {name: draw(noise[name]) for name, draw in self._noise.items()}
+        return self._noise(noise.rng)
+
+    def observe(self, state: FunctionState) -> Any:
+        """What a policy sees."""
+        return state.state if self._observe is None else self._observe(state.state)
+
+    def is_over(self, state: FunctionState) -> bool:
+        """Whether the function said so."""
+        return state.is_over
+
+    def identity(self, state: FunctionState) -> Hashable:
+        """The user's, or a hash of the state."""
+        return super().identity(state) if self._identity is None else (self._identity(state.state), state.is_over)
+
+    def available(self, state: FunctionState) -> Sequence[Any]:
+        """The user's, or all actions."""
+        if self._available is None:
+            return super().available(state)
+        return [self.action_index(action) for action in self._available(state.state)]
+
+
+def is_run_function(source: Any) -> bool:
+    """Whether `source` is a function ``run(decision, seed) -> outcome``."""
+    return callable(source) and not isinstance(source, type) and not hasattr(source, "step")
+
+
+@dataclass(frozen=True)
+class WithNoise:
+    """A function ``run(decision, noise)`` as one of a decision and a seed, from which its noise is made."""
+
+    run: Callable[[Any, Noise], Any]
+
+    def __call__(self, decision: Any, seed: int) -> Any:
+        return self.run(decision, self.noise(seed))
+
+    @staticmethod
+    def noise(seed: int) -> Noise:
+        """The noise of a seed."""
+        return Noise("run", seed)
+
+
+def _with_seed(run: Callable[..., Any]) -> Callable[[Any, int], Any]:
+    """The function itself, or one that makes the noise for a parameter of that name."""
+    try:
+        names = list(inspect.signature(run).parameters)
+    except (TypeError, ValueError):  # written in C
+        return run
+    return WithNoise(run) if names[1:2] == ["noise"] else run
+
+
+class RunSimulator(Simulator):
+    """Decisions of a function as actions: one step, and the episode is over.
+
+    The function is ``run(decision, seed)``, or ``run(decision, noise)`` with a `Noise` of named streams, which keeps
+    the draws of different decisions in step.
+    """
+
+    least_decisions = 2
+
+    def __init__(self, run: Callable[[Any, int], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
+        if not is_run_function(run):
+            raise ModelError(f"decisions are tried by a function run(decision, seed) -> outcome, not by {run!r}")
+        named = as_named("decisions", decisions, self.least_decisions)
+        self.run, self.decisions = _with_seed(run), tuple(named.values())
+        self.values = tuple(decisions)  # as the user calls them: keys of a dictionary, else the decisions themselves
+        self.name = str(getattr(run, "__name__", "run"))
+        self.action_names = tuple(named)
+
+    def outcome(self, action: int, seed: int) -> float:
+        """The outcome of a decision with a seed."""
+        found = self.run(self.decisions[action], seed)
+        value = self.number(found, action)
+        if not math.isfinite(value):
+            raise self._no_number(found, action)
+        return value
+
+    def number(self, found: Any, action: int) -> float:
+        """What the function returned, as a number."""
+        try:
+            return float(found)
+        except (TypeError, ValueError):
+            raise self._no_number(found, action) from None
+
+    def _no_number(self, found: Any, action: int) -> ModelError:
+        decision = self.decisions[action]
+        return ModelError(f"run({decision!r}, seed) returned {found!r}; it must return one finite number")
+
+    def start(self, noise: Noise) -> Snapshot:
+        """Before the decision."""
+        return False
+
+    def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
+        """One call of the function."""
+        return Outcome(self.outcome(action, noise.seed), True)
+
+    def is_over(self, state: Snapshot) -> bool:
+        """After the decision."""
+        return bool(state)
+
+    def identity(self, state: Snapshot) -> Hashable:
+        """There are two states."""
+        return bool(state)
+
+
+def as_named(what: str, given: Mapping[str, Any] | Sequence[Any], least: int = 2) -> dict[str, Any]:
+    """Alternatives by name: those of a dictionary, or the values themselves in words."""
+    if isinstance(given, Mapping):
+        named = {str(name): value for name, value in given.items()}
+    elif isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+        named = {_label(value, i): value for i, value in enumerate(given)}
+    else:
+        raise ModelError(f"{what} must be a sequence, or a dictionary with their names, not {given!r}")
+    if not len(given):
+        raise ModelError(f"{what} is empty; give the {what} to compare")
+    if len(given) < least:
+        raise ModelError(f"comparing takes at least two {what}, not {len(given)}")
+    if len(named) < len(given):
+        raise ModelError(f"two {what} have the same name; give a dictionary with names of their own, {{name: value}}")
+    return named
+
+
+def _label(value: Any, place: int) -> str:
+    if isinstance(value, int | float | str | np.generic | tuple):
+        return str(value)
+    if hasattr(value, "__name__"):
+        return str(value.__name__)
+    says_itself = any({"__str__", "__repr__"} & vars(base).keys() for base in type(value).__mro__[:-1])
+    text = str(value) if says_itself else ""
+    return text if 0 < len(text) <= MOST_LETTERS and "\n" not in text else f"number {place + 1}"

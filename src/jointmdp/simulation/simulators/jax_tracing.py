@@ -1,0 +1,446 @@
+"""Functions that do the same are one key of a compiled program: a lambda written anew in a loop compiles once.
+
+Two functions are the same if their code is and if all that the code can read is: closures, defaults, and the globals it
+names. Values are taken as they are now, so a variable that has changed since makes another key. Where something is read
+that could change unseen (an object with attributes), the key is the function itself.
+
+A user's functions as JAX traces them: mistakes in plain words, and where the noise of a step comes from.
+"""
+
+import functools
+import hashlib
+import inspect
+import itertools
+import linecache
+import traceback
+import types
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from jointmdp.ground.errors import ModelError
+from jointmdp.simulation.simulators.global_generators import global_states
+
+LIBRARIES = {"jax", "numpy", "math", "functools", "operator", "itertools", "jointmdp", "builtins", "typing"}
+PLAIN = (int, str, bytes, type(None), type(Ellipsis), np.dtype)
+LARGEST = 2**24  # bytes of a NumPy array that are compared
+LARGE = 2**16  # bytes of an array of JAX: these never change, and large ones are seldom made twice
+
+
+class _OpaqueError(Exception):
+    """Something that could change unseen."""
+
+
+def function_key(function: Callable[..., Any]) -> Hashable:
+    """Equal for functions that do the same."""
+    try:
+        return _of(function, ())
+    except _OpaqueError:
+        # A method of a callable can be hashed whatever the callable is, and is equal if the objects are one.
+        return function.__call__  # type: ignore[operator]
+
+
+def value_key(value: Any) -> Hashable:
+    """Equal for values that are the same, functions included; a value that could change unseen is itself."""
+    try:
+        return _of(value, ())
+    except _OpaqueError:
+        return _Itself(value)
+
+
+class _Itself:
+    """An object as its own key; it is kept, so that no other can take its place in memory."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _of(value: Any, above: tuple[Any, ...]) -> Hashable:
+    """The key of a value; `above` are the functions that it was met in."""
+    if isinstance(value, PLAIN):
+        return type(value), value
+    if isinstance(value, float | complex | np.generic):
+        return type(value), repr(value)  # told apart: 0.0 and −0.0; and NaN is itself
+    if isinstance(value, types.FunctionType):
+        return _of_function(value, above)
+    if isinstance(value, functools.partial):
+        return "partial", _of((value.func, value.args, value.keywords), above)
+    if isinstance(value, tuple | list | set | frozenset):
+        return type(value), tuple(_of(each, above) for each in value)
+    if isinstance(value, dict):
+        return type(value), tuple((_of(key, above), _of(each, above)) for key, each in value.items())
+    if isinstance(value, np.ndarray | jax.Array):
+        return _of_array(value)
+    module = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
+    is_fixed = isinstance(value, types.ModuleType | types.BuiltinFunctionType | type) or callable(value)
+    if is_fixed and module.partition(".")[0] in LIBRARIES:
+        return _Itself(value)
+    raise _OpaqueError
+
+
+def _of_array(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):
+        if value.dtype == object or value.nbytes > LARGEST:
+            raise _OpaqueError
+    elif jnp.issubdtype(value.dtype, jax.dtypes.extended) or value.nbytes > LARGE:
+        return _Itself(value)
+    content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).digest()
+    return type(value), str(value.dtype), value.shape, content
+
+
+def _of_function(function: types.FunctionType, above: tuple[Any, ...]) -> Hashable:
+    if function in above:
+        return "above", above.index(function)
+    if (function.__module__ or "").partition(".")[0] in LIBRARIES:
+        return _Itself(function)
+    met = (*above, function)
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # a name that has no value yet
+        raise _OpaqueError from None
+    spaces = function.__globals__
+    read = {name: spaces[name] for name in _names(function.__code__) if name in spaces}
+    parts = (cells, function.__defaults__, function.__kwdefaults__, function.__dict__, dict(sorted(read.items())))
+    return function.__code__, _of(parts, met)
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """All names that a code may look up, those of functions inside of it included."""
+    yield from code.co_names
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from _names(part)
+
+
+DRAWS = {"random_bits", "random_gamma", "threefry2x32", "rng_bit_generator", "rng_uniform"}
+WORDS = {
+    "key": {"key", "k", "rng", "rng_key", "prng", "prng_key", "random_key", "subkey"},
+    "state": {"state", "s", "env_state"},
+    "action": {"action", "a", "act"},
+    "observation": {"observation", "obs", "o"},
+}
+HOST_CALLS = (  # what asked for a value that is not there yet, and what to use instead
+    (
+        jax.errors.TracerBoolConversionError,
+        "a Python `if`, `while`, `and`, `or` or bool()",
+        "jnp.where or lax.cond",
+    ),
+    (jax.errors.TracerIntegerConversionError, "range() or the index of a list", "lax.fori_loop or jnp.take"),
+    (jax.errors.TracerArrayConversionError, "NumPy", "jax.numpy"),
+    (jax.errors.ConcretizationTypeError, "float(), int() or .item()", "jax.numpy"),
+)
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A user's function: whatever it raises ends in one `ModelError` with its name, the line and the likely cause."""
+
+    function: Callable[..., Any]
+    role: str
+    """What it is, for messages: ``step of game``."""
+    parts: tuple[str, ...]
+    """What it is given."""
+    guess: Callable[[tuple[Any, ...]], str] | None = None
+    """The likely mistake, given the arguments that it failed with; empty where nothing comes to mind."""
+
+    @property
+    def call(self) -> str:
+        """How it is called."""
+        return f"{self.role.split(' ')[0]}({', '.join(self.parts)})"
+
+    def __call__(self, *given: Any) -> Any:
+        try:
+            return self.function(*given)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(self._told(error, given)) from None
+
+    def check_order(self) -> None:
+        """Refuse parameters whose names ask for another order: such a function may run all the same."""
+        names = _parameter_names(self.function)
+        meant = [next((part for part, words in WORDS.items() if name.lower() in words), "") for name in names]
+        moved = [part for part, own in zip(meant, self.parts, strict=False) if part in self.parts and part != own]
+        if len(names) == len(self.parts) and len(moved) >= 2:
+            given, wanted = ", ".join(self.parts), ", ".join(part or "…" for part in meant)
+            raise ModelError(
+                f"{self.role} has the parameters ({', '.join(names)}), but is called as {self.call}; give "
+                f"lambda {given}: f({wanted})"
+            )
+
+    def _told(self, error: Exception, given: tuple[Any, ...]) -> str:
+        try:
+            inspect.signature(self.function).bind(*given)
+        except TypeError:
+            return f"{self.role} takes ({', '.join(_parameter_names(self.function))}), but is called as {self.call}"
+        except ValueError:  # no signature
+            pass
+        what = f"{self.role} fails{_line(error)}"
+        for kind, asker, instead in HOST_CALLS:
+            if isinstance(error, kind):
+                return f"{what}: {asker} asks for a value, and inside jit there is none yet; use {instead}"
+        if isinstance(error, jax.errors.UnexpectedTracerError):
+            return f"{what}: it keeps a value from inside jit for later; all that a function keeps must be in the state"
+        text = next(iter(str(error).splitlines()), "").rstrip(".")
+        hint = "" if self.guess is None else self.guess(given)
+        return f"{what} ({type(error).__name__}: {text}){'; ' * bool(hint)}{hint}"
+
+
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    try:
+        return [str(name) for name in inspect.signature(function).parameters]
+    except (TypeError, ValueError):
+        return []
+
+
+def _line(error: Exception) -> str:
+    """The line of the user's that an error comes from."""
+    ours = (jax.__file__.rpartition("/")[0], __file__.rpartition("/simulators/")[0], np.__file__.rpartition("/")[0])
+    found = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    if not found:
+        return ""
+    frame = found[-1]
+    text = linecache.getline(frame.filename, frame.lineno or 0).strip()
+    return f" in line {frame.lineno} of {frame.filename.rpartition('/')[2]}{f', `{text}`' if text else ''}"
+
+
+def step_guess(function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], str]:
+    """Whether a step works with its arguments in another order, or with a part of the state."""
+    names = ("key", "state", "action")
+
+    def guess(given: tuple[Any, ...]) -> str:
+        key, state, action = (jax.tree.map(_shape, part) for part in given)
+        states = [("", state)]
+        if isinstance(state, tuple) and len(state) == 2:
+            states += [("second", state[1]), ("first", state[0])]
+        for which, part in states:
+            for order in itertools.permutations(range(3)):
+                values = (key, part, action)
+                if not _steps(function, [values[i] for i in order], part):
+                    continue
+                call = f"({', '.join(names[i] for i in order)})"
+                if not which:
+                    return f"it works as step{call}; write lambda key, state, action: step{call}"
+                also = "" if order == (0, 1, 2) else f", as step{call}"
+                return (
+                    f"it works with the {which} part of what reset returns{also}: did reset return an observation "
+                    f"with the state? give reset=lambda key: reset(key)[{int(which == 'second')}], and observe="
+                )
+        return ""
+
+    return guess
+
+
+def policy_guess(function: Callable[..., Any]) -> Callable[[tuple[Any, ...]], str]:
+    """Whether a policy works with its arguments in the other order."""
+
+    def guess(given: tuple[Any, ...]) -> str:
+        if len(given) == 2:
+            try:
+                jax.eval_shape(function, *(jax.tree.map(_shape, part) for part in reversed(given)))
+            except Exception:
+                # Whatever it raises: the other order is no better.
+                return "its second argument is a JAX key here, to be used with jax.random"
+            return "it works as policy(key, observation); write lambda observation, key: policy(key, observation)"
+        return ""
+
+    return guess
+
+
+def _steps(function: Callable[..., Any], given: Sequence[Any], state: Any) -> bool:
+    """Whether a step works with these arguments and leads to a state like the one it is given."""
+    try:
+        found = jax.eval_shape(function, *given)
+        return len(found) in (2, 3) and _same_shape(found[1], state)
+    except Exception:
+        # Whatever a function does to arguments that it was not written for.
+        return False
+
+
+def _same_shape(one: Any, other: Any) -> bool:
+    return str(jax.tree.structure(one)) == str(jax.tree.structure(other)) and all(
+        jnp.shape(a) == jnp.shape(b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
+
+
+def _shape(leaf: Any) -> Any:
+    return jax.eval_shape(lambda: jnp.asarray(leaf))
+
+
+def as_arrays(state: Any, what: str) -> Any:
+    """A pytree with arrays for leaves; `what` it is, for messages."""
+
+    def convert(path: Any, leaf: Any) -> Any:
+        try:
+            return jnp.asarray(leaf)
+        except Exception as error:
+            if isinstance(error, HOST_CALLS[-1][0]):
+                raise
+            where = f" at {jax.tree_util.keystr(path)}" if path else ""
+            raise ModelError(
+                f"{what} holds a {type(leaf).__name__}{where}, which is no array and no pytree; a state is made of "
+                "arrays in tuples, dicts or registered classes (jax.tree_util.register_dataclass, flax.struct); keep "
+                "what never changes outside of it"
+            ) from None
+
+    found = jax.tree_util.tree_map_with_path(convert, state)
+    if not jax.tree.leaves(found):
+        raise ModelError(f"{what} holds no array ({state!r}); did the function forget to return it?")
+    return found
+
+
+def joined_types(first: Any, second: Any, name: str) -> Any:
+    """The types that hold both states, leaf by leaf."""
+    before, after = (str(jax.tree.structure(state)) for state in (first, second))
+    if before != after:
+        is_pair = isinstance(first, tuple) and any(str(jax.tree.structure(part)) == after for part in first)
+        hint = "; did reset return an observation with the state? it must return the state alone" if is_pair else ""
+        raise ModelError(f"a step of {name} changes the structure of the state from {before} to {after}{hint}")
+
+    def join(path: Any, one: Any, other: Any) -> Any:
+        if one.shape != other.shape:
+            where = jax.tree_util.keystr(path) or "the state"
+            raise ModelError(f"a step of {name} changes the shape of {where} from {one.shape} to {other.shape}")
+        # Keys inside of a state have a type that cannot be promoted, and need not be.
+        dtype = one.dtype if one.dtype == other.dtype else jnp.promote_types(one.dtype, other.dtype)
+        return jax.ShapeDtypeStruct(one.shape, dtype)  # type: ignore[no-untyped-call]
+
+    return jax.tree_util.tree_map_with_path(join, first, second)
+
+
+def check_like(state: Any, types: Any, observation: Callable[[], Any], name: str) -> None:
+    """A state of the user's has the structure and shapes of all states, or it is said what it may be instead."""
+    try:
+        is_like = _same_shape(state, types)
+    except TypeError:
+        is_like = False
+    if is_like:
+        return
+    seen = observation()
+    if not _same_shape(seen, types) and _same_shape(state, seen):
+        raise ModelError(f"this is an observation of {name}, not a state; give a state of reset(), walk() or a query")
+    shown = " and ".join(str(jax.tree.map(jnp.shape, each)) for each in (state, types))
+    raise ModelError(f"a state of {name} has another structure than those it begins in: shapes {shown}")
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """What is known of a step before it is taken."""
+
+    types: Any  # of the states it leads to
+    program: Any  # closed jaxpr of (key, state, action)
+    constants: tuple[Any, ...]
+
+
+def traced_step(step: Callable[..., Any], key: Any, state: Any, action: Any, name: str) -> TracedStep:
+    """A step's program; a `ModelError` where tracing it moves a random generator of the host."""
+    before = global_states()
+    program, shapes = jax.make_jaxpr(step, return_shape=True)(key, state, action)
+    for module, where in global_states().items():
+        if where != before[module]:
+            raise ModelError(_host_noise(name, f"draws from {module}"))
+    return TracedStep(shapes[1], program, tuple(_constants(program.jaxpr, program.consts)))
+
+
+def check_constants(one: TracedStep, other: TracedStep, name: str) -> None:
+    """Two traces of one step hold the same numbers, or something outside of JAX makes them."""
+    pairs = zip(one.constants, other.constants, strict=False)
+    if len(one.constants) == len(other.constants) and any(_differ(a, b) for a, b in pairs):
+        raise ModelError(_host_noise(name, "uses a number that differs from call to call (a generator, a clock?)"))
+
+
+def _host_noise(name: str, deed: str) -> str:
+    return (
+        f"step of {name} {deed} outside of JAX: it runs inside jit, where that happens once and the number stays the "
+        "same for ever; draw with jax.random from the key that step is given"
+    )
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two numbers differ by more than single precision: a literal may change its type with that of a state."""
+    x, y = np.asarray(one), np.asarray(other)
+    is_number = all(each.dtype.kind in "biuf" for each in (x, y)) and x.shape == y.shape
+    return is_number and not np.allclose(x, y, rtol=1e-6, atol=0, equal_nan=True)
+
+
+def _constants(jaxpr: Any, consts: Sequence[Any]) -> Iterator[Any]:
+    """All numbers that stand in a program, in order; keys and other things without bytes are left out."""
+    for value in consts:
+        if getattr(value, "dtype", None) is not None and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
+            yield value
+    for operation in jaxpr.eqns:
+        yield from (atom.val for atom in operation.invars if isinstance(atom, Literal))
+    for inner, inner_consts in _inner(jaxpr):
+        yield from _constants(inner, inner_consts)
+
+
+def _inner(jaxpr: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+    """The programs inside of a program, with their constants."""
+    for operation in jaxpr.eqns:
+        for value in operation.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                if hasattr(part, "jaxpr"):
+                    yield part.jaxpr, part.consts
+                elif hasattr(part, "eqns"):
+                    yield part, ()
+
+
+def _has(jaxpr: Any, names: set[str]) -> bool:
+    return any(operation.primitive.name in names for operation in jaxpr.eqns) or any(
+        _has(inner, names) for inner, _ in _inner(jaxpr)
+    )
+
+
+def used_inputs(program: Any) -> list[bool]:
+    """Which inputs of a program its results depend on."""
+    return list(dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))[1])
+
+
+def frozen_noise(step: TracedStep, state: Any, name: str) -> str:
+    """Which noise of a step does not come from the key that it is given; empty where all of it does.
+
+    Keys that a step only hands on matter to nobody: only what reaches rewards, ends and other leaves counts.
+    """
+    paths, leaves = zip(*jax.tree_util.tree_flatten_with_path(state)[0], strict=True)
+    is_key = [_may_be_key(leaf) for leaf in leaves]
+    jaxpr = step.program.jaxpr
+    shown = [True, *(not each for each in is_key), *[True] * (len(jaxpr.outvars) - 1 - len(leaves))]
+    used_program, used = dce_jaxpr(jaxpr, shown)
+    if not _has(used_program, DRAWS):
+        return ""
+    is_raw = _has(used_program, {"random_wrap"})
+    held = [
+        jax.tree_util.keystr(path) or "the state itself"
+        for path, leaf, may, is_used in zip(paths, leaves, is_key, used[1:], strict=False)
+        if may and is_used and (is_raw or leaf.dtype != np.uint32)
+    ]
+    if held:
+        part = "takes part of its noise" if used[0] else "ignores the key it is given: its noise comes"
+        return (
+            f"step of {name} {part} from a key kept in the state ({', '.join(held)}), so replications from one state "
+            "see the same noise; draw from the given key, or put it there before each step"
+        )
+    if not used[0]:
+        return (
+            f"step of {name} ignores the key it is given and draws from a key that it makes itself, so replications "
+            "see the same noise; draw from the given key"
+        )
+    return ""
+
+
+def _may_be_key(leaf: Any) -> bool:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return True
+    return bool(leaf.dtype == np.uint32 and leaf.shape[-1:] in ((2,), (4,)))

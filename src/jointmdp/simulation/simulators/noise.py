@@ -1,0 +1,149 @@
+"""One draw of noise as a value: the same noise gives the same numbers whenever it is asked.
+
+A `Noise` is an address, not a generator. Its generators are made anew from the address, so that the actions of a query
+start from the same place whatever the others consumed, and so that replication 17 draws the same numbers on one worker
+as on four. Generators are counter-based (Philox), which also tells how many numbers were taken from each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.random.bit_generator import ISpawnableSeedSequence
+from numpy.typing import NDArray
+
+from jointmdp.ground.arrays import random_key, users_calls
+
+if TYPE_CHECKING:
+    from jax import Array
+
+StreamName = str | tuple[str | int, ...]
+MAIN = "main"  # the stream of simulators with a single source of noise
+WORDS = np.dtype("<u8")
+
+
+class Noise:
+    """One draw of a step's randomness.
+
+    ``noise.rng`` is the generator of a simulator with one source of noise. Where there are several, give each its own
+    by name, ``noise["demand"]``, ``noise["breakdowns"]``: one source that draws more often then does not shift the
+    others. ``noise["service", k]`` is that of the k-th customer, who draws the same whatever others have drawn.
+    ``noise.key`` is the same as a JAX key, ``noise.seed`` as a whole number for whatever else wants one.
+    """
+
+    __slots__ = ("_address", "_clock", "_parts", "_streams")
+
+    def __init__(self, *parts: int | str | bytes | np.integer[Any]) -> None:
+        self._parts, self._address = parts, b""
+        self._streams: dict[str, np.random.Generator] = {}
+
+    @property
+    def address(self) -> bytes:
+        """16 bytes that stand for the draw; made when they are first asked for, since many policies draw nothing."""
+        if not self._address:
+            words = repr(self._parts)
+            if "np." in words:  # numbers of NumPy, perhaps
+                words = repr(tuple(int(part) if isinstance(part, np.integer) else part for part in self._parts))
+            self._address = _digest(words.encode())
+        return self._address
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The generator of the only source of noise."""
+        return self[MAIN]
+
+    def __getitem__(self, name: StreamName) -> np.random.Generator:
+        words = stream_text(name)
+        found = self._streams.get(words)
+        if found is None:
+            source = _Key(_digest(self.address + words.encode()))
+            found = self._streams[words] = np.random.Generator(np.random.Philox(source))  # type: ignore[arg-type]
+        return found
+
+    @property
+    def uniform(self) -> float:
+        """One number in [0, 1), the same at every call; twenty times as quick as the first number of a generator."""
+        return (int.from_bytes(_digest(self.address)[:8], "little") >> 11) * 2.0**-53
+
+    @property
+    def seed(self) -> int:
+        """A whole number below 2³²: what old generators and simulators take as a seed."""
+        return int.from_bytes(self.address[:4], "little")
+
+    @property
+    def key(self) -> Array:
+        """The same draw as a JAX key."""
+        with users_calls():
+            return random_key(int.from_bytes(self.address[4:8] + self.address[:4], "little"))
+
+    def fresh(self) -> Noise:
+        """The same draw, from its beginning."""
+        found, clock = self.at(self.address), getattr(self, "_clock", None)
+        return found if clock is None else found.with_clock(clock.fresh())
+
+    @property
+    def clock(self) -> Noise:
+        """What all branches share at the same time, wherever they are; the draw itself where nothing else is said.
+
+        A source of noise that is to be shared in time under ``sharing="state"`` draws from it.
+        """
+        return getattr(self, "_clock", self)
+
+    def with_clock(self, clock: Noise) -> Noise:
+        """This draw, with what is shared at its time."""
+        self._clock = clock
+        return self
+
+    @classmethod
+    def at(cls, address: bytes) -> Noise:
+        """The draw with this address, from its beginning."""
+        found = cls.__new__(cls)
+        found._address, found._streams = address, {}
+        return found
+
+    @property
+    def draws(self) -> dict[str, int]:
+        """How many 64-bit words were taken from each stream so far."""
+        return {name: words_taken(rng) for name, rng in self._streams.items()}
+
+    def __repr__(self) -> str:
+        return f"Noise({self.address.hex()[:8]}…)"
+
+
+class _Key(ISpawnableSeedSequence):
+    """16 bytes as the key of a Philox generator.
+
+    ``Philox(key=…)`` gathers fresh entropy besides, which takes three times as long as all the rest and gives a
+    generator whose children (``rng.spawn``) differ from run to run.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self.key, self.children = key, 0
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+        if n_words == 2 and (dtype is np.uint64 or np.dtype(dtype) == np.uint64):  # what Philox asks for
+            return np.frombuffer(self.key, WORDS)
+        words = np.random.SeedSequence(int.from_bytes(self.key, "little"))
+        return words.generate_state(n_words, dtype)
+
+    def spawn(self, n_children: int) -> list[_Key]:
+        first, self.children = self.children, self.children + n_children
+        return [_Key(_digest(self.key + b"child%d" % i)) for i in range(first, self.children)]
+
+
+def words_taken(rng: np.random.Generator) -> int:
+    """64-bit words that a Philox generator has handed out since it was made with counter 0."""
+    state = rng.bit_generator.state
+    blocks = sum(int(word) << (64 * i) for i, word in enumerate(state["state"]["counter"]))
+    return 4 * blocks - (4 - int(state["buffer_pos"]))
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def stream_text(name: StreamName) -> str:
+    """The name of a stream as text; equal names have equal texts."""
+    return name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))

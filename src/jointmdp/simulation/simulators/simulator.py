@@ -1,0 +1,327 @@
+"""The simulator protocol: snapshots of states, queries of several actions under one draw of the noise, and policies.
+
+Everything that samples (pair Monte Carlo, `compare`, the auditor, the incremental methods) asks a simulator through
+these few methods, and a tabular `JointMDP` is one of its implementations. A query with one action is the paper's
+1-JSTM, with two the 2-JSTM, with m the m-JSTM.
+
+Branches in the same state share their noise under ``sharing="state"``, so a simulator has to say which states are the
+same: `Simulator.identity`, by default a hash of the whole snapshot. That states of continuous models never meet again
+is normal; then only ``sharing="time"``, the same noise for every branch at the same time, keeps the noise shared.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import Floats, refuse_traced
+from jointmdp.ground.checks import Sharing
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.intervals import Interval
+from jointmdp.model.inverse_sampling import drawn_from
+from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.noise import Noise
+
+Snapshot = Any
+Action = Any
+Agent = Callable[[Snapshot, Noise], Action]
+PolicyForm = Literal["uniform", "constant", "predicting", "function", "table", "none"]
+
+FORMS = (
+    "a function f(observation) -> action or probabilities, or f(observation, rng) -> action, an array [S, A] or [S] "
+    'indexed by the observation, an object with predict(observation), "uniform", or one action to take for ever'
+)
+
+
+class Outcome(NamedTuple):
+    """What one action gives: its reward and the state it leads to."""
+
+    reward: float
+    state: Snapshot
+
+
+class Draws(NamedTuple):
+    """Samples of a query: what several actions give under the same noise."""
+
+    rewards: Floats  # [N, m]
+    states: list[tuple[Snapshot, ...]]  # N rows of m
+
+
+class Simulator(ABC):
+    """A simulator that can be asked what several actions give in one state under the same noise.
+
+    A subclass writes `start` and `step`; the rest has defaults. Snapshots are opaque values: no method may change one.
+    """
+
+    name: str = "simulator"
+    discount: float = 1.0
+    sharing: Sharing = "time"
+    action_names: tuple[str, ...] | None = None
+    """One name per action for actions 0, 1, 2, …; None where actions are not numbered (continuous ones)."""
+    reward_bounds: Interval | None = None
+    """What every reward is claimed to lie in."""
+    refuses_unavailable: bool = True
+    """Whether a policy may take `available` actions alone. Gymnasium's masks are advice: others have a meaning too."""
+    reseeds: bool = True
+    """Whether each step takes its noise from what it is given alone, so that draws of earlier steps shift nothing."""
+
+    frozen_noise: str = ""
+    """What was seen of randomness that the noise given to a step does not reach, in a sentence; empty if nothing."""
+
+    def _describe(self, name: str, discount: float, sharing: Sharing, bounds: tuple[float, float] | None) -> None:
+        """Set what every simulator has, checked."""
+        self.name, self.discount, self.sharing = name, checks.as_discount(discount), checks.as_sharing(sharing)
+        self.reward_bounds = None if bounds is None else Interval(*map(float, bounds))
+
+    @abstractmethod
+    def start(self, noise: Noise) -> Snapshot:
+        """A state to begin in."""
+
+    @abstractmethod
+    def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
+        """What `action` gives in `state`, with all randomness taken from `noise`; never called where `is_over`."""
+
+    def query(self, state: Snapshot, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
+        """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0."""
+        if self.is_over(state):
+            return [Outcome(0.0, state) for _ in actions]
+        return [self.step(state, self.action_index(action), noise.fresh()) for action in actions]
+
+    def observe(self, state: Snapshot) -> Any:
+        """What a policy sees of `state`; the same for states that are the same."""
+        return state
+
+    def is_over(self, state: Snapshot) -> bool:
+        """Whether the episode has ended in `state`: nothing is paid from there on."""
+        return False
+
+    def identity(self, state: Snapshot) -> Hashable:
+        """Equal for states that are the same."""
+        return fingerprint(state)
+
+    def available(self, state: Snapshot) -> Sequence[Action]:
+        """The actions that can be taken in `state`."""
+        if self.action_names is None:
+            raise ModelError(
+                f"the actions of {self.name} are not numbered; name those that you want to compare, as in "
+                "actions=[first, second]"
+            )
+        return range(len(self.action_names))
+
+    def policy_draw(self, noise: Noise) -> Any:
+        """What a policy ``f(observation, rng)`` draws its action from."""
+        return noise.rng
+
+    def reset(self, seed: int = 0) -> Snapshot:
+        """The starting state of a seed."""
+        return self.start(Noise("start", checks.as_count("seed", seed, 0)))
+
+    def snapshot(self, state: Any) -> Snapshot:
+        """A snapshot from what a user calls a state: one of `reset`, `walk` or `at`, or what `at` takes."""
+        at = getattr(self, "at", None)
+        return state if at is None else at(state)
+
+    def sample(self, state: Snapshot, actions: Sequence[Action], num_samples: int, seed: int = 0) -> Draws:
+        """Independent samples of a query."""
+        count = checks.as_count("num_samples", num_samples)
+        seed = checks.as_count("seed", seed, 0)
+        place = self.snapshot(state)
+        rows = [self.query(place, actions, Noise("query", seed, i)) for i in range(count)]
+        rewards = np.array([[outcome.reward for outcome in row] for row in rows], dtype=np.float64)
+        return Draws(rewards, [tuple(outcome.state for outcome in row) for row in rows])
+
+    def walk(self, policy: Any, steps: int, seed: int = 0) -> Snapshot:
+        """The state after `steps` steps under a policy from the start; earlier where the episode ends."""
+        choose = as_agent(policy, self)
+        state = self.reset(seed)
+        for t in range(checks.as_count("steps", steps, 0)):
+            if self.is_over(state):
+                break
+            action = choose(state, Noise("walk policy", seed, t))
+            (outcome,) = self.query(state, [action], Noise("walk", seed, t))
+            state = outcome.state
+        return state
+
+    def action_label(self, action: Action) -> str:
+        """How to call `action`."""
+        if self.action_names is not None and isinstance(action, int | np.integer):
+            return self.action_names[int(action)]
+        return str(action)
+
+    def action_index(self, action: Action, state: Snapshot | None = None) -> Action:
+        """A numbered action from its number or name, checked; other actions as they are."""
+        if self.action_names is None:
+            return action
+        found = checks.as_index("action", action, self.action_names, len(self.action_names))
+        if state is not None and found not in self.available(state):
+            raise ModelError(f"{self.action_label(found)} is not available in this state of {self.name}")
+        return found
+
+
+def as_action_names(actions: Sequence[Any] | int | None) -> tuple[str, ...] | None:
+    """The names of actions, which may be given by how many there are."""
+    if isinstance(actions, int | np.integer):
+        return tuple(f"action {a}" for a in range(checks.as_count("actions", actions)))
+    return None if actions is None else checks.as_names("action", actions, len(actions))
+
+
+def as_step(found: Any, name: str) -> tuple[Any, Any, Any]:
+    """Reward, next state and whether the episode is over there, as a user's function returns them."""
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        raise ModelError(f"{name} must return (reward, next_state) or (reward, next_state, is_over), not {found!r}")
+    return found[0], found[1], found[2] if len(found) == 3 else False
+
+
+def as_agent(policy: Any, simulator: Simulator) -> Agent:
+    """A policy in any of its forms as ``choose(state, noise) -> action``.
+
+    What it sees is ``simulator.observe(state)``.
+
+    - ``f(observation) -> probabilities``; where it returns one action instead, that is taken.
+    - ``f(observation, rng) -> action`` draws by itself from the generator that it is given; for JAX simulators that
+      is a key.
+    - An array: ``[S, A]`` probabilities or ``[S]`` actions, for observations that are state numbers.
+    - An object with ``predict`` (as in Stable-Baselines3), asked for its deterministic action. For its
+      stochastic ones wrap it, and let it draw from the generator: its own would break the pairing.
+    - ``"uniform"``, or the name or number of one action to take for ever.
+    """
+    form, value = policy_form(policy, simulator)
+    if form == "none":
+        names = simulator.action_names if isinstance(policy, str) else None
+        known = f"; its actions are {', '.join(names[:8])}{'…' * (len(names) > 8)}" if names else ""
+        raise ModelError(f"the policy is {policy!r}; give {FORMS}{known}")
+    if form == "constant":
+        return lambda state, noise: _allowed(value, state, simulator)
+    if form == "uniform":
+        return _uniform(simulator)
+    is_predicting = form == "predicting"
+    gives_action = is_predicting or (form == "function" and takes_rng(value))
+    settings = {"deterministic": True} if is_predicting and "deterministic" in _parameters(value.predict) else {}
+
+    def choose(state: Snapshot, noise: Noise) -> Action:
+        observation = simulator.observe(state)
+        if is_predicting:
+            found = value.predict(observation, **settings)
+            found = found[0] if isinstance(found, tuple) else found
+        elif form == "table":
+            found = _row(value, observation, simulator)
+        else:
+            found = value(observation, simulator.policy_draw(noise)) if gives_action else value(observation)
+        if gives_action or simulator.action_names is None or np.ndim(found) == 0:
+            return _allowed(_checked(found, simulator), state, simulator)
+        return _allowed(_drawn(found, simulator, noise), state, simulator)
+
+    return choose
+
+
+def policy_form(policy: Any, simulator: Simulator) -> tuple[PolicyForm, Any]:
+    """The form of a policy, and the action, object, function or array that it consists of."""
+    names = simulator.action_names
+    if isinstance(policy, str):
+        if policy in (names or ()):
+            return "constant", simulator.action_index(policy)
+        return ("uniform" if policy == "uniform" else "none"), policy
+    if isinstance(policy, int | np.integer) and not isinstance(policy, bool):
+        return "constant", simulator.action_index(int(policy))
+    owner = getattr(policy, "__self__", None)
+    if getattr(policy, "__name__", "") == "predict" and callable(getattr(owner, "predict", None)):
+        return "predicting", owner  # model.predict is meant as the model
+    if callable(getattr(policy, "predict", None)):
+        return "predicting", policy
+    if callable(policy):
+        return "function", policy
+    try:
+        array = np.asarray(policy)
+    except (TypeError, ValueError) as error:
+        refuse_traced("the policy", error)
+        return "none", policy
+    if array.dtype.kind in "US" and array.ndim == 1:
+        array = np.array([simulator.action_index(name) for name in array.tolist()])
+    is_table = array.dtype.kind in "fiub" and array.ndim in (1, 2) and names is not None
+    return ("table" if is_table else "none"), array
+
+
+def _uniform(simulator: Simulator) -> Agent:
+    if simulator.action_names is None:
+        draw = getattr(simulator, "random_action", None)
+        if draw is None:
+            raise ModelError(f"the actions of {simulator.name} are not numbered, so a uniform policy is not defined")
+        return lambda state, noise: draw(noise.rng)
+
+    def choose(state: Snapshot, noise: Noise) -> Action:
+        actions = simulator.available(state)
+        return actions[int(noise.uniform * len(actions))]
+
+    return choose
+
+
+def _row(array: NDArray[Any], observation: Any, simulator: Simulator) -> Any:
+    if np.ndim(observation) != 0 or np.asarray(observation).dtype.kind not in "iu":
+        raise ModelError(
+            f"the policy is an array, but observations of {simulator.name} are no state numbers (here "
+            f"{observation!r}); give a function of the observation"
+        )
+    if not 0 <= observation < len(array):
+        raise ModelError(f"the policy has {len(array)} rows, but the observation is {observation}")
+    return array[int(observation)]
+
+
+def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
+    """An action by inversion: one uniform a decision, whatever the probabilities."""
+    names = simulator.action_names
+    assert names is not None
+    row = np.asarray(chances, dtype=np.float64).ravel().tolist()
+    if len(row) != len(names):
+        raise ModelError(f"the policy gave {len(row)} probabilities for the {len(names)} actions of {simulator.name}")
+    total = 0.0
+    for chance in row:  # `sum` rounds in another way from Python 3.12 on
+        total += chance
+    if not min(row) >= 0 or not abs(total - 1) <= checks.SUM_TOLERANCE:
+        raise ModelError(
+            f"the policy gave {np.array2string(np.array(row), precision=4, threshold=8)} with sum {total:.6g}, no "
+            "probabilities; did you return values or logits?"
+        )
+    most = max(row)
+    return row.index(most) if most >= 1 else drawn_from(row, noise.uniform * total)
+
+
+def _allowed(action: Action, state: Snapshot, simulator: Simulator) -> Action:
+    """An action of a policy, if it can be taken in the state."""
+    is_limited = simulator.refuses_unavailable and simulator.action_names is not None
+    if is_limited and action not in simulator.available(state):
+        raise ModelError(
+            f"the policy chose {simulator.action_label(action)}, which is not available in this state of "
+            f"{simulator.name}; let it choose among simulator.available(state)"
+        )
+    return action
+
+
+def _checked(action: Any, simulator: Simulator) -> Action:
+    if simulator.action_names is None:
+        return action
+    scalar = action.item() if hasattr(action, "item") else action
+    if isinstance(scalar, float) and scalar.is_integer():
+        scalar = int(scalar)
+    try:
+        return checks.as_index("action", scalar, simulator.action_names, len(simulator.action_names))
+    except ModelError as error:
+        raise ModelError(f"the policy chose {action!r}: {error}") from None
+
+
+def takes_rng(policy: Callable[..., Any]) -> bool:
+    """Whether a policy is ``f(observation, rng)``: it must be given two positional arguments."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    listed = [p for p in _parameters(policy).values() if p.kind in positional]
+    # An rng with a default is still meant to be given: without it draws would not be reproducible.
+    return sum(p.default is p.empty or p.name in ("rng", "key") for p in listed) >= 2
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}

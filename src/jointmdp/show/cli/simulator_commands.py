@@ -264,7 +264,7 @@ def _print(answer: Hindsight | Hindsights, remark: str) -> None:
 
 
 def _draw(answer: Any, out: Path) -> Path:
-        from jointmdp.show.plots.result_plots import hindsight_path, hindsight_starts
-        from jointmdp.show.plots.style import save
+    from jointmdp.show.plots.result_plots import hindsight_path, hindsight_starts
+    from jointmdp.show.plots.style import save
 
     return save(hindsight_starts(answer) if isinstance(answer, Sequence) else hindsight_path(answer), out)

@@ -116,10 +116,8 @@ def sparse_model(matrices: Sequence[Any], rewards: Any, available: ArrayLike | N
     num_states, num_actions = matrices[0].shape[0], len(matrices)
     for a, matrix in enumerate(matrices):
         checks.check_shape(f"the transition matrix of action {a}", matrix, (num_states, num_states), "[S, S]")
-    kernels = [sp.csr_array(matrix, dtype=np.float64, copy=True) for matrix in matrices]
-    by_successor = (
-        [sp.csr_array(matrix, dtype=np.float64, copy=True) for matrix in rewards] if is_sparse(rewards) else None
-    )
+    kernels = [_copied(matrix) for matrix in matrices]
+    by_successor = [_copied(matrix) for matrix in rewards] if is_sparse(rewards) else None
     if by_successor is None:
         gains = checks.as_floats("rewards", rewards, "[S, A], or one sparse matrix for each action,", 2)
         checks.check_shape("rewards", gains, (num_states, num_actions), "[S, A]")

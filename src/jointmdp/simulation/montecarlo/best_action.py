@@ -31,13 +31,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.exact.law.pair_graph import GapBranches, equal_pairs
-from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.solution.best_action import BestAction
-from jointmdp.exact.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE
+from jointmdp.exact.solution.gap import TOLERANCE
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike, StateLike
@@ -174,7 +175,6 @@ class Orders:
         return never_differs
 
 
-LIMITS = Limits(MEMORY_LIMIT, SECONDS)
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
 
@@ -238,7 +238,7 @@ def certified_best(
     other: ActionLike,
     *,
     tolerance: float = TOLERANCE,
-    limits: Limits = LIMITS,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> BestAction:
     """Which of two actions has the higher return, from the certified law of their gap ``G``.
 
@@ -272,7 +272,7 @@ def best_of(
     actions: Sequence[ActionLike] | None = None,
     *,
     tolerance: float = TOLERANCE,
-    limits: Limits = LIMITS,
+    limits: Limits = DEFAULT_LIMITS,
     num_samples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,

@@ -163,7 +163,7 @@ def test_vectorised_functions_of_noise() -> None:
         (
             lambda s, a, u: 1.0 if s > 0 else 0.0,
             lambda s, a, u: s,
-            r"vectorised reward failed: ValueError.*\[S, W, A\]",
+            r"vectorised reward failed: ValueError.*\[n, W\]",
         ),
         (lambda s, a, u: np.zeros(7), lambda s, a, u: s, "vectorised reward failed.*broadcast"),
         (lambda s, a, u: s * u, lambda s, a, u: s + 0.5, "not a whole number"),

@@ -30,4 +30,4 @@ from .learning.projected.projecting import ProjectedSolution as ProjectedSolutio
 from .simulation.montecarlo.best_action import BestAction as BestAction
 from .simulation.montecarlo.samples import BranchPath as BranchPath
 from .simulation.montecarlo.samples import GapSample as GapSample
-from .simulation.montecarlo.samples import ReturnSample as ReturnSample
+from .simulation.montecarlo.simulate import ReturnSample as ReturnSample

@@ -31,7 +31,7 @@ from jointmdp.ground.errors import ConvergenceWarning, LawStatus, ModelError, No
 from jointmdp.ground.intervals import Interval
 from jointmdp.show.plots import result_plots, style
 from jointmdp.simulation.montecarlo.samples import GapSample
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.simulation.montecarlo.simulate import simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -328,7 +328,10 @@ class Gap(ResultFace):
         state, action, other = query
         if action == NOTHING:
             raise NotKnownError("gaps of policies are not simulated here; compare(policies=…) does that")
-        return simulate_gap(laws.branches.model, laws.branches.first, state, action, other, horizon=laws.horizon)
+        found = simulate(
+            laws.branches.model, laws.branches.first, state, [action, other], horizon=laws.horizon, gaps_only=True
+        )
+        return found.gap(action, other)
 
     def tie(
         self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
@@ -436,7 +439,7 @@ class Gap(ResultFace):
     @property
     def _instead(self) -> str:
         is_back = self.place is not None and isinstance(self.place[1], Opening)
-        return "" if is_back else "; simulate_gap estimates it, without a certificate"
+        return "" if is_back else "; simulate(…).gap(…) estimates it, without a certificate"
 
     @property
     def _name(self) -> str:
@@ -523,6 +526,6 @@ class _Asked:
 
 
 def _warn(what: str, width: float, tolerance: float, why: str, instead: str) -> None:
-    instead = "" if "simulate_gap" in why else instead
+    instead = "" if "simulate(" in why else instead
     message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {why}{instead}"
     warnings.warn(message, ConvergenceWarning, stacklevel=4)

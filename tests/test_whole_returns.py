@@ -59,7 +59,7 @@ def compared(source: object, policy: object, count: int, **more: object) -> jm.r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_or_long(["state", "jax", "simulator", "time", "none"], 3))
-def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) -> None:
+def test_gaps_are_those_of_simulate_and_some_returns_are_whole(kind: str) -> None:
     if kind == "jax":
         source, policy = shop(), "uniform"
     else:

@@ -21,7 +21,6 @@ from jointmdp.ground.answers import ResultFace, as_dataset
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.intervals import Interval
-from jointmdp.show.plots import result_plots, style
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 
@@ -181,7 +180,7 @@ class GapSample(ResultFace):
 
     def figure(self) -> Figure:
         """The distribution of the gap: between the two curves it holds everywhere at once, at its confidence."""
-        return style.figure_of(result_plots.gap_law(self))
+        return self._drawn("gap_law")
 
     @property
     def band(self) -> tuple[Floats, Floats, Floats]:

@@ -20,7 +20,6 @@ from jointmdp.ground.answers import ResultFace, as_dataset
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError, NotKnownError
-from jointmdp.show.plots import result_plots, style
 from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo.alternatives import (
     Alternatives,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-    from jointmdp.simulation.montecarlo.best_action import BestAction
+    from jointmdp.exact.solution.best_action import BestAction
 
 ROUNDING = 1e-9  # relative: two runs on several threads may add in another order
 CAUSE = ": the simulator, the policy or the state has changed since, or draws from noise that is not the replication's"
@@ -214,7 +213,7 @@ class ReturnSample(ResultFace):
 
     def figure(self) -> Figure:
         """The distribution of each action's return."""
-        return style.figure_of(result_plots.returns(self))
+        return self._drawn("returns")
 
     @property
     def _origin(self) -> Alternatives:

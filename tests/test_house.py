@@ -25,7 +25,7 @@ DOORS = {
     ("plots", "plot"),
     ("show.report.report_page", "write_solution"),
     ("simulation.montecarlo.best_action", "best_of"),
-    ("simulation.montecarlo.simulate", "simulate_gap"),
+    ("simulation.montecarlo.simulate", "simulate"),
 }
 MOST_FILES = 200
 MOST_LINES = 700

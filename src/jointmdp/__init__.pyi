@@ -42,10 +42,7 @@ from .model.importers import from_noise as from_noise
 from .model.joint_mdp import JointMDP as JointMDP
 from .show.saving import load as load
 from .show.saving import save as save
-from .simulation.montecarlo.best_action import best_action as best_action
-from .simulation.montecarlo.simulate import simulate_gap as simulate_gap
-from .simulation.montecarlo.simulate import simulate_gaps as simulate_gaps
-from .simulation.montecarlo.simulate import simulate_returns as simulate_returns
+from .simulation.montecarlo.simulate import simulate as simulate
 from .simulation.simulators.atari_simulator import AtariSimulator as AtariSimulator
 from .simulation.simulators.function_simulator import FunctionSimulator as FunctionSimulator
 from .simulation.simulators.gymnasium_simulator import GymnasiumSimulator as GymnasiumSimulator

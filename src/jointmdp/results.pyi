@@ -30,4 +30,4 @@ from .learning.projected.feature_learner import LearnedFeatures as LearnedFeatur
 from .learning.projected.projecting import ProjectedSolution as ProjectedSolution
 from .simulation.montecarlo.samples import BranchPath as BranchPath
 from .simulation.montecarlo.samples import GapSample as GapSample
-from .simulation.montecarlo.samples import ReturnSample as ReturnSample
+from .simulation.montecarlo.simulate import ReturnSample as ReturnSample

@@ -61,7 +61,7 @@ def learn(
 
     Args:
         source: a `JointMDP`, or a simulator whose states are discovered on the way.
-        policy: as in `evaluate`; for a simulator as in `simulate_gap`.
+        policy: as in `evaluate`; for a simulator as in `simulate`.
         options: order, coordinates, replicas, seed, checkpoint and the rest: see `LearnOptions`.
         features: `jointmdp.features.…`, a function ``f(observation, action) -> [K]``, for a model also an array
             ``[S, A, K]``; or `Projected(features, constraint=…)` with settings of its own.

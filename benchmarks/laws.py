@@ -147,7 +147,7 @@ def by_pairs() -> None:
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
-            law = solution.gap(0, 0, 1).law(tolerance=0.05, seconds=120, memory_limit=2**32)
+            law = solution.gap(0, 0, 1).law(tolerance=0.05, limits=jm.Limits(seconds=120, memory=2**32))
         seconds = time.perf_counter() - start
         jm.simulate(model, solution.policy, 0, [0, 1], num_samples=TRIAL, gaps_only=True).gap(0, 1)
         begin = time.perf_counter()

@@ -23,8 +23,9 @@ from scipy.stats import binom, multinomial
 from zoo import SHARINGS, STATE_AND_SLOW, build, daily, padded
 
 import jointmdp as jm
-from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.solution.best_action import BestAction
+from jointmdp.ground.limits import Limits
 from jointmdp.simulation.montecarlo import best_action as rankings
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.montecarlo.best_action import best_of, certified_best
@@ -394,7 +395,7 @@ def test_certified_race_and_simulation_agree() -> None:
     assert found.tie_interval.width <= 0.01
     assert found.mean == solution.mean[0, :2].tolist()
     assert "guaranteed" in str(found)
-    simulated = best_of(laws, 0, [0, 1], limits=Limits(1), num_samples=SAMPLES, confidence=SURE, seed=3)
+    simulated = best_of(laws, 0, [0, 1], limits=Limits(None, 1), num_samples=SAMPLES, confidence=SURE, seed=3)
     assert not simulated.is_certified
     assert agrees(simulated, [0.5] * 2, [3 / 7] * 2, [1 / 7] * 2, 1 / 7)
     three = best_of(laws, 0, num_samples=SAMPLES)

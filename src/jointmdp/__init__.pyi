@@ -26,6 +26,7 @@ from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__
 from .ground.intervals import Interval as Interval
+from .ground.limits import Limits as Limits
 from .learning import incremental as incremental
 from .learning.incremental import LearnOptions as LearnOptions
 from .learning.incremental import learn_joint_moments as learn_joint_moments

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 
 from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.law.pair_graph import GapQuery
-from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.moments.default_solver import solve, solve_horizon
 from jointmdp.exact.moments.gap_backup import GapEstimate
 from jointmdp.exact.moments.pair_solver import Solve
@@ -32,6 +33,7 @@ from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, __version__, strict, write_text
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import Limits
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -218,8 +220,8 @@ def _computed(reported: Reported, queries: list[GapQuery], seconds: float, memor
                 break
             try:
                 scales = np.array([_scale(reported, query) for query in some])
-                found = reported.laws.gap_laws(tuple(some), scales, TOLERANCE, Limits(memory, left))
-                split = reported.laws.variance_parts(some, Limits(memory, max(1.0, end - time.monotonic())))
+                found = reported.laws.gap_laws(tuple(some), scales, TOLERANCE, Limits(left, memory))
+                split = reported.laws.variance_parts(some, Limits(max(1.0, end - time.monotonic()), memory))
             except NotKnownError as error:
                 why = str(error)
                 break
@@ -355,8 +357,8 @@ def write_solution(solution: Solution, path: FilePath, title: str | None, grid: 
         ],
     )
     title = "What would the other actions have given?" if title is None else title
-    assert limits.seconds is not None
-    return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
+    seconds = math.inf if limits.seconds is None else limits.seconds
+    return write_page(report_data(reported, title, seconds, limits.memory, grid), path)
 
 
 def _other_sharings(solution: Solution) -> dict[str, GapOf]:

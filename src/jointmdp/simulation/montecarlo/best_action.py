@@ -24,13 +24,14 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.exact.law.pair_graph import GapBranches, equal_pairs
-from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.solution.best_action import BestAction
-from jointmdp.exact.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE
+from jointmdp.exact.solution.gap import TOLERANCE
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.simulation.executors import Executor, opened
@@ -165,7 +166,6 @@ class Orders:
         return never_differs
 
 
-LIMITS = Limits(MEMORY_LIMIT, SECONDS)
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
 
@@ -247,7 +247,7 @@ def certified_best(
     other: ActionLike,
     *,
     tolerance: float = TOLERANCE,
-    limits: Limits = LIMITS,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> BestAction:
     """Which of two actions has the higher return, from the certified law of their gap ``G``.
 
@@ -281,7 +281,7 @@ def best_of(
     actions: Sequence[ActionLike] | None = None,
     *,
     tolerance: float = TOLERANCE,
-    limits: Limits = LIMITS,
+    limits: Limits = DEFAULT_LIMITS,
     num_samples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,

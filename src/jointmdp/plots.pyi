@@ -1,7 +1,6 @@
 from .show.plots.diagrams import draw_chain as draw_chain
 from .show.plots.diagrams import draw_gridworld as draw_gridworld
 from .show.plots.result_plots import bound_ladder as bound_ladder
-from .show.plots.result_plots import comparison as comparison
 from .show.plots.result_plots import correlation_grid as correlation_grid
 from .show.plots.result_plots import correlation_matrix as correlation_matrix
 from .show.plots.result_plots import correlations as correlations

@@ -231,7 +231,8 @@ class Comparison(ResultFace):
 
     def figure(self) -> Figure:
         """Gaps to the best alternative with their intervals, paired and unpaired, and who is best how often."""
-        return self._drawn("comparison")
+        drawn: Figure = upstairs("show.plots.result_plots", "comparison")(self)
+        return drawn
 
     def report(self, path: FilePath = "report.html", *, title: str | None = None) -> Path:
         """Write one HTML file that needs nothing else: pick two alternatives, and see what their difference is like."""

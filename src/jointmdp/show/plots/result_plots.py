@@ -26,6 +26,7 @@ from jointmdp.show.plots.style import axes_or_own, in_our_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LEAST = 0.005  # probability of a state at some time from which it is shown
 MOST_STATES = 30
@@ -470,12 +471,8 @@ def variance_over_states(gap: Any, ax: Axes | None = None) -> Axes:
 ROW = 0.42  # inches for one alternative
 
 
-def comparison(found: Comparison) -> Axes:
-    """Left: how much more the best alternative gives than each other one. Right: P(best).
-
-    Args:
-        found: of `jointmdp.compare`.
-    """
+def comparison(found: Comparison) -> Figure:
+    """Left: how much more the best alternative gives than each other one. Right: P(best)."""
     with style.context():
         height = 1.5 + ROW * len(found.alternatives)
         fig, (left, right) = style.figure(columns=2, rows=1, width=4.4, height=height)
@@ -508,8 +505,7 @@ def comparison(found: Comparison) -> Axes:
         left.set_xlabel(f"mean gap; all intervals hold together at {found.confidence:.0%}")
         _best_bars(found, right)
         fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    axes: Axes = left
-    return axes
+    return fig
 
 
 def _gap_ends(gaps: list[PairedGap]) -> tuple[list[float], list[float]]:

@@ -74,5 +74,3 @@ def _sampled(gap: PairedGap) -> dict[str, Any]:
         "certified": False,
         "mean": ends(gap.mean_interval),
     }
-
-

@@ -15,7 +15,6 @@ from .exact.evaluate import evaluate as evaluate
 from .exact.evaluate import reach as reach
 from .exact.hindsight.hindsight import hindsight as hindsight
 from .exact.hindsight.trajectory import Trajectory as Trajectory
-from .exact.hindsight.trajectory import read_trajectories as read_trajectories
 from .exact.moments.iteration import Iterate as Iterate
 from .exact.moments.joint_moments import joint_moments as joint_moments
 from .exact.moments.optimal_policy import optimal_policy as optimal_policy

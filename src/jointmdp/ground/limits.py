@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from jointmdp.ground import checks
@@ -28,6 +28,10 @@ class Limits:
         if self.seconds is not None:
             checks.as_positive("seconds", self.seconds)
         checks.as_count("memory", self.memory)
+
+    def until(self, end: "TimeLimit", least: float = 0.0) -> "Limits":
+        """The same memory, and the seconds that are left; at least so many."""
+        return self if self.seconds is None else replace(self, seconds=max(end.left, least))
 
 
 DEFAULT_LIMITS = Limits()

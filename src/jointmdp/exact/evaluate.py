@@ -43,7 +43,7 @@ from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
 from jointmdp.simulation.executors import Executor
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 
 PATIENCE = 100  # residuals without a new low after which what is left is rounding
 

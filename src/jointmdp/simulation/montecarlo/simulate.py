@@ -9,7 +9,7 @@ from jointmdp.simulation.executors import Executor
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.recorded_runs import recorded, sampled_returns
 from jointmdp.simulation.montecarlo.samples import GapSample, ReturnSample
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Action
 
 

@@ -96,7 +96,9 @@ def state_of(rng: Any) -> Any:
     """Where a generator of any kind stands."""
     if isinstance(rng, random.Random):
         return rng.getstate()
-    if isinstance(rng, np.random.RandomState) or hasattr(rng, "manual_seed"):
+    if isinstance(rng, np.random.RandomState):
+        return rng.get_state(legacy=False)
+    if hasattr(rng, "manual_seed"):  # PyTorch's
         return rng.get_state()
     return getattr(rng, "bit_generator", rng).state
 

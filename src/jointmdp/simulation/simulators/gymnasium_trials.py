@@ -44,12 +44,17 @@ STOCK = "gymnasium.envs."  # whose generators are known
 
 
 def _steps(
-    step: Step, at: Arrival, draw: DrawAction, noise: str, episode: int = 1, most: int = TRIAL_STEPS
+    step: Step,
+    at: Arrival,
+    draw: DrawAction,
+    *noise: str | int,
+    seed: int = 1,
+    most: int = TRIAL_STEPS,
 ) -> Iterator[Arrival]:
-    """Random steps until the episode ends, the same for the same episode."""
-    rng = np.random.default_rng(episode)
+    """Steps with random actions of a seed under the noise of an address, until the episode ends."""
+    rng = np.random.default_rng(seed)
     for t in range(most):
-        at = step(at.kept, draw(rng, at.info), Noise(noise, episode, t))
+        at = step(at.kept, draw(rng, at.info), Noise(*noise, t))
         yield at
         if at.is_over:
             return
@@ -104,7 +109,7 @@ def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
             with kept_globals(0):
                 before, began = global_states(), time.monotonic()
                 at = keeper.start(Noise("trial", episode))
-                for found in _steps(keeper.step, at, draw, "trial", episode):
+                for found in _steps(keeper.step, at, draw, "trial", episode, seed=episode):
                     at = at if found.is_over else found
                     if time.monotonic() - began > SLOW:
                         count = SLOW_STEPS
@@ -186,7 +191,7 @@ def _live(
     with kept_globals(0):
         streams.reseed(env, Noise("earlier"))
         observation, info = begun(env, seed)
-        list(_steps(step, Arrival(env, observation, 0.0, False, info), draw, "earlier", most=earlier_steps))
+        list(_steps(step, Arrival(env, observation, 0.0, False, info), draw, "live", -1, seed=0, most=earlier_steps))
         for episode in range(LIVE_EPISODES):
             if episode and time.monotonic() > end:
                 break
@@ -195,7 +200,7 @@ def _live(
                 observation, info = begun(env, None)
             at = Arrival(env, observation, 0.0, False, info)
             begin = fingerprint((fingerprint(observation), _visible(env, streams)))
-            record = _recorded(in_time(_steps(step, at, draw, "live", episode + 1, left)))
+            record = _recorded(in_time(_steps(step, at, draw, "live", episode, seed=episode + 1, most=left)))
             found.append((begin, record))
             left -= len(record.events)
     return found

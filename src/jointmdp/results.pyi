@@ -4,8 +4,8 @@ from .decisions.comparing.comparison import Comparison as Comparison
 from .decisions.comparing.comparison import PairedGap as PairedGap
 from .decisions.comparing.comparison import Verdict as Verdict
 from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
-from .exact.hindsight.hindsight_results import Hindsight as Hindsight
-from .exact.hindsight.hindsight_results import Hindsights as Hindsights
+from .exact.hindsight.hindsight import Hindsight as Hindsight
+from .exact.hindsight.hindsight import Hindsights as Hindsights
 from .exact.law.gap_law import GapLaw as GapLaw
 from .exact.law.solution_laws import Signs as Signs
 from .exact.moments.certificates import Certificate as Certificate
@@ -13,6 +13,7 @@ from .exact.moments.joint_moments import JointMoments as JointMoments
 from .exact.moments.optimal_policy import OptimalPolicy as OptimalPolicy
 from .exact.moments.partial_solve import Reach as Reach
 from .exact.moments.single_branch import MeanReturns as MeanReturns
+from .exact.solution.best_action import BestAction as BestAction
 from .exact.solution.counterfactual import Counterfactual as Counterfactual
 from .exact.solution.gap import Gap as Gap
 from .exact.solution.gap import GapLike as GapLike
@@ -27,7 +28,6 @@ from .learning.neural.queries import RecordedQueries as RecordedQueries
 from .learning.neural.training import TrainedMoments as TrainedMoments
 from .learning.projected.feature_learner import LearnedFeatures as LearnedFeatures
 from .learning.projected.projecting import ProjectedSolution as ProjectedSolution
-from .simulation.montecarlo.best_action import BestAction as BestAction
 from .simulation.montecarlo.samples import BranchPath as BranchPath
 from .simulation.montecarlo.samples import GapSample as GapSample
-from .simulation.montecarlo.samples import ReturnSample as ReturnSample
+from .simulation.montecarlo.simulate import ReturnSample as ReturnSample

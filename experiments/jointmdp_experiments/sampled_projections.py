@@ -21,7 +21,7 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
 from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulation.simulators.registry import gusty_cartpole
+from jointmdp.simulation.simulators.gusty_cartpole import gusty_cartpole
 from jointmdp.simulation.simulators.simulator import Simulator
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp_experiments.cartpole_scenarios import ScenarioReturns

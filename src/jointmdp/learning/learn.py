@@ -8,7 +8,7 @@ from jointmdp.learning.incremental.settings import LearnOptions
 from jointmdp.learning.projected.feature_learner import FeatureLearner, LearnedFeatures
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 
 
 class LearnLimits(TypedDict, total=False):

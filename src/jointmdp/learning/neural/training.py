@@ -37,7 +37,7 @@ from jointmdp.learning.neural.recording import as_numbers, as_source_policy, rec
 from jointmdp.learning.neural.settings import BLOCKS, TrainConfig
 from jointmdp.learning.neural.trainer import Metrics, Trainer, TrainState
 from jointmdp.simulation.executors import Executor
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Simulator
 
 

@@ -488,7 +488,7 @@ def test_what_is_taken_for_a_state_is_named() -> None:
         ("left", "'left' is no state of CartPole-v1"),
     ):
         with pytest.raises(jm.ModelError, match=words):
-            jm.simulate_gap(simulator, "uniform", given, 0, 1, num_samples=2)
+            jm.simulate(simulator, "uniform", given, [0, 1], num_samples=2, gaps_only=True).gap(0, 1)
 
 
 class Model:

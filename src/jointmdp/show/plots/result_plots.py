@@ -113,7 +113,7 @@ def returns(sample: Any, ax: Axes | None = None) -> Axes:
     """P(return ≤ x) of each simulated action.
 
     Args:
-        sample: of `jointmdp.simulate_returns`.
+        sample: of `jointmdp.simulate`.
         ax: where to draw.
     """
     names, values = sample.actions, sample.returns
@@ -355,7 +355,7 @@ def gap_law(gap: Any, ax: Axes | None = None) -> Axes:
     """
     law = gap.law() if hasattr(gap, "law") else gap
     if not hasattr(law, "band"):
-        raise ModelError(f"a {type(gap).__name__} knows no distribution; those of evaluate and simulate_gap do")
+        raise ModelError(f"a {type(gap).__name__} knows no distribution; those of evaluate and simulate do")
     x, low, high = law.band
     words = f"{law.confidence:.4g} band, {len(law.gaps):,} samples" if hasattr(law, "gaps") else "certified"
     mean = gap.mean_interval

@@ -25,7 +25,7 @@ envs = getattr(jm, "envs", jm)
 
 def simulated(source, policy, state, action, other, **settings):
     if hasattr(jm, "simulate"):
-        return jm.simulate(source, policy, state, [action, other], **settings).gap(action, other)
+        return jm.simulate(source, policy, state, [action, other], gaps_only=True, **settings).gap(action, other)
     return jm.simulate_gap(source, policy, state, action, other, **settings)
 
 def measured(run, repeats):

@@ -23,9 +23,11 @@ SUBMODULES = ("bounds", "envs", "errors", "executors", "features", "plots", "res
 # What answers ask of higher floors, by name (`ground.answers.upstairs`).
 DOORS = {
     ("plots", "plot"),
+    ("show.plots.result_plots", "comparison"),
+    ("show.report.comparison_page", "write_comparison"),
     ("show.report.report_page", "write_solution"),
     ("simulation.montecarlo.best_action", "best_of"),
-    ("simulation.montecarlo.simulate", "simulate_gap"),
+    ("simulation.montecarlo.simulate", "simulate"),
 }
 MOST_FILES = 200
 MOST_LINES = 700

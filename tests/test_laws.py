@@ -286,7 +286,9 @@ def check_simulated(law: GapLaw, model: JointMDP, policy: Any, *, horizon: int |
     P(sup |F_n − F| > ε) ≤ 2 exp(−2nε²) (Massart, The tight constant in the DKW inequality, 1990). Samples are off by
     up to the truncation bound, so thresholds are moved by it to the safe side.
     """
-    sample = jm.simulate_gap(model, policy, 0, 0, 1, num_samples=20_000, seed=seed, horizon=horizon)
+    sample = jm.simulate(model, policy, 0, [0, 1], num_samples=20_000, seed=seed, horizon=horizon, gaps_only=True).gap(
+        0, 1
+    )
     gaps, off = np.sort(sample.gaps), sample.truncation_bound + 1e-12 * max(1.0, float(np.max(np.abs(sample.gaps))))
     epsilon = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * len(gaps)))
     t, lower, upper = law.band

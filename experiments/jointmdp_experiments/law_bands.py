@@ -17,7 +17,7 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import Limits
 from jointmdp.model.built_in_models import inventory, windy_gridworld
 from jointmdp.show.plots import style
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp_experiments.result import FigureResult
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def bands(num_samples: int = SAMPLES) -> list[Band]:
             (SHOP, inventory(sharing=sharing), (STOCK, ORDER, OTHER)),
         ):
             gap = evaluate(model, policy).gap(*where)
-            sample = simulate_gap(model, policy, *where, num_samples=num_samples, seed=7)
+            state, *pair = where
+            sample = simulate(model, policy, state, pair, num_samples=num_samples, seed=7, gaps_only=True).gap(*pair)
             law = gap.law(tolerance=0.05, limits=Limits(seconds=None))  # the same figure on slow machines
             found.append(Band(name, sharing, gap, law, np.sort(sample.gaps)))
     return found

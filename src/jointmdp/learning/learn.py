@@ -8,7 +8,7 @@ from jointmdp.learning.incremental.settings import LearnOptions
 from jointmdp.learning.projected.feature_learner import FeatureLearner, LearnedFeatures
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 
 
 class LearnLimits(TypedDict, total=False):
@@ -61,7 +61,7 @@ def learn(
 
     Args:
         source: a `JointMDP`, or a simulator whose states are discovered on the way.
-        policy: as in `evaluate`; for a simulator as in `simulate_gap`.
+        policy: as in `evaluate`; for a simulator as in `simulate`.
         options: order, coordinates, replicas, seed, checkpoint and the rest: see `LearnOptions`.
         features: `jointmdp.features.…`, a function ``f(observation, action) -> [K]``, for a model also an array
             ``[S, A, K]``; or `Projected(features, constraint=…)` with settings of its own.

@@ -26,7 +26,8 @@ from jointmdp.model.joint_mdp import JointMDP
 if TYPE_CHECKING:
     from jointmdp.decisions.comparing.comparison import Comparison
     from jointmdp.exact.solution.solution import Solution
-    from jointmdp.simulation.montecarlo.samples import GapSample, ReturnSample
+    from jointmdp.simulation.montecarlo.samples import GapSample
+    from jointmdp.simulation.montecarlo.simulate import ReturnSample
 
 Arrays = Mapping[str, NDArray[Any]]
 SAMPLED = ("comparison", "return sample", "gap sample")
@@ -381,7 +382,8 @@ def _comparison_shapes(found: Comparison) -> Shapes:
 def _sampled_kinds() -> dict[str, tuple[type, Callable[[Any], Shapes]]]:
     """The classes, and which shapes their arrays must have; models are saved and loaded without waiting for them."""
     from jointmdp.decisions.comparing.comparison import Comparison
-    from jointmdp.simulation.montecarlo.samples import GapSample, ReturnSample
+    from jointmdp.simulation.montecarlo.samples import GapSample
+    from jointmdp.simulation.montecarlo.simulate import ReturnSample
 
     kinds = ((Comparison, _comparison_shapes), (ReturnSample, _return_shapes), (GapSample, _gap_shapes))
     return dict(zip(SAMPLED, kinds, strict=True))

@@ -118,7 +118,7 @@ class Refinement:
         if horizon is None and not all(np.all(np.isfinite(side.least)) for side in (self.up, self.down)):
             raise NotKnownError(
                 "the law of this gap is not known: without a discount, a branch can be paid again and again, and no "
-                "amount bounds the gap; give a discount below 1 or a horizon, or estimate: simulate_gap and "
+                "amount bounds the gap; give a discount below 1 or a horizon, or estimate: simulate(…) and "
                 "compare(policies=…)"
             )
         self.means = node_means(self.up) if horizon is None else None

@@ -322,8 +322,10 @@ class Gap(ResultFace):
         state, action, other = query
         if action == NOTHING:
             raise NotKnownError("gaps of policies are not simulated here; compare(policies=…) does that")
-        simulate_gap = upstairs("simulation.montecarlo.simulate", "simulate_gap")
-        return simulate_gap(laws.branches.model, laws.branches.first, state, action, other, horizon=laws.horizon)
+        simulate = upstairs("simulation.montecarlo.simulate", "simulate")
+        branches = laws.branches
+        how = {"horizon": laws.horizon, "gaps_only": True}
+        return simulate(branches.model, branches.first, state, [action, other], **how).gap(action, other)
 
     def tie(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> LawInterval:
         """P(G = 0)."""
@@ -423,7 +425,7 @@ class Gap(ResultFace):
     @property
     def _instead(self) -> str:
         is_back = self.place is not None and isinstance(self.place[1], Opening)
-        return "" if is_back else "; simulate_gap estimates it, without a certificate"
+        return "" if is_back else "; simulate(…).gap(…) estimates it, without a certificate"
 
     @property
     def _name(self) -> str:
@@ -502,6 +504,6 @@ class _Asked:
 
 
 def _warn(what: str, width: float, tolerance: float, why: str, instead: str) -> None:
-    instead = "" if "simulate_gap" in why else instead
+    instead = "" if "simulate(" in why else instead
     message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {why}{instead}"
     warnings.warn(message, ConvergenceWarning, stacklevel=4)

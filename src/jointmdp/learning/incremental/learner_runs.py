@@ -20,7 +20,7 @@ from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
 from jointmdp.learning.incremental.table_learner import TableLearner
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor, Serial, opened
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 
 REPORTS = 6  # in every power of ten of steps
 PORTION = 0.5  # seconds between two looks at the clock

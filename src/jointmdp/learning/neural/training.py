@@ -4,7 +4,7 @@ Means and covariances of returns as trained networks say them, at any state of t
 
 Every number is the mean over the networks, and its error half the width of Student's 95 % interval of that mean: how
 far another set of networks, trained on the same queries, may be off. It is not the error of the queries, nor what
-networks of this size cannot learn: `jointmdp.simulate_gap` at some states shows those.
+networks of this size cannot learn: `jointmdp.simulate` at some states shows those.
 
 `train`: record queries, train networks on them, keep both on disk.
 """
@@ -37,7 +37,7 @@ from jointmdp.learning.neural.recording import as_numbers, as_source_policy, rec
 from jointmdp.learning.neural.settings import BLOCKS, TrainConfig
 from jointmdp.learning.neural.trainer import Metrics, Trainer, TrainState
 from jointmdp.simulation.executors import Executor
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Simulator
 
 
@@ -87,7 +87,7 @@ class TrainedMoments(ResultFace):
         return (
             f"TrainedMoments({self.simulator.name}, {config.networks} networks, {self.steps:,} of {config.steps:,} "
             f"steps on {len(self.trainer.queries):,} recorded lists; errors are the spread of the networks: compare "
-            "some gaps with simulate_gap)"
+            "some gaps with simulate)"
         )
 
     @property

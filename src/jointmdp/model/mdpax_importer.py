@@ -205,11 +205,7 @@ def reached_outcomes(problem: ListedProblem, start: Any, policy: Any, limit: int
             break
     found = _joined(parts)
     order = np.lexsort((found.actions, found.states))
-    return (
-        np.flatnonzero(seen),
-        EventOutcomes(*(column[order] for column in found)),
-        entries <= limit and not len(front),
-    )
+    return np.flatnonzero(seen), found.some(order), entries <= limit and not len(front)
 
 
 def _joined(parts: list[EventOutcomes]) -> EventOutcomes:

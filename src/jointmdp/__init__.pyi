@@ -20,7 +20,6 @@ from .exact.moments.joint_moments import joint_moments as joint_moments
 from .exact.moments.optimal_policy import optimal_policy as optimal_policy
 from .exact.moments.pair_solver import Solve as Solve
 from .exact.moments.sharded_solver import Sharded as Sharded
-from .exact.moments.single_branch import mean_returns as mean_returns
 from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__

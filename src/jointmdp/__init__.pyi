@@ -32,12 +32,12 @@ from .learning.learn import learn as learn
 from .learning.neural.settings import TrainConfig as TrainConfig
 from .learning.neural.training import train as train
 from .learning.projected.projecting import Projected as Projected
-from .model.discovery import from_start as from_start
 from .model.gumbel_max import GumbelMax as GumbelMax
-from .model.importers import from_gymnasium as from_gymnasium
-from .model.importers import from_mdp as from_mdp
-from .model.importers import from_noise as from_noise
 from .model.joint_mdp import JointMDP as JointMDP
+from .model.noise_models import from_noise as from_noise
+from .model.noise_models import from_start as from_start
+from .model.ordinary_models import from_gymnasium as from_gymnasium
+from .model.ordinary_models import from_mdp as from_mdp
 from .show.saving import load as load
 from .show.saving import save as save
 from .simulation.montecarlo.simulate import simulate as simulate

@@ -16,11 +16,11 @@ from zoo import SHARINGS, build, daily, random_model, slow_or_long
 import jointmdp as jm
 from benchmarks import incremental as benchmark
 from jointmdp.exact.bellman.sample_backups import MeansAndPairs, powers
-from jointmdp.exact.evaluate import learn
 from jointmdp.ground.arrays import float64
 from jointmdp.learning.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn_joint_moments
 from jointmdp.learning.incremental import recursion as engine
 from jointmdp.learning.incremental.replicas import Replicas
+from jointmdp.learning.learn import learn
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -16,9 +16,9 @@ import pytest
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.exact.evaluate import learn
 from jointmdp.ground import archives
 from jointmdp.learning.incremental import LearnOptions, TableLearner, learn_joint_moments
+from jointmdp.learning.learn import learn
 
 pytestmark = pytest.mark.optimised
 
@@ -124,7 +124,7 @@ import jax
 import jointmdp as jm
 from jointmdp.simulation.simulators.simulator import TableSimulator
 from jointmdp.learning.incremental import LearnOptions
-from jointmdp.exact.evaluate import learn
+from jointmdp.learning.learn import learn
 
 def work(path, choice, steps):
     model, policy = jm.envs.coupled_reward_chain(3, discount=0.8)

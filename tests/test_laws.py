@@ -40,7 +40,7 @@ SPARSE = np.array([0.0] * 6 + [1.0, -0.7])
 def laws_of(model: JointMDP, policy: Any, horizon: int | None = None) -> Laws:
     """All laws of a model under a policy."""
     solution = jm.evaluate(model, policy) if horizon is None else jm.evaluate(model, policy, horizon=horizon)
-    return solution._laws
+    return solution.laws
 
 
 class Stoppable:

@@ -27,7 +27,7 @@ def moment_norm(M: Moments, scale: float) -> float:
 
 
 def apply(model: JointMDP, policy: np.ndarray, M: Moments) -> Moments:
-    from jointmdp.exact.evaluate import _backup
+    from jointmdp.exact.moments.iteration import _backup
 
     return _backup(transition_kernels.tables(model, as_policy(model, policy)), M, model.sharing)
 

@@ -24,9 +24,10 @@ from zoo import SHARINGS, STATE_AND_SLOW, build, daily, padded
 
 import jointmdp as jm
 from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.solution.best_action import BestAction
 from jointmdp.simulation.montecarlo import best_action as rankings
 from jointmdp.simulation.montecarlo import confidence_intervals
-from jointmdp.simulation.montecarlo.best_action import BestAction, best_action, best_of, certified_best
+from jointmdp.simulation.montecarlo.best_action import best_action, best_of, certified_best
 from jointmdp.simulation.montecarlo.samples import Replications
 
 pytestmark = pytest.mark.optimised
@@ -349,7 +350,7 @@ def test_open_shares_widen_the_interval() -> None:
 
 
 def laws_of(solution: jm.results.Solution) -> Laws:
-    return solution._laws
+    return solution.laws
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.exact.evaluate import learn
+from jointmdp.learning.learn import learn
 from jointmdp.simulation.executors import RayExecutor, Serial, WorkerError, as_executor
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.replications import sample

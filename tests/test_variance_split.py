@@ -119,8 +119,8 @@ def test_parts_add_up(sharing: Any, halves: bool, monkeypatch: pytest.MonkeyPatc
     gap = jm.evaluate(race(sharing), "uniform").gap(1, 0, 2)
     for split in (gap.variance_by_step(), gap.variance_by_state()):
         assert split.total == pytest.approx(gap.variance, rel=1e-9)
-    returns = jm.evaluate_policies(shop, {"order": order, "any": jm.envs.uniform_policy(shop)})
-    gap = returns.gap(3, "order", "any")
+    returns = jm.evaluate(shop, {"order": order, "any": jm.envs.uniform_policy(shop)})
+    gap = returns.gap("order", "any", 3)
     assert gap.variance_by_step().total == pytest.approx(gap.variance, rel=1e-9)
     assert gap.variance_by_state().total == pytest.approx(gap.variance, rel=1e-9)
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jointmdp.exact.evaluate import evaluate, learn
+from jointmdp.exact.evaluate import evaluate
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.learning.incremental.settings import LearnOptions
+from jointmdp.learning.learn import learn
 from jointmdp.learning.projected.feature_learner import FeatureLearner, FeatureState, Sums
 from jointmdp.learning.projected.features import Features
 from jointmdp.learning.projected.projecting import Projected

@@ -11,14 +11,12 @@ from . import simulators as simulators
 from .decisions.auditor import audit as audit
 from .decisions.comparing.compare import compare as compare
 from .exact.bounds.coupling_bounds import coupling_bounds as coupling_bounds
-from .exact.evaluate import Iterate as Iterate
 from .exact.evaluate import evaluate as evaluate
-from .exact.evaluate import evaluate_policies as evaluate_policies
-from .exact.evaluate import learn as learn
 from .exact.evaluate import reach as reach
 from .exact.hindsight.hindsight import hindsight as hindsight
 from .exact.hindsight.trajectory import Trajectory as Trajectory
 from .exact.hindsight.trajectory import read_trajectories as read_trajectories
+from .exact.moments.iteration import Iterate as Iterate
 from .exact.moments.joint_moments import joint_moments as joint_moments
 from .exact.moments.optimal_policy import optimal_policy as optimal_policy
 from .exact.moments.pair_solver import Solve as Solve
@@ -31,6 +29,7 @@ from .ground.intervals import Interval as Interval
 from .learning import incremental as incremental
 from .learning.incremental import LearnOptions as LearnOptions
 from .learning.incremental import learn_joint_moments as learn_joint_moments
+from .learning.learn import learn as learn
 from .learning.neural.settings import TrainConfig as TrainConfig
 from .learning.neural.training import train as train
 from .learning.projected.projecting import Projected as Projected

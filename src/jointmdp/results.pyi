@@ -13,6 +13,7 @@ from .exact.moments.joint_moments import JointMoments as JointMoments
 from .exact.moments.optimal_policy import OptimalPolicy as OptimalPolicy
 from .exact.moments.partial_solve import Reach as Reach
 from .exact.moments.single_branch import MeanReturns as MeanReturns
+from .exact.solution.best_action import BestAction as BestAction
 from .exact.solution.counterfactual import Counterfactual as Counterfactual
 from .exact.solution.gap import Gap as Gap
 from .exact.solution.gap import GapLike as GapLike
@@ -27,7 +28,6 @@ from .learning.neural.queries import RecordedQueries as RecordedQueries
 from .learning.neural.training import TrainedMoments as TrainedMoments
 from .learning.projected.feature_learner import LearnedFeatures as LearnedFeatures
 from .learning.projected.projecting import ProjectedSolution as ProjectedSolution
-from .simulation.montecarlo.best_action import BestAction as BestAction
 from .simulation.montecarlo.samples import BranchPath as BranchPath
 from .simulation.montecarlo.samples import GapSample as GapSample
 from .simulation.montecarlo.samples import ReturnSample as ReturnSample

@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.evaluate import check_ends, evaluate, report_missed
+from jointmdp.exact.evaluate import check_ends, evaluate
 from jointmdp.exact.moments.default_solver import PolicyBranch, shared_pairs, solve_horizon
 from jointmdp.exact.moments.higher_orders import ROOM
+from jointmdp.exact.moments.iteration import report_missed
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
 from jointmdp.exact.solution.solution import Solution

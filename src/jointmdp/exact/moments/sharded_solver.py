@@ -39,6 +39,7 @@ from jointmdp.ground import archives, checks
 from jointmdp.ground.arrays import Bools, Floats, on_device
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, make_folder, path_name
+from jointmdp.ground.lost_processes import Survivor
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -327,3 +328,13 @@ class ShardFiles:
 
     def _path(self, sweep: int) -> str:
         return os.path.join(self.folder, f"sweep-{sweep:09d}-process-{self.process}-of-{self.processes}.npz")
+
+
+def solve_checkpointed(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments:
+    """`solve_sharded` with files to continue from, and clear words where another process is lost."""
+    process, processes = jax.process_index(), jax.process_count()
+    store = None if method.checkpoint is None else ShardFiles(method.checkpoint, process, processes)
+    with Survivor(process, processes, (lambda: "nothing was saved") if store is None else store.described) as survivor:
+        if store is not None:
+            store.on_write = survivor.update
+        return solve_sharded(model, policy, method, store)

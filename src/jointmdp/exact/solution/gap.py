@@ -25,13 +25,10 @@ from jointmdp.exact.law.pair_graph import NOTHING, GapStart, Opening
 from jointmdp.exact.law.solution_laws import Laws, Limits
 from jointmdp.exact.law.variance_parts import MOST_STEPS, VarianceParts
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace
+from jointmdp.ground.answers import ResultFace, upstairs
 from jointmdp.ground.arrays import UNIT, Floats
 from jointmdp.ground.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
-from jointmdp.show.plots import result_plots, style
-from jointmdp.simulation.montecarlo.samples import GapSample
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,8 +151,7 @@ class VarianceSplit(ResultFace):
 
     def figure(self) -> Figure:
         """Bars: of the first steps, or of the states with the largest parts."""
-        draw = result_plots.variance_over_time if self.by == "step" else result_plots.variance_over_states
-        return style.figure_of(draw(self))
+        return self._drawn("variance_over_time" if self.by == "step" else "variance_over_states")
 
 
 TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviations, that are asked for by default
@@ -208,7 +204,7 @@ class Gap(ResultFace):
 
     def figure(self) -> Figure:
         """The certified law: P(gap ≤ x) lies between the two curves."""
-        return style.figure_of(result_plots.gap_law(self))
+        return self._drawn("gap_law")
 
     @property
     def mean_interval(self) -> Interval:
@@ -322,12 +318,13 @@ class Gap(ResultFace):
         return found
 
     @staticmethod
-    def _simulated(laws: Laws, query: GapStart) -> GapSample:
+    def _simulated(laws: Laws, query: GapStart) -> Any:
         if isinstance(query, Opening):
             raise NotKnownError("gaps in hindsight are not simulated here; simulate_hindsight does that")
         state, action, other = query
         if action == NOTHING:
             raise NotKnownError("gaps of policies are not simulated here; compare(policies=…) does that")
+        simulate_gap = upstairs("simulation.montecarlo.simulate", "simulate_gap")
         return simulate_gap(laws.branches.model, laws.branches.first, state, action, other, horizon=laws.horizon)
 
     def tie(

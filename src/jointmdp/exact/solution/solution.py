@@ -18,23 +18,19 @@ import numpy as np
 from jointmdp.exact.law.pair_graph import GapBranches
 from jointmdp.exact.law.solution_laws import Laws, Limits, Signs
 from jointmdp.exact.moments.certificates import Certificate
-from jointmdp.exact.moments.default_solver import solve, solve_horizon
-from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.partial_solve import ListedMoments
-from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments, StoredMoments
+from jointmdp.exact.moments.stored_moments import StateMoments, StoredMoments
+from jointmdp.exact.solution.best_action import BestAction
 from jointmdp.exact.solution.counterfactual import Counterfactual, observation, predicted
 from jointmdp.exact.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
 from jointmdp.ground import checks
-from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset
-from jointmdp.ground.arrays import Floats, Ints, float64
+from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset, upstairs
+from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError, Status
-from jointmdp.ground.files import FilePath, __version__, write_csv
+from jointmdp.ground.files import FilePath, write_csv
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart
 from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.show.plots import result_plots, style
-from jointmdp.show.report.report_page import GapOf, Reported, of_all_gaps, report_data, write_page
-from jointmdp.simulation.montecarlo.best_action import BestAction, best_of
 
 if TYPE_CHECKING:
     import xarray
@@ -91,12 +87,6 @@ def _limits(memory_limit: int, seconds: float | None) -> Limits:
     return Limits(checks.as_count("memory_limit", memory_limit), seconds)
 
 
-def _gaps_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapOf:
-    with float64():
-        found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
-    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate)
-
-
 @dataclass(frozen=True, eq=False)
 class Solution(ResultFace):
     """Joint moments of ``Z(s, a)`` for all states and actions; unavailable actions hold NaN."""
@@ -111,6 +101,11 @@ class Solution(ResultFace):
     horizon: int | None = None
     history: Floats = field(default_factory=lambda: np.empty(0), repr=False)
     """`Iterate` only: ‖M_k − T₂M_k‖_λ for k = 0, 1, …"""
+
+    @property
+    def summary(self) -> str:
+        """How true it is, in a few words."""
+        return str(self.certificate)
 
     def __repr__(self) -> str:
         return f"Solution({self.model!r}, {self.method}: {self.status.value}; {self.certificate})"
@@ -254,7 +249,7 @@ class Solution(ResultFace):
             variance_error=variance_error,
             higher=higher,
             higher_errors=higher_errors,
-            place=(self._laws, (law_state(self.moments, s), a, b)),
+            place=(self.laws, (law_state(self.moments, s), a, b)),
         )
 
     def counterfactual(
@@ -273,7 +268,8 @@ class Solution(ResultFace):
         return self.moments.asked if isinstance(self.moments, ListedMoments) else np.arange(self.model.num_states)
 
     @cached_property
-    def _laws(self) -> Laws:
+    def laws(self) -> Laws:
+        """The laws of all gaps, made as they are asked for."""
         return laws_of(self.model, self.policy, self.moments, self.certificate.mean_errors, self.horizon)
 
     def signs(
@@ -282,7 +278,7 @@ class Solution(ResultFace):
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
         check_whole(len(self.asked), self.model.num_states, "signs()")
         tolerance = checks.as_positive("tolerance", tolerance)
-        found = self._laws.signs(tolerance, _limits(memory_limit, seconds))
+        found = self.laws.signs(tolerance, _limits(memory_limit, seconds))
         if not found.status.is_success:
             message = f"the widest sign is known to {found.width:.3g}, {tolerance:.3g} was asked for: "
             warnings.warn(message + found.status.value, ConvergenceWarning, stacklevel=2)
@@ -304,8 +300,9 @@ class Solution(ResultFace):
 
         `memory_limit` and `seconds` are those of the law; where that is not sharp, `num_samples` are simulated.
         """
-        return best_of(
-            self._laws,
+        best_of = upstairs("simulation.montecarlo.best_action", "best_of")
+        found: BestAction = best_of(
+            self.laws,
             law_state(self.moments, self.model.state_index(state)),
             actions,
             tolerance=tolerance,
@@ -314,6 +311,7 @@ class Solution(ResultFace):
             seed=seed,
             confidence=confidence,
         )
+        return found
 
     def report(
         self,
@@ -337,39 +335,9 @@ class Solution(ResultFace):
         limits = _limits(memory_limit, seconds)
         if not Path(path).absolute().parent.is_dir():  # said before anything is computed
             raise ModelError(f"cannot write {str(path)!r}: there is no such folder")
-        gaps: dict[str, Floats] = {self.model.sharing: of_all_gaps(self.model, self.gap)}
-        gaps |= {kind: of_all_gaps(self.model, gap_of) for kind, gap_of in self._other_sharings().items()}
-        reported = Reported(
-            self.model,
-            self.policy,
-            self.mean,
-            self.variance,
-            gaps[self.model.sharing][0],
-            {kind: variances for kind, (_, variances) in gaps.items() if kind != "none"},
-            self._laws,
-            self.certificate.mean_error,
-            self.horizon,
-            [
-                ("Certificate", f"{self.status.value} ({self.certificate})"),
-                ("Method", f"{self.method}, jointmdp {__version__}"),
-            ],
-        )
-        title = "What would the other actions have given?" if title is None else title
         assert limits.seconds is not None
-        return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
-
-    def _other_sharings(self) -> dict[str, GapOf]:
-        """Gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
-        found: dict[str, GapOf] = {}
-        if isinstance(self.moments, StateMoments | PairMoments) and not isinstance(self.moments, SameStateMoments):
-            for kind in ("state", "time"):
-                if kind != self.model.sharing:
-                    try:
-                        model = self.model.with_sharing(kind)
-                    except ModelError:  # scenarios have other probabilities in other states
-                        continue
-                    found[kind] = _gaps_under(model, self.policy, self.horizon)
-        return found
+        written: Path = upstairs("show.report.report_page", "write_solution")(self, path, title, grid, limits)
+        return written
 
     def to_xarray(self) -> xarray.Dataset:
         """The moments as a labelled dataset with dimensions state, action and other."""
@@ -429,4 +397,4 @@ class Solution(ResultFace):
 
     def figure(self) -> Figure:
         """The mean return of each action in each state."""
-        return style.figure_of(result_plots.means(self))
+        return self._drawn("means")

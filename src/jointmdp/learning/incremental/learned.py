@@ -27,7 +27,6 @@ from jointmdp.learning.incremental.replicas import Estimate, LearnedGap, Learned
 from jointmdp.learning.incremental.simulator_walks import NOWHERE, Coordinate, Picks, Walks, state_key
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.show.plots import result_plots, style
 from jointmdp.simulation.simulators.simulator import Simulator, Snapshot
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ class RunSummary(ResultFace):
 
     def figure(self) -> Figure:
         """How the error fell."""
-        return style.figure_of(result_plots.learning_curve(self))
+        return self._drawn("learning_curve")
 
     def _words(self) -> str:
         return f"order {self.order}, {self.steps:,} steps, {self.replicas} replicas, {self.updates:.3g} updates"

@@ -156,6 +156,11 @@ class ProjectedSolution(Solution):
     """Bound on ‖M̂ − M‖ in the weights of pairs."""
     sums: TableSums = field(kw_only=True)
 
+    @property
+    def summary(self) -> str:
+        """How true it is, in a few words."""
+        return str(self)
+
     def __repr__(self) -> str:
         count = self.features.shape[2]
         features = "1 feature" if count == 1 else f"{count} features"
@@ -353,6 +358,10 @@ class Projected:
         _check_parts(self.parts)
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
+
+    def solution(self, model: JointMDP, policy: Floats) -> ProjectedSolution:
+        """What `evaluate` gives with this method."""
+        return project(model, policy, self)
 
     def parts_of(
         self, sharing: Sharing, features: int, coordinates: float, weighting: PairWeighting | None = None

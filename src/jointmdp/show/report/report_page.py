@@ -22,11 +22,15 @@ import numpy as np
 from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.law.pair_graph import GapQuery
 from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.moments.default_solver import solve, solve_horizon
 from jointmdp.exact.moments.gap_backup import GapEstimate
+from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments
 from jointmdp.exact.solution.gap import Gap
-from jointmdp.ground.arrays import Floats
+from jointmdp.exact.solution.solution import Solution
+from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError, NotKnownError
-from jointmdp.ground.files import FilePath, strict, write_text
+from jointmdp.ground.files import FilePath, __version__, strict, write_text
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
@@ -328,3 +332,49 @@ def of_all_gaps(model: JointMDP, gap_of: GapOf) -> Floats:
             gap = gap_of(s, a, b)
             found[:, s, i] = gap.mean, gap.variance
     return found
+
+
+def write_solution(solution: Solution, path: FilePath, title: str | None, grid: Grid | None, limits: Limits) -> Path:
+    """The report of a solution; `limits` are those of all laws together."""
+    model = solution.model
+    gaps: dict[str, Floats] = {model.sharing: of_all_gaps(model, solution.gap)}
+    gaps |= {kind: of_all_gaps(model, gap_of) for kind, gap_of in _other_sharings(solution).items()}
+    reported = Reported(
+        model,
+        solution.policy,
+        solution.mean,
+        solution.variance,
+        gaps[model.sharing][0],
+        {kind: variances for kind, (_, variances) in gaps.items() if kind != "none"},
+        solution.laws,
+        solution.certificate.mean_error,
+        solution.horizon,
+        [
+            ("Certificate", f"{solution.status.value} ({solution.certificate})"),
+            ("Method", f"{solution.method}, jointmdp {__version__}"),
+        ],
+    )
+    title = "What would the other actions have given?" if title is None else title
+    assert limits.seconds is not None
+    return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
+
+
+def _other_sharings(solution: Solution) -> dict[str, GapOf]:
+    """Gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
+    found: dict[str, GapOf] = {}
+    moments = solution.moments
+    if isinstance(moments, StateMoments | PairMoments) and not isinstance(moments, SameStateMoments):
+        for kind in ("state", "time"):
+            if kind != solution.model.sharing:
+                try:
+                    model = solution.model.with_sharing(kind)
+                except ModelError:  # scenarios have other probabilities in other states
+                    continue
+                found[kind] = _gaps_under(model, solution.policy, solution.horizon)
+    return found
+
+
+def _gaps_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapOf:
+    with float64():
+        found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
+    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate)

@@ -25,7 +25,6 @@ from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
-from jointmdp.show.plots import result_plots, style
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 
@@ -240,7 +239,7 @@ class ReturnSample(ResultFace):
 
     def figure(self) -> Figure:
         """The distribution of each action's return."""
-        return style.figure_of(result_plots.returns(self))
+        return self._drawn("returns")
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +287,7 @@ class GapSample(ResultFace):
 
     def figure(self) -> Figure:
         """The distribution of the gap: between the two curves it holds everywhere at once, at its confidence."""
-        return style.figure_of(result_plots.gap_law(self))
+        return self._drawn("gap_law")
 
     @property
     def band(self) -> tuple[Floats, Floats, Floats]:

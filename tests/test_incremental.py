@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from jointmdp.learning.incremental.replicas import Replicas
 from oracle_incremental import RULES, loop, shared_draws
 from zoo import SHARINGS, build, daily, random_model, slow_or_long
 
@@ -19,7 +20,6 @@ from jointmdp.exact.bellman.sample_backups import MeansAndPairs, powers
 from jointmdp.ground.arrays import float64
 from jointmdp.learning.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn_joint_moments
 from jointmdp.learning.incremental import recursion as engine
-from jointmdp.learning.incremental.replicas import Replicas
 from jointmdp.learning.learn import learn
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -7,14 +7,14 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jointmdp.learning.incremental.replicas import Replicas
+from jointmdp.learning.incremental.simulator_walks import Walks, WalkTask, state_key
 from test_incremental import check_all, exact
 from zoo import SHARINGS, build, random_model, slow_or_long
 
 import jointmdp as jm
 from jointmdp.learning.incremental import LearnedStates, SimulatorLearner, learn_joint_moments
-from jointmdp.learning.incremental.replicas import Replicas
 from jointmdp.learning.incremental.simulator_learner import STEPS_AHEAD
-from jointmdp.learning.incremental.simulator_walks import Walks, WalkTask, state_key
 from jointmdp.learning.learn import learn
 from jointmdp.simulation.executors import Processes, Serial
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator

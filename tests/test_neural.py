@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jointmdp.learning.neural.settings import BLOCKS
 from oracle import RandomModel
 from zoo import build, cases, daily
 
@@ -22,7 +23,6 @@ from jointmdp.learning.neural import queries as recorded
 from jointmdp.learning.neural.networks import CONVOLUTIONS, Layer, MomentNetwork, convolved
 from jointmdp.learning.neural.queries import OVER, Encoding, Lists, RecordedQueries
 from jointmdp.learning.neural.recording import Recorder, RecordTask, Restarts, table_lists
-from jointmdp.learning.neural.settings import BLOCKS
 from jointmdp.learning.neural.trainer import PORTION, Trainer, optimiser_of
 
 SURE = 5.0  # standard errors: one number in two million is further off

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jointmdp.learning.incremental.replicas import Estimate
 from scipy.stats import t
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.learning.incremental.replicas import Estimate
 from jointmdp.learning.projected.feature_learner import FeatureLearner, PairKind
 
 pytestmark = pytest.mark.optimised

@@ -17,11 +17,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from jointmdp.learning.incremental.replicas import Estimate
+from jointmdp.learning.incremental.simulator_walks import NOWHERE, Coordinate, Walks, state_key
 from numpy.typing import NDArray
 
 from jointmdp.ground.arrays import Bools, Floats
-from jointmdp.learning.incremental.replicas import Estimate
-from jointmdp.learning.incremental.simulator_walks import NOWHERE, Coordinate, Walks, state_key
 from jointmdp.simulation.simulators.simulator import Simulator, Snapshot, as_agent
 from jointmdp_experiments.atari_coins import Coins
 

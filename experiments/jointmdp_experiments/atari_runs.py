@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from jointmdp.learning.neural.settings import TrainConfig
 
 from jointmdp.ground.arrays import Floats
 from jointmdp.learning.neural.queries import RecordedQueries, joined
 from jointmdp.learning.neural.recording import record_queries
-from jointmdp.learning.neural.settings import TrainConfig
 from jointmdp.learning.neural.training import train
 from jointmdp.simulation.executors import Executor, as_executor
 from jointmdp.simulation.simulators.atari_simulator import AtariSimulator, RewardShocks

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jointmdp.learning.incremental.settings import LearnOptions
 
 from jointmdp.exact.evaluate import evaluate
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import NotKnownError
-from jointmdp.learning.incremental.settings import LearnOptions
 from jointmdp.learning.learn import learn
 from jointmdp.learning.projected.feature_learner import FeatureLearner, FeatureState, Sums
 from jointmdp.learning.projected.features import Features

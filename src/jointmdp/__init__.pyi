@@ -26,12 +26,9 @@ from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__
 from .ground.intervals import Interval as Interval
-from .learning import incremental as incremental
-from .learning.incremental import LearnOptions as LearnOptions
-from .learning.incremental import learn_joint_moments as learn_joint_moments
+from .learning.incremental.method import Incremental as Incremental
 from .learning.learn import learn as learn
-from .learning.neural.settings import TrainConfig as TrainConfig
-from .learning.neural.training import train as train
+from .learning.neural.method import Neural as Neural
 from .learning.projected.projecting import Projected as Projected
 from .model.discovery import from_start as from_start
 from .model.gumbel_max import GumbelMax as GumbelMax

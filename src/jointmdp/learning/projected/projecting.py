@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Number
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,9 +42,14 @@ from jointmdp.learning.projected.features import FeatureTable, as_feature_table,
 from jointmdp.learning.projected.fixed_point import FixedPoint, QuadraticForm, fit_psd, solve_fixed_point
 from jointmdp.learning.projected.table_sums import TableSums
 from jointmdp.learning.projected.weighting import PairWeighting, own_weighting, restart_weighting, stationary_weighting
+from jointmdp.learning.runs import SamplingMethod
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
+from jointmdp.simulation.simulators.any_simulator import as_simulator
+
+if TYPE_CHECKING:
+    from jointmdp.learning.projected.feature_learner import FeatureLearner
 
 # How near a fit comes to the best one. Distances to the truth are the sides of a right angle: the best is then known to
 CLOSE = 1e-4  # 1e-8 of itself, if this is a part of the distance that is left without the constraint
@@ -322,8 +327,12 @@ EVERY_PAIR = 4096  # coordinates up to which the equations are looked at on ever
 
 
 @dataclass(frozen=True, eq=False)
-class Projected:
-    """Projected JIPE-2: means and covariances as linear functions of features, at the fixed point of the projection."""
+class Projected(SamplingMethod):
+    """Projected JIPE-2: means and covariances as linear functions of features, at the fixed point of the projection.
+
+    `jointmdp.evaluate` projects a model in tables, and `jointmdp.learn` finds the same fixed point from samples, which
+    the settings of samples belong to: `replicas`, `batch`, `seed`, `checkpoint`, `memory_limit`.
+    """
 
     features: Any
     """`jointmdp.features.…`, an array ``[S, A, K]``, or a function of state and action that gives K numbers."""
@@ -344,6 +353,7 @@ class Projected:
     throw: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         is_array = not isinstance(self.weighting, str | Number | None)
         if not is_array and self.weighting not in WEIGHTINGS:
             known = ", ".join(f'"{name}"' for name in WEIGHTINGS)
@@ -362,6 +372,12 @@ class Projected:
     def solution(self, model: JointMDP, policy: Floats) -> ProjectedSolution:
         """What `evaluate` gives with this method."""
         return project(model, policy, self)
+
+    def learner(self, source: Any, policy: Any) -> FeatureLearner:
+        """The sums of a run, to be made step by step."""
+        from jointmdp.learning.projected.feature_learner import FeatureLearner
+
+        return FeatureLearner(as_simulator(source), policy, self)
 
     def parts_of(
         self, sharing: Sharing, features: int, coordinates: float, weighting: PairWeighting | None = None

@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jointmdp.learning.incremental.simulator_walks import Walks
 from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
+from jointmdp.learning.walks import Walks
 from jointmdp.simulation.executors import Executor, Processes, Serial, WorkerError, as_executor, opened, worker
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler

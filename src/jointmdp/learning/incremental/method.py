@@ -215,7 +215,7 @@ class Incremental(SamplingMethod):
         if isinstance(source, JointMDP):
             return TableLearner(source, policy, self)
         if self.joint:
-            raise ModelError(f"joint=True is for a JointMDP, not {type(source).__name__}")
+            raise ModelError(f"with joint=True the source must be a JointMDP, not {type(source).__name__}")
         return SimulatorLearner(as_simulator(source), policy, self)
 
     def settings(self, discount: float, reward_bound: float, sharing: Sharing, choice: Choice) -> RunSettings:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jointmdp.learning.neural.method import BLOCKS
+from jointmdp.learning.neural.settings import BLOCKS
 from jointmdp.show.plots import style
 from jointmdp_experiments.atari_coins import VARIANTS, WORDS
 from jointmdp_experiments.atari_runs import PAPER_GAMES, QUICK, AtariPlan, GameResult, run

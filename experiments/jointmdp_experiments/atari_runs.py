@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp.ground.arrays import Floats
-from jointmdp.learning.learn import learn
-from jointmdp.learning.neural.method import Neural
+from jointmdp.learning.learn import Neural, learn
 from jointmdp.learning.neural.queries import RecordedQueries, joined
 from jointmdp.learning.neural.recording import record_queries
 from jointmdp.simulation.executors import Executor, as_executor

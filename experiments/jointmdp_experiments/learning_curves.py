@@ -10,7 +10,7 @@ from jointmdp.exact.evaluate import evaluate
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.learning.incremental.learned import Learned
-from jointmdp.learning.incremental.method import Incremental
+from jointmdp.learning.learn import Incremental
 from jointmdp.model.built_in_models import coupled_reward_chain, windy_gridworld
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style

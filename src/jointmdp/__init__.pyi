@@ -26,10 +26,10 @@ from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__
 from .ground.intervals import Interval as Interval
-from .learning.incremental.method import Incremental as Incremental
+from .learning.learn import Incremental as Incremental
+from .learning.learn import Neural as Neural
+from .learning.learn import Projected as Projected
 from .learning.learn import learn as learn
-from .learning.neural.method import Neural as Neural
-from .learning.projected.projecting import Projected as Projected
 from .model.discovery import from_start as from_start
 from .model.gumbel_max import GumbelMax as GumbelMax
 from .model.importers import from_gymnasium as from_gymnasium

@@ -1,21 +1,78 @@
-"""The front door of everything that learns from samples."""
+"""The front door of everything that learns from samples, and its three methods."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
+from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.incremental.method import Incremental
+from jointmdp.learning.incremental.settings import IncrementalSettings
+from jointmdp.learning.neural.settings import NeuralSettings
+from jointmdp.learning.projected.projecting import ProjectedSolution, ProjectionSettings, project
 from jointmdp.learning.runs import Method
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor
+from jointmdp.simulation.simulators.any_simulator import as_simulator
 
 if TYPE_CHECKING:
     from jointmdp.learning.incremental.learned import Learned, LearnedStates
-    from jointmdp.learning.neural.method import Neural
-    from jointmdp.learning.neural.training import TrainedMoments
-    from jointmdp.learning.projected.feature_learner import LearnedFeatures
-    from jointmdp.learning.projected.projecting import Projected
+    from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
+    from jointmdp.learning.incremental.table_learner import TableLearner
+    from jointmdp.learning.neural.training import NetworkLearner, TrainedMoments
+    from jointmdp.learning.projected.feature_learner import FeatureLearner, LearnedFeatures
+
+
+@dataclass(frozen=True, eq=False)
+class Incremental(IncrementalSettings):
+    """The paper's incremental JIPE-2 and JIPE-n: one number for each coordinate and pair, in tables or discovered."""
+
+    def learner(self, source: Any, policy: Any) -> TableLearner | SimulatorLearner:
+        """The recursion itself, to be made step by step."""
+        from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
+        from jointmdp.learning.incremental.table_learner import TableLearner
+
+        if isinstance(source, JointMDP):
+            return TableLearner(source, policy, self)
+        if self.joint:
+            raise ModelError(f"with joint=True the source must be a JointMDP, not {type(source).__name__}")
+        return SimulatorLearner(as_simulator(source), policy, self)
+
+
+@dataclass(frozen=True, eq=False)
+class Projected(ProjectionSettings):
+    """Projected JIPE-2: means and covariances as linear functions of features, at the fixed point of the projection.
+
+    `jointmdp.evaluate` projects a model in tables, and `jointmdp.learn` finds the same fixed point from samples, which
+    the settings of samples belong to: `replicas`, `batch`, `seed`, `checkpoint`, `memory_limit`.
+    """
+
+    def solution(self, model: JointMDP, policy: Floats) -> ProjectedSolution:
+        """What `evaluate` gives with this method."""
+        return project(model, policy, self)
+
+    def learner(self, source: Any, policy: Any) -> FeatureLearner:
+        """The sums of a run, to be made step by step."""
+        from jointmdp.learning.projected.feature_learner import FeatureLearner
+
+        return FeatureLearner(as_simulator(source), policy, self)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Neural(NeuralSettings):
+    """The paper's neural JIPE-2: networks for means and covariances at any state. The checkpoint is a folder."""
+
+    def learner(self, source: Any, policy: Any) -> NetworkLearner:
+        """The training, to be made step by step after `prepare`."""
+        from jointmdp.learning.neural.training import NetworkLearner
+
+        return NetworkLearner(as_simulator(source), policy, self)
+
+    def learn(self, source: Any, policy: Any, *, tolerance: float | None = None, **limits: Any) -> Any:
+        """What networks say after all steps."""
+        if tolerance is not None:
+            raise ModelError("the error of networks is not known as they are trained; leave tolerance out")
+        return super().learn(source, policy, **limits)
 
 
 class LearnLimits(TypedDict, total=False):

@@ -46,7 +46,7 @@ from jointmdp.exact.bellman.sample_backups import MeansAndPairs
 from jointmdp.exact.bellman.sample_backups import Sample as Sample
 from jointmdp.ground.arrays import Floats, float64, on_device
 from jointmdp.learning import table_walks
-from jointmdp.learning.incremental.method import Incremental, RunSettings
+from jointmdp.learning.incremental.settings import IncrementalSettings, RunSettings
 from jointmdp.learning.runs import Learner
 from jointmdp.learning.table_walks import DrawTables
 from jointmdp.learning.walks import Choice
@@ -377,7 +377,7 @@ class RecursionLearner(Learner):
     def __init__(
         self,
         source: JointMDP | Simulator,
-        method: Incremental,
+        method: IncrementalSettings,
         choice: Choice,
         reward_bound: float,
         described: Mapping[str, Any],

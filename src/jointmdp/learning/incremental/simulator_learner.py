@@ -33,8 +33,8 @@ from jointmdp.learning.incremental.learned import (
     KnownCoordinates,
     LearnedStates,
 )
-from jointmdp.learning.incremental.method import Incremental, RunSettings
 from jointmdp.learning.incremental.recursion import Info, ListTables, RecursionLearner, State
+from jointmdp.learning.incremental.settings import IncrementalSettings, RunSettings
 from jointmdp.learning.walks import STEPS_AHEAD, Lanes, ListWalks, behaviour
 from jointmdp.simulation.simulators.simulator import Simulator
 
@@ -66,7 +66,7 @@ class SimulatorLearner(RecursionLearner):
 
     may_grow = True
 
-    def __init__(self, simulator: Simulator, policy: Any, method: Incremental) -> None:
+    def __init__(self, simulator: Simulator, policy: Any, method: IncrementalSettings) -> None:
         self.simulator = simulator
         if simulator.action_names is None:
             raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates cannot be listed")

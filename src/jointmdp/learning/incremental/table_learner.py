@@ -18,8 +18,8 @@ from jointmdp.learning import table_walks
 from jointmdp.learning.estimates import Replicas, unseen_chance, unseen_change
 from jointmdp.learning.incremental import recursion
 from jointmdp.learning.incremental.learned import Learned, LearnedJoint, LearnedMoments
-from jointmdp.learning.incremental.method import Incremental
 from jointmdp.learning.incremental.recursion import Info, RecursionLearner, State
+from jointmdp.learning.incremental.settings import IncrementalSettings
 from jointmdp.model.episodes import start_law
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
@@ -35,7 +35,7 @@ class TableLearner(RecursionLearner):
 
     is_compiled = True
 
-    def __init__(self, model: JointMDP, policy: ArrayLike, method: Incremental) -> None:
+    def __init__(self, model: JointMDP, policy: ArrayLike, method: IncrementalSettings) -> None:
         if model.discount >= 1:
             raise ModelError("discount is 1: returns over an endless future need a discount below 1")
         if method.reward_bound is not None:
@@ -138,7 +138,7 @@ class TableLearner(RecursionLearner):
         return rarest, np.append(0.0, most)
 
 
-def _check_memory(size: int, method: Incremental) -> None:
+def _check_memory(size: int, method: IncrementalSettings) -> None:
     """Values, averages, their successors in a step, and what is gathered on the way."""
     if method.joint:
         entries = comb(size + method.order, method.order)

@@ -18,7 +18,7 @@ from jax import Array
 from jaxtyping import Float
 
 from jointmdp.exact.bellman.network_backups import MomentHeads
-from jointmdp.learning.neural.method import MatrixForm
+from jointmdp.learning.neural.settings import MatrixForm
 
 try:
     import equinox as eqx

@@ -23,9 +23,9 @@ from jaxtyping import Bool, Float
 
 from jointmdp.exact.bellman.network_backups import MomentHeads, backup, draw_errors, gap_variances
 from jointmdp.ground.arrays import on_device, random_key
-from jointmdp.learning.neural.method import BLOCKS, Neural
 from jointmdp.learning.neural.networks import MomentNetwork, eqx, optax
 from jointmdp.learning.neural.queries import LISTED, OVER, Encoding, Lists, RecordedQueries
+from jointmdp.learning.neural.settings import BLOCKS, NeuralSettings
 
 PORTION = 100  # steps of a compiled loop
 SCALE_RATE = 0.01  # of the running averages of units
@@ -70,7 +70,7 @@ class Metrics(NamedTuple):
 class Trainer:
     """``state = trainer.init()``, then ``state, metrics = trainer.advance(state)`` until ``trainer.is_done(state)``."""
 
-    def __init__(self, queries: RecordedQueries, method: Neural, steps: int) -> None:
+    def __init__(self, queries: RecordedQueries, method: NeuralSettings, steps: int) -> None:
         self.queries, self.method, self.steps, self.encoding = queries, method, steps, Encoding.of(queries)
         self.optimiser = optimiser_of(method, steps)
         self._shape = self.network(np.random.default_rng(0))
@@ -206,7 +206,7 @@ class Trainer:
         return Metrics(means([e**2 for e in errors]), -means(errors), double, losses)
 
 
-def optimiser_of(method: Neural, steps: int) -> Any:
+def optimiser_of(method: NeuralSettings, steps: int) -> Any:
     """Adam with decay of weights and a rate that falls to 0."""
     schedule = optax.cosine_decay_schedule(method.learning_rate, steps)
     return optax.chain(

@@ -24,9 +24,9 @@ from jointmdp.ground.arrays import Floats, float32, on_device
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, make_folder, path_name
 from jointmdp.learning.estimates import Estimate, Replicas, StateAnswers
-from jointmdp.learning.neural.method import BLOCKS, Neural
 from jointmdp.learning.neural.queries import RecordedQueries
 from jointmdp.learning.neural.recording import as_numbers, as_source_policy, record_queries
+from jointmdp.learning.neural.settings import BLOCKS, NeuralSettings
 from jointmdp.learning.neural.trainer import PORTION, Metrics, Trainer, TrainState
 from jointmdp.learning.runs import KIND, Learner, LogRows
 from jointmdp.learning.walks import behaviour, state_key
@@ -160,7 +160,7 @@ class NetworkLearner(Learner):
     default_steps = 20_000
     precision = staticmethod(float32)
 
-    def __init__(self, simulator: Simulator, policy: Any, method: Neural) -> None:
+    def __init__(self, simulator: Simulator, policy: Any, method: NeuralSettings) -> None:
         if simulator.discount >= 1:
             raise ModelError(
                 f"the discount of {simulator.name} is 1: backups contract only below. Give the simulator one, as in "

@@ -59,7 +59,7 @@ from jointmdp.learning.projected.fixed_point import (
     solve_fixed_point,
     svec,
 )
-from jointmdp.learning.projected.projecting import Projected, centred
+from jointmdp.learning.projected.projecting import ProjectionSettings, centred
 from jointmdp.learning.projected.weighting import continuation
 from jointmdp.learning.runs import Learner
 from jointmdp.learning.walks import (
@@ -554,7 +554,7 @@ class FeatureLearner(Learner):
 
     reports = 1  # in every power of ten of steps: each solves for the fixed point once, and once without each replica
 
-    def __init__(self, simulator: Simulator, policy: Any, method: Projected) -> None:
+    def __init__(self, simulator: Simulator, policy: Any, method: ProjectionSettings) -> None:
         if simulator.action_names is None:
             raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates have no features")
         if simulator.discount >= 1:

@@ -15,7 +15,7 @@ with every answer. docs/projected.md derives b:
 A number that is a sum ``Σ k_z M(z)`` over pairs is off by at most ``‖M̂ − M‖ √(Σ k_z²/ξ(z))``; two coordinates that are
 distinct make two pairs, and the weights of both count.
 
-`Projected`, the method: settings, and the way from a model to its projected solution.
+The settings, and the way from a model to its projected solution.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,10 +46,6 @@ from jointmdp.learning.runs import SamplingMethod
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.simulation.simulators.any_simulator import as_simulator
-
-if TYPE_CHECKING:
-    from jointmdp.learning.projected.feature_learner import FeatureLearner
 
 # How near a fit comes to the best one. Distances to the truth are the sides of a right angle: the best is then known to
 CLOSE = 1e-4  # 1e-8 of itself, if this is a part of the distance that is left without the constraint
@@ -327,12 +323,8 @@ EVERY_PAIR = 4096  # coordinates up to which the equations are looked at on ever
 
 
 @dataclass(frozen=True, eq=False)
-class Projected(SamplingMethod):
-    """Projected JIPE-2: means and covariances as linear functions of features, at the fixed point of the projection.
-
-    `jointmdp.evaluate` projects a model in tables, and `jointmdp.learn` finds the same fixed point from samples, which
-    the settings of samples belong to: `replicas`, `batch`, `seed`, `checkpoint`, `memory_limit`.
-    """
+class ProjectionSettings(SamplingMethod):
+    """What the user of `jointmdp.Projected` chooses, checked."""
 
     features: Any
     """`jointmdp.features.…`, an array ``[S, A, K]``, or a function of state and action that gives K numbers."""
@@ -369,16 +361,6 @@ class Projected(SamplingMethod):
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
 
-    def solution(self, model: JointMDP, policy: Floats) -> ProjectedSolution:
-        """What `evaluate` gives with this method."""
-        return project(model, policy, self)
-
-    def learner(self, source: Any, policy: Any) -> FeatureLearner:
-        """The sums of a run, to be made step by step."""
-        from jointmdp.learning.projected.feature_learner import FeatureLearner
-
-        return FeatureLearner(as_simulator(source), policy, self)
-
     def parts_of(
         self, sharing: Sharing, features: int, coordinates: float, weighting: PairWeighting | None = None
     ) -> tuple[PairPart, ...]:
@@ -408,7 +390,7 @@ class Projected(SamplingMethod):
         return restart_weighting(model, policy, self.c, self.states)
 
 
-def project(model: JointMDP, policy: Floats, method: Projected) -> ProjectedSolution:
+def project(model: JointMDP, policy: Floats, method: ProjectionSettings) -> ProjectedSolution:
     """The projected fixed point of a model under a policy."""
     if model.discount == 1:
         raise ModelError("a projection contracts only below discount 1; the default method evaluates discount 1")
@@ -464,7 +446,9 @@ def check_memory(features: int, parts: int) -> None:
         )
 
 
-def _check_columns(weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: Projected) -> None:
+def _check_columns(
+    weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: ProjectionSettings
+) -> None:
     seen = weighting.mean > 0
     check_rank(np.sqrt(weighting.mean[seen])[:, None] * features[seen], names, f"the {weighting.name} weighting")
     if method.constraint is None:
@@ -481,7 +465,7 @@ def _check_columns(weighting: PairWeighting, features: Floats, names: tuple[str,
 
 
 def _answer(
-    sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: Projected
+    sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: ProjectionSettings
 ) -> ProjectedSolution:
     weighting, model, g = sums.weighting, sums.model, sums.discount
     theta, matrices = sums.unwhitened(found.theta, found.matrix)

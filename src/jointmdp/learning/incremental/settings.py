@@ -1,4 +1,4 @@
-"""The method `Incremental`: its settings, and step sizes that meet the conditions of Robbins and Monro.
+"""The settings of incremental learning, and step sizes that meet the conditions of Robbins and Monro.
 
 A step size α(n) belongs to the n-th update of a coordinate. The conditions:
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +31,6 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.learning.runs import SamplingMethod, whole
 from jointmdp.learning.walks import Choice
-from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.simulation.simulators.any_simulator import as_simulator
-
-if TYPE_CHECKING:
-    from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
-    from jointmdp.learning.incremental.table_learner import TableLearner
 
 POWER = 0.65  # nearer to ½ forgets faster and is noisier before averaging
 FUTURES = 10.0  # effective horizons 1/(1−γ) before the steps begin to fall
@@ -171,8 +165,8 @@ class RunSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Incremental(SamplingMethod):
-    """The paper's incremental JIPE-2 and JIPE-n: one number for each coordinate and pair, in tables or discovered."""
+class IncrementalSettings(SamplingMethod):
+    """What the user of `jointmdp.Incremental` chooses, checked."""
 
     Polynomial: ClassVar[type[Polynomial]] = Polynomial
 
@@ -206,17 +200,6 @@ class Incremental(SamplingMethod):
             raise ModelError(f"coordinates is {self.coordinates!r}; known are {known}")
         if not isinstance(self.averaging, bool):
             self._keep("averaging", checks.as_amount)
-
-    def learner(self, source: Any, policy: Any) -> TableLearner | SimulatorLearner:
-        """The recursion itself, to be made step by step."""
-        from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
-        from jointmdp.learning.incremental.table_learner import TableLearner
-
-        if isinstance(source, JointMDP):
-            return TableLearner(source, policy, self)
-        if self.joint:
-            raise ModelError(f"with joint=True the source must be a JointMDP, not {type(source).__name__}")
-        return SimulatorLearner(as_simulator(source), policy, self)
 
     def settings(self, discount: float, reward_bound: float, sharing: Sharing, choice: Choice) -> RunSettings:
         """What the compiled loops read; to be called in `arrays.float64`."""

@@ -1,4 +1,4 @@
-"""The method `Neural`: the settings of networks and of their training."""
+"""The settings of networks and of their training."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath
 from jointmdp.learning.runs import Method
-from jointmdp.simulation.simulators.any_simulator import as_simulator
 
 if TYPE_CHECKING:
     from jointmdp.learning.neural.queries import RecordedQueries
-    from jointmdp.learning.neural.training import NetworkLearner
 
 MatrixForm = Literal["parts", "gram"]
 BLOCKS = ("mean", "diag", "same", "cross", "gap")
@@ -23,8 +21,8 @@ ELSEWHERE = ("queries", "checkpoint", "checkpoint_seconds", "log")  # not compar
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Neural(Method):
-    """The paper's neural JIPE-2: networks for means and covariances at any state. The checkpoint is a folder."""
+class NeuralSettings(Method):
+    """What the user of `jointmdp.Neural` chooses, checked."""
 
     queries: int | RecordedQueries = 100_000
     """Lists of three coordinates that are recorded, each drawn twice, rounded up to thousands; or recorded ones."""
@@ -89,18 +87,6 @@ class Neural(Method):
         if not any(factors.values()):
             raise ModelError("all weights are 0: there is nothing to learn")
         object.__setattr__(self, "weights", factors)
-
-    def learner(self, source: Any, policy: Any) -> NetworkLearner:
-        """The training, to be made step by step after `prepare`."""
-        from jointmdp.learning.neural.training import NetworkLearner
-
-        return NetworkLearner(as_simulator(source), policy, self)
-
-    def learn(self, source: Any, policy: Any, *, tolerance: float | None = None, **limits: Any) -> Any:
-        """What networks say after all steps."""
-        if tolerance is not None:
-            raise ModelError("the error of networks is not known as they are trained; leave tolerance out")
-        return super().learn(source, policy, **limits)
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a run to be continued."""

@@ -118,9 +118,10 @@ def pairs() -> None:
         f"{iterated / ours:.0f} times as long; the variances differ by {abs(iteration.variance - reached.variance):.0e}"
     )
     count = 20_000
-    jm.simulate_gap(model, policy, *gap, num_samples=count)
+    state, *pair = gap
+    jm.simulate(model, policy, state, pair, num_samples=count, gaps_only=True)
     start = time.perf_counter()
-    sample = jm.simulate_gap(model, policy, *gap, num_samples=count, seed=1)
+    sample = jm.simulate(model, policy, state, pair, num_samples=count, seed=1, gaps_only=True).gap(*pair)
     taken = time.perf_counter() - start
     centred = (sample.gaps - sample.gaps.mean()) ** 2
     off = float(centred.std() / np.sqrt(count))

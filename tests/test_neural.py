@@ -483,7 +483,7 @@ def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path:
     state = simulator.reset(5)
     found, truth = (
         trained.gap(state, "right", "left"),
-        jm.simulate_gap(simulator, "uniform", state, "right", "left", seed=1),
+        jm.simulate(simulator, "uniform", state, ["right", "left"], seed=1, gaps_only=True).gap("right", "left"),
     )
     assert abs(found.mean - truth.mean) < 0.25 * truth.std
     assert 0.7 < found.variance / truth.variance < 1.4  # half a minute of training; the benchmark asks for 1 %

@@ -163,7 +163,7 @@ def test_states_that_never_come_twice() -> None:
     assert found._sums.pair_gram.shape == (REPLICAS, 3, 21, 21)
     for stock in (1.0, 5.0, 10.0):
         gap = found.gap(stock, 0, 1)
-        sample = jm.simulate_gap(simulator, policy, stock, 0, 1, num_samples=400, seed=2)
+        sample = jm.simulate(simulator, policy, stock, [0, 1], num_samples=400, seed=2, gaps_only=True).gap(0, 1)
         # Quadratics are no perfect fit: half a standard deviation of the gap is what they miss at most here.
         assert abs(gap.mean - sample.mean) < 0.5 * math.sqrt(sample.variance)
         assert 0.5 < gap.std / math.sqrt(sample.variance) < 2
@@ -275,6 +275,6 @@ def test_a_policy_that_takes_what_is_not_available_is_refused() -> None:
     )  # fmt: skip
     for policy in (lambda x: [0, 0, 1], lambda x: 2, 2):
         with pytest.raises(jm.ModelError, match="chose action 2, which is not available"):
-            jm.simulate_gap(simulator, policy, 0.1, 0, 1, num_samples=4)
+            jm.simulate(simulator, policy, 0.1, [0, 1], num_samples=4, gaps_only=True).gap(0, 1)
     with pytest.raises(jm.ModelError, match="not available"):
         jm.learn(simulator, lambda x: [0, 0, 1], jm.Projected(jm.features.polynomial(1, low=0, high=1)), steps=2)

@@ -199,5 +199,5 @@ def test_what_is_shown() -> None:
     assert by_state.figure().axes[0].get_xlabel().startswith("% of the variance, by state")
     with pytest.raises(jm.ModelError, match="compared with itself"):
         jm.evaluate(model, policy).gap(0, 1, 1).variance_by_step()
-    with pytest.raises(jm.NotKnownError, match="memory_limit"):
-        gap.variance_by_state(memory_limit=1000)
+    with pytest.raises(jm.NotKnownError, match="limit of memory"):
+        gap.variance_by_state(limits=jm.Limits(memory=1000))

@@ -17,9 +17,9 @@ from jointmdp.learning.projected.feature_learner import FeatureState, Sums
 from jointmdp.learning.projected.features import Features
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulation.simulators.registry import gusty_cartpole
+from jointmdp.simulation.simulators.gusty_cartpole import gusty_cartpole
 from jointmdp.simulation.simulators.simulator import Simulator
 from jointmdp_experiments.cartpole_scenarios import ScenarioReturns
 from jointmdp_experiments.result import FigureResult
@@ -175,9 +175,15 @@ def run_calibration(
             gap = answer.gap(state, case.action, case.other)
         except NotKnownError:  # beyond what the samples reached
             continue
-        sample = simulate_gap(
-            case.simulator, case.policy, state, case.action, case.other, num_samples=num_samples, seed=seed
-        )
+        sample = simulate(
+            case.simulator,
+            case.policy,
+            state,
+            [case.action, case.other],
+            num_samples=num_samples,
+            seed=seed,
+            gaps_only=True,
+        ).gap(case.action, case.other)
         rows.append(
             {
                 "state": np.array2string(np.asarray(case.simulator.observe(state)), precision=4),

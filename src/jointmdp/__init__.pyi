@@ -15,7 +15,6 @@ from .exact.evaluate import evaluate as evaluate
 from .exact.evaluate import reach as reach
 from .exact.hindsight.hindsight import hindsight as hindsight
 from .exact.hindsight.trajectory import Trajectory as Trajectory
-from .exact.hindsight.trajectory import read_trajectories as read_trajectories
 from .exact.moments.iteration import Iterate as Iterate
 from .exact.moments.joint_moments import joint_moments as joint_moments
 from .exact.moments.optimal_policy import optimal_policy as optimal_policy
@@ -26,6 +25,7 @@ from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__
 from .ground.intervals import Interval as Interval
+from .ground.limits import Limits as Limits
 from .learning.learn import Incremental as Incremental
 from .learning.learn import Neural as Neural
 from .learning.learn import Projected as Projected
@@ -38,10 +38,7 @@ from .model.importers import from_noise as from_noise
 from .model.joint_mdp import JointMDP as JointMDP
 from .show.saving import load as load
 from .show.saving import save as save
-from .simulation.montecarlo.best_action import best_action as best_action
-from .simulation.montecarlo.simulate import simulate_gap as simulate_gap
-from .simulation.montecarlo.simulate import simulate_gaps as simulate_gaps
-from .simulation.montecarlo.simulate import simulate_returns as simulate_returns
+from .simulation.montecarlo.simulate import simulate as simulate
 from .simulation.simulators.atari_simulator import AtariSimulator as AtariSimulator
 from .simulation.simulators.function_simulator import FunctionSimulator as FunctionSimulator
 from .simulation.simulators.gymnasium_simulator import GymnasiumSimulator as GymnasiumSimulator

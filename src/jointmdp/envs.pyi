@@ -9,5 +9,5 @@ from .model.mdpax_importer import from_mdpax as from_mdpax
 from .model.mdpax_importer import mdpax_policy as mdpax_policy
 from .model.policies import deterministic_policy as deterministic_policy
 from .model.policies import uniform_policy as uniform_policy
-from .simulation.simulators.registry import gusty_cartpole as gusty_cartpole
+from .simulation.simulators.gusty_cartpole import gusty_cartpole as gusty_cartpole
 from .simulation.simulators.registry import make_model as make_model

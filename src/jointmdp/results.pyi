@@ -4,8 +4,8 @@ from .decisions.comparing.comparison import Comparison as Comparison
 from .decisions.comparing.comparison import PairedGap as PairedGap
 from .decisions.comparing.comparison import Verdict as Verdict
 from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
-from .exact.hindsight.hindsight_results import Hindsight as Hindsight
-from .exact.hindsight.hindsight_results import Hindsights as Hindsights
+from .exact.hindsight.hindsight import Hindsight as Hindsight
+from .exact.hindsight.hindsight import Hindsights as Hindsights
 from .exact.law.gap_law import GapLaw as GapLaw
 from .exact.law.solution_laws import Signs as Signs
 from .exact.moments.certificates import Certificate as Certificate
@@ -30,4 +30,4 @@ from .learning.projected.feature_learner import LearnedFeatures as LearnedFeatur
 from .learning.projected.projecting import ProjectedSolution as ProjectedSolution
 from .simulation.montecarlo.samples import BranchPath as BranchPath
 from .simulation.montecarlo.samples import GapSample as GapSample
-from .simulation.montecarlo.samples import ReturnSample as ReturnSample
+from .simulation.montecarlo.simulate import ReturnSample as ReturnSample

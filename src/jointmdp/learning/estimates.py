@@ -176,7 +176,7 @@ class LearnedGap(ResultFace):
     def _not_known(self, what: str) -> NotKnownError:
         return NotKnownError(
             f"{what} of {self.action} − {self.other} is not known to learned moments; gaps of evaluate(model, policy) "
-            "certify it, and those of simulate_gap estimate it"
+            "certify it, and those of simulate(…) estimate it"
         )
 
 

@@ -13,7 +13,7 @@ from jointmdp.learning.projected.projecting import ProjectedSolution, Projection
 from jointmdp.learning.runs import Method
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 
 if TYPE_CHECKING:
     from jointmdp.learning.incremental.learned import Learned, LearnedStates
@@ -112,7 +112,7 @@ def learn(
 
     Args:
         source: a `JointMDP`, or a simulator; one whose states are to be learned one by one discovers them on the way.
-        policy: as in `evaluate`; for a simulator as in `simulate_gap`.
+        policy: as in `evaluate`; for a simulator as in `simulate`.
         method: `Incremental(...)` by default, the paper's incremental JIPE-2 and higher moments of pairs, one number
             for each coordinate and pair. `Projected(features, ...)`, projected JIPE-2, and `Neural(...)`, neural
             JIPE-2, are for state spaces too large to list, or continuous.

@@ -561,5 +561,5 @@ def _too_many(space: StateSpace, done: int, limit: int) -> ModelError:
         f"{len(space):,} states are found and only {done:,} of them have been looked at; with {num_scenarios} noise "
         f"values and {num_actions} actions they make more than max_entries = {limit:,} table entries. {policy}bound "
         "the state (clip what grows); raise max_entries; or simulate without a table: FunctionSimulator or "
-        "JaxSimulator with simulate_gap"
+        "JaxSimulator with simulate"
     )

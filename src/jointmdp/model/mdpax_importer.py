@@ -324,7 +324,7 @@ def _advice(share: Sharing, start: Any, policy: Any) -> str:
         said.append("give start= and policy=, so that only what the policy reaches from there is enumerated")
     if share == "time":
         said.append('sharing="state" needs fewer scenarios where the chances of events depend on the state')
-    return "; ".join([*said, "raise max_entries; or simulate without a table: mdpax_simulator with simulate_gap"])
+    return "; ".join([*said, "raise max_entries; or simulate without a table: mdpax_simulator with simulate"])
 
 
 def _tables(

@@ -22,12 +22,11 @@ from jointmdp.ground.errors import ModelError, Status
 from jointmdp.ground.files import FilePath, path_name
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.simulation.montecarlo.samples import GapSample, Replications, ReturnSample
+from jointmdp.simulation.montecarlo.samples import GapSample, Replications
+from jointmdp.simulation.montecarlo.simulate import ReturnSample
 
 if TYPE_CHECKING:
-    from jointmdp.decisions.comparing.comparison import Comparison
     from jointmdp.exact.solution.solution import Solution
-    from jointmdp.simulation.montecarlo.samples import GapSample, ReturnSample
 
 Arrays = Mapping[str, NDArray[Any]]
 Sampled = Comparison | ReturnSample | GapSample
@@ -52,12 +51,13 @@ def parts(thing: Sampled) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         arrays = {"gaps": thing.gaps, "slack": thing.slack, "numbers": _packed(thing, GAP_NUMBERS)}
     elif isinstance(thing, ReturnSample):
         page = {"kind": "return sample", "names": list(thing.actions), "seed": thing.seed}
+        page["values"] = _plain_values(thing.values)
         held = {name: part for name, part in thing.replications._asdict().items() if part is not None}
         arrays = {**held, "numbers": _packed(thing, ("return_bound", "reach"))}
     else:
         page = {name: getattr(thing, name) for name in WORDS}
-        values = list(thing.values) if all(isinstance(value, int | float | str) for value in thing.values) else []
-        page |= {"kind": "comparison", "names": list(thing.labels), "values": values, "status": thing.status.name}
+        page |= {"kind": "comparison", "names": list(thing.labels), "status": thing.status.name}
+        page["values"] = _plain_values(thing.values)
         page["steps"] = [gap.steps for gap in thing.gaps]
         arrays = {
             "returns": thing.returns,
@@ -118,13 +118,16 @@ def _gap_sample(page: Mapping[str, Any], arrays: Arrays) -> GapSample:
 def _return_sample(page: Mapping[str, Any], arrays: Arrays) -> ReturnSample:
     held = Replications(*(arrays.get(name) for name in Replications._fields))  # type: ignore[arg-type]
     n, m = held.returns.shape
+    rows = ("steps", "meetings", "left_out", "is_whole", "followed")
     for name, part in held._asdict().items():
         if part is not None:
-            _check_shape(part, (n,) if name in ("steps", "meetings", "left_out") else (n, m))
-    names = tuple(page["names"])
+            _check_shape(part, (n,) if name in rows else (n, m))
+    flags = {name: part.astype(bool) for name in rows[3:] if (part := getattr(held, name)) is not None}
+    names, values = tuple(page["names"]), tuple(page.get("values", ()))
     if len(names) != m:
         raise ValueError(f"{len(names)} names for {m} columns")
-    return ReturnSample(names, held, seed=page["seed"], **_unpacked(arrays["numbers"], ("return_bound", "reach")))
+    numbers = _unpacked(arrays["numbers"], ("return_bound", "reach"))
+    return ReturnSample(names, held._replace(**flags), seed=page["seed"], values=values, **numbers)
 
 
 def _comparison(page: Mapping[str, Any], arrays: Arrays) -> Comparison:
@@ -163,6 +166,11 @@ def _comparison(page: Mapping[str, Any], arrays: Arrays) -> Comparison:
         **{name: page[name] for name in WORDS},
         **_unpacked(arrays["numbers"], COMPARISON_NUMBERS),
     )
+
+
+def _plain_values(values: tuple[Any, ...]) -> list[Any]:
+    """Values that a page can hold; none where one of them is something else."""
+    return list(values) if all(isinstance(value, int | float | str) for value in values) else []
 
 
 def _packed(thing: Any, names: tuple[str, ...]) -> NDArray[Any]:

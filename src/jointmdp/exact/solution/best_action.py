@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from jointmdp.ground.answers import aligned
+from jointmdp.ground.answers import ResultFace, aligned
 from jointmdp.ground.intervals import Interval
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BestAction:
+class BestAction(ResultFace):
     """How probably each action has the highest return of all, with intervals."""
 
     state: str

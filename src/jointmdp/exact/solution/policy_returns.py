@@ -15,6 +15,7 @@ from jointmdp.exact.moments.default_solver import PolicyBranch, SharedPart, shar
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.ground import checks
+from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import UNIT, Floats
 from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning, Status
 from jointmdp.ground.files import write_csv
@@ -23,7 +24,7 @@ from jointmdp.model.tables import StateLike
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PolicyReturns:
+class PolicyReturns(ResultFace):
     """The returns of policies that are followed from the first step on, with certified errors.
 
     Branches share scenarios as the model's ``sharing`` says and draw their actions independently of each other, also

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp.exact.law.pair_graph import GapBranches
-from jointmdp.exact.law.solution_laws import Laws, Limits, Signs
+from jointmdp.exact.law.solution_laws import Laws, Signs
 from jointmdp.exact.moments.certificates import Certificate
 from jointmdp.exact.moments.partial_solve import ListedMoments
 from jointmdp.exact.moments.stored_moments import StateMoments, StoredMoments
 from jointmdp.exact.solution.best_action import BestAction
 from jointmdp.exact.solution.counterfactual import Counterfactual, observation, predicted
-from jointmdp.exact.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
+from jointmdp.exact.solution.gap import TOLERANCE, Gap
 from jointmdp.ground import checks
 from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset, upstairs
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError, Status
 from jointmdp.ground.files import FilePath, write_csv
+from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart
 from jointmdp.model.tables import ActionLike, StateLike
@@ -71,7 +72,7 @@ def check_whole(asked: int, count: int, what: str) -> None:
 BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
 # A variance below this fraction of the largest, and below its own certified error, cannot be told from zero.
 ZERO_FRACTION = 1e-9
-REPORT_SECONDS = 30.0  # that the laws of a report may take
+REPORT_LIMITS = Limits(seconds=30.0)  # of the laws of a report
 
 
 def _check_blocks(states: int, actions: int) -> None:
@@ -80,11 +81,6 @@ def _check_blocks(states: int, actions: int) -> None:
             f"{states:,} states × {actions:,}² actions are too many covariances at once; "
             "ask covariance_of for some states and actions"
         )
-
-
-def _limits(memory_limit: int, seconds: float | None) -> Limits:
-    seconds = None if seconds is None else checks.as_positive("seconds", seconds)
-    return Limits(checks.as_count("memory_limit", memory_limit), seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,13 +268,11 @@ class Solution(ResultFace):
         """The laws of all gaps, made as they are asked for."""
         return laws_of(self.model, self.policy, self.moments, self.certificate.mean_errors, self.horizon)
 
-    def signs(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
-    ) -> Signs:
+    def signs(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> Signs:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
         check_whole(len(self.asked), self.model.num_states, "signs()")
         tolerance = checks.as_positive("tolerance", tolerance)
-        found = self.laws.signs(tolerance, _limits(memory_limit, seconds))
+        found = self.laws.signs(tolerance, limits)
         if not found.status.is_success:
             message = f"the widest sign is known to {found.width:.3g}, {tolerance:.3g} was asked for: "
             warnings.warn(message + found.status.value, ConvergenceWarning, stacklevel=2)
@@ -290,15 +284,14 @@ class Solution(ResultFace):
         actions: Sequence[ActionLike] | None = None,
         *,
         tolerance: float = TOLERANCE,
-        memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = SECONDS,
+        limits: Limits = DEFAULT_LIMITS,
         num_samples: int = 10_000,
         seed: int = 0,
         confidence: float = 0.95,
     ) -> BestAction:
         """Which action has the highest return: certified for two actions, by joint simulation for more.
 
-        `memory_limit` and `seconds` are those of the law; where that is not sharp, `num_samples` are simulated.
+        `limits` are those of the law; where that is not sharp, `num_samples` are simulated.
         """
         best_of = upstairs("simulation.montecarlo.best_action", "best_of")
         found: BestAction = best_of(
@@ -306,7 +299,7 @@ class Solution(ResultFace):
             law_state(self.moments, self.model.state_index(state)),
             actions,
             tolerance=tolerance,
-            limits=_limits(memory_limit, seconds),
+            limits=limits,
             num_samples=num_samples,
             seed=seed,
             confidence=confidence,
@@ -319,8 +312,7 @@ class Solution(ResultFace):
         *,
         title: str | None = None,
         grid: tuple[int, int] | None = None,
-        seconds: float = REPORT_SECONDS,
-        memory_limit: int = MEMORY_LIMIT,
+        limits: Limits = REPORT_LIMITS,
     ) -> Path:
         """Write one HTML file that needs nothing else: states to pick, gaps with their laws, where the policy is wrong.
 
@@ -328,14 +320,11 @@ class Solution(ResultFace):
             path: where to write it.
             title: its first line.
             grid: rows and columns, where states are the cells of a grid, row by row; names like ``(x,y)`` are seen.
-            seconds: that laws may take; those of states where another action comes nearest are computed first.
-            memory_limit: bytes that a law may take.
+            limits: what laws may take; those of states where another action comes nearest are computed first.
         """
         check_whole(len(self.asked), self.model.num_states, "a report")
-        limits = _limits(memory_limit, seconds)
         if not Path(path).absolute().parent.is_dir():  # said before anything is computed
             raise ModelError(f"cannot write {str(path)!r}: there is no such folder")
-        assert limits.seconds is not None
         written: Path = upstairs("show.report.report_page", "write_solution")(self, path, title, grid, limits)
         return written
 

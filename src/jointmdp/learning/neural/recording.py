@@ -25,7 +25,7 @@ from jointmdp.learning.table_walks import draw_tables, trunk_step
 from jointmdp.learning.walks import Coordinate, DrawnOutcome, TrunkWalks, WalkTask, behaviour
 from jointmdp.model.policies import as_policy
 from jointmdp.simulation.executors import Executor, opened
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Simulator, Snapshot
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 

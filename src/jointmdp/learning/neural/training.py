@@ -2,7 +2,7 @@
 
 Every number is the mean over the networks, and its error half the width of Student's 95 % interval of that mean: how
 far another set of networks, trained on the same queries, may be off. It is not the error of the queries, nor what
-networks of this size cannot learn: `jointmdp.simulate_gap` at some states shows those.
+networks of this size cannot learn: `jointmdp.simulate` at some states shows those.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class TrainedMoments(StateAnswers):
         return (
             f"TrainedMoments({self.simulator.name}, {networks} networks, {self.steps:,} of {most:,} "
             f"steps on {len(self.trainer.queries):,} recorded lists; errors are the spread of the networks: compare "
-            "some gaps with simulate_gap)"
+            "some gaps with simulate)"
         )
 
     @property

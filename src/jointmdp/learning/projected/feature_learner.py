@@ -345,7 +345,7 @@ class LearnedFeatures(RunSummary, StateAnswers):
         return (
             f"LearnedFeatures({self.simulator.name}, {self._count()}, {self._words()}, error of "
             f"sampling {self.error:.3g}, what the features cannot fit not included: compare some gaps with "
-            f"simulate_gap; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
+            f"simulate; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
         )
 
     def _count(self) -> str:

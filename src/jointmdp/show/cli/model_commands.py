@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jointmdp.ground.errors import ConvergenceWarning, ModelError
+from jointmdp.ground.limits import Limits
 from jointmdp.show.cli.command_parts import in_one_line, model_and_policy, model_options, named_or_numbered
 from jointmdp.show.cli.joined_processes import Joined, joined, process_options
 
@@ -239,7 +240,7 @@ def report(
     solution, remarks = _evaluated(model, {key: value for key, value in changes.items() if value is not None})
     for remark in remarks:
         click.echo(remark, err=True)
-    written = solution.report(out, title=model if title is None else title, grid=shape, seconds=seconds)
+    written = solution.report(out, title=model if title is None else title, grid=shape, limits=Limits(seconds=seconds))
     if json:
         click.echo(to_json({"page": str(written), "bytes": Path(written).stat().st_size, "remarks": remarks}))
     else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from itertools import combinations
@@ -21,7 +20,7 @@ import numpy as np
 
 from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.law.pair_graph import GapQuery
-from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.moments.default_solver import solve, solve_horizon
 from jointmdp.exact.moments.gap_backup import GapEstimate
 from jointmdp.exact.moments.pair_solver import Solve
@@ -32,6 +31,7 @@ from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, __version__, strict, write_text
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import Limits, TimeLimit
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -123,12 +123,12 @@ class Reported(NamedTuple):
     foot: Sequence[tuple[str, str]]
 
 
-def report_data(reported: Reported, title: str, seconds: float, memory: int, grid: Grid | None) -> dict[str, Any]:
+def report_data(reported: Reported, title: str, limits: Limits, grid: Grid | None) -> dict[str, Any]:
     """Everything on the page."""
     model = reported.model
     names = [model.state_label(s) for s in range(model.num_states)]
     baseline, rival = _compared(reported)
-    laws, parts, note = _computed(reported, _queries(reported, baseline, rival), seconds, memory)
+    laws, parts, note = _computed(reported, _queries(reported, baseline, rival), limits)
     over = "an endless future" if reported.horizon is None else f"the first {reported.horizon} steps"
     shared = {"time": "shared at the same time", "state": "shared in the same state", "none": "not shared"}
     return {
@@ -204,22 +204,21 @@ def _queries(reported: Reported, baseline: Any, rival: Any) -> list[GapQuery]:
     return [query for some in found for query in some][:MOST]
 
 
-def _computed(reported: Reported, queries: list[GapQuery], seconds: float, memory: int) -> tuple[Any, Any, str]:
+def _computed(reported: Reported, queries: list[GapQuery], limits: Limits) -> tuple[Any, Any, str]:
     """Laws and split variances of as many gaps as time allows, and a sentence that says how many."""
     laws: dict[str, Any] = {}
     parts: dict[str, Any] = {}
-    end, size, why = time.monotonic() + seconds, FIRST, ""
+    end, size, why = TimeLimit(limits.seconds), FIRST, ""
     with Meter("report: laws of gaps") as meter:
         while len(laws) < len(queries):
             some = queries[len(laws) : len(laws) + size]
-            left = end - time.monotonic()
-            if left <= 0:
-                why = f"time was over after {seconds:g} s"
+            if end.left <= 0:
+                why = f"time was over after {limits.seconds:g} s"
                 break
             try:
                 scales = np.array([_scale(reported, query) for query in some])
-                found = reported.laws.gap_laws(tuple(some), scales, TOLERANCE, Limits(memory, left))
-                split = reported.laws.variance_parts(some, Limits(memory, max(1.0, end - time.monotonic())))
+                found = reported.laws.gap_laws(tuple(some), scales, TOLERANCE, limits.until(end, 1e-9))
+                split = reported.laws.variance_parts(some, limits.until(end, 1.0))
             except NotKnownError as error:
                 why = str(error)
                 break
@@ -355,8 +354,7 @@ def write_solution(solution: Solution, path: FilePath, title: str | None, grid: 
         ],
     )
     title = "What would the other actions have given?" if title is None else title
-    assert limits.seconds is not None
-    return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
+    return write_page(report_data(reported, title, limits, grid), path)
 
 
 def _other_sharings(solution: Solution) -> dict[str, GapOf]:

@@ -25,13 +25,10 @@ from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__
 from .ground.intervals import Interval as Interval
 from .ground.limits import Limits as Limits
-from .learning import incremental as incremental
-from .learning.incremental import LearnOptions as LearnOptions
-from .learning.incremental import learn_joint_moments as learn_joint_moments
+from .learning.learn import Incremental as Incremental
+from .learning.learn import Neural as Neural
+from .learning.learn import Projected as Projected
 from .learning.learn import learn as learn
-from .learning.neural.settings import TrainConfig as TrainConfig
-from .learning.neural.training import train as train
-from .learning.projected.projecting import Projected as Projected
 from .model.gumbel_max import GumbelMax as GumbelMax
 from .model.joint_mdp import JointMDP as JointMDP
 from .model.noise_models import from_noise as from_noise

@@ -394,7 +394,7 @@ def test_the_last_look_stands_where_the_time_is_up_soon_after_it(monkeypatch):
         now[0] += 1e3 * (made[0] > 210)
         part, none = rows[first : first + count], np.zeros(count, int)
         apart = np.broadcast_to(np.arange(2), part.shape)
-        return Replications(part, part - part[:, :1], 0 * part, none, none, apart, np.zeros(count))
+        return Replications(part, part - part[:, :1], 0 * part, none, apart, np.zeros(count))
 
     found = Alternatives(sampler, ("a", "b"), "options", "time", ("time",), None)
     late = decide(found, Rules(seconds=100, indifference=0.0, max_replications=900))

@@ -118,11 +118,11 @@ def _gap_sample(page: Mapping[str, Any], arrays: Arrays) -> GapSample:
 def _return_sample(page: Mapping[str, Any], arrays: Arrays) -> ReturnSample:
     held = Replications(*(arrays.get(name) for name in Replications._fields))  # type: ignore[arg-type]
     n, m = held.returns.shape
-    rows = ("steps", "meetings", "left_out", "is_whole", "followed")
+    rows = ("steps", "left_out", "is_whole", "followed")
     for name, part in held._asdict().items():
         if part is not None:
             _check_shape(part, (n,) if name in rows else (n, m))
-    flags = {name: part.astype(bool) for name in rows[3:] if (part := getattr(held, name)) is not None}
+    flags = {name: part.astype(bool) for name in rows[2:] if (part := getattr(held, name)) is not None}
     names, values = tuple(page["names"]), tuple(page.get("values", ()))
     if len(names) != m:
         raise ValueError(f"{len(names)} names for {m} columns")

@@ -230,7 +230,7 @@ def _count(
                 others_hold(found, means, variances, truth),
                 decided,
                 decided and is_right,
-                found.replications,
+                found.num_replications,
                 found.replications_unpaired,
             )
         )

@@ -183,7 +183,7 @@ def test_a_few_more_returns_are_not_looked_at() -> None:
         names = ("a", "b")
         found = Alternatives(sampler(limit), names, "options", "time", ("time",), None)  # type: ignore[arg-type]
         made = decide(found, Rules(indifference=0.0, pilot=200, max_replications=300))
-        assert (made.looks, made.replications, len(made.whole), len(made.returns)) == (2, 300, seen, seen)
+        assert (made.looks, made.num_replications, len(made.whole), len(made.returns)) == (2, 300, seen, seen)
         assert made.alternatives[0].mean == pytest.approx(rows[made.whole, 0].mean())
 
 

@@ -35,7 +35,7 @@ GAP_NUMBERS = ("truncation_bound", "reach", "confidence", "within")
 PAIR_NUMBERS = (*GAP_NUMBERS, "decided", "std_unpaired", "std_state", "std_time", "half_width_unpaired")
 ALTERNATIVE_NUMBERS = ("mean", "mean_interval", "std", "best", "best_interval")
 COMPARISON_NUMBERS = ("confidence", "half_width", "indifference", "seconds")
-WORDS = ("title", "replications", "looks", "sharing", "is_exact", "seed", "beside", "remark", "minimise")
+WORDS = ("title", "num_replications", "looks", "sharing", "is_exact", "seed", "beside", "remark", "minimise")
 INTERVALS = {"within", "decided", "mean_interval", "best_interval"}
 
 
@@ -94,7 +94,7 @@ def restored(page: Mapping[str, Any], arrays: Arrays) -> Sampled:
 def _check_types(page: Mapping[str, Any]) -> None:
     """Words are words and counts are counts, whoever wrote them."""
     lists = {"names": str, "values": int | float | str}
-    kinds = {"title": str, "remark": str, "status": str, "replications": int, "looks": int, "beside": int}
+    kinds = {"title": str, "remark": str, "status": str, "num_replications": int, "looks": int, "beside": int}
     for name, kind in {**kinds, "is_exact": bool, "minimise": bool, "seed": int | None}.items():
         if name in page and not isinstance(page[name], kind):
             raise ModelError(f"it is damaged: its {name} is a {type(page[name]).__name__}")
@@ -133,7 +133,7 @@ def _return_sample(page: Mapping[str, Any], arrays: Arrays) -> ReturnSample:
 def _comparison(page: Mapping[str, Any], arrays: Arrays) -> Comparison:
     names, returns = page["names"], arrays["returns"]
     pairs = list(itertools.combinations(names, 2))
-    n = page["replications"]
+    n = page["num_replications"]
     for name, rows in (
         ("gaps", len(pairs)),
         ("slack", len(pairs)),

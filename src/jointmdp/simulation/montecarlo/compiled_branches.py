@@ -190,39 +190,14 @@ def _drawn(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array,
 
 
 @partial(jax.jit, static_argnames="count")
-def advance_alone(
-    dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, count: int, end: float
-) -> Branches:
-    """More steps of replications whose branches are one or over: branch 0 takes them, the others follow.
+def alone(b: Branches, count: int) -> Branches:
+    """Branch 0 of the first `count` replications, whose branches are one or over: it goes on for all of them.
 
-    What comes from step `end` on does not count.
+    Leads stay as they are, ``[N, m]``: from here on everything comes to all branches alike.
     """
-    one, steps, shape = dynamics.alone(), b.step + jnp.arange(count), (b.leader.shape[0], 1)
-    first = b._replace(leader=b.leader[:, :1], owner=None)
-    # One large draw is quicker than many small ones.
-    noise, chances = jax.vmap(partial(_drawn, one, first, noise_key, policy_key))(steps)
-    weights = jnp.where(steps < end, dynamics.discount ** steps.astype(jnp.float64), 0.0)
-    leader = jnp.zeros(shape, dtype=b.leader.dtype)
-
-    def step(now: tuple[States, Any, Array, Array], drawn: tuple[Any, Any, Array]) -> tuple[Any, None]:
-        (state, action, is_over, total), (noise, chance, weight) = now, drawn
-        reward, after, ends = one.step(state, action, noise)
-        total += weight * jnp.where(is_over | (weight == 0), 0.0, reward.astype(jnp.float64))[:, 0]
-        state = jax.tree.map(partial(_where, is_over), state, after)
-        return (state, one.choose(state, chance, leader), is_over | ends, total), None
-
-    column = jax.tree.map(lambda leaf: leaf[:, :1], (b.state, b.action, b.is_over))
-    *moved, total = jax.lax.scan(step, (*column, b.total), (noise, chances, weights))[0]
-    like = (b.state, b.action, b.is_over)
-    state, action, is_over = jax.tree.map(lambda leaf, whole: jnp.broadcast_to(leaf, whole.shape), tuple(moved), like)
-    return b._replace(state=state, action=action, is_over=is_over, total=total, step=b.step + count)
-
-
-@partial(jax.jit, static_argnames="count")
-def beginning(b: Branches, count: int) -> Branches:
-    """The first `count` replications."""
-    found: Branches = jax.tree.map(lambda leaf: leaf[:count] if leaf.ndim else leaf, b)
-    return found
+    b = jax.tree.map(lambda leaf: leaf[:count] if leaf.ndim else leaf, b)
+    state, action, is_over = jax.tree.map(lambda leaf: leaf[:, :1], (b.state, b.action, b.is_over))
+    return b._replace(state=state, action=action, is_over=is_over, owner=None, leader=jnp.zeros_like(b.leader[:, :1]))
 
 
 def are_open(b: Branches, until_merged: Any) -> Any:
@@ -312,15 +287,14 @@ class Steps(NamedTuple):
     policy_key: Array
     number: int
     until_merged: bool
-    alone_to: float | None = None
-    """Where one branch goes on for all: the step from which on nothing counts."""
+    is_alone: bool = False
+    """Whether branch 0 goes on for all."""
 
     def taken(self, dynamics: Dynamics, sharing: Sharing) -> Branches:
         """The branches afterwards."""
-        if self.alone_to is None:
-            found: Branches = advance(dynamics, *self[:3], self.number, sharing, self.until_merged)
-            return found
-        return advance_alone(dynamics, *self[:3], self.number, self.alone_to)
+        how = (dynamics.alone(), "time") if self.is_alone else (dynamics, sharing)
+        found: Branches = advance(how[0], *self[:3], self.number, how[1], self.until_merged)
+        return found
 
 
 class BlockState(NamedTuple):
@@ -345,7 +319,7 @@ def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Simul
             except StopIteration as end:
                 found[i] = end.value
             else:
-                kind = (len(steps.branches.total), steps.number, steps.until_merged, steps.alone_to)
+                kind = (len(steps.branches.total), steps.number, steps.until_merged, steps.is_alone)
                 asked.setdefault(kind, []).append((i, steps))
         given = {}
         for group in asked.values():
@@ -355,7 +329,7 @@ def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Simul
 
 
 def _taken(dynamics: Dynamics, sharing: Sharing, alike: Sequence[Steps]) -> list[BlockState]:
-    if len(alike) == 1 or alike[0].alone_to is not None:  # few replications go on alone
+    if len(alike) == 1 or alike[0].is_alone:  # few replications go on alone
         found = (steps.taken(dynamics, sharing) for steps in alike)
         return [BlockState(branches, _on_host(branches)) for branches in found]
     filled = [*alike, *[alike[-1]] * (AT_ONCE - len(alike))]  # always as many: another number is another program
@@ -508,11 +482,8 @@ class BlockSampler:
         start_key, noise_key, policy_key = self._keys(block)
         end = math.inf if self.horizon is None else self.horizon
 
-        def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> Steps:
-            return Steps(b, noise_key, policy_key, count, until_merged)
-
-        def move_one(b: Branches, count: int) -> Steps:  # few different counts: each is a program
-            return Steps(b, noise_key, policy_key, ALONE if count > 1 else 1, False, end)
+        def move(b: Branches, count: int, until_merged: bool = self.until_merged, is_alone: bool = False) -> Steps:
+            return Steps(b, noise_key, policy_key, count, until_merged, is_alone)
 
         goes_on = partial(self._gone_on, block, is_shown)
         first = begin(self.dynamics, start_key, size, sharing)
@@ -525,7 +496,8 @@ class BlockSampler:
             # Branches that are apart are so until hardly anything is left of their returns, too.
             found, _ = yield from goes_on(last.device, done, partial(move, until_merged=False), False, CHUNK)
         elif is_whole.any():
-            rest, _ = yield from goes_on(beginning(last.device, min(size, WHOLE)), done, move_one, False, ALONE)
+            one = partial(move, until_merged=False, is_alone=True)
+            rest, _ = yield from goes_on(alone(last.device, min(size, WHOLE)), done, one, False, ALONE)
             found.returns[is_whole], found.left_out[is_whole] = rest.returns, rest.left_out
         # What follows branches that are still apart is left out.
         is_done = host.is_over.all(axis=1) | host.leader.any(axis=1) | (done >= end)

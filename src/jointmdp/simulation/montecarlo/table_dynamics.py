@@ -40,8 +40,8 @@ class TableDynamics(NamedTuple):
 
     @property
     def drawn_together(self) -> int:
-        """On CPUs eight small draws take twice as long as a large one."""
-        return 8
+        """On CPUs eight small draws take twice as long as a large one, and those of a few lone branches are smaller."""
+        return 8 if self.kinds.shape[0] > 1 else 128
 
     def start(self, key: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
         """All branches of a replication in one starting state."""

@@ -376,7 +376,7 @@ def _comparison_shapes(found: Comparison) -> Shapes:
         raise ValueError("its gaps are not those of its alternatives")
     yield found.returns, (len(found.whole), len(found.labels))
     for gap in found.gaps:
-        yield from _gap_shapes(gap, found.replications)
+        yield from _gap_shapes(gap, found.num_replications)
 
 
 def _sampled_kinds() -> dict[str, tuple[type, Callable[[Any], Shapes]]]:

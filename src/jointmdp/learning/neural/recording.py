@@ -38,8 +38,8 @@ from jointmdp.learning.neural.queries import LISTED, OVER, Lists, RecordedQuerie
 from jointmdp.model.inverse_sampling import drawn_rows
 from jointmdp.model.policies import as_policy
 from jointmdp.simulation.executors import Executor, opened
-from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Simulator, Snapshot, as_agent
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 

@@ -13,8 +13,8 @@ from jointmdp.exact.evaluate import evaluate
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.learning.learn import Projected, learn
+from jointmdp.learning.projected.feature_forms import Features
 from jointmdp.learning.projected.feature_learner import FeatureState, Sums
-from jointmdp.learning.projected.features import Features
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
 from jointmdp.simulation.montecarlo.simulate import simulate

@@ -24,7 +24,7 @@ import pytest
 from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
-from jointmdp.learning.incremental.simulator_walks import Walks
+from jointmdp.learning.walks import Walks
 from jointmdp.simulation.executors import Executor, Processes, Serial, WorkerError, as_executor, opened, worker
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler
@@ -83,7 +83,7 @@ def blocks():
 def replications_of(returns) -> Replications:
     """What a sampler gives, of which only the returns matter."""
     none, apart = np.zeros(len(returns), int), np.broadcast_to(np.arange(returns.shape[1]), returns.shape)
-    return Replications(returns, returns, np.zeros_like(returns), none, none, apart, np.zeros(len(returns)))
+    return Replications(returns, returns, np.zeros_like(returns), none, apart, np.zeros(len(returns)))
 
 
 def assert_same_bits(found: Replications, wanted: Replications) -> None:

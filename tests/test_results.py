@@ -21,12 +21,12 @@ def season(order: int, noise: jm.Noise) -> float:
 
 def results() -> dict[str, object]:
     solution = jm.evaluate(MODEL, POLICY)
-    learned = jm.learn(MODEL, POLICY, jm.LearnOptions(replicas=4), steps=40)
+    learned = jm.learn(MODEL, POLICY, jm.Incremental(replicas=4), steps=40)
     compared = jm.compare(season, decisions=[10, 20], seed=1)
     returns = jm.simulate(MODEL, POLICY, "s0", num_samples=50)
     found = (solution, solution.gap("s0", "a1", "a2"), learned, learned.gap("s0", "a1", "a2"), compared)
     simulator = jm.simulators.TableSimulator(MODEL)
-    states = jm.learn(simulator, POLICY, jm.LearnOptions(replicas=2, batch=4), steps=20)
+    states = jm.learn(simulator, POLICY, jm.Incremental(replicas=2, batch=4), steps=20)
     report = jm.audit(simulator, policy=POLICY, num_samples=50)
     named = {type(each).__name__: each for each in (*found, *compared.gaps, returns, returns.gap(0, 1), states, report)}
     return named
@@ -81,7 +81,7 @@ def test_datasets_hold_the_samples(made: dict[str, object]) -> None:
     assert isinstance(compared, jm.results.Comparison)
     assert isinstance(returns, jm.results.ReturnSample)
     assert (compared.to_xarray().returns.values == compared.returns).all()
-    assert compared.returns.shape == (compared.replications, 2)
+    assert compared.returns.shape == (compared.num_replications, 2)
     assert (compared.returns[:, 0] - compared.returns[:, 1] == compared.gaps[0].gaps).all()
     assert (returns.to_xarray().returns.sel(action="a1").values == returns.returns[:, 0]).all()
 

@@ -86,7 +86,7 @@ def save(thing: JointMDP | Solution | Comparison | ReturnSample | GapSample, pat
 
     if not isinstance(thing, Solution):
         known = "a JointMDP, a Solution, a Comparison and samples"
-        kept = ", which train(..., checkpoint=folder) keeps and gives back when called again"
+        kept = ", which Neural(checkpoint=folder) keeps, and learn gives back when called again"
         name = type(thing).__name__
         raise ModelError(f"only {known} can be saved, not {name}{kept if name == 'TrainedMoments' else ''}")
     page, parts = _model_parts(thing.model, "solution")
@@ -376,7 +376,7 @@ def _comparison_shapes(found: Comparison) -> Shapes:
         raise ValueError("its gaps are not those of its alternatives")
     yield found.returns, (len(found.whole), len(found.labels))
     for gap in found.gaps:
-        yield from _gap_shapes(gap, found.replications)
+        yield from _gap_shapes(gap, found.num_replications)
 
 
 def _sampled_kinds() -> dict[str, tuple[type, Callable[[Any], Shapes]]]:

@@ -1,4 +1,12 @@
-"""The training loop: `init` and `advance`, compiled, for several networks at once.
+"""The libraries of networks, which the extra `neural` installs.
+
+Networks from what is observed to the moments of all actions: a torso, and one linear layer for all heads.
+
+Each action may have weights of its own in that layer. Where there are many actions, few queries tell of each, and most
+of what they tell is the same for all: then the layer gives one answer for all actions and a few ways to differ from it,
+which every action mixes.
+
+The training loop: `init` and `advance`, compiled, for several networks at once.
 
 Losses are those of five blocks: means, covariances of one coordinate with itself, in the same state and across states,
 and variances of gaps. Each is the mean square of a difference from a target that the *target network* helps to form,
@@ -12,6 +20,7 @@ bit on one machine, the run that was never stopped.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,9 +32,123 @@ from jaxtyping import Bool, Float
 
 from jointmdp.exact.bellman.network_backups import MomentHeads, backup, draw_errors, gap_variances
 from jointmdp.ground.arrays import on_device, random_key
-from jointmdp.learning.neural.networks import MomentNetwork, eqx, optax
 from jointmdp.learning.neural.queries import LISTED, OVER, Encoding, Lists, RecordedQueries
-from jointmdp.learning.neural.settings import BLOCKS, TrainConfig
+from jointmdp.learning.neural.settings import BLOCKS, MatrixForm, NeuralSettings
+
+try:
+    import equinox as eqx
+    import optax
+except ImportError as error:
+    raise ImportError(
+        f"networks need {error.name or 'equinox and optax'}, which is not installed: pip install 'jointmdp[neural]'"
+    ) from error
+
+__all__ = ["eqx", "optax"]
+
+
+# Filters, their size and stride: the torso that the field uses for 84×84 frames (Mnih et al., Nature 2015).
+CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+FAINT = 0.1  # of the usual weights of heads: a network begins nearly constant, and finds constants first
+SMALL = 0.3  # the root of what the part of one coordinate alone begins at
+
+
+class Layer(eqx.Module):
+    """Weights ``[outputs, …]`` and biases of a linear map.
+
+    They are drawn by NumPy, evenly up to the root of one over the inputs of an output, as the field does: compiling
+    JAX's generators for every shape takes longer than a short run.
+    """
+
+    weight: Array
+    bias: Array
+
+    def __init__(self, shape: tuple[int, ...], rng: np.random.Generator, factor: float = 1.0) -> None:
+        reach = 1 / math.sqrt(math.prod(shape[1:]))
+        self.weight = jnp.asarray(factor * rng.uniform(-reach, reach, shape), jnp.float32)
+        self.bias = jnp.asarray(rng.uniform(-reach, reach, shape[0]), jnp.float32)
+
+    def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        """The map."""
+        return self.weight @ x + self.bias
+
+
+class MomentNetwork(eqx.Module):
+    """``network(input)`` gives the heads of all actions, in units of the scales of the data."""
+
+    convolutions: list[Layer]
+    layers: list[Layer]
+    head: Layer
+    mixing: tuple[Array, Array] | None  # of ways [A, ways], and constants [A, outputs]
+    rank: int = eqx.field(static=True)
+    own_rank: int = eqx.field(static=True)
+    form: MatrixForm = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        actions: int,
+        hidden: tuple[int, ...],
+        ranks: tuple[int, int],
+        ways: int | None,
+        form: MatrixForm,
+        rng: np.random.Generator,
+    ) -> None:
+        (self.rank, self.own_rank), self.form = ranks, form
+        self.convolutions = []
+        if len(shape) == 3:
+            *sides, depth = shape
+            for filters, size, stride in CONVOLUTIONS:
+                self.convolutions.append(Layer((filters, depth, size, size), rng))
+                sides, depth = [(side - size) // stride + 1 for side in sides], filters
+            shape = (math.prod(sides) * depth,)
+        width = shape[0]
+        self.layers = []
+        for units in hidden:
+            self.layers.append(Layer((units, width), rng))
+            width = units
+        outputs = 2 + self.rank + self.own_rank
+        self.head = Layer((outputs * (actions if ways is None else 1 + ways), width), rng, FAINT)
+        self.mixing = None
+        if ways is not None:
+            shares = jnp.asarray(rng.standard_normal((actions, ways)), jnp.float32)
+            self.mixing = shares, jnp.zeros((actions, outputs), jnp.float32)
+
+    def __call__(self, x: Float[Array, "*shape"]) -> MomentHeads:
+        """The heads of all actions, ``[A]`` each."""
+        if self.convolutions:
+            x = convolved(self.convolutions, x)
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        out = self.head(x).reshape(-1, 2 + self.rank + self.own_rank)
+        if self.mixing is not None:
+            shares, constants = self.mixing
+            out = out[0] + shares @ out[1:] + constants
+        v, w = out[:, 2 : 2 + self.rank], out[:, 2 + self.rank :]
+        d = (SMALL + out[:, 1]) ** 2
+        if self.form == "gram":
+            w, d = jnp.zeros_like(w), jnp.zeros_like(d)
+        return MomentHeads(out[:, 0], v, w, d)
+
+
+def convolved(layers: list[Layer], x: Float[Array, "h w c"]) -> Float[Array, " n"]:
+    """Features of a frame.
+
+    As products of patches with the filters: with different filters for every network, XLA's own convolutions become
+    grouped ones, which are many times slower, on a CPU most of all. A frame is cut into blocks as large as the stride,
+    and a patch is a few blocks.
+    """
+    for layer, (_, size, stride) in zip(layers, CONVOLUTIONS, strict=True):
+        across = size // stride  # blocks of a patch; sizes are multiples of strides
+        rows, columns = ((side - size) // stride + 1 for side in x.shape[:2])
+        high, wide = rows - 1 + across, columns - 1 + across
+        cut = x[: high * stride, : wide * stride].reshape(high, stride, wide, stride, -1)
+        blocks = jnp.moveaxis(cut, 2, 1).reshape(high, wide, -1)
+        patches = [blocks[i : i + rows, j : j + columns] for i in range(across) for j in range(across)]
+        filters = layer.weight.reshape(*layer.weight.shape[:2], across, stride, across, stride)
+        filters = filters.transpose(2, 4, 3, 5, 1, 0).reshape(-1, layer.weight.shape[0])
+        x = jax.nn.relu(jnp.concatenate(patches, axis=-1) @ filters + layer.bias)
+    return x.reshape(-1)
+
 
 PORTION = 100  # steps of a compiled loop
 SCALE_RATE = 0.01  # of the running averages of units
@@ -70,9 +193,9 @@ class Metrics(NamedTuple):
 class Trainer:
     """``state = trainer.init()``, then ``state, metrics = trainer.advance(state)`` until ``trainer.is_done(state)``."""
 
-    def __init__(self, queries: RecordedQueries, config: TrainConfig) -> None:
-        self.queries, self.config, self.encoding = queries, config, Encoding.of(queries)
-        self.optimiser = optimiser_of(config)
+    def __init__(self, queries: RecordedQueries, method: NeuralSettings, steps: int) -> None:
+        self.queries, self.method, self.steps, self.encoding = queries, method, steps, Encoding.of(queries)
+        self.optimiser = optimiser_of(method, steps)
         self._shape = self.network(np.random.default_rng(0))
         lists = queries.lists
         unit = self.encoding.units.deviation
@@ -85,22 +208,22 @@ class Trainer:
 
     def network(self, rng: np.random.Generator) -> MomentNetwork:
         """A network with random weights."""
-        c, actions = self.config, len(self.queries.action_names)
+        c, actions = self.method, len(self.queries.action_names)
         ranks = (c.rank, c.own_rank)
         return MomentNetwork(self.encoding.shape, actions, c.hidden, ranks, c.action_rank, c.form, rng)
 
     def init(self) -> TrainState:
         """Before the first step."""
-        drawn = [self.network(np.random.default_rng([self.config.seed, i])) for i in range(self.config.networks)]
+        drawn = [self.network(np.random.default_rng([self.method.seed, i])) for i in range(self.method.networks)]
         online: Any = jax.tree.map(lambda *each: jnp.stack(each), *(eqx.filter(one, eqx.is_array) for one in drawn))
         optimiser = jax.vmap(self.optimiser.init)(online)
-        units = jnp.ones(self.config.networks, jnp.float32)
-        scales = Scales(units, units, jnp.ones((self.config.networks, len(BLOCKS)), jnp.float32))
+        units = jnp.ones(self.method.networks, jnp.float32)
+        scales = Scales(units, units, jnp.ones((self.method.networks, len(BLOCKS)), jnp.float32))
         return TrainState(jnp.zeros((), jnp.int32), online, online, online, optimiser, scales)
 
     def is_done(self, state: TrainState) -> bool:
         """Whether all steps were taken."""
-        return int(state.step) >= self.config.steps
+        return int(state.step) >= self.steps
 
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """The next `PORTION` steps, or those that are left."""
@@ -117,9 +240,9 @@ class Trainer:
         return MomentHeads((units.offset + units.mean * mean) / units.deviation, v, w, d)
 
     def _steps(self, data: Any, state: TrainState) -> tuple[TrainState, Metrics]:
-        count = jnp.minimum(PORTION, self.config.steps - state.step)
-        R = self.config.networks
-        keys = jax.random.split(jax.random.fold_in(random_key(self.config.seed), 1), R)
+        count = jnp.minimum(PORTION, self.steps - state.step)
+        R = self.method.networks
+        keys = jax.random.split(jax.random.fold_in(random_key(self.method.seed), 1), R)
 
         def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, sums = carry
@@ -136,7 +259,7 @@ class Trainer:
     ) -> tuple[Any, ...]:
         """One step of one network."""
         pool, lists = data
-        chosen = jax.random.randint(jax.random.fold_in(key, step), (self.config.batch,), 0, lists.actions.shape[0])
+        chosen = jax.random.randint(jax.random.fold_in(key, step), (self.method.batch,), 0, lists.actions.shape[0])
         batch: Any = Lists(*(part[chosen] for part in lists))
         discount = self.queries.discount
         mean, covariance = self._moments(target, pool, batch.next_observed, batch.next_actions, batch.next_states)
@@ -153,15 +276,15 @@ class Trainer:
             losses = jnp.stack([_mean(e**2, mask) for e, mask in zip(errors, masks, strict=True)])
             units = jnp.stack([scales.variance, *[scales.variance**2] * 3, scales.gap**2])
             sizes = jnp.maximum(scales.errors, EXACT * units)
-            factors = jnp.array([self.config.weights[name] for name in BLOCKS])
+            factors = jnp.array([self.method.weights[name] for name in BLOCKS])
             return jnp.sum(factors * losses / sizes), (found, errors, losses / sizes)
 
         (_, (found, errors, losses)), gradient = jax.value_and_grad(total, has_aux=True)(online)
         changes, optimiser = self.optimiser.update(gradient, optimiser, online)
         online = optax.apply_updates(online, changes)
-        target = optax.incremental_update(online, target, self.config.target_rate)
+        target = optax.incremental_update(online, target, self.method.target_rate)
         # The average of the first steps weighs them alike, and forgets the start.
-        average = optax.incremental_update(online, average, jnp.maximum(1 - self.config.averaging, 1 / (step + 1.0)))
+        average = optax.incremental_update(online, average, jnp.maximum(1 - self.method.averaging, 1 / (step + 1.0)))
         metrics = self._metrics(found, batch, mean, covariance, errors, masks, losses)
         sizes = Scales(_mean(aims[1], masks[1]), _mean(aims[4], masks[4]), metrics.squared)
         rate = jnp.maximum(SCALE_RATE, 1 / (step + 1.0))
@@ -206,12 +329,12 @@ class Trainer:
         return Metrics(means([e**2 for e in errors]), -means(errors), double, losses)
 
 
-def optimiser_of(config: TrainConfig) -> Any:
+def optimiser_of(method: NeuralSettings, steps: int) -> Any:
     """Adam with decay of weights and a rate that falls to 0."""
-    schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps)
+    schedule = optax.cosine_decay_schedule(method.learning_rate, steps)
     return optax.chain(
         optax.clip_by_global_norm(MOST_NORM),
-        optax.adamw(schedule, weight_decay=config.weight_decay, mask=_are_weights),
+        optax.adamw(schedule, weight_decay=method.weight_decay, mask=_are_weights),
     )
 
 

@@ -214,7 +214,7 @@ def training_curves(trained: Any, of: str = "double", ax: Axes | None = None) ->
     """TD errors of every block as networks learn.
 
     Args:
-        trained: of `jointmdp.train`.
+        trained: what `learn` gives with `jointmdp.Neural`.
         of: ``"double"``, ``"squared"`` or ``"signed"``; docs/neural.md says what each shows.
         ax: where to draw.
     """
@@ -223,7 +223,7 @@ def training_curves(trained: Any, of: str = "double", ax: Axes | None = None) ->
     log: Sequence[Mapping[str, Any]] = trained.log
     blocks = [name.removesuffix(f"_{of}") for name in (log[0] if log else ()) if name.endswith(f"_{of}")]
     if not blocks:
-        raise ModelError("nothing was logged: give what train(…) returned")
+        raise ModelError("nothing was logged: give what learn(…, Neural(…)) returned")
     ax = axes_or_own(ax, 4.6, 3.2)
     steps = [row["step"] for row in log]
     for i, block in enumerate(blocks):

@@ -367,7 +367,7 @@ def _gap_shapes(gap: GapSample, count: int | None = None) -> Shapes:
 
 def _return_shapes(sample: ReturnSample) -> Shapes:
     n, m = len(sample.replications.returns), len(sample.actions)
-    one = {"steps", "meetings", "left_out", "is_whole", "followed"}  # for each replication, not for each branch
+    one = {"steps", "left_out", "is_whole", "followed"}  # for each replication, not for each branch
     return ((part, (n,) if name in one else (n, m)) for name, part in sample.replications._asdict().items())
 
 

@@ -336,8 +336,8 @@ def verdict(found: Comparison) -> str:
     if all(not gap.gaps.any() for gap in gaps):
         least_tie = min(gap.tie().lower for gap in gaps)
         text = (
-            f"No difference: all gave the same in every one of {found.num_replications:,} replications. The probability "
-            f"that they differ is at most {1 - least_tie:.2g}."
+            f"No difference: all gave the same in every one of {found.num_replications:,} replications. The "
+            f"probability that they differ is at most {1 - least_tie:.2g}."
         )
         if not math.isfinite(least.half_width):
             text += " All returns were zero, so nothing is known of how large a difference can be."
@@ -375,8 +375,8 @@ def _rarely(found: Comparison) -> list[str]:
     if found.is_exact or least.differing >= FEW:
         return []
     rare = (
-        f"An event rarer than 1 in {_third(found.num_replications):,} may well be missing from them (the rule of three, "
-        "95 %), and decide."
+        f"An event rarer than 1 in {_third(found.num_replications):,} may well be missing from them (the rule of "
+        "three, 95 %), and decide."
     )
     if 2 * least.differing > found.num_replications:
         return [_paragraph(f"Mind what is rare: these are {found.num_replications:,} replications only. {rare}")]

@@ -19,10 +19,10 @@ from .exact.evaluate import reach as reach
 from .exact.hindsight.hindsight import hindsight as hindsight
 from .exact.hindsight.trajectory import Trajectory as Trajectory
 from .exact.hindsight.trajectory import read_trajectories as read_trajectories
+from .exact.moments.column_blocks import Sharded as Sharded
 from .exact.moments.joint_moments import joint_moments as joint_moments
 from .exact.moments.optimal_policy import optimal_policy as optimal_policy
 from .exact.moments.pair_solver import Solve as Solve
-from .exact.moments.sharded_solver import Sharded as Sharded
 from .exact.moments.single_branch import mean_returns as mean_returns
 from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError

@@ -19,18 +19,19 @@ from numpy.typing import ArrayLike
 
 from jointmdp.exact.bellman import second_moments
 from jointmdp.exact.bellman.second_moments import Moments
-from jointmdp.exact.moments import transition_kernels
+from jointmdp.exact.moments.asked_pairs import ReachableSize, asked_states
 from jointmdp.exact.moments.certificates import assess_pairs
+from jointmdp.exact.moments.column_blocks import Sharded, needs_lean, solve_lean, solve_sharded
 from jointmdp.exact.moments.default_solver import FoundMoments, PolicyBranch, solve, solve_horizon
-from jointmdp.exact.moments.low_memory import needs_lean, solve_lean
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
-from jointmdp.exact.moments.partial_solve import Reach, reached_from, solve_asked
-from jointmdp.exact.moments.sharded_solver import Sharded, ShardFiles, solve_sharded
+from jointmdp.exact.moments.partial_solve import solve_asked
+from jointmdp.exact.moments.policy_inputs import checked_policy
+from jointmdp.exact.moments.shard_files import ShardFiles
 from jointmdp.exact.moments.stored_moments import PairMoments
 from jointmdp.exact.solution.policy_returns import PolicyReturns
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Floats, Ints, float64, on_device
+from jointmdp.ground.arrays import Floats, float64, on_device
 from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
 from jointmdp.ground.lost_processes import Survivor
 from jointmdp.ground.progress import Meter
@@ -144,7 +145,7 @@ def evaluate(
         states: only these are asked about. Then only what they lead to is looked at, by every action first and by the
             policy after, so the time does not depend on the size of the model; see docs/large-models.md.
     """
-    chosen = transition_kernels.checked_policy(model, policy, "evaluate(*jointmdp.envs.inventory())")
+    chosen = checked_policy(model, policy, "evaluate(*jointmdp.envs.inventory())")
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
     if order > 2 and isinstance(method, Iterate):
         raise ModelError(
@@ -202,7 +203,7 @@ def _evaluate_states(
 ) -> Solution:
     if order > 2 or horizon is not None or not isinstance(method, Solve | None):
         raise ModelError("states=[…] gives means and second moments by Solve(); leave order, horizon and others out")
-    asked = _asked(model, states)
+    asked = asked_states(model, states)
     _check_range(model, 2)
     method = Solve() if method is None else method
     found = solve_asked(model, policy, asked, method)
@@ -211,27 +212,11 @@ def _evaluate_states(
     return solution
 
 
-def _asked(model: JointMDP, states: Iterable[StateLike]) -> Ints:
-    if isinstance(states, str) or not isinstance(states, Iterable):
-        raise ModelError(f"states must be a list of states, not {states!r}")
-    if isinstance(states, tuple) and states in (model.state_names or ()):
-        raise ModelError(f"{states} is the name of one state; write states=[{states}]")
-    asked = np.unique([model.state_index(state) for state in states])
-    if not len(asked):
-        raise ModelError("states=[] asks about no state; name at least one")
-    return asked
-
-
-def reach(model: JointMDP, policy: ArrayLike, states: Iterable[StateLike], relative_tolerance: float = 1e-6) -> Reach:
-    """How many states and pairs ``evaluate(model, policy, states=states)`` would look at, without solving anything.
-
-    Args:
-        model, policy, states: as in `evaluate`.
-        relative_tolerance: that of `Solve`; with a larger one more is left out where too much can be reached.
-    """
-    chosen = transition_kernels.checked_policy(model, policy, "reach(*jointmdp.envs.inventory(), states=[0])")
-    tolerance = checks.as_positive("relative_tolerance", relative_tolerance)
-    return reached_from(model, chosen, _asked(model, states), tolerance)
+def reach(
+    model: JointMDP, policy: ArrayLike, states: Iterable[StateLike], relative_tolerance: float = 1e-6
+) -> ReachableSize:
+    """As `Solve.reach`."""
+    return Solve(relative_tolerance=relative_tolerance).reach(model, policy, states)
 
 
 def _solve_sharded(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments:
@@ -275,7 +260,7 @@ def evaluate_policies(
     branches = []
     for name, policy in named.items():
         try:
-            chosen = transition_kernels.checked_policy(model, policy, "evaluate(*jointmdp.envs.inventory())")
+            chosen = checked_policy(model, policy, "evaluate(*jointmdp.envs.inventory())")
             _check_size(model, 2)
             if model.discount == 1:
                 _check_ends(model, chosen, method, 2)
@@ -329,7 +314,7 @@ def _iterate(model: JointMDP, policy: Floats, method: Iterate) -> Solution:
     if method.tolerance is not None:
         checks.as_positive("tolerance", method.tolerance)
     max_steps = checks.as_count("max_steps", method.max_steps, least=0)
-    tables = transition_kernels.tables(model, policy)
+    tables = second_moments.model_tables(model, policy)
     backup, assess = partial(_backup, tables, sharing=model.sharing), partial(assess_pairs, model, tables)
     run = iterate(backup, assess, _first_collection(model, method), method.tolerance, max_steps, "T₂")
     moments = PairMoments(np.asarray(run.moments.mean), np.asarray(run.moments.second))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.gap_law import (
     POSITIVE,
     Candidates,
@@ -27,7 +28,6 @@ from jointmdp.exact.law.gap_law import (
     room_for,
 )
 from jointmdp.exact.law.one_sided import Moves, Side, laws_over
-from jointmdp.exact.law.pair_graph import RAREST
 from jointmdp.exact.law.shared_points import SharedPoints, common_points, fixed_point, is_shared
 from jointmdp.exact.law.time_limit import IsOver, within_time
 from jointmdp.ground.arrays import UNIT, Floats, Ints, summed

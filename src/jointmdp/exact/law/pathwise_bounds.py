@@ -13,9 +13,9 @@ the same with all signs changed.
 import numpy as np
 import scipy.sparse as sp
 
+from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.gap_law import Candidates, NodeLaws, candidates, chosen, count_below, filled, moved, room_for
 from jointmdp.exact.law.one_sided import Moves, Side, laws_over
-from jointmdp.exact.law.pair_graph import RAREST
 from jointmdp.exact.law.shared_points import is_shared
 from jointmdp.exact.law.time_limit import IsOver, within_time
 from jointmdp.ground.arrays import Floats, Ints, summed

@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
-from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, Outcomes, PairGraph, reached_pairs
+from jointmdp.exact.bellman.pair_step import Outcomes
+from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, PairGraph, reached_pairs
 from jointmdp.exact.law.shared_points import fixed_point
 from jointmdp.exact.law.time_limit import IsOver, OutOfTimeError
 from jointmdp.ground.arrays import Floats, Ints, summed

@@ -15,7 +15,7 @@ from jointmdp.show.cli.joined_processes import Joined, joined, process_options
 if TYPE_CHECKING:
     from jointmdp_experiments.result import FigureResult
 
-    from jointmdp.exact.moments.sharded_solver import Sharded
+    from jointmdp.exact.moments.column_blocks import Sharded
     from jointmdp.exact.solution.solution import Solution
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.law.pair_graph import GapQuery
 from jointmdp.exact.law.solution_laws import Laws, Limits
-from jointmdp.exact.moments.gap_backup import GapEstimate
+from jointmdp.exact.moments.stored_moments import GapEstimate
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError, NotKnownError

@@ -36,7 +36,7 @@ def mean_solvers(model: jm.JointMDP, policy: np.ndarray) -> dict[str, Callable[[
     ordinary = model.marginal_mdp()
 
     def ours() -> np.ndarray:
-        return jm.mean_returns(model, policy).mean[states, chosen]
+        return jm.evaluate(model, policy, order=1).mean[states, chosen]
 
     def all_of_ours() -> np.ndarray:
         return jm.evaluate(model.with_sharing("none"), policy).mean[states, chosen]
@@ -118,9 +118,10 @@ def pairs() -> None:
         f"{iterated / ours:.0f} times as long; the variances differ by {abs(iteration.variance - reached.variance):.0e}"
     )
     count = 20_000
-    jm.simulate_gap(model, policy, *gap, num_samples=count)
+    state, *pair = gap
+    jm.simulate(model, policy, state, pair, num_samples=count, gaps_only=True)
     start = time.perf_counter()
-    sample = jm.simulate_gap(model, policy, *gap, num_samples=count, seed=1)
+    sample = jm.simulate(model, policy, state, pair, num_samples=count, seed=1, gaps_only=True).gap(*pair)
     taken = time.perf_counter() - start
     centred = (sample.gaps - sample.gaps.mean()) ** 2
     off = float(centred.std() / np.sqrt(count))

@@ -1,8 +1,8 @@
 """The same work with this version and with another, in turns: ``python -m benchmarks.beside CHECKOUT``.
 
 `CHECKOUT` is a copy of the repository at another commit. Each measurement runs in a process of its own with the source
-of one of the two, after one call that warms it up; the two take turns, so that a busy machine slows down both. Only
-public names are used that both versions have.
+of one of the two, after one call that warms it up; the two take turns, so that a busy machine slows down both. Names
+that an older version has elsewhere are looked for there.
 """
 
 import json
@@ -20,6 +20,13 @@ import json, time, warnings
 import jointmdp as jm
 
 warnings.simplefilter("ignore")
+
+envs = getattr(jm, "envs", jm)
+
+def simulated(source, policy, state, action, other, **settings):
+    if hasattr(jm, "simulate"):
+        return jm.simulate(source, policy, state, [action, other], gaps_only=True, **settings).gap(action, other)
+    return jm.simulate_gap(source, policy, state, action, other, **settings)
 
 def measured(run, repeats):
     run()
@@ -42,15 +49,15 @@ shop = jm.FunctionSimulator(day, lambda rng: int(rng.poisson(4.0)), start=4, act
 """
 WORK = {
     "sweeps: the paper's iteration, gridworld 8×8": """
-model, policy = jm.envs.windy_gridworld(8, discount=0.9)
+model, policy = envs.windy_gridworld(8, discount=0.9)
 measured(lambda: jm.evaluate(model, policy, jm.Iterate()), 3)
 """,
     "evaluate: gridworld 20×20, γ = 0.99": """
-model, policy = jm.envs.windy_gridworld(20)
+model, policy = envs.windy_gridworld(20)
 measured(lambda: jm.evaluate(model, policy), 10)
 """,
     "evaluate: gridworld 50×50, γ = 0.99": """
-model, policy = jm.envs.windy_gridworld(50)
+model, policy = envs.windy_gridworld(50)
 measured(lambda: jm.evaluate(model, policy), 3)
 """,
     "queries: 300 of FrozenLake-v1": """
@@ -64,20 +71,20 @@ state = shop.reset(0)
 measured(lambda: [shop.query(state, [0, 3], jm.Noise("bench", i)) for i in range(300)], 5)
 """,
     "learning: 2,000 sweeps, gridworld 4×4": """
-model, policy = jm.envs.windy_gridworld(4)
+model, policy = envs.windy_gridworld(4)
 measured(lambda: jm.learn(model, policy, steps=2000), 3)
 """,
     "simulation: 4,096 pairs, gridworld 20×20": """
-model, policy = jm.envs.windy_gridworld(20)
-measured(lambda: jm.simulate_gap(model, policy, 0, 0, 1, num_samples=4096, horizon=200), 3)
+model, policy = envs.windy_gridworld(20)
+measured(lambda: simulated(model, policy, 0, 0, 1, num_samples=4096, horizon=200), 3)
 """,
     "simulation: 100 pairs of a function": SHOP
     + """
-measured(lambda: jm.simulate_gap(shop, order, 4, 3, 0, num_samples=100), 3)
+measured(lambda: simulated(shop, order, 4, 3, 0, num_samples=100), 3)
 """,
     "simulation: 2 pairs on 2 new workers": SHOP
     + """
-measured(lambda: jm.simulate_gap(shop, order, 4, 3, 0, num_samples=2, executor="processes:2"), 3)
+measured(lambda: simulated(shop, order, 4, 3, 0, num_samples=2, executor="processes:2"), 3)
 """,
     "a new process that imports evaluate": """
 import subprocess, sys

@@ -1,8 +1,8 @@
-"""What `compare` costs beside what anyone would write: `simulate_gap` in the compiled engine, a plain script elsewhere.
+"""What `compare` costs beside what anyone would write: `simulate` in the compiled engine, a plain script elsewhere.
 
 Both sides make as many replications and stop them where their branches have become one. `compare` also makes a few
-whole returns, and all its intervals; those of `simulate_gap` wait until somebody asks for them. Returns of all
-replications, by `simulate_returns`, stand beside them for scale. The plain script copies the environment for
+whole returns, and all its intervals; those of `simulate(…, gaps_only=True)` wait until somebody asks for them. Returns
+of all replications, by `simulate` itself, stand beside them for scale. The plain script copies the environment for
 every replication and action, reseeds it from the replication's number, and follows the policy to the end.
 """
 
@@ -18,14 +18,14 @@ from benchmarks.timing import medians
 from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 
-COUNT = 10_000  # replications of the compiled engine: as many as `simulate_gap` makes by itself
+COUNT = 10_000  # replications of the compiled engine: as many as `simulate` makes by itself
 REPEATS = 5
 # Replications by hand, and the environment: one with noise in every step, one whose episodes are long.
 GRIDS = {"MiniGrid-Dynamic-Obstacles-6x6-v0": 200, "MiniGrid-Empty-6x6-v0": 40}
 
 
 def main() -> None:
-    print(f"\ncompare beside simulate_gap, {COUNT:,} replications of two actions (aim: at most 2 times)")
+    print(f"\ncompare beside simulate(…, gaps_only=True), {COUNT:,} replications of two actions (aim: at most 2 times)")
     print(f"{'source':<34}{'compare':>10}{'gap':>10}{'ratio':>8}{'returns':>10}{'ratio':>8}")
     model, policy = jm.envs.inventory()
     grid, walk = jm.envs.windy_gridworld()
@@ -61,8 +61,8 @@ def compiled(name: str, source: Any, policy: Any, state: Any, actions: tuple[Any
     found = medians(
         REPEATS,
         compare=lambda: jm.compare(source, policy, state, actions, pilot=COUNT, max_replications=COUNT).replications,
-        gap=lambda: jm.simulate_gap(source, policy, state, *actions, num_samples=COUNT).gaps,
-        returns=lambda: jm.simulate_returns(source, policy, state, actions, num_samples=COUNT).returns,
+        gap=lambda: jm.simulate(source, policy, state, actions, num_samples=COUNT, gaps_only=True).replications,
+        returns=lambda: jm.simulate(source, policy, state, actions, num_samples=COUNT).returns,
     )
     ours, gap, returns = found["compare"], found["gap"], found["returns"]
     print(f"{name:<34}{ours:>9.3f}s{gap:>9.3f}s{ours / gap:>7.1f}×{returns:>9.3f}s{ours / returns:>7.1f}×", flush=True)

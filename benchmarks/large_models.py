@@ -148,7 +148,9 @@ def hendrix() -> None:
     lacking = np.clip(8 - np.stack([states[:, :2].sum(axis=1), states[:, 2:].sum(axis=1)], axis=1), 0, 10)
     policy = jm.envs.mdpax_policy(problem, [actions[tuple(pair)] for pair in lacking.tolist()])
     simulator = jm.simulators.mdpax_simulator(problem, 0.95)
-    gap = jm.simulate_gap(simulator, policy, (4, 0, 4, 0), actions[6, 6], actions[5, 5], num_samples=20_000, seed=0)
+    gap = jm.simulate(
+        simulator, policy, (4, 0, 4, 0), [actions[6, 6], actions[5, 5]], num_samples=20_000, seed=0, gaps_only=True
+    ).gap(actions[6, 6], actions[5, 5])
     print(f"simulated in {time.perf_counter() - started:.1f} s: {gap}", flush=True)
 
 

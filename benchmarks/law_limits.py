@@ -79,7 +79,7 @@ def _measure(kind: str, limit: int, seconds: float | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
         try:
-            found = asks(tolerance=UNREACHABLE, memory_limit=limit, seconds=seconds)
+            found = asks(tolerance=UNREACHABLE, limits=jm.Limits(seconds=seconds, memory=limit))
             status = f"{found.status.name}, {found.width:.1e} wide"
         except jm.ModelError as error:
             status = str(error)

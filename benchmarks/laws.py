@@ -30,9 +30,9 @@ def grid(discount: float) -> None:
     seconds = time.perf_counter() - start
     lower, upper = signs.better
     pairs = [(s, a, b) for s in range(model.num_states) for a in range(4) for b in range(a + 1, 4)]
-    jm.simulate_gap(model, policy, 0, 0, 1, num_samples=TRIAL)
+    jm.simulate(model, policy, 0, [0, 1], num_samples=TRIAL, gaps_only=True).gap(0, 1)
     begin = time.perf_counter()
-    jm.simulate_gap(model, policy, 0, 0, 1, num_samples=TRIAL)
+    jm.simulate(model, policy, 0, [0, 1], num_samples=TRIAL, gaps_only=True).gap(0, 1)
     each = (time.perf_counter() - begin) / TRIAL
     needed = sum(samples_for(TOLERANCE, (lower[p] + upper[p]) / 2) for p in pairs)
     aim = ", aim 30 s" if discount == 0.95 else ""
@@ -63,9 +63,9 @@ def scattered(seed: int, sharing: str) -> None:
     better = gap.superiority(tolerance=0.01)
     tail = gap.cvar(0.05, tolerance=1e-3)
     seconds = time.perf_counter() - start
-    jm.simulate_gap(model, policy, 0, 0, 1, num_samples=TRIAL)
+    jm.simulate(model, policy, 0, [0, 1], num_samples=TRIAL, gaps_only=True).gap(0, 1)
     begin = time.perf_counter()
-    sample = jm.simulate_gap(model, policy, 0, 0, 1, num_samples=TRIAL)
+    sample = jm.simulate(model, policy, 0, [0, 1], num_samples=TRIAL, gaps_only=True).gap(0, 1)
     each = (time.perf_counter() - begin) / TRIAL
     # The mean of the lowest 5 % varies like the mean of max(q − G, 0)/5 %.
     q = np.quantile(sample.gaps, 0.05)
@@ -147,11 +147,11 @@ def by_pairs() -> None:
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
-            law = solution.gap(0, 0, 1).law(tolerance=0.05, seconds=120, memory_limit=2**32)
+            law = solution.gap(0, 0, 1).law(tolerance=0.05, limits=jm.Limits(seconds=120, memory=2**32))
         seconds = time.perf_counter() - start
-        jm.simulate_gap(model, solution.policy, 0, 0, 1, num_samples=TRIAL)
+        jm.simulate(model, solution.policy, 0, [0, 1], num_samples=TRIAL, gaps_only=True).gap(0, 1)
         begin = time.perf_counter()
-        jm.simulate_gap(model, solution.policy, 0, 0, 1, num_samples=TRIAL)
+        jm.simulate(model, solution.policy, 0, [0, 1], num_samples=TRIAL, gaps_only=True).gap(0, 1)
         each = (time.perf_counter() - begin) / TRIAL
         found = law.superiority()
         simulated = samples_for(max(found.width, 1e-9), found.middle) * each

@@ -1,8 +1,8 @@
 """Pairs of branches simulated at scale: pairs × steps a second, on JAX's default device and over worker processes.
 
-All are whole calls of `simulate_gap`, the second of two, so that compilation is left out and all else counts: the
-draws, merging, the running sums and the answer. A pair that has merged takes no more steps but is counted as if it did,
-since that is what a user is saved.
+All are whole calls of `simulate(…, gaps_only=True)`, the second of two, so that compilation is left out and all else
+counts: the draws, merging, the running sums and the answer. A pair that has merged takes no more steps but is counted
+as if it did, since that is what a user is saved.
 """
 
 import time
@@ -47,18 +47,30 @@ def main() -> None:
         measure(
             "table: windy gridworld 50×50",
             size,
-            lambda n, seed: jm.simulate_gap(model, policy, 0, 0, 1, num_samples=n, seed=seed, horizon=HORIZON),
+            lambda n, seed: jm.simulate(
+                model, policy, 0, [0, 1], num_samples=n, seed=seed, horizon=HORIZON, gaps_only=True
+            ).gap(0, 1),
         )
         measure(
             "JAX: a shop",
             size,
-            lambda n, seed: jm.simulate_gap(simulator, "uniform", 4, 3, 1, num_samples=n, seed=seed, horizon=HORIZON),
+            lambda n, seed: jm.simulate(
+                simulator, "uniform", 4, [3, 1], num_samples=n, seed=seed, horizon=HORIZON, gaps_only=True
+            ).gap(3, 1),
         )
     if jax.default_backend() != "gpu":
         measure(
             "JAX: a shop, two worker processes",
             many,
-            lambda n, seed: jm.simulate_gap(
-                simulator, "uniform", 4, 3, 1, num_samples=n, seed=seed, horizon=HORIZON, executor="processes"
-            ),
+            lambda n, seed: jm.simulate(
+                simulator,
+                "uniform",
+                4,
+                [3, 1],
+                num_samples=n,
+                seed=seed,
+                horizon=HORIZON,
+                executor="processes",
+                gaps_only=True,
+            ).gap(3, 1),
         )

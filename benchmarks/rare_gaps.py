@@ -17,7 +17,8 @@ import jointmdp as jm
 from benchmarks.coverage import CONFIDENCE, replications_of
 from jointmdp.decisions.comparing.compare import Rules, decide
 from jointmdp.simulation.montecarlo.alternatives import Alternatives
-from jointmdp.simulation.montecarlo.samples import Replications, ReturnSample
+from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.simulate import ReturnSample
 
 CHANCES = (0.01, 0.05, 0.5)
 SIZES = (20, 50, 100, 200)
@@ -82,10 +83,10 @@ def asked(gap: jm.results.GapSample) -> dict[str, list[jm.Interval]]:
 
 
 def simulated(case: Rare, n: int, runs: int) -> Iterator[jm.results.GapSample]:
-    """Gaps as `simulate_gap` gives them, from n pairs."""
+    """Gaps as `simulate` gives them, from n pairs."""
     for seed in range(runs):
         run = replications_of(case.draw(np.random.default_rng([seed, n]), n))
-        yield ReturnSample(("a", "b"), run, None, run.reach, seed).gap(0, 1)
+        yield ReturnSample(("a", "b"), run, None, run.reach, seed).gap("a", "b")
 
 
 def compared(case: Rare, n: int, runs: int) -> Iterator[jm.results.GapSample]:
@@ -112,7 +113,7 @@ def misses(case: Rare, gaps: Iterator[jm.results.GapSample]) -> dict[str, int]:
     return {kind: int(count.max()) for kind, count in counts.items()}
 
 
-WAYS = {"simulate_gap": simulated, "compare": compared}
+WAYS = {"simulate": simulated, "compare": compared}
 
 
 def main(runs: int = RUNS, ways: Sequence[str] = tuple(WAYS)) -> None:

@@ -1,6 +1,6 @@
 """A slow simulation in other processes: the same result to the last bit.
 
-An airline sells more tickets than seats. `compare` and `simulate_gap` take `executor=`; tasks go to worker processes,
+An airline sells more tickets than seats. `compare` and `simulate` take `executor=`; tasks go to worker processes,
 and the answers do not depend on how many there are. Look at the bits, and at the seconds: workers need a moment to
 start, so they gain time only where there is work for much longer than that, and cores are free.
 """

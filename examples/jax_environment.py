@@ -41,7 +41,9 @@ def main() -> None:
         print(
             f"{name:<11} pays {outcome.reward:5.2f}, level next week {reservoir.observe(outcome.state):.2f} (same rain)"
         )
-    sample = jm.simulate_gap(reservoir, by_level, full, "three gates", "one gate", num_samples=20_000, seed=1)
+    sample = jm.simulate(
+        reservoir, by_level, full, ["three gates", "one gate"], num_samples=20_000, seed=1, gaps_only=True
+    ).gap("three gates", "one gate")
     print(f"three gates instead of one: {sample.mean:.2f} in {sample.mean_interval:.2f}, ± {sample.std:.2f}")
     print(f"better in {sample.better:.0%} of all futures; the worst 5 % lose {-sample.cvar(0.05).middle:.1f}")
     print(f"a lead of {sample.quantile(0.95).lower:.1f} or more in the best 5 %: floods are rare, and dear")

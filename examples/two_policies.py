@@ -1,7 +1,7 @@
 """Replace a pump at age 3 or at age 5? Two whole policies under the same failures, exactly and by sampling.
 
-`evaluate_policies` follows each policy from the first month on. Look at the two spreads: the stress of a month is the
-same for both policies, and that removes part of the luck. `compare` samples the same difference.
+`evaluate` follows each of several policies from the first month on. Look at the two spreads: the stress of a month is
+the same for both policies, and that removes part of the luck. `compare` samples the same difference.
 """
 
 import jointmdp as jm
@@ -39,10 +39,10 @@ def main() -> None:
     )
     policies = {f"at {limit}": [int(age >= limit) for age in range(OLDEST + 1)] for limit in (2, 3, 5)}
     policies["best"] = jm.optimal_policy(pump)
-    returns = jm.evaluate_policies(pump, policies)
+    returns = jm.evaluate(pump, policies)
     for name, mean in zip(returns.names, returns.mean[:, 0], strict=True):
         print(f"replace {name:<5} earns {mean:.2f} on average, from a new pump on")
-    gap = returns.gap("age 0", "at 3", "at 5")
+    gap = returns.gap("at 3", "at 5", "age 0")
     print(f"at 3 instead of at 5: {gap.mean:.2f} ± {gap.std:.1f} with the same stress", end=", ")
     print(
         f"± {gap.independent_variance**0.5:.1f} with different stress; better with probability {gap.superiority():.2f}"

@@ -504,7 +504,7 @@ def test_bad_samples_and_requests():
         run(lambda rng, n: np.where(np.arange(2 * n).reshape(n, 2) == 15, np.nan, 1.0))
     with pytest.raises(jm.ModelError, match=r"returned 2, outside the bounds \[0, 1\]; bounds are of the whole return"):
         run(lambda rng, n: np.full((n, 2), 2.0), bounds=Interval(0, 1))
-    with pytest.raises(jm.ModelError, match="only option 0 to choose"):
+    with pytest.raises(jm.ModelError, match="only option 0 was given"):
         run(lambda rng, n: np.zeros((n, 1)), m=1)
     with pytest.raises(jm.ModelError, match="a is asked for twice"):
         decide(alternatives_of(sampler_of(close_pair()), ["a", "a"]))

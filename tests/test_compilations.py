@@ -19,7 +19,7 @@ def work(seed: int, sharing: str) -> None:
     solution.covariance_between(0, 1, 2, 0)
     jm.evaluate(model, case.policy, jm.Iterate(tolerance=None, max_steps=3))
     jm.evaluate(model, case.policy, horizon=3)
-    jm.simulate_gap(model, case.policy, 0, 0, 1, num_samples=100, seed=seed)
+    jm.simulate(model, case.policy, 0, [0, 1], num_samples=100, seed=seed, gaps_only=True).gap(0, 1)
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)

@@ -228,7 +228,8 @@ def test_iterate_starts_anywhere() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"order": 1}, "order is 1"),
+        ({"order": 0}, "order is 0"),
+        ({"order": 1, "horizon": 3}, "order=1 gives the means of an endless future"),
         ({"horizon": 0}, "horizon is 0"),
         ({"horizon": 2.5}, "whole number"),
         ({"horizon": 3, "method": jm.Solve()}, "leave method=None"),
@@ -289,9 +290,9 @@ def test_what_is_known_of_gaps_without_a_discount() -> None:
     assert gap.mean == pytest.approx(0.5)
     with pytest.warns(jm.errors.ConvergenceWarning, match="no amount bounds the gap"):
         assert 0 <= gap.superiority().lower <= gap.superiority().upper <= 1
-    with pytest.raises(jm.NotKnownError, match=r"simulate_gap and compare\(policies"):
+    with pytest.raises(jm.NotKnownError, match=r"simulate\(…\) and compare\(policies"):
         gap.law()
-    with pytest.raises(jm.NotKnownError, match="simulate_gap"):
+    with pytest.raises(jm.NotKnownError, match=r"simulate\("):
         solution.signs()
     assert not solution.best_action(0, num_samples=100).is_certified
 
@@ -301,7 +302,7 @@ def test_discount_one_needs_an_end_or_a_horizon() -> None:
     with pytest.raises(jm.ModelError, match=r"from \(0,0\) on rewards may come for ever.*horizon"):
         jm.evaluate(model, policy)
     with pytest.raises(jm.ModelError, match="horizon"):
-        jm.simulate_gap(model, policy, 0, 0, 1)
+        jm.simulate(model, policy, 0, [0, 1], gaps_only=True).gap(0, 1)
     assert jm.evaluate(model, policy, horizon=4).mean[8, 0] == 4.0
 
 
@@ -317,7 +318,7 @@ def test_user_settings_are_left_alone() -> None:
 
     model, policy = jm.envs.windy_gridworld(3)
     solution = jm.evaluate(model, policy)
-    jm.simulate_gap(model, policy, 0, 0, 1, num_samples=10)
+    jm.simulate(model, policy, 0, [0, 1], num_samples=10, gaps_only=True).gap(0, 1)
     assert solution.covariance.dtype == np.float64
     assert jax.config.jax_enable_x64 is False
     assert jnp.ones(2).dtype == jnp.float32
@@ -353,10 +354,10 @@ def test_means_alone_are_those_of_evaluate(seed: int) -> None:
         rng.dirichlet(np.ones(4), size), rng.normal(size=(size, 4, 3)), successors, 0.95, available=available
     )
     for policy in ("uniform", np.zeros(size, dtype=int)):
-        found, whole = jm.mean_returns(model, policy), jm.evaluate(model, policy)
+        found, whole = jm.evaluate(model, policy, order=1), jm.evaluate(model, policy)
         np.testing.assert_array_equal(np.isnan(found.mean), ~model.available)
         off = np.nanmax(np.abs(found.mean - whole.mean))
         assert off <= found.error + whole.certificate.mean_error
         assert found.error < 1e-10
     with pytest.raises(jm.ModelError, match="discount is 1"):
-        jm.mean_returns(model.with_discount(1.0), "uniform")
+        jm.evaluate(model.with_discount(1.0), "uniform", order=1)

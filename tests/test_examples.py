@@ -31,7 +31,9 @@ def assert_simulation_agrees(model: JointMDP, policy: Any, state: Any, action: A
     At five standard errors a false alarm has probability 6e-7 for each comparison over seeds; the seed is fixed.
     """
     gap = jm.evaluate(model, policy).gap(state, action, other)
-    sample = jm.simulate_gap(model, policy, state, action, other, num_samples=20_000, seed=3)
+    sample = jm.simulate(model, policy, state, [action, other], num_samples=20_000, seed=3, gaps_only=True).gap(
+        action, other
+    )
     tail = sample.truncation_bound
     assert abs(sample.mean - gap.mean) <= 5 * sample.mean_standard_error + tail
     assert abs(sample.variance - gap.variance) <= 5 * sample.variance_standard_error + 2 * tail * (gap.std + tail)
@@ -126,7 +128,7 @@ def test_example_2_simulated(sharing: Any) -> None:
 
 def test_example_2_1_never_differs() -> None:
     model, policy = jm.envs.shared_successors()
-    assert np.all(jm.simulate_gap(model, policy, 0, 0, 1, num_samples=100, seed=0).gaps == 0)
+    assert np.all(jm.simulate(model, policy, 0, [0, 1], num_samples=100, seed=0, gaps_only=True).gap(0, 1).gaps == 0)
 
 
 def test_flipped_must_be_a_truth_value() -> None:

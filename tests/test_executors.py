@@ -24,7 +24,7 @@ import pytest
 from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
-from jointmdp.learning.incremental.simulator_walks import Walks
+from jointmdp.learning.walks import Walks
 from jointmdp.simulation.executors import Executor, Processes, Serial, WorkerError, as_executor, opened, worker
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler
@@ -181,7 +181,9 @@ def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool, sharing):
     given = {"num_samples": 2 * BLOCK + 100, "seed": 5}
     with opened("processes:1") as alone:
         found = [
-            jm.simulate_gap(source, jm.envs.uniform_policy(model), "stock 1", 0, 3, executor=executor, **given)
+            jm.simulate(
+                source, jm.envs.uniform_policy(model), "stock 1", [0, 3], executor=executor, **given, gaps_only=True
+            ).gap(0, 3)
             for source, executor in itertools.product((model, TableSimulator(model)), (None, alone, pool))
         ]
     assert np.ptp(found[0].gaps) > 0
@@ -199,18 +201,18 @@ def test_one_engine_simulates_tables_whoever_asks_and_wherever(pool, sharing):
 def test_executors_of_tables_are_checked_like_all_others():
     model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     for source in (model, TableSimulator(model)):
-        for simulate in (jm.simulate_gaps, jm.simulate_returns):
+        for gaps_only in (True, False):
             with pytest.raises(jm.ModelError, match="'threads' is no executor"):
-                simulate(source, policy, 1, [0, 3], executor="threads")
-        with pytest.raises(jm.ModelError, match="'threads' is no executor"):
-            jm.simulate_gap(source, policy, 1, 0, 3, executor="threads")
+                jm.simulate(source, policy, 1, [0, 3], executor="threads", gaps_only=gaps_only)
 
 
 @pytest.mark.slow
 def test_workers_by_name_give_the_bits_of_this_process():
     model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     found = [
-        jm.simulate_gap(model, policy, 1, 0, 3, num_samples=3 * BLOCK, executor=executor).gaps.tobytes()
+        jm.simulate(model, policy, 1, [0, 3], num_samples=3 * BLOCK, executor=executor, gaps_only=True)
+        .gap(0, 3)
+        .gaps.tobytes()
         for executor in (None, "serial", "processes:2")
     ]
     assert len(set(found)) == 1

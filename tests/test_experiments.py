@@ -26,7 +26,7 @@ def test_everything_is_reproduced_and_is_as_the_paper_says(
     """One run of the command for all that can be read from it: it takes minutes."""
     pairs: dict[Sharing, list[gap_validation.Pair]] = {}
     kept: list[FigureResult] = []
-    simulate, run = gap_validation.simulate, residuals.run
+    simulate, run = gap_validation.simulated_pairs, residuals.run
 
     def simulated(sharing: Sharing) -> list[gap_validation.Pair]:
         pairs[sharing] = simulate(sharing, 2_048, size)  # what is simulated at once; 2,500 would take twice as long
@@ -38,7 +38,7 @@ def test_everything_is_reproduced_and_is_as_the_paper_says(
 
     beyond = gap_validation.run_tightness_beyond
     monkeypatch.setattr(gap_validation, "run_tightness_beyond", lambda found: beyond(found, size))
-    monkeypatch.setattr(gap_validation, "simulate", simulated)
+    monkeypatch.setattr(gap_validation, "simulated_pairs", simulated)
     monkeypatch.setattr(residuals, "run", found)
     learned = learning_curves.run
     monkeypatch.setattr(learning_curves, "run", lambda: learned(3_000 if size < gap_validation.SIZE else 30_000))

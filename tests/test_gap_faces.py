@@ -48,7 +48,8 @@ def law() -> jm.results.GapLaw:
 
 
 def sampled() -> jm.results.GapSample:
-    return jm.simulate_gap(MODEL, POLICY, *QUESTION, num_samples=20_000, seed=1)
+    state, *pair = QUESTION
+    return jm.simulate(MODEL, POLICY, state, pair, num_samples=20_000, seed=1, gaps_only=True).gap(*pair)
 
 
 def compared() -> jm.results.PairedGap:
@@ -56,12 +57,12 @@ def compared() -> jm.results.PairedGap:
 
 
 def learned_of_a_table() -> jm.results.LearnedGap:
-    return jm.learn(MODEL, POLICY, jm.LearnOptions(replicas=REPLICAS, seed=1)).gap(*QUESTION)
+    return jm.learn(MODEL, POLICY, jm.Incremental(replicas=REPLICAS, seed=1)).gap(*QUESTION)
 
 
 def learned_of_a_simulator() -> jm.results.LearnedGap:
     simulator = jm.simulators.TableSimulator(MODEL)
-    found = jm.learn(simulator, POLICY, jm.LearnOptions(replicas=REPLICAS, batch=4, seed=1), steps=300)
+    found = jm.learn(simulator, POLICY, jm.Incremental(replicas=REPLICAS, batch=4, seed=1), steps=300)
     return found.gap(simulator.at("town"), "stay", "move")
 
 
@@ -127,7 +128,7 @@ def test_every_kind_answers_or_names_one_that_can(make: Callable[[], jm.results.
     gap = made(make)
     if isinstance(gap, jm.results.LearnedGap):
         for ask in (gap.superiority, gap.tie, lambda: gap.quantile(0.05), lambda: gap.cvar(0.05)):
-            with pytest.raises(jm.NotKnownError, match=r"not known.*evaluate\(.*simulate_gap"):
+            with pytest.raises(jm.NotKnownError, match=r"not known.*evaluate\(.*simulate"):
                 ask()
         return
     better, tie = gap.superiority(), gap.tie()

@@ -72,13 +72,13 @@ def test_more_moments_and_the_law_only_narrow(stall: jm.results.Solution) -> Non
 def test_without_memory_the_moments_answer(stall: jm.results.Solution) -> None:
     gap = jm.evaluate(stall.model, stall.policy).gap(0, 0, 1)
     with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
-        found = gap.superiority(memory_limit=1)
+        found = gap.superiority(limits=jm.Limits(memory=1))
     assert found.status is jm.errors.LawStatus.LIMIT
     assert found.lower == pytest.approx(1 - gap.inferiority_bound, abs=1e-9)
-    with pytest.raises(jm.ModelError, match="memory_limit"):
-        gap.law(memory_limit=1)
-    with pytest.raises(jm.ModelError, match="memory_limit"):
-        jm.evaluate(stall.model, stall.policy).signs(memory_limit=1)
+    with pytest.raises(jm.ModelError, match="limit of memory"):
+        gap.law(limits=jm.Limits(memory=1))
+    with pytest.raises(jm.ModelError, match="limit of memory"):
+        jm.evaluate(stall.model, stall.policy).signs(limits=jm.Limits(memory=1))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_without_memory_the_moments_answer(stall: jm.results.Solution) -> None:
         (lambda gap: gap.superiority(tolerance=0), "tolerance"),
         (lambda gap: gap.quantile(1.5), "q is"),
         (lambda gap: gap.cvar(0.0), "alpha is"),
-        (lambda gap: gap.law(memory_limit=0), "memory_limit"),
+        (lambda gap: gap.law(limits=jm.Limits(memory=0)), "memory is 0"),
         (lambda gap: gap.law().cdf("x"), "t "),
         (lambda gap: gap.law().cdf(float("inf")), "finite"),
         (lambda gap: gap.moment(5), "order=5"),

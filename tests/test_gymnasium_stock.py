@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gymnasium_worlds import actions_of, by_hand, by_simulator, seen
 
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.gusty_cartpole import balancing_policy, gusty_cartpole
 from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.registry import balancing_policy, gusty_cartpole
 
 KINDS = {
     "table": "FrozenLake-v1 FrozenLake8x8-v1 CliffWalking-v1 CliffWalkingSlippery-v1 Taxi-v4",
@@ -169,7 +169,9 @@ def test_would_the_other_action_have_been_better_here() -> None:
     for t in range(6):  # let it fall to the right for a while
         state = simulator.query(state, [0], Noise("lean", t))[0].state
     assert simulator.observe(state)[2] > 0.05
-    sample = simulate_gap(simulator, balancing_policy, state, "right", "left", num_samples=60, horizon=60)
+    sample = simulate(
+        simulator, balancing_policy, state, ["right", "left"], num_samples=60, horizon=60, gaps_only=True
+    ).gap("right", "left")
     assert sample.mean > 0
     # The one-sided p-value of no difference, by the normal approximation, is below 10⁻⁴.
     assert sample.mean > 3.8 * sample.mean_standard_error

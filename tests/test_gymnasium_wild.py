@@ -19,8 +19,8 @@ from gymnasium_worlds import Shop, actions_of, by_simulator, cartpole_get, cartp
 import jointmdp as jm
 from jointmdp.simulation.simulators import gymnasium_wrappers
 from jointmdp.simulation.simulators.fingerprints import fingerprint
-from jointmdp.simulation.simulators.gymnasium_probe import MOST_REPEATED
 from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+from jointmdp.simulation.simulators.gymnasium_trials import MOST_REPEATED
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import as_agent
 
@@ -488,7 +488,7 @@ def test_what_is_taken_for_a_state_is_named() -> None:
         ("left", "'left' is no state of CartPole-v1"),
     ):
         with pytest.raises(jm.ModelError, match=words):
-            jm.simulate_gap(simulator, "uniform", given, 0, 1, num_samples=2)
+            jm.simulate(simulator, "uniform", given, [0, 1], num_samples=2, gaps_only=True).gap(0, 1)
 
 
 class Model:

@@ -491,7 +491,7 @@ a,end,,,
 def test_logs_are_read_from_files(tmp_path: Path) -> None:
     model, path = jm.JointMDP(**CHAIN), tmp_path / "log.csv"
     path.write_text(LOG, encoding="utf-8")
-    one, two = jm.read_trajectories(model, path)
+    one, two = jm.Trajectory.read(path, model)
     assert (one.states, one.actions, one.rewards) == (["low", "high", "end"], ["wait", "order"], [1.0, 4.0])
     assert (two.states, two.actions, two.rewards) == (["low", "end"], ["order"], None)
     for text, words in (
@@ -502,15 +502,15 @@ def test_logs_are_read_from_files(tmp_path: Path) -> None:
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ModelError, match=words):
-            jm.read_trajectories(model, path)
+            jm.Trajectory.read(path, model)
     path.write_text("State;action;ended\nlow;wait;0\nNA;wait;1\n", encoding="utf-8")
-    (found,) = jm.read_trajectories(model, path)
+    (found,) = jm.Trajectory.read(path, model)
     assert (found.states, found.actions, found.ended) == (["low", None], ["wait", "wait"], True)
     with pytest.raises(ModelError, match=r"nothing\.csv cannot be read"):
-        jm.read_trajectories(model, tmp_path / "nothing.csv")
+        jm.Trajectory.read(tmp_path / "nothing.csv", model)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ModelError, match="no CSV file"):
-        jm.read_trajectories(model, path)
+        jm.Trajectory.read(path, model)
 
 
 def test_the_command(tmp_path: Path) -> None:

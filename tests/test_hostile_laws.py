@@ -163,19 +163,21 @@ def test_limits_are_kept_and_said() -> None:
     solution = jm.evaluate(model, rng.dirichlet(np.ones(2), size=4))
     gap = solution.gap(0, 0, 1)
     with pytest.warns(jm.errors.ConvergenceWarning, match="a finer law would pass a limit"):
-        small = gap.superiority(tolerance=1e-4, memory_limit=2**23)
+        small = gap.superiority(tolerance=1e-4, limits=jm.Limits(memory=2**23))
     assert small.status is LawStatus.LIMIT
     with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
-        brief = gap.superiority(tolerance=1e-4, seconds=1e-3)
+        brief = gap.superiority(tolerance=1e-4, limits=jm.Limits(seconds=1e-3))
     assert brief.status is LawStatus.LIMIT
     with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
-        assert gap.superiority(tolerance=1e-4, memory_limit=2**23) == small  # what was cut short is not kept
+        assert (
+            gap.superiority(tolerance=1e-4, limits=jm.Limits(memory=2**23)) == small
+        )  # what was cut short is not kept
     with pytest.raises(jm.ModelError, match=r"pairs of states; even 64 points to each take [\d,]+ bytes"):
-        gap.law(memory_limit=2**20)
+        gap.law(limits=jm.Limits(memory=2**20))
     with pytest.raises(jm.ModelError, match="moves of pairs of states"):
-        jm.evaluate(model, solution.policy).gap(0, 0, 1).law(memory_limit=2**12)
+        jm.evaluate(model, solution.policy).gap(0, 0, 1).law(limits=jm.Limits(memory=2**12))
     with pytest.warns(jm.errors.ConvergenceWarning, match="wide"):
-        found = gap.superiority(memory_limit=2**23, simulate=True)
+        found = gap.superiority(simulate=True, limits=jm.Limits(memory=2**23))
     assert found.simulated is not None
     assert found.simulated.lower <= found.simulated.upper
     assert max(found.simulated.lower, found.lower) <= min(found.simulated.upper, found.upper)
@@ -189,18 +191,18 @@ def test_where_time_is_over_at_once_moments_answer(horizon: int | None) -> None:
     solution = jm.evaluate(model, np.full((4, 2), 0.5), horizon=horizon)
     gap = solution.gap(0, 0, 1)
     with pytest.warns(jm.errors.ConvergenceWarning, match="the time that was given"):
-        brief = gap.superiority(seconds=1e-9)
+        brief = gap.superiority(limits=jm.Limits(seconds=1e-9))
     below = gap.moment_bounds().cdf(0.0)
     assert (brief.lower, brief.upper, brief.status) == (1 - below.upper, 1 - below.lower, LawStatus.LIMIT)
     for ask in (gap.law, solution.signs):
         with pytest.raises(jm.ModelError, match="the time that was given; bounds from moments need no law"):
-            ask(seconds=1e-9)
+            ask(limits=jm.Limits(seconds=1e-9))
     found = gap.superiority(tolerance=0.05)  # more time finds nothing coarse in its way
     assert found.status is LawStatus.REACHED
     assert brief.lower <= found.lower <= found.upper <= brief.upper
-    again = gap.law(tolerance=0.99, seconds=1e-9)  # and less time what is there
+    again = gap.law(tolerance=0.99, limits=jm.Limits(seconds=1e-9))  # and less time what is there
     assert again.superiority().width <= 0.99
-    assert solution.best_action(0, seconds=1e-9).confidence in (0.95, 1.0)
+    assert solution.best_action(0, limits=jm.Limits(seconds=1e-9)).confidence in (0.95, 1.0)
 
 
 @pytest.mark.slow
@@ -219,7 +221,9 @@ def test_time_limits_are_kept(kind: str) -> None:
         begin = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
-            replace(solution).gap(0, 0, 1).superiority(tolerance=1e-9, memory_limit=2**memory, seconds=limit)
+            replace(solution).gap(0, 0, 1).superiority(
+                tolerance=1e-9, limits=jm.Limits(seconds=limit, memory=2**memory)
+            )
         return time.perf_counter() - begin
 
     whole = seconds(None)
@@ -253,7 +257,7 @@ model = jm.JointMDP(rng.dirichlet(np.ones(3), size=8), rng.normal(size=(8, 3, 2)
 gap = jm.evaluate(model, rng.dirichlet(np.ones(2), size=8)).gap(0, 0, 1)
 pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
 before = resident("VmRSS")
-gap.superiority(memory_limit=int(sys.argv[1]), tolerance=1e-9, seconds=None)
+gap.superiority(tolerance=1e-9, limits=jm.Limits(seconds=None, memory=int(sys.argv[1])))
 print(resident("VmHWM") - before)
 """
 

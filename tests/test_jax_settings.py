@@ -88,13 +88,19 @@ def answers(simulator: jm.JaxSimulator) -> dict[str, Any]:
         gap = solution.gap(0, 0, 1)
         found[f"evaluate {sharing}"] = gap.mean, gap.variance, solution.covariance_between(0, 1, 2, 0)
     table = model("state")
-    found["simulate_gap"] = jm.simulate_gap(table, POLICY, 0, 0, 1, num_samples=40, seed=3).gaps.tolist()
-    found["simulate_returns"] = jm.simulate_returns(table, POLICY, 0, num_samples=40, seed=3).returns.tolist()
+    found["gaps"] = (
+        jm.simulate(table, POLICY, 0, [0, 1], num_samples=40, seed=3, gaps_only=True).gap(0, 1).gaps.tolist()
+    )
+    found["returns"] = jm.simulate(table, POLICY, 0, num_samples=40, seed=3).returns.tolist()
     compared = jm.compare(table, POLICY, 0, [0, 1], pilot=20, max_replications=20, seed=3)
     found["compare"] = compared.gap(0, 1).mean
-    learned = jm.learn(table, POLICY, jm.LearnOptions(replicas=2, seed=3), steps=20)
+    learned = jm.learn(table, POLICY, jm.Incremental(replicas=2, seed=3), steps=20)
     found["learn"] = learned.gap(0, 0, 1).mean
-    found["engine"] = jm.simulate_gap(simulator, keyed, None, 0, 1, num_samples=20, seed=3, horizon=3).gaps.tolist()
+    found["engine"] = (
+        jm.simulate(simulator, keyed, None, [0, 1], num_samples=20, seed=3, horizon=3, gaps_only=True)
+        .gap(0, 1)
+        .gaps.tolist()
+    )
     found["query"] = simulator.sample(0.5, [0, 1], 4, seed=3).rewards.tolist()
     noise = jm.Noise("query", 3)
     found["step"] = simulator.step(simulator.reset(3), 1, noise).reward, noise.seed
@@ -129,7 +135,11 @@ def test_our_programs_are_compiled_without_jit_and_inside_of_it() -> None:
     found = []
 
     def ask(x: Any) -> Any:
-        found.append(jm.simulate_gap(model("state"), POLICY, 0, 0, 1, num_samples=40, seed=3).gaps.tolist())
+        found.append(
+            jm.simulate(model("state"), POLICY, 0, [0, 1], num_samples=40, seed=3, gaps_only=True)
+            .gap(0, 1)
+            .gaps.tolist()
+        )
         return x
 
     ask(1.0)
@@ -212,16 +222,26 @@ TRACED = {
     "policy": lambda x, sim: jm.evaluate(model("state"), [[x, 1 - x]] * 3),
     "discount": lambda x, sim: jm.JointMDP(np.ones((1, 1)), np.ones((1, 1, 1)), np.zeros((1, 1, 1)), x),
     "state": lambda x, sim: jm.evaluate(model("state"), POLICY).gap(x, 0, 1),
-    "simulated policy": lambda x, sim: jm.simulate_returns(model("state"), [[x, 1 - x]] * 3, 0, num_samples=4),
-    "seed": lambda x, sim: jm.simulate_gap(model("state"), POLICY, 0, 0, 1, num_samples=4, seed=x),
+    "simulated policy": lambda x, sim: jm.simulate(model("state"), [[x, 1 - x]] * 3, 0, num_samples=4),
+    "seed": lambda x, sim: jm.simulate(model("state"), POLICY, 0, [0, 1], num_samples=4, seed=x, gaps_only=True).gap(
+        0, 1
+    ),
     "compare": lambda x, sim: jm.compare(model("state"), POLICY, x, [0, 1]),
     "learn": lambda x, sim: jm.learn(model("state"), [[x, 1 - x]] * 3, steps=2),
-    "options": lambda x, sim: jm.LearnOptions(seed=x),
+    "options": lambda x, sim: jm.Incremental(seed=x),
     "simulator's state": lambda x, sim: sim.query(x, [0, 1], jm.Noise("x")),
-    "simulated state": lambda x, sim: jm.simulate_gap(sim, 0, x, 0, 1, num_samples=4, horizon=2),
-    "simulator's own": lambda x, sim: jm.simulate_gap(
-        jm.JaxSimulator(lambda key, s, a: (x, s), 0.0, actions=2), 0, None, 0, 1, num_samples=4, horizon=2
+    "simulated state": lambda x, sim: jm.simulate(sim, 0, x, [0, 1], num_samples=4, horizon=2, gaps_only=True).gap(
+        0, 1
     ),
+    "simulator's own": lambda x, sim: jm.simulate(
+        jm.JaxSimulator(lambda key, s, a: (x, s), 0.0, actions=2),
+        0,
+        None,
+        [0, 1],
+        num_samples=4,
+        horizon=2,
+        gaps_only=True,
+    ).gap(0, 1),
 }
 
 

@@ -21,10 +21,10 @@ import jointmdp as jm
 from jointmdp.exact.law import shared_points
 from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, reached_pairs
-from jointmdp.exact.law.solution_laws import Laws, Limits, Refinement, merge_probability
-from jointmdp.exact.law.time_limit import OutOfTimeError, never
+from jointmdp.exact.law.solution_laws import Laws, Refinement, merge_probability
 from jointmdp.ground.errors import LawStatus
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import Limits, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 
@@ -40,7 +40,7 @@ SPARSE = np.array([0.0] * 6 + [1.0, -0.7])
 def laws_of(model: JointMDP, policy: Any, horizon: int | None = None) -> Laws:
     """All laws of a model under a policy."""
     solution = jm.evaluate(model, policy) if horizon is None else jm.evaluate(model, policy, horizon=horizon)
-    return solution._laws
+    return solution.laws
 
 
 class Stoppable:
@@ -286,7 +286,9 @@ def check_simulated(law: GapLaw, model: JointMDP, policy: Any, *, horizon: int |
     P(sup |F_n − F| > ε) ≤ 2 exp(−2nε²) (Massart, The tight constant in the DKW inequality, 1990). Samples are off by
     up to the truncation bound, so thresholds are moved by it to the safe side.
     """
-    sample = jm.simulate_gap(model, policy, 0, 0, 1, num_samples=20_000, seed=seed, horizon=horizon)
+    sample = jm.simulate(model, policy, 0, [0, 1], num_samples=20_000, seed=seed, horizon=horizon, gaps_only=True).gap(
+        0, 1
+    )
     gaps, off = np.sort(sample.gaps), sample.truncation_bound + 1e-12 * max(1.0, float(np.max(np.abs(sample.gaps))))
     epsilon = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * len(gaps)))
     t, lower, upper = law.band
@@ -340,7 +342,7 @@ def test_simulated_gaps_lie_in_the_band(sharing: str) -> None:
     for count in (16, 32, 300):
         law = gap.on(count)
         check_simulated(law, model, case.policy)
-    signs = laws.signs(0.1, Limits(MEMORY))
+    signs = laws.signs(0.1, Limits(None, MEMORY))
     exists = case.available[:, :, None] & case.available[:, None, :]
     for (lower, upper), found in ((signs.better, law.superiority()), (signs.equal, law.tie())):
         assert np.array_equal(np.isfinite(lower), exists)
@@ -479,7 +481,7 @@ def test_shared_points_and_own_points_agree(sharing: str, request: pytest.Fixtur
 def test_who_arrives_first_in_the_windy_gridworld(sharing: str) -> None:
     model, policy = jm.envs.windy_gridworld(5, discount=0.95, sharing=sharing)
     truth = first_arrivals(model.successors, 0.2, policy, 24, sharing)
-    signs = laws_of(model, policy).signs(1e-6, Limits(MEMORY))
+    signs = laws_of(model, policy).signs(1e-6, Limits(None, MEMORY))
     for (lower, upper), exact in zip((signs.better, signs.equal), truth, strict=True):
         assert np.max(upper - lower) < 1e-6
         assert np.all(lower <= exact + 1e-12)
@@ -501,7 +503,7 @@ def test_tail_means_of_patternless_models_are_sharp(sharing: str) -> None:
     def width(law: GapLaw) -> float:
         return max(law.superiority().width / 0.01, law.cvar(0.05).width / (1e-3 * std))
 
-    law = laws.gap_law((0, 0, 1), width, 0.99, Limits(MEMORY))
+    law = laws.gap_law((0, 0, 1), width, 0.99, Limits(None, MEMORY))
     print(f"{sharing}: {law.points} points in {time.perf_counter() - begin:.0f} s, {law}")
     assert law.superiority().width < 0.01
     assert law.cvar(0.05).width < 1e-3 * std

@@ -17,7 +17,7 @@ from zoo import slow_or_long
 
 import jointmdp as jm
 from jointmdp.ground.checks import Sharing
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
 
 K = 5.0
@@ -70,16 +70,16 @@ def distances(case: Case, sharing: Sharing | None = None, pairs: int | None = No
         gap = jm.evaluate(model, policy, horizon=case.horizon, order=4).gap(case.state, case.action, case.other)
         EXACT.append((case, gap))
     count = pairs or case.pairs
-    sample = simulate_gap(
+    sample = simulate(
         simulator,
         policy,
         simulator.at(case.state),
-        case.action,
-        case.other,
+        [case.action, case.other],
         num_samples=count,
         horizon=case.horizon,
         seed=11,
-    )
+        gaps_only=True,
+    ).gap(case.action, case.other)
     assert gap.variance > 0.001, "a gap without spread tests nothing"
     m1, m2, m3, m4 = (gap.moment(k) for k in (1, 2, 3, 4))
     fourth = m4 - 4 * m3 * m1 + 6 * m2 * m1**2 - 3 * m1**4

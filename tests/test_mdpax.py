@@ -238,7 +238,9 @@ def test_a_problem_as_a_simulator() -> None:
     assert simulator.observe(simulator.at((3,))) == 3
     policy = mdpax_policy(problem, careful)
     exact = jm.evaluate(model, policy).gap("2", "1", "0")
-    sample = jm.simulate_gap(simulator, policy, simulator.at([2]), "1", "0", num_samples=4000)
+    sample = jm.simulate(simulator, policy, simulator.at([2]), ["1", "0"], num_samples=4000, gaps_only=True).gap(
+        "1", "0"
+    )
     error = sample.std / 4000**0.5
     assert abs(sample.mean - exact.mean) < 5 * error  # false alarms: 6e-7
     assert abs(sample.std / exact.std - 1) < 0.1  # the std of a sampled std is about 1/√(2·4000) = 1.1% of it
@@ -316,6 +318,8 @@ def test_two_perishable_products_from_a_start() -> None:
     simulator = jm.simulators.mdpax_simulator(problem, 0.8, "state")
     policy = mdpax_policy(problem, base_stock)
     count = 1_000
-    sample = jm.simulate_gap(simulator, policy, simulator.at(start), "(2, 1)", "(0, 1)", num_samples=count)
+    sample = jm.simulate(
+        simulator, policy, simulator.at(start), ["(2, 1)", "(0, 1)"], num_samples=count, gaps_only=True
+    ).gap("(2, 1)", "(0, 1)")
     assert abs(sample.mean - gaps[0].mean) < 5 * sample.std / count**0.5  # false alarms: 6e-7
     assert abs(sample.std / gaps[0].std - 1) < 0.1  # the std of a sampled std is about 1/√(2·1000) = 2.2% of it

@@ -306,7 +306,10 @@ def test_policies_have_the_same_forms_for_every_method() -> None:
     assert np.array_equal(as_policy(model, by_name), as_policy(model, [0, 1, 0]))
     assert np.array_equal(as_policy(model, 1), as_policy(model, "a2"))
     for one, other in ((by_name, [0, 1, 0]), (1, "a2")):
-        samples = [jm.simulate_gap(model, each, "s0", "a1", "a2", num_samples=20, seed=1).gaps for each in (one, other)]
+        samples = [
+            jm.simulate(model, each, "s0", ["a1", "a2"], num_samples=20, seed=1, gaps_only=True).gap("a1", "a2").gaps
+            for each in (one, other)
+        ]
         assert np.array_equal(*samples)
     found = [jm.compare(model, each, "s0", pilot=30, max_replications=30).returns for each in (by_name, [0, 1, 0])]
     assert np.array_equal(*found)

@@ -46,7 +46,9 @@ def test_gap_moments_agree_with_exact_ones(sharing: str, count: int) -> None:
             if len(actions) < 2:
                 continue
             a, b = actions[0], actions[-1]
-            sample = jm.simulate_gap(model, case.policy, state, a, b, num_samples=SAMPLES, seed=seed)
+            sample = jm.simulate(model, case.policy, state, [a, b], num_samples=SAMPLES, seed=seed, gaps_only=True).gap(
+                a, b
+            )
             gap = solution.gap(state, a, b)
             room = sample.truncation_bound + 1e-12
             assert abs(sample.mean - gap.mean) <= LIMIT * sample.mean_standard_error + room
@@ -62,7 +64,9 @@ def three_steps(sharing: str, seed: int) -> tuple[dict[float, float], GapSample]
         key = round(float(z - y), 9)
         exact[key] = exact.get(key, 0.0) + float(p)
     same = padded(case, 3, 3, 3)
-    return exact, jm.simulate_gap(build(same), same.policy, 0, 0, 1, num_samples=SAMPLES, seed=seed, horizon=3)
+    return exact, jm.simulate(
+        build(same), same.policy, 0, [0, 1], num_samples=SAMPLES, seed=seed, horizon=3, gaps_only=True
+    ).gap(0, 1)
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -88,7 +92,7 @@ def test_all_actions_at_once_agree_with_exact_covariances(sharing: str) -> None:
     case = case._replace(available=np.ones_like(case.available))
     model = build(case)
     solution = jm.evaluate(model, case.policy)
-    sample = jm.simulate_returns(model, case.policy, 1, num_samples=SAMPLES, seed=1)
+    sample = jm.simulate(model, case.policy, 1, num_samples=SAMPLES, seed=1)
     centred = sample.returns - sample.returns.mean(axis=0)
     for i in range(3):
         error = sample.returns[:, i].std() / np.sqrt(SAMPLES)
@@ -108,19 +112,39 @@ def test_all_gaps_at_once() -> None:
     case = random_case("state")
     model = build(case)
     solution = jm.evaluate(model, case.policy)
-    found = jm.simulate_gaps(model, case.policy, 1, [2, 0, 1], num_samples=SAMPLES, seed=2)
-    assert set(found) == {(2, 0), (2, 1), (0, 1)}
-    for (a, b), sample in found.items():
+    found = jm.simulate(model, case.policy, 1, [2, 0, 1], num_samples=SAMPLES, seed=2, gaps_only=True)
+    pairs = [(2, 0), (2, 1), (0, 1)]
+    for (a, b), sample in zip(pairs, found.gaps(), strict=True):
+        assert np.array_equal(sample.gaps, found.gap(a, b).gaps)
+        assert np.array_equal(sample.gaps, -found.gap(f"action {b}", f"action {a}").gaps)
         gap = solution.gap(1, a, b)
         assert abs(sample.mean - gap.mean) <= LIMIT * gap.std / np.sqrt(SAMPLES) + sample.truncation_bound
         assert abs(sample.variance - gap.variance) <= LIMIT * sample.variance_standard_error
-    assert set(jm.simulate_gaps(model, case.policy, 1, num_samples=SAMPLES)) == {(0, 1), (0, 2), (1, 2)}
+    everything = jm.simulate(model, case.policy, 1, num_samples=SAMPLES, gaps_only=True)
+    assert everything.values == (0, 1, 2)
+    with pytest.raises(jm.ModelError, match="3 was not simulated; the actions of this sample are action 0, action 1"):
+        everything.gap(0, 3)
+
+
+def test_gaps_alone_do_not_tell_returns() -> None:
+    case = random_case("state")
+    how = {"num_samples": 50, "seed": 2}
+    whole = jm.simulate(build(case), case.policy, 1, horizon=9, **how)
+    alone = jm.simulate(build(case), case.policy, 1, horizon=9, gaps_only=True, **how)
+    assert np.array_equal(alone.gap(2, 0).gaps, whole.gap(2, 0).gaps)
+    assert alone.again([0, 1]).actions == alone.actions
+    for ask in ("returns", "mean", "covariance", "truncation_bound"):
+        with pytest.raises(jm.NotKnownError, match="without gaps_only=True"):
+            getattr(alone, ask)
+    for call in (alone.best_action, alone.to_xarray, lambda: alone.replay(0, 1)):
+        with pytest.raises(jm.NotKnownError, match="without gaps_only=True"):
+            call()
 
 
 def test_wrong_rules_are_caught() -> None:
     """The chain: sharing luck or merging wrongly changes the variance by far more than the test's limit."""
     model, policy = jm.envs.coupled_reward_chain(25)
-    sample = jm.simulate_gap(model, policy, 0, 0, 1, num_samples=SAMPLES, seed=0)
+    sample = jm.simulate(model, policy, 0, [0, 1], num_samples=SAMPLES, seed=0, gaps_only=True).gap(0, 1)
     exact = jm.evaluate(model, policy).gap(0, 0, 1)
     assert abs(sample.variance - exact.variance) <= LIMIT * sample.variance_standard_error
     never_merging = jm.evaluate(model.with_sharing("none"), policy).gap(0, 0, 1)
@@ -130,7 +154,7 @@ def test_wrong_rules_are_caught() -> None:
 def test_same_action_twice_is_one_branch() -> None:
     for sharing in SHARINGS:
         case = random_case(sharing)
-        sample = jm.simulate_gap(build(case), case.policy, 1, 2, 2, num_samples=SAMPLES)
+        sample = jm.simulate(build(case), case.policy, 1, [2, 2], num_samples=SAMPLES, gaps_only=True).gaps()[0]
         assert not sample.gaps.any()
         assert (sample.better, sample.tied, sample.worse) == (0.0, 1.0, 0.0)
         assert sample.mean_interval == sample.variance_interval == (0, 0)
@@ -146,7 +170,7 @@ def test_deterministic_model_has_exact_gaps() -> None:
     rewards, successors = np.array([[[1.0, 0.0]], [[0.0, 3.0]]]), np.array([[[0, 1]], [[1, 1]]])
     case = oracle.RandomModel(np.ones((2, 1)), rewards, successors, 0.5, np.eye(2), "state", None)
     same = padded(case, 3, 3, 3)
-    sample = jm.simulate_gap(build(same), same.policy, 0, 0, 1, num_samples=SAMPLES)
+    sample = jm.simulate(build(same), same.policy, 0, [0, 1], num_samples=SAMPLES, gaps_only=True).gap(0, 1)
     assert np.ptp(sample.gaps) == 0
     # 1 for ever against 0 and then 3 for ever: 1/(1 − γ) − 3γ/(1 − γ) = −1.
     assert sample.mean == pytest.approx(-1, abs=sample.truncation_bound + 1e-14)
@@ -155,14 +179,15 @@ def test_deterministic_model_has_exact_gaps() -> None:
 
 def test_a_sample_prints_what_it_found() -> None:
     case = random_case("state")
-    found = jm.simulate_gap(build(case), case.policy, 0, 1, 0, num_samples=SAMPLES)
+    found = jm.simulate(build(case), case.policy, 0, [1, 0], num_samples=SAMPLES, gaps_only=True).gap(1, 0)
     assert "from 20,000 pairs, mean in [" in repr(found)
 
 
 def test_reproducible_by_seed() -> None:
     case = random_case("state")
     first, same, other = (
-        jm.simulate_gap(build(case), case.policy, 0, 0, 1, num_samples=SAMPLES, seed=seed).gaps for seed in (5, 5, 6)
+        jm.simulate(build(case), case.policy, 0, [0, 1], num_samples=SAMPLES, seed=seed, gaps_only=True).gap(0, 1).gaps
+        for seed in (5, 5, 6)
     )
     assert np.array_equal(first, same)
     assert not np.array_equal(first, other)
@@ -174,14 +199,20 @@ def test_blocks_that_go_together_are_what_they_are_alone(sharing: str, monkeypat
     """As on a GPU: three at once and one that goes on; some end early, and some go on to their end."""
     model, policy = jm.envs.windy_gridworld(3, discount=0.9)
     how = {"num_samples": 3 * BLOCK + 100, "seed": 4, "sharing": sharing}
-    alone = [jm.simulate_returns(model, policy, 0, [0, 1], **how), jm.simulate_gap(model, policy, 0, 0, 1, **how)]
+    alone = [
+        jm.simulate(model, policy, 0, [0, 1], **how),
+        jm.simulate(model, policy, 0, [0, 1], **how, gaps_only=True).gap(0, 1),
+    ]
     monkeypatch.setattr(compiled_branches, "AT_ONCE", 3)
     monkeypatch.setattr(BlockSampler, "together", 3)
     advanced, sizes = compiled_branches._advanced, []
     monkeypatch.setattr(
         compiled_branches, "_advanced", lambda *args: sizes.append(len(args[1][0].step)) or advanced(*args)
     )
-    again = [jm.simulate_returns(model, policy, 0, [0, 1], **how), jm.simulate_gap(model, policy, 0, 0, 1, **how)]
+    again = [
+        jm.simulate(model, policy, 0, [0, 1], **how),
+        jm.simulate(model, policy, 0, [0, 1], **how, gaps_only=True).gap(0, 1),
+    ]
     assert set(sizes) == {3}
     assert again[0].returns.tobytes() == alone[0].returns.tobytes()
     assert again[1].gaps.tobytes() == alone[1].gaps.tobytes()
@@ -210,12 +241,15 @@ def test_blocks_go_together_on_gpus_where_they_fit(monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_tail_is_below_the_standard_error() -> None:
     case = random_case("none")
-    sample = jm.simulate_gap(build(case), case.policy, 1, 2, 0, num_samples=SAMPLES)
+    sample = jm.simulate(build(case), case.policy, 1, [2, 0], num_samples=SAMPLES, gaps_only=True).gap(2, 0)
     assert 0 < sample.truncation_bound <= 0.02 * sample.mean_standard_error
     case = random_case("time")
-    assert jm.simulate_gap(build(case), case.policy, 1, 2, 0, num_samples=SAMPLES).truncation_bound == 0
+    assert (
+        jm.simulate(build(case), case.policy, 1, [2, 0], num_samples=SAMPLES, gaps_only=True).gap(2, 0).truncation_bound
+        == 0
+    )
     # Returns go on after the branches have merged, and are cut; their gaps are complete.
-    returns = jm.simulate_returns(build(case), case.policy, 1, num_samples=SAMPLES)
+    returns = jm.simulate(build(case), case.policy, 1, num_samples=SAMPLES)
     assert returns.truncation_bound > 0
     assert [gap.truncation_bound for gap in returns.gaps()] == [0, 0, 0]
 
@@ -419,17 +453,17 @@ def test_queries_and_transitions_follow_their_laws() -> None:
 def test_bad_requests(arguments: dict, message: str) -> None:
     model, policy = jm.envs.windy_gridworld(3)
     with pytest.raises(jm.ModelError, match=message):
-        jm.simulate_gap(model, policy, 0, 0, 1, **arguments)
+        jm.simulate(model, policy, 0, [0, 1], **arguments)
     with pytest.raises(jm.ModelError, match="unknown action 9"):
-        jm.simulate_gap(model, policy, 0, 0, 9)
+        jm.simulate(model, policy, 0, [0, 9])
 
 
 def test_sharing_can_be_said_when_sampling() -> None:
     model, policy = jm.envs.coupled_reward_chain(3, discount=0.5, sharing="time")
-    asked = (policy, "s0", "a1", "a2")
+    asked = (policy, "s0", ["a1", "a2"])
     for sharing in ("state", "none"):
-        one = jm.simulate_gap(model, *asked, num_samples=50, seed=1, sharing=sharing)
-        other = jm.simulate_gap(model.with_sharing(sharing), *asked, num_samples=50, seed=1)
-        assert np.array_equal(one.gaps, other.gaps)
+        one = jm.simulate(model, *asked, num_samples=50, seed=1, sharing=sharing)
+        other = jm.simulate(model.with_sharing(sharing), *asked, num_samples=50, seed=1)
+        assert np.array_equal(one.returns, other.returns)
     with pytest.raises(jm.ModelError, match="sharing"):
-        jm.simulate_gap(model, *asked, num_samples=50, sharing="luck")
+        jm.simulate(model, *asked, num_samples=50, sharing="luck")

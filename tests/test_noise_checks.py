@@ -67,7 +67,7 @@ def test_a_step_with_noise_of_its_own_is_refused(reward, message):
     with pytest.raises(jm.ModelError, match=f"no noise is shared here: {message}"):
         asked(walker(reward))
     with pytest.raises(jm.ModelError, match="no noise is shared here"):
-        jm.simulate_gap(walker(reward), 0, 0.0, 0, 1, num_samples=10, horizon=4)
+        jm.simulate(walker(reward), 0, 0.0, [0, 1], num_samples=10, horizon=4, gaps_only=True).gap(0, 1)
 
 
 class Guessing:
@@ -232,7 +232,7 @@ def test_a_key_that_is_kept_is_refused_in_jax():
     with pytest.warns(UserWarning, match="ignores the key"):
         simulator = jm.JaxSimulator(step, (1.0, jax.random.PRNGKey(0)), actions=2, discount=0.9)
     with pytest.raises(jm.ModelError, match="one and the same future"):
-        jm.simulate_gap(simulator, 0, None, 0, 1)
+        jm.simulate(simulator, 0, None, [0, 1], gaps_only=True).gap(0, 1)
     with pytest.raises(jm.ModelError, match="one and the same future"):
         jm.compare(simulator, 0)
 

@@ -28,7 +28,7 @@ def moment_norm(M: Moments, scale: float) -> float:
 
 
 def apply(model: JointMDP, policy: np.ndarray, M: Moments) -> Moments:
-    from jointmdp.exact.evaluate import _backup
+    from jointmdp.exact.moments.iteration import _backup
 
     return _backup(second_moments.model_tables(model, as_policy(model, policy)), M, model.sharing)
 

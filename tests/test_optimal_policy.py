@@ -96,7 +96,7 @@ def test_it_serves_wherever_a_policy_does() -> None:
     best = jm.optimal_policy(model)
     assert np.array_equal(np.asarray(best), np.eye(model.num_actions)[best.actions])
     assert jm.evaluate(model, best).status.is_success
-    assert len(jm.simulate_gap(model, best, 0, 1, 0, num_samples=10).gaps) == 10
+    assert len(jm.simulate(model, best, 0, [1, 0], num_samples=10, gaps_only=True).gap(1, 0).gaps) == 10
     assert "best" in repr(jm.compare(model, policies={"best": best, "given": policy}, state=0, max_replications=50))
     assert repr(best).startswith("OptimalPolicy(stock 0: order ")
     assert "and 1 more; mean returns at most" in repr(best)

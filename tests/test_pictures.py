@@ -151,7 +151,7 @@ def gap() -> jm.results.Gap:
 
 @cache
 def sample() -> jm.results.GapSample:
-    return jm.simulate_gap(MODEL, POLICY, "(0,0)", "R", "L", num_samples=50, seed=1)
+    return jm.simulate(MODEL, POLICY, "(0,0)", ["R", "L"], num_samples=50, seed=1, gaps_only=True).gap("R", "L")
 
 
 TRAINED = SimpleNamespace(

@@ -27,9 +27,9 @@ def another_policy(case: oracle.RandomModel, rng: np.random.Generator) -> np.nda
 
 
 def check_against_rationals(case: oracle.RandomModel, other: np.ndarray, tightness: float) -> None:
-    found = jm.evaluate_policies(build(case), [case.policy, other])
+    found = jm.evaluate(build(case), {"one": case.policy, "two": other})
     for s in range(len(other)):
-        gap = found.gap(s, 0, 1)
+        gap = found.gap(0, 1, s)
         mean, variance = policy_gap(case, other, s)
         assert abs(oracle.rational(gap.mean) - mean) <= oracle.rational(gap.mean_error)
         assert abs(oracle.rational(gap.variance) - variance) <= oracle.rational(gap.variance_error)
@@ -60,7 +60,7 @@ def test_joint_simulation_agrees(sharing: str) -> None:
     """Means and variances of 40,000 pairs within 5 standard errors: six comparisons, false alarms at most 4e-6."""
     model, policy = jm.envs.inventory()
     model = model.with_sharing(sharing)
-    exact = jm.evaluate_policies(model, {"given": policy, "uniform": "uniform"}).gap("stock 4", "given", "uniform")
+    exact = jm.evaluate(model, {"given": policy, "uniform": "uniform"}).gap("given", "uniform", "stock 4")
     found = jm.compare(
         model, policies={"given": policy, "uniform": "uniform"}, state="stock 4", half_width=1e-9, seed=2,
         max_replications=40_000, pilot=40_000,
@@ -74,14 +74,14 @@ def test_two_actions_in_one_state() -> None:
     """Coins that pay ±1 to one action and ∓1 to the other, for ever: G = 2 Σ γᵗ X where the coin is shared."""
     loop = jm.JointMDP([[0.5, 0.5]], [[[1, -1], [-1, 1]]], np.zeros((1, 2, 2)), 0.5)
     for sharing, variance in (("state", 4.0), ("time", 4.0), ("none", 2.0)):
-        gap = jm.evaluate_policies(loop.with_sharing(sharing), {"a": [0], "b": [1]}).gap(0, "a", "b")
+        gap = jm.evaluate(loop.with_sharing(sharing), {"a": [0], "b": [1]}).gap("a", "b")
         assert gap.mean == 0
         assert abs(gap.variance - variance / (1 - 0.25)) <= gap.variance_error < 1e-12
         assert gap.independent_variance == pytest.approx(2 / 0.75)
     # A policy that tosses a coin of its own, against itself: its actions are drawn twice, so the gap is not zero.
-    twice = jm.evaluate_policies(loop, ["uniform", "uniform"]).gap(0, 0, 1)
+    twice = jm.evaluate(loop, {"one": "uniform", "two": "uniform"}).gap("one", "two")
     assert twice.variance == pytest.approx(2 / 0.75)
-    same = jm.evaluate_policies(loop, [[0], [0]]).gap(0, 0, 1)
+    same = jm.evaluate(loop, {"one": [0], "two": [0]}).gap(0, 1)
     assert same.variance <= same.variance_error < 1e-12
 
 
@@ -95,14 +95,14 @@ def test_gathered_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_face() -> None:
     model, policy = jm.envs.inventory(max_stock=6, max_order=3)
-    returns = jm.evaluate_policies(model, {"given": policy, "best": jm.optimal_policy(model), "uniform": "uniform"})
-    gap = returns.gap("stock 2", "given", "uniform")
+    returns = jm.evaluate(model, {"given": policy, "best": jm.optimal_policy(model), "uniform": "uniform"})
+    gap = returns.gap("given", "uniform", "stock 2")
     assert isinstance(gap, jm.results.GapLike)
-    back = returns.gap("stock 2", "uniform", "given")
+    back = returns.gap("uniform", "given", "stock 2")
     assert (back.mean, back.variance) == (-gap.mean, gap.variance)
     assert 1 - gap.inferiority_bound - 1e-12 <= gap.superiority(tolerance=0.5).lower <= 1
     assert gap.quantile(0.5, tolerance=2).lower <= gap.mean + gap.std
-    assert returns.gap(0, "best", "best").is_identical
+    assert returns.gap("best", "best").is_identical
     assert gap.independent_variance == pytest.approx(returns.variance[[0, 2], 2].sum())
     assert np.all(returns.mean[1] >= returns.mean - 1e-9)
     alone = jm.evaluate(model, policy)
@@ -110,12 +110,12 @@ def test_the_face() -> None:
     assert "given − uniform in stock 2" in repr(gap)
     assert repr(returns).startswith("PolicyReturns(given, best, uniform in JointMDP(7 states")
     with pytest.raises(ModelError, match="unknown policy 'worst'"):
-        returns.gap(0, "worst", "best")
+        returns.gap("worst", "best")
 
 
 def test_tables_and_files(tmp_path) -> None:
     model, policy = jm.envs.inventory(max_stock=6, max_order=3)
-    returns = jm.evaluate_policies(model, [policy, "uniform"])
+    returns = jm.evaluate(model, {"given": policy, "any": "uniform"})
     rows = returns.table(["stock 1", 2])
     assert [row["state"] for row in rows] == ["stock 1", "stock 2"]
     assert len(returns.table()) == model.num_states
@@ -126,20 +126,21 @@ def test_tables_and_files(tmp_path) -> None:
 def test_bad_requests() -> None:
     model, policy = jm.envs.inventory(max_stock=6, max_order=3)
     for policies, message in (
-        ("uniform", "dictionary"),
-        ([], "no policy"),
-        ({"odd": "nothing"}, "odd: .*unknown action 'nothing'"),
+        ({}, "no policy"),
+        ({"stock 1": 0, "any": "uniform"}, "'stock 1' is a state of the model and 'any' is not"),
+        ({"odd": "nothing", "any": "uniform"}, "odd: .*unknown action 'nothing'"),
+        ({"odd": "uniform"}, "unknown state 'odd'"),
     ):
         with pytest.raises(ModelError, match=message):
-            jm.evaluate_policies(model, policies)
-    with pytest.raises(ModelError, match="policy 0: discount is 1"):
-        jm.evaluate_policies(model.with_discount(1), [policy])
+            jm.evaluate(model, policies)
+    with pytest.raises(ModelError, match="given: discount is 1"):
+        jm.evaluate(model.with_discount(1), {"given": policy, "any": "uniform"})
     with pytest.raises(ModelError, match="Solve"):
-        jm.evaluate_policies(model, [policy], jm.Iterate())
-    returns = jm.evaluate_policies(model.with_sharing("state"), [policy, "uniform"], jm.Solve(max_sweeps=1))
+        jm.evaluate(model, {"given": policy, "any": "uniform"}, jm.Iterate())
+    returns = jm.evaluate(model.with_sharing("state"), {"given": policy, "any": "uniform"}, jm.Solve(max_sweeps=1))
     with pytest.warns(jm.errors.ConvergenceWarning, match="step limit"):
-        gap = returns.gap(0, 0, 1)
-    exact = jm.evaluate_policies(model.with_sharing("state"), [policy, "uniform"]).gap(0, 0, 1)
+        gap = returns.gap(0, 1)
+    exact = jm.evaluate(model.with_sharing("state"), {"given": policy, "any": "uniform"}).gap(0, 1)
     assert abs(gap.variance - exact.variance) <= gap.variance_error + exact.variance_error
 
 
@@ -151,7 +152,7 @@ def test_laws_of_policies_are_those_of_enumeration(sharing: str) -> None:
         made = ending_model(rng, discount=0.9, sharing=sharing, amounts=np.arange(-2.0, 3.0), pays=(0.0, 1.0))
         case, other = made.case, rng.dirichlet(np.ones(2), size=len(made.case.policy))
         model = jm.JointMDP(*case[:4], sharing=sharing)
-        gap = jm.evaluate_policies(model, {"one": case.policy, "two": other}).gap(0, "one", "two")
+        gap = jm.evaluate(model, {"one": case.policy, "two": other}).gap("one", "two")
         truth = _enumerated(model, (case.policy, other), made.steps, made.pay)
         signs = [sum(p for z, p in truth.items() if is_it(z)) for is_it in (lambda z: z > 0, lambda z: z == 0)]
         law = gap.law(tolerance=0.05)

@@ -23,10 +23,12 @@ from scipy.stats import binom, multinomial
 from zoo import SHARINGS, STATE_AND_SLOW, build, daily, padded
 
 import jointmdp as jm
-from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.law.solution_laws import Laws
+from jointmdp.exact.solution.best_action import BestAction
+from jointmdp.ground.limits import Limits
 from jointmdp.simulation.montecarlo import best_action as rankings
 from jointmdp.simulation.montecarlo import confidence_intervals
-from jointmdp.simulation.montecarlo.best_action import BestAction, best_action, best_of, certified_best
+from jointmdp.simulation.montecarlo.best_action import best_of, certified_best
 from jointmdp.simulation.montecarlo.samples import Replications
 
 pytestmark = pytest.mark.optimised
@@ -172,7 +174,7 @@ def draw_apart(sharing: str) -> tuple[jm.JointMDP, np.ndarray]:
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
 def test_three_actions_for_one_step(sharing: str, ends: bool) -> None:
     model, policy = one_step(sharing, ends)
-    found = best_action(model, policy, 0, num_samples=SAMPLES, confidence=SURE)
+    found = jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action(confidence=SURE)
     law: Counter = Counter()
     for draw in itertools.product(range(4), repeat=3):
         if sharing == "none" or len(set(draw)) == 1:
@@ -194,10 +196,10 @@ def test_a_race_of_three(sharing: str) -> None:
     some = 1 - (1 - q) ** 3
     one, two, three = q * (1 - q) ** 2 / some, q**2 * (1 - q) / some, q**3 / some
     model, policy = race(q, 0.5, sharing)
-    found = best_action(model, policy, 0, num_samples=SAMPLES, confidence=SURE, seed=3)
+    found = jm.simulate(model, policy, 0, num_samples=SAMPLES, seed=3).best_action(confidence=SURE)
     assert agrees(found, [1 / 3] * 3, [one] * 3, [2 * two + three] * 3, 3 * two + three)
     is_consistent(found)
-    pair = best_action(model, policy, 0, [2, 0], num_samples=SAMPLES, confidence=SURE, seed=3)
+    pair = jm.simulate(model, policy, 0, [2, 0], num_samples=SAMPLES, seed=3).best_action(confidence=SURE)
     assert pair.actions == ("action 2", "action 0")
     assert agrees(pair, [0.5] * 2, [3 / 7] * 2, [1 / 7] * 2, 1 / 7)
 
@@ -206,7 +208,7 @@ def test_a_race_of_three(sharing: str) -> None:
 def test_runners_who_share_the_clock_always_tie() -> None:
     """They are in different states until the end, and yet nothing ever differs: no need to wait for it."""
     model, policy = race(0.001, 0.5, "time")
-    found = best_action(model, policy, 0, num_samples=SAMPLES)
+    found = jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action()
     assert found.undecided == 0
     assert found.tied == [1, 1, 1]
     assert found.probability == pytest.approx([1 / 3] * 3)
@@ -216,7 +218,7 @@ def test_runners_who_share_the_clock_always_tie() -> None:
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_branches_that_merge_tie(sharing: str) -> None:
     model, policy = draw_apart(sharing)
-    found = best_action(model, policy, 0, num_samples=SAMPLES, confidence=SURE)
+    found = jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action(confidence=SURE)
     shared, own = ((0.21, 0.58), (0.62 * 0.38, 0.62**2 + 0.38**2))
     (alone, tie), (wrong_alone, wrong_tie) = (own, shared) if sharing == "none" else (shared, own)
     assert agrees(found, [0.5] * 2, [alone] * 2, [tie] * 2, tie)
@@ -229,7 +231,7 @@ def test_identical_actions_share_the_first_place() -> None:
     pays = np.array([[[1.0, 1], [0, 0]]] * 2)
     case = oracle.RandomModel(np.array([[0.3, 0.7]] * 2), pays, pays.astype(int), 0.9, np.eye(2)[[0, 0]], "state", None)
     model, policy = fitted(case)
-    found = best_action(model, policy, 0, num_samples=SAMPLES)
+    found = jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action()
     assert found.probability == [0.5, 0.5]
     assert found.tie == 1
     certified = best_of(laws_of(jm.evaluate(model, policy)), 0)
@@ -245,7 +247,7 @@ def test_identical_actions_share_the_first_place() -> None:
 @pytest.mark.parametrize("seed", daily([0, 1]))
 def test_agrees_with_every_way_listed(sharing: str, seed: int) -> None:
     model, policy = fitted(dyadic_case(seed, sharing))
-    found = best_action(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=seed, confidence=SURE)
+    found = jm.simulate(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=seed).best_action(confidence=SURE)
     assert agrees(found, *dyadic_truth(seed, sharing))
     assert found.undecided == 0
     is_consistent(found)
@@ -262,7 +264,7 @@ def test_wrong_rules_are_told_apart() -> None:
     """The samples suffice to see another sharing, and branches that should merge and do not."""
     for sharing in SHARINGS:
         model, policy = fitted(dyadic_case(0, sharing))
-        found = best_action(model, policy, 0, horizon=3, num_samples=SAMPLES, confidence=SURE)
+        found = jm.simulate(model, policy, 0, horizon=3, num_samples=SAMPLES).best_action(confidence=SURE)
         wrong = [dyadic_truth(0, other) for other in SHARINGS if other != sharing]
         if sharing != "none":
             wrong.append(dyadic_truth(0, sharing, merges=False))
@@ -270,10 +272,10 @@ def test_wrong_rules_are_told_apart() -> None:
 
 
 def test_counts_are_those_of_the_joint_simulation() -> None:
-    """The same seed gives the same samples as `simulate_returns`."""
+    """The same seed gives the same samples as the returns that are seen."""
     model, policy = fitted(dyadic_case(1, "state"))
-    found = best_action(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=7)
-    returns = jm.simulate_returns(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=7).returns
+    found = jm.simulate(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=7).best_action()
+    returns = jm.simulate(model, policy, 0, horizon=3, num_samples=SAMPLES, seed=7).returns
     firsts = returns == returns.max(axis=1, keepdims=True)
     assert found.probability == pytest.approx((firsts / firsts.sum(axis=1, keepdims=True)).mean(axis=0), abs=1e-15)
     assert found.mean == pytest.approx(returns.mean(axis=0), abs=1e-13)
@@ -292,12 +294,16 @@ def test_simultaneous_coverage() -> None:
     """
     case = dyadic_case(1, "state")
     model, exact = build(case), dyadic_truth(1, "state")
-    runs = [best_action(model, case.policy, 0, horizon=3, num_samples=150, seed=k, confidence=0.8) for k in range(300)]
+    runs = [
+        jm.simulate(model, case.policy, 0, horizon=3, num_samples=150, seed=k).best_action(confidence=0.8)
+        for k in range(300)
+    ]
     misses = sum(not agrees(run, *exact) for run in runs)
     assert misses <= binom.isf(1e-6, 300, 0.2)
     assert max(interval.width for run in runs for interval in run.intervals) < 0.5
     loose = [
-        best_action(model, case.policy, 0, horizon=3, num_samples=150, seed=k, confidence=1e-3) for k in range(200)
+        jm.simulate(model, case.policy, 0, horizon=3, num_samples=150, seed=k).best_action(confidence=1e-3)
+        for k in range(200)
     ]
     assert sum(not agrees(run, *exact) for run in loose) > 10
 
@@ -349,7 +355,7 @@ def test_open_shares_widen_the_interval() -> None:
 
 
 def laws_of(solution: jm.results.Solution) -> Laws:
-    return solution._laws
+    return solution.laws
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -389,7 +395,7 @@ def test_certified_race_and_simulation_agree() -> None:
     assert found.tie_interval.width <= 0.01
     assert found.mean == solution.mean[0, :2].tolist()
     assert "guaranteed" in str(found)
-    simulated = best_of(laws, 0, [0, 1], limits=Limits(1), num_samples=SAMPLES, confidence=SURE, seed=3)
+    simulated = best_of(laws, 0, [0, 1], limits=Limits(None, 1), num_samples=SAMPLES, confidence=SURE, seed=3)
     assert not simulated.is_certified
     assert agrees(simulated, [0.5] * 2, [3 / 7] * 2, [1 / 7] * 2, 1 / 7)
     three = best_of(laws, 0, num_samples=SAMPLES)
@@ -461,7 +467,7 @@ def test_a_tie_so_far_is_no_tie() -> None:
     """Runners who arrive once in a thousand steps: most samples end before anyone has, and nearly none is a tie."""
     q = 0.001
     model, policy = race(q, 0.5, "state")
-    found = best_action(model, policy, 0, [0, 1], num_samples=SAMPLES, confidence=SURE)
+    found = jm.simulate(model, policy, 0, [0, 1], num_samples=SAMPLES).best_action(confidence=SURE)
     tie, alone = q / (2 - q), (1 - q) / (2 - q)
     assert found.undecided > 0.5
     assert found.tie > 0.5  # what the samples show, unfinished as they are
@@ -474,7 +480,7 @@ def test_the_end_of_a_horizon_is_no_open_future() -> None:
     """Over 20 steps those who have not arrived by then tie."""
     q, steps = 0.001, 20
     model, policy = race(q, 0.5, "state")
-    found = best_action(model, policy, 0, [0, 1], num_samples=SAMPLES, horizon=steps, confidence=SURE)
+    found = jm.simulate(model, policy, 0, [0, 1], num_samples=SAMPLES, horizon=steps).best_action(confidence=SURE)
     nobody = (1 - q) ** (2 * (steps - 1))
     alone = (1 - nobody) * (1 - q) / (2 - q)
     assert found.undecided == 0
@@ -492,7 +498,7 @@ def test_leads_within_rounding_are_counted_both_ways() -> None:
     for last, leaves_open in ((1.9 / 0.9, 1), (1.9 / 0.9 + 1e-9, 0)):
         rewards[2, 0] = last
         model, policy = fitted(case)
-        found = best_action(model, policy, 0, num_samples=SAMPLES)
+        found = jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action()
         assert found.undecided == leaves_open
         assert (found.tie_interval == (0, 1)) == bool(leaves_open)
         assert found.probability == ([0.5, 0.5] if leaves_open else [0, 1])
@@ -505,7 +511,9 @@ def test_a_small_lead_of_merged_branches_is_certain() -> None:
     chances, policy = np.full((2, 2), 0.5), np.eye(2)[[0, 0]]
     case = oracle.RandomModel(chances, rewards, np.ones((2, 2, 2), int), 0.99, policy, "state", None)
     model, policy = fitted(case)
-    found = best_action(model, policy, 0, num_samples=100)  # a long future: more samples take longer than compiling
+    found = jm.simulate(
+        model, policy, 0, num_samples=100
+    ).best_action()  # a long future: more samples take longer than compiling
     assert model.discount**64 * 100 > 1e-9
     assert found.undecided == 0
     assert found.alone == [1, 0]
@@ -515,9 +523,9 @@ def test_a_small_lead_of_merged_branches_is_certain() -> None:
 def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pairs of states are too many, branches that never merge stay open: wider, never wrong."""
     model, policy = one_step("none", ends=False)
-    exact = best_action(model, policy, 0, num_samples=SAMPLES)
+    exact = jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action()
     monkeypatch.setattr(rankings, "PAIR_LIMIT", 0)
-    careful = best_action(model, policy, 0, num_samples=SAMPLES)
+    careful = jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action()
     assert careful.undecided > 0
     assert careful.tie_interval.lower == 0
     assert careful.tie_interval.upper == pytest.approx(exact.tie_interval.upper, abs=1e-12)
@@ -529,10 +537,10 @@ def test_many_states_leave_ends_open_at_worst(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = race(0.25, 0.5, "state")
-    whole = best_action(model, policy, 0, num_samples=SAMPLES)
+    whole = jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action()
     monkeypatch.setattr(rankings, "BLOCK", 9 * 700)
     assert SAMPLES % 700
-    assert best_action(model, policy, 0, num_samples=SAMPLES).table() == whole.table()
+    assert jm.simulate(model, policy, 0, num_samples=SAMPLES).best_action().table() == whole.table()
 
 
 # -- asking ----------------------------------------------------------------------------------------------------
@@ -540,7 +548,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_action_is_the_best_one() -> None:
     model, policy = one_step("state")
-    found = best_action(model, policy, 0, ["right"], num_samples=1000)
+    found = jm.simulate(model, policy, 0, ["right"], num_samples=1000).best_action()
     assert (found.probability, found.alone, found.tied, found.tie) == ([1], [1], [0], 0)
     assert found.intervals == [(1, 1)]
     assert found.is_certified
@@ -550,7 +558,7 @@ def test_one_action_is_the_best_one() -> None:
 
 def test_it_explains_itself() -> None:
     model, policy = one_step("state")
-    found = best_action(model, policy, 0, num_samples=SAMPLES, seed=5, confidence=0.9)
+    found = jm.simulate(model, policy, 0, num_samples=SAMPLES, seed=5).best_action(confidence=0.9)
     text = str(found).splitlines()
     assert text[0].startswith("Which action gives most in state 0?")
     assert [line.split()[0] for line in text[1:5]] == ["action", "left", "middle", "right"]
@@ -572,7 +580,6 @@ def test_it_explains_itself() -> None:
         (0, 3, {}, "sequence of at least one action"),
         (9, None, {}, "unknown state 9"),
         (0, None, {"num_samples": 1}, "num_samples is 1"),
-        (0, None, {"confidence": 1}, "confidence is 1"),
         (0, None, {"seed": -1}, "seed is -1"),
         (0, None, {"horizon": 0}, "horizon is 0"),
     ],
@@ -580,15 +587,17 @@ def test_it_explains_itself() -> None:
 def test_bad_requests(state, actions, settings: dict, message: str) -> None:
     model, policy = one_step("state")
     with pytest.raises(jm.ModelError, match=message):
-        best_action(model, policy, state, actions, **settings)
+        jm.simulate(model, policy, state, actions, **{"num_samples": 2, **settings}).best_action()
+    with pytest.raises(jm.ModelError, match="confidence is 1"):
+        jm.simulate(model, policy, 0, num_samples=2).best_action(confidence=1)
 
 
 def test_more_bad_requests() -> None:
     model = jm.JointMDP(np.ones((1, 1)), np.ones((1, 1, 2)), np.zeros((1, 1, 2), int), 1.0, available=[[1, 0]])
-    with pytest.raises(jm.ModelError, match="action 1 is not available in state 0"):
-        best_action(model, [0], 0, [0, 1], horizon=3)
+    with pytest.raises(jm.ModelError, match="action 1 is not available in this state of table"):
+        jm.simulate(model, [0], 0, [0, 1], horizon=3).best_action()
     with pytest.raises(jm.ModelError, match="needs a discount below 1, or a horizon"):
-        best_action(model, [0], 0)
+        jm.simulate(model, [0], 0).best_action()
     solution = jm.evaluate(*one_step("state"))
     with pytest.raises(jm.ModelError, match="asked for twice"):
         certified_best(laws_of(solution), 0, 1, 1)

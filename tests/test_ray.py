@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
-from jointmdp.exact.evaluate import learn
+from jointmdp.learning.learn import learn
 from jointmdp.simulation.executors import RayExecutor, Serial, WorkerError, as_executor
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.replications import sample
@@ -120,7 +120,7 @@ def test_learning_from_a_simulator_survives_a_killed_worker(cluster, tmp_path):
         return learn(
             simulator,
             "uniform",
-            jm.LearnOptions(batch=9, replicas=2, coordinates="uniform"),
+            jm.Incremental(batch=9, replicas=2, coordinates="uniform"),
             steps=80,
             executor=executor,
         )

@@ -70,15 +70,15 @@ def assert_same_bits(found, wanted):
 def test_asked_again_is_what_a_run_with_all_actions_gives(case, sharing):
     source, policy, state, actions = case()
     how = {"num_samples": 30, "seed": SEED, "horizon": HORIZON, "sharing": sharing}
-    found = jm.simulate_returns(source, policy, state, actions[:2], record=True, **how)
-    whole = jm.simulate_returns(source, policy, state, actions, **how)
+    found = jm.simulate(source, policy, state, actions[:2], **how)
+    whole = jm.simulate(source, policy, state, actions, **how)
     again = found.again(actions[2])
     assert again.actions == whole.actions
     assert_same_bits(again.replications, whole.replications)
-    assert again.gap(-1, 0).mean_interval == whole.gap(2, 0).mean_interval
+    assert again.gap(actions[2], actions[0]).mean_interval == whole.gap(actions[2], actions[0]).mean_interval
     # What was simulated before is what it was, and something was added.
     assert found.returns.tobytes() == np.ascontiguousarray(whole.returns[:, :2]).tobytes()
-    assert np.any(whole.gap(2, 0).gaps != 0)
+    assert np.any(whole.gap(actions[2], actions[0]).gaps != 0)
     assert again.again(actions[0]).actions == again.actions  # nothing is there twice
 
 
@@ -87,8 +87,8 @@ def test_asked_again_is_what_a_run_with_all_actions_gives(case, sharing):
 def test_asked_one_by_one_or_at_once(case, sharing):
     source, policy, state, actions = case()
     how = {"num_samples": 30, "seed": SEED, "horizon": HORIZON, "sharing": sharing}
-    found = jm.simulate_returns(source, policy, state, actions[:1], record=True, **how)
-    whole = jm.simulate_returns(source, policy, state, actions, **how)
+    found = jm.simulate(source, policy, state, actions[:1], **how)
+    whole = jm.simulate(source, policy, state, actions, **how)
     assert_same_bits(found.again(actions[1]).again([actions[2]]).replications, whole.replications)
     assert_same_bits(found.again(actions[1:]).replications, whole.replications)
     assert found.returns.tobytes() == whole.returns[:, :1].tobytes()
@@ -97,11 +97,9 @@ def test_asked_one_by_one_or_at_once(case, sharing):
 @pytest.mark.parametrize("case", DAILY)
 def test_a_replay_pays_the_return_step_by_step(case):
     source, policy, state, actions = case()
-    found = jm.simulate_returns(
-        source, policy, state, actions[:2], num_samples=20, seed=SEED, horizon=HORIZON, record=True
-    )
+    found = jm.simulate(source, policy, state, actions[:2], num_samples=20, seed=SEED, horizon=HORIZON)
     whole = found.again(actions[2])
-    simulator = found.recording.simulator
+    simulator = found.origin.simulator
     for i, action in [(0, actions[1]), (7, actions[0]), (3, actions[2]), (19, actions[2])]:
         path, j = found.replay(i, action), actions.index(action)
         assert path.total == whole.returns[i, j]
@@ -116,9 +114,7 @@ def test_a_replay_pays_the_return_step_by_step(case):
 def test_a_replayed_step_is_the_simulators_own():
     """The second way: the noise of step t of replication i under "time", by its address."""
     simulator, policy, state, actions = shop()
-    found = jm.simulate_returns(
-        simulator, policy, state, actions[:2], num_samples=5, seed=SEED, horizon=HORIZON, record=True
-    )
+    found = jm.simulate(simulator, policy, state, actions[:2], num_samples=5, seed=SEED, horizon=HORIZON)
     path = found.replay(3, actions[2])
     for t, (here, action, reward) in enumerate(zip(path.states, path.actions, path.rewards, strict=False)):
         outcome = simulator.step(here, action, jm.Noise("noise", SEED, 3, t, 0))
@@ -127,7 +123,7 @@ def test_a_replayed_step_is_the_simulators_own():
 
 def test_replayed_steps_of_a_table_stand_in_the_table():
     model, policy, state, actions = table()
-    found = jm.simulate_returns(model, policy, state, actions[:2], num_samples=5, horizon=HORIZON, record=True)
+    found = jm.simulate(model, policy, state, actions[:2], num_samples=5, horizon=HORIZON)
     path = found.replay(2, actions[2])
     for t, (here, action, reward) in enumerate(zip(path.states, path.actions, path.rewards, strict=False)):
         rows = list(zip(model.rewards[here, :, action], model.successors[here, :, action], strict=True))
@@ -139,24 +135,20 @@ def test_replayed_steps_of_a_table_stand_in_the_table():
 def test_another_policy_on_the_same_noise(case):
     source, _, state, actions = case()
     policy = 0  # deterministic: a copy of it does the same, on the same noise
-    found = jm.simulate_returns(
-        source, policy, state, actions[:2], num_samples=20, seed=SEED, horizon=HORIZON, sharing="time", record=True
-    )
-    simulator = found.recording.simulator
+    found = jm.simulate(source, policy, state, actions[:2], num_samples=20, seed=SEED, horizon=HORIZON, sharing="time")
+    simulator = found.origin.simulator
     label = simulator.action_names[0]
     same = found.again(policy=label)  # the same action for ever, by its name: another object
     assert same.actions[2:] == tuple(f"{name}, then {label}" for name in found.actions)
     assert np.array_equal(same.returns[:, 2:], found.returns)
-    assert np.all(same.gap(2, 0).gaps == 0)
+    assert np.all(same.gap(same.actions[2], same.actions[0]).gaps == 0)
     other = found.again(actions[1], policy=1)
     assert np.array_equal(other.returns[:, :2], found.returns)
     # Nothing but the first action is that of the first policy.
     path = found.replay(4, actions[1], policy=1)
     assert path.total == other.returns[4, 2]
     assert path.actions == (simulator.action_index(actions[1]), *[1] * (len(path.actions) - 1))
-    whole = jm.simulate_returns(
-        source, 1, state, [actions[1]], num_samples=20, seed=SEED, horizon=HORIZON, sharing="time"
-    )
+    whole = jm.simulate(source, 1, state, [actions[1]], num_samples=20, seed=SEED, horizon=HORIZON, sharing="time")
     assert np.allclose(other.returns[:, 2], whole.returns[:, 0], rtol=1e-12)
 
 
@@ -166,8 +158,8 @@ def test_starting_states_of_their_own_are_the_same_again():
         simulator._step, simulator._noise, start=lambda rng: int(rng.integers(5)), actions=[0, 4, 8], discount=0.9
     )
     how = {"num_samples": 20, "seed": SEED, "horizon": HORIZON}
-    found = jm.simulate_returns(simulator, policy, None, actions[:2], record=True, **how)
-    whole = jm.simulate_returns(simulator, policy, None, actions, **how)
+    found = jm.simulate(simulator, policy, None, actions[:2], **how)
+    whole = jm.simulate(simulator, policy, None, actions, **how)
     assert_same_bits(found.again(actions[2]).replications, whole.replications)
     assert len({found.replay(i, actions[0]).states[0] for i in range(20)}) > 1
 
@@ -178,8 +170,8 @@ def test_endless_returns_of_a_table_are_those_of_the_whole_run(sharing):
     """Blocks stop where little is left, which another branch may put off: then for all."""
     model, policy, state, actions = table()
     how = {"num_samples": 100, "seed": SEED, "sharing": sharing}
-    found = jm.simulate_returns(model, policy, state, actions[:2], record=True, **how)
-    whole, again = jm.simulate_returns(model, policy, state, actions, **how), found.again(actions[2])
+    found = jm.simulate(model, policy, state, actions[:2], **how)
+    whole, again = jm.simulate(model, policy, state, actions, **how), found.again(actions[2])
     assert_same_bits(again.replications, whole.replications)
     assert np.abs(again.returns[:, :2] - found.returns).max() <= found.truncation_bound + again.truncation_bound
     assert found.replay(60, actions[2]).total == whole.returns[60, 2]
@@ -191,11 +183,9 @@ def test_workers_give_the_same_bits():
         for case in (table, shop):
             source, policy, state, actions = case()
             how = {"num_samples": 50, "seed": SEED, "horizon": HORIZON}
-            found = jm.simulate_returns(source, policy, state, actions[:2], record=True, executor=executor, **how)
+            found = jm.simulate(source, policy, state, actions[:2], executor=executor, **how)
             again = found.again(actions[2], executor=executor)
-            assert_same_bits(
-                again.replications, jm.simulate_returns(source, policy, state, actions, **how).replications
-            )
+            assert_same_bits(again.replications, jm.simulate(source, policy, state, actions, **how).replications)
 
 
 @pytest.mark.parametrize("draw", daily([jax.random.split, jax.random.uniform, jax.random.bits]))
@@ -216,7 +206,7 @@ def test_a_simulator_that_has_changed_is_noticed():
         return float(noise["demand"] * rate[0]), stock + order
 
     simulator = jm.FunctionSimulator(day, {"demand": lambda rng: rng.normal()}, start=0, actions=3)
-    found = jm.simulate_returns(simulator, 0, 0, [0, 1], num_samples=4, horizon=3, record=True)
+    found = jm.simulate(simulator, 0, 0, [0, 1], num_samples=4, horizon=3)
     found.replay(1, 2)
     rate[0] = 5
     with pytest.raises(jm.ModelError, match="gave other returns when it was asked again: the simulator, the policy or"):
@@ -227,29 +217,27 @@ def test_a_simulator_that_has_changed_is_noticed():
 
 def test_questions_that_make_no_sense_are_refused(tmp_path):
     model, policy, state, actions = table()
-    plain = jm.simulate_returns(model, policy, state, actions, num_samples=20, horizon=3)
+    found = jm.simulate(model, policy, state, actions, num_samples=20, horizon=3)
+    jm.save(found, tmp_path / "sample.npz")  # what it was made from stays behind
+    loaded = jm.load(tmp_path / "sample.npz")
+    assert np.array_equal(loaded.gap(actions[2], actions[0]).gaps, found.gap(actions[2], actions[0]).gaps)
+    assert loaded.best_action().probability == found.best_action().probability
     for ask in (lambda sample: sample.again(2), lambda sample: sample.replay(0, 2)):
-        with pytest.raises(jm.ModelError, match=r"record it: simulate_returns\(…, record=True\)"):
-            ask(plain)
-    found = jm.simulate_returns(model, policy, state, actions, num_samples=20, horizon=3, record=True)
+        with pytest.raises(jm.ModelError, match="comes from a file, which does not hold the simulator"):
+            ask(loaded)
     with pytest.raises(jm.ModelError, match="other first actions, or another policy"):
         found.again()
     with pytest.raises(jm.ModelError, match="index"):
         found.replay(20, 0)
     with pytest.raises(jm.ModelError, match="action"):
         found.again("no such action")
-    jm.save(found, tmp_path / "sample.npz")  # what it was made from stays behind
-    with pytest.raises(jm.ModelError, match="record=True"):
-        jm.load(tmp_path / "sample.npz").again(2)
 
 
 def test_actions_that_are_not_numbered():
     simulator = jm.GymnasiumSimulator(gymnasium.make("Pendulum-v1"))
     first, other, third = np.array([-1.0]), np.array([1.0]), np.array([0.5])
     how = {"num_samples": 3, "horizon": 4}
-    found = jm.simulate_returns(
-        simulator, lambda x: np.array([0.0]), simulator.reset(), [first, other], record=True, **how
-    )
-    whole = jm.simulate_returns(simulator, lambda x: np.array([0.0]), simulator.reset(), [first, other, third], **how)
+    found = jm.simulate(simulator, lambda x: np.array([0.0]), simulator.reset(), [first, other], **how)
+    whole = jm.simulate(simulator, lambda x: np.array([0.0]), simulator.reset(), [first, other, third], **how)
     assert np.array_equal(found.again(third).returns, whole.returns)
     assert found.again(np.array([1.0])).actions == found.actions

@@ -154,7 +154,7 @@ def test_grids_are_seen() -> None:
 
 
 def test_without_time_moments_are_shown(solution: jm.results.Solution, tmp_path: Path) -> None:
-    found = data_of(solution.report(tmp_path / "page.html", seconds=1e-9))
+    found = data_of(solution.report(tmp_path / "page.html", limits=jm.Limits(seconds=1e-9)))
     assert found["laws"] == {}
     assert "time was over" in found["partsNote"] or "all the time that was given" in found["partsNote"]
     assert len(found["mean"]) == len(solution.mean.ravel())

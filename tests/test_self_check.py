@@ -16,7 +16,7 @@ from test_hostile_laws import hostile_amounts, hostile_model, hostile_row
 from zoo import SHARINGS, build, cases, daily, padded
 
 import jointmdp as jm
-from jointmdp.exact.law.time_limit import OutOfTimeError
+from jointmdp.ground.limits import OutOfTimeError
 
 SHAPE = 8, 3, 3  # one shape is compiled for once
 ALPHAS = 0.05, 0.5, 0.9
@@ -65,19 +65,19 @@ def all_answers(case: RandomModel) -> Answers:
     gap, same, rough, back = two.gap(0, 0, 1), four.gap(0, 0, 1), few.gap(0, 0, 1), four.gap(0, 1, 0)
     for name, each in (("order 2", gap), ("order 4", same), ("30 sweeps", rough)):
         of_moments(name, each, answers)
-    of_law("a law", gap.law(seconds=SECONDS), answers)
-    of_law("a coarse law", same.law(tolerance=0.5, seconds=SECONDS), answers)
-    of_law("a small law", rough.law(memory_limit=2**24, seconds=SECONDS), answers)
-    signs = two.signs(seconds=SECONDS)
+    of_law("a law", gap.law(limits=jm.Limits(seconds=SECONDS)), answers)
+    of_law("a coarse law", same.law(tolerance=0.5, limits=jm.Limits(seconds=SECONDS)), answers)
+    of_law("a small law", rough.law(limits=jm.Limits(seconds=SECONDS, memory=2**24)), answers)
+    signs = two.signs(limits=jm.Limits(seconds=SECONDS))
     answers["P(G > 0)"].append(("signs", jm.Interval(*(float(side[0, 0, 1]) for side in signs.better))))
     answers["P(G = 0)"].append(("signs", jm.Interval(*(float(side[0, 0, 1]) for side in signs.equal))))
-    answers["P(G > 0)"].append(("asked for alone", gap.superiority(seconds=SECONDS)))
+    answers["P(G > 0)"].append(("asked for alone", gap.superiority(limits=jm.Limits(seconds=SECONDS))))
     answers["mean"].append(("mirrored", -back.mean_interval))
     answers["variance"].append(("mirrored", back.variance_interval))
-    answers["P(G > 0)"].append(("mirrored", back.inferiority(seconds=SECONDS)))
-    answers["P(G = 0)"].append(("mirrored", back.tie(seconds=SECONDS)))
-    answers["P(G < 0)"].append(("mirrored", back.superiority(seconds=SECONDS)))
-    best = two.best_action(0, [0, 1], seconds=SECONDS)
+    answers["P(G > 0)"].append(("mirrored", back.inferiority(limits=jm.Limits(seconds=SECONDS))))
+    answers["P(G = 0)"].append(("mirrored", back.tie(limits=jm.Limits(seconds=SECONDS))))
+    answers["P(G < 0)"].append(("mirrored", back.superiority(limits=jm.Limits(seconds=SECONDS))))
+    best = two.best_action(0, [0, 1], limits=jm.Limits(seconds=SECONDS))
     if best.is_certified:
         answers["P(G > 0)"].append(("best action", best.alone_intervals[0]))
         answers["P(G = 0)"].append(("best action", best.tie_interval))

@@ -68,7 +68,7 @@ def test_one_day_that_was_sold_out_is_a_closed_form():
     assert found.superiority().lower < better < found.superiority().upper
     assert (found.action, found.other, found.truncation_bound) == ("4", "2", 0.0)
     # Without the log it is another question with another answer.
-    before = jm.simulate_gap(simulator, 0, 0, 2, 1, horizon=1, num_samples=2000)
+    before = jm.simulate(simulator, 0, 0, [2, 1], horizon=1, num_samples=2000, gaps_only=True).gap(2, 1)
     assert abs(before.mean - mean) > 10 * std / math.sqrt(2000)
 
 
@@ -154,8 +154,8 @@ def test_sharings_are_told_apart():
 def test_a_recorded_run_is_its_own_log():
     """Both ways to ask after the fact give one answer where the log is as long as the simulation."""
     simulator = shop(sharing="time")
-    sample = jm.simulate_returns(simulator, 1, 1, [1], num_samples=12, seed=3, horizon=6, record=True)
-    again = sample.again(0).gap(1, 0)
+    sample = jm.simulate(simulator, 1, 1, [1], num_samples=12, seed=3, horizon=6)
+    again = sample.again(0).gap(0, 1)
     for i in range(12):
         path = sample.replay(i, 1)
         demands = [simulator.draw(jm.Noise("noise", 3, i, t, 0)) for t in range(6)]
@@ -225,7 +225,7 @@ def test_rounded_logs_are_explained_within_the_tolerance():
         return -(after**2), after
 
     simulator = jm.FunctionSimulator(step, lambda rng: rng.normal(), start=0.0, actions=[0.0, 1.0], discount=0.9)
-    path = jm.simulate_returns(simulator, 0, 0.0, [0], num_samples=2, horizon=5, record=True).replay(1, 0)
+    path = jm.simulate(simulator, 0, 0.0, [0], num_samples=2, horizon=5).replay(1, 0)
     states = [round(state.state, 4) for state in path.states]
     seen = jm.Trajectory(states, path.actions)
     known = lambda x, push, reward, after, rng: after - 0.9 * x - push  # noqa: E731

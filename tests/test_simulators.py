@@ -18,7 +18,7 @@ from jointmdp.simulation.montecarlo import simulator_branches
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, decisions_of, first_actions, whole_policies
 from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
 from jointmdp.simulation.montecarlo.samples import Replications
-from jointmdp.simulation.montecarlo.simulate import simulate_gap, simulate_gaps, simulate_returns
+from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp.simulation.montecarlo.simulator_branches import QuerySampler
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
@@ -232,7 +232,9 @@ def test_tables_behind_the_protocol_agree_with_exact_evaluation(sharing, is_batc
     assert isinstance(found.sampler, BlockSampler if is_batch else QuerySampler)
     assert bool(found.remark) is not is_batch  # whoever waits for one replication at a time is told why
     count = 20_000 if is_batch else 2000
-    sample = simulate_gap(TableSimulator(model), given, "stock 1", 0, "order 3", num_samples=count, horizon=6, seed=2)
+    sample = simulate(
+        TableSimulator(model), given, "stock 1", [0, "order 3"], num_samples=count, horizon=6, seed=2, gaps_only=True
+    ).gap(0, "order 3")
     _check(sample, jm.evaluate(model, policy, horizon=6).gap(1, 0, 3))
 
 
@@ -259,7 +261,9 @@ def test_a_plain_function_agrees_with_its_exact_model(sharing):
     simulator = FunctionSimulator(
         step, lambda rng: int(rng.choice(4, p=chances)), start=0, actions=3, discount=0.9, sharing=sharing
     )
-    sample = simulate_gap(simulator, policy, simulator.at(1), 0, 2, num_samples=1500, horizon=5, seed=1)
+    sample = simulate(
+        simulator, policy, simulator.at(1), [0, 2], num_samples=1500, horizon=5, seed=1, gaps_only=True
+    ).gap(0, 2)
     _check(sample, jm.evaluate(model, policy, horizon=5).gap(1, 0, 2))
 
 
@@ -268,7 +272,9 @@ def test_an_endless_future_is_cut_where_it_no_longer_counts_and_says_so(is_batch
     """Branches that never become one, and a chain that is longer than what counts: 2⁻¹⁴ < 1e-4."""
     model, policy = jm.envs.coupled_reward_chain(100, discount=0.5, sharing="none")
     given = policy if is_batch else lambda state: policy[state]
-    sample = simulate_gap(TableSimulator(model), given, 0, 0, 1, num_samples=2000 if is_batch else 500, seed=3)
+    sample = simulate(
+        TableSimulator(model), given, 0, [0, 1], num_samples=2000 if is_batch else 500, seed=3, gaps_only=True
+    ).gap(0, 1)
     assert 0 < sample.truncation_bound <= 2 * 1e-4 * 2.0
     assert (sample.slack >= sample.truncation_bound).all()
     assert sample.steps < 99
@@ -335,16 +341,19 @@ def test_tables_whose_episodes_may_never_end_need_a_discount_or_a_horizon():
         action_names=["walk", "stay"],
     )
     leaves, stays, lost = np.array([0, 0, 0]), np.array([1, 1, 1]), np.array([0, 0, 1])
-    assert simulate_gap(ring, leaves, "hall", 0, 1, num_samples=10).gaps.tolist() == [0.0] * 10
+    assert simulate(ring, leaves, "hall", [0, 1], num_samples=10, gaps_only=True).gap(0, 1).gaps.tolist() == [0.0] * 10
     # The first action leads out, and what the policy does elsewhere does not matter.
-    assert simulate_gap(ring, lost, "gate", 0, 0, num_samples=10).truncation_bound == 0
+    assert simulate(ring, lost, "gate", [0, 0], num_samples=10, gaps_only=True).gaps()[0].truncation_bound == 0
     with pytest.raises(jm.ModelError, match="an episode that comes to hall never ends"):
-        simulate_gap(ring, lost, "hall", 1, 1, num_samples=10)
+        simulate(ring, lost, "hall", [1, 1], num_samples=10, gaps_only=True).gaps()[0]
     with pytest.raises(jm.ModelError, match="an episode that comes to gate never ends"):
-        simulate_gap(ring, stays, "gate", 0, 1, num_samples=10)
+        simulate(ring, stays, "gate", [0, 1], num_samples=10, gaps_only=True).gap(0, 1)
     with pytest.raises(jm.ModelError, match=r"never ends; .* needs a discount below 1, or a horizon"):
         whole_policies(ring, {"leaves": leaves, "stays": stays}, "gate")
-    assert simulate_gap(ring, stays, "gate", 0, 1, num_samples=10, horizon=5).gaps.tolist() == [-4.0] * 10
+    assert (
+        simulate(ring, stays, "gate", [0, 1], num_samples=10, horizon=5, gaps_only=True).gap(0, 1).gaps.tolist()
+        == [-4.0] * 10
+    )
     assert whole_policies(ring, {"leaves": leaves, "stays": stays}, "gate", SimulationSettings(discount=0.5))
 
 
@@ -352,15 +361,15 @@ def test_without_a_state_replications_begin_by_the_tables_own_law():
     model, policy = jm.envs.inventory(5, 3, 2.0, discount=0.7)
     law = np.array([0.3, 0.2, 0.5, 0, 0, 0])
     exact = jm.evaluate(model, policy, horizon=6)
-    run = simulate_returns(TableSimulator(model, start=law), policy, None, [0, 3], num_samples=20_000, horizon=6)
+    run = simulate(TableSimulator(model, start=law), policy, None, [0, 3], num_samples=20_000, horizon=6)
     truth, error = law[:3] @ exact.mean[:3, [0, 3]], run.returns.std(axis=0) / math.sqrt(20_000)
     assert (np.abs(run.mean - truth) <= Z * error).all()
     # A model without a law of its own begins anywhere, also where some orders do not fit.
-    run = simulate_returns(model, policy, None, [0, 0], num_samples=20_000, horizon=6)
+    run = simulate(model, policy, None, [0, 0], num_samples=20_000, horizon=6)
     assert abs(run.mean[0] - exact.mean[:, 0].mean()) <= Z * run.returns[:, 0].std() / math.sqrt(20_000)
     for given in (policy, lambda state: policy[state]):
         with pytest.raises(jm.ModelError, match="order 3 is not available in stock"):
-            simulate_returns(model, given, None, [0, 3], num_samples=50, horizon=6)
+            simulate(model, given, None, [0, 3], num_samples=50, horizon=6)
 
 
 @pytest.mark.slow
@@ -401,13 +410,12 @@ def test_stopping_when_merged_changes_no_gap():
     model, _ = jm.envs.inventory(5, 3, 2.0, discount=0.9)
     policy = jm.envs.uniform_policy(model)
     simulator = TableSimulator(model)
-    gaps = simulate_gaps(simulator, policy, 1, [0, 2, 3], num_samples=200, horizon=30, seed=5)
-    returns = simulate_returns(simulator, policy, 1, [0, 2, 3], num_samples=200, horizon=30, seed=5)
+    gaps = simulate(simulator, policy, 1, [0, 2, 3], num_samples=200, horizon=30, seed=5, gaps_only=True)
+    returns = simulate(simulator, policy, 1, [0, 2, 3], num_samples=200, horizon=30, seed=5)
     leads = returns.replications.leads
-    assert list(gaps) == [(0, 2), (0, 3), (2, 3)]  # by the actions' numbers
-    for (i, j), gap in zip(itertools.combinations(range(3), 2), gaps.values(), strict=True):
-        np.testing.assert_array_equal(gap.gaps, leads[:, i] - leads[:, j])
-    assert gaps[0, 2].steps <= returns.steps
+    for (i, a), (j, b) in itertools.combinations(enumerate([0, 2, 3]), 2):
+        np.testing.assert_array_equal(gaps.gap(a, b).gaps, leads[:, i] - leads[:, j])
+    assert gaps.gap(0, 2).steps <= returns.steps
 
 
 def test_an_action_against_itself_is_exactly_tied_and_its_branches_are_one_query():
@@ -421,19 +429,22 @@ def test_an_action_against_itself_is_exactly_tied_and_its_branches_are_one_query
     for sharing in SHARINGS:
         walker.sharing = sharing
         asked.clear()
-        sample = simulate_gap(walker, "uniform", walker.reset(), 1, 1, num_samples=10, horizon=3)
+        sample = simulate(walker, "uniform", walker.reset(), [1, 1], num_samples=10, horizon=3, gaps_only=True).gaps()[
+            0
+        ]
         assert (sample.gaps == 0).all()
         assert sample.mean_interval == (0, 0)
         assert not asked  # their gap is known before the first step
-        returns = simulate_returns(walker, "uniform", walker.reset(), [1, 1], num_samples=10, horizon=3)
-        assert (returns.gap(0, 1).gaps == 0).all()
+        returns = simulate(walker, "uniform", walker.reset(), [1, 1], num_samples=10, horizon=3)
+        assert (returns.gaps()[0].gaps == 0).all()
         assert len(asked) <= (10 + 3) * 3  # the first replication is run three times more, to see whether it can be
 
 
-def test_gaps_of_actions_without_numbers_are_called_by_their_places():
+def test_actions_without_numbers_are_their_own_names():
     walker = FunctionSimulator(lambda x, a, u: (x, x + a), None, start=0, actions=None)
-    found = simulate_gaps(walker, lambda x: 0, 0, [3, 0, 2], num_samples=2, horizon=2)
-    assert {pair: gap.mean for pair, gap in found.items()} == {(0, 1): 3, (0, 2): 1, (1, 2): -2}
+    found = simulate(walker, lambda x: 0, 0, [3, 0, 2], num_samples=2, horizon=2)
+    assert [gap.mean for gap in found.gaps()] == [3, 1, -2]
+    assert (found.gap(3, 0).mean, found.gap(3, 2).mean, found.gap("0", "2").mean) == (3, 1, -2)
 
 
 @pytest.mark.parametrize("wrapped", [jnp.asarray, np.ndarray.tolist])
@@ -443,7 +454,9 @@ def test_policies_that_are_tables_of_any_make_run_in_the_compiled_engine(wrapped
     halves = np.where(np.arange(6)[:, None] < 3, [0.25, 0.25, 0.0, 0.5], [1.0, 0.0, 0.0, 0.0])
     for law in (halves, policy.argmax(axis=1)):
         given = {"num_samples": 50, "seed": 1, "horizon": 6}
-        found, wanted = (simulate_gap(model, form, 1, 0, 3, **given) for form in (wrapped(law), law))
+        found, wanted = (
+            simulate(model, form, 1, [0, 3], **given, gaps_only=True).gap(0, 3) for form in (wrapped(law), law)
+        )
         np.testing.assert_array_equal(found.gaps, wanted.gaps)
 
 
@@ -451,7 +464,7 @@ def test_a_simulation_that_never_ends_says_what_to_do(monkeypatch):
     monkeypatch.setattr(simulator_branches, "STEP_LIMIT", 50)
     walker = FunctionSimulator(lambda x, a, u: (0.0, x + a), None, start=0, actions=2)
     with pytest.raises(jm.ModelError, match="has not ended after 50 steps; give a horizon"):
-        simulate_gap(walker, 1, walker.reset(), 0, 1, num_samples=2)
+        simulate(walker, 1, walker.reset(), [0, 1], num_samples=2, gaps_only=True).gap(0, 1)
 
 
 def test_continuous_states_never_meet():

@@ -75,7 +75,9 @@ def test_replications_deliver_what_they_promise(shop: jm.results.Solution) -> No
     gap = shop.gap(4, 4, 1)
     count = gap.replications_to_select(0.95).paired
     trials = 400
-    sample = jm.simulate_gap(shop.model, shop.policy, 4, 4, 1, num_samples=count * trials, seed=8)
+    sample = jm.simulate(shop.model, shop.policy, 4, [4, 1], num_samples=count * trials, seed=8, gaps_only=True).gap(
+        4, 1
+    )
     correct = np.mean(sample.gaps.reshape(trials, count).mean(axis=1) > 0)
     assert abs(correct - 0.95) <= 4.5 * math.sqrt(0.95 * 0.05 / trials)
 
@@ -210,7 +212,7 @@ def test_numbers_out_of_range() -> None:
     gap = Gap("s", "a", "b", 1.0, 1.0, 2.0, 0.0, 0.0)
     assert gap.replications(1e-200).paired == math.inf
     with pytest.raises(jm.ModelError, match="seed"):
-        jm.simulate_gap(model, policy, 0, 0, 1, seed=2**63)
+        jm.simulate(model, policy, 0, [0, 1], seed=2**63, gaps_only=True).gap(0, 1)
 
 
 def test_variance_reduction_is_infinite_only_when_certain() -> None:

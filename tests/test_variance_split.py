@@ -119,8 +119,8 @@ def test_parts_add_up(sharing: Any, halves: bool, monkeypatch: pytest.MonkeyPatc
     gap = jm.evaluate(race(sharing), "uniform").gap(1, 0, 2)
     for split in (gap.variance_by_step(), gap.variance_by_state()):
         assert split.total == pytest.approx(gap.variance, rel=1e-9)
-    returns = jm.evaluate_policies(shop, {"order": order, "any": jm.envs.uniform_policy(shop)})
-    gap = returns.gap(3, "order", "any")
+    returns = jm.evaluate(shop, {"order": order, "any": jm.envs.uniform_policy(shop)})
+    gap = returns.gap("order", "any", 3)
     assert gap.variance_by_step().total == pytest.approx(gap.variance, rel=1e-9)
     assert gap.variance_by_state().total == pytest.approx(gap.variance, rel=1e-9)
 
@@ -199,5 +199,5 @@ def test_what_is_shown() -> None:
     assert by_state.figure().axes[0].get_xlabel().startswith("% of the variance, by state")
     with pytest.raises(jm.ModelError, match="compared with itself"):
         jm.evaluate(model, policy).gap(0, 1, 1).variance_by_step()
-    with pytest.raises(jm.NotKnownError, match="memory_limit"):
-        gap.variance_by_state(memory_limit=1000)
+    with pytest.raises(jm.NotKnownError, match="limit of memory"):
+        gap.variance_by_state(limits=jm.Limits(memory=1000))

@@ -1,4 +1,4 @@
-"""`compare` stops most replications where branches are one: gaps are those of `simulate_gap`, returns are whole."""
+"""`compare` stops most replications where branches are one: gaps are those of `simulate`, returns are whole."""
 
 from functools import partial
 
@@ -59,7 +59,7 @@ def compared(source: object, policy: object, count: int, **more: object) -> jm.r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_or_long(["state", "jax", "simulator", "time", "none"], 3))
-def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) -> None:
+def test_gaps_are_those_of_simulate_and_some_returns_are_whole(kind: str) -> None:
     if kind == "jax":
         source, policy = shop(), "uniform"
     else:
@@ -71,7 +71,7 @@ def test_gaps_are_those_of_simulate_gap_and_some_returns_are_whole(kind: str) ->
     assert found.whole.tolist() == whole.tolist()
     gap = found.gap(0, 1)
     # Where some branches do not become one, those that are whole go on longer.
-    alone = jm.simulate_gap(source, policy, 2, 0, 1, num_samples=count)
+    alone = jm.simulate(source, policy, 2, [0, 1], num_samples=count, gaps_only=True).gap(0, 1)
     np.testing.assert_allclose(gap.gaps, alone.gaps, rtol=0, atol=alone.truncation_bound)
     np.testing.assert_allclose(found.returns[:, 0] - found.returns[:, 1], gap.gaps[whole], rtol=0, atol=1e-12)
     assert f"{2 * WHOLE} of them went on" in str(found)

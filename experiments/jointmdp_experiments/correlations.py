@@ -11,7 +11,8 @@ from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.model.built_in_models import coupled_reward_chain, windy_gridworld
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.show.plots.result_plots import correlation_matrix, style
+from jointmdp.show.plots import style
+from jointmdp.show.plots.result_plots import correlation_matrix
 from jointmdp_experiments.result import FigureResult
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.model.built_in_models import windy_gridworld
 from jointmdp.show.plots import style
 from jointmdp.simulation.montecarlo.samples import GapSample
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp_experiments.result import FigureResult, by_sharing
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ Pairs = dict[Sharing, list[Pair]]
 Ratios = dict[Sharing, list[dict[str, Any]]]  # a row for each gap, with a ratio for each bound
 
 
-def simulate(sharing: Sharing, num_samples: int = SAMPLES, size: int = SIZE) -> list[Pair]:
+def simulated_pairs(sharing: Sharing, num_samples: int = SAMPLES, size: int = SIZE) -> list[Pair]:
     """Every state, the policy's action against every other; each pair has a seed of its own."""
     model, policy = windy_gridworld(size, sharing=sharing)
     solution = evaluate(model, policy)
@@ -89,7 +89,9 @@ def simulate(sharing: Sharing, num_samples: int = SAMPLES, size: int = SIZE) -> 
         for other in range(model.num_actions):
             if other != best:
                 seed = 10_000 * (1 + SHARINGS.index(sharing)) + len(pairs)
-                sample = simulate_gap(model, policy, state, best, other, num_samples=num_samples, seed=seed)
+                sample = simulate(
+                    model, policy, state, [best, other], num_samples=num_samples, seed=seed, gaps_only=True
+                ).gap(best, other)
                 pairs.append(Pair(sharing, solution.gap(state, best, other), sample))
     return pairs
 

@@ -14,9 +14,10 @@ from jointmdp.exact.solution.gap import Gap
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import Limits
 from jointmdp.model.built_in_models import inventory, windy_gridworld
 from jointmdp.show.plots import style
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp_experiments.result import FigureResult
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def bands(num_samples: int = SAMPLES) -> list[Band]:
             (SHOP, inventory(sharing=sharing), (STOCK, ORDER, OTHER)),
         ):
             gap = evaluate(model, policy).gap(*where)
-            sample = simulate_gap(model, policy, *where, num_samples=num_samples, seed=7)
-            law = gap.law(tolerance=0.05, seconds=None)  # the same figure on slow machines
+            state, *pair = where
+            sample = simulate(model, policy, state, pair, num_samples=num_samples, seed=7, gaps_only=True).gap(*pair)
+            law = gap.law(tolerance=0.05, limits=Limits(seconds=None))  # the same figure on slow machines
             found.append(Band(name, sharing, gap, law, np.sort(sample.gaps)))
     return found
 

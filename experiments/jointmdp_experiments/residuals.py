@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jointmdp.exact.evaluate import Iterate, evaluate
+from jointmdp.exact.evaluate import evaluate
+from jointmdp.exact.moments.iteration import Iterate
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
 from jointmdp.ground.errors import ConvergenceWarning

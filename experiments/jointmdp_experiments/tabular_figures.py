@@ -31,7 +31,7 @@ def results(announce: Callable[[str], None] = lambda _: None) -> Iterator[Figure
     pairs = {}
     for sharing in SHARINGS:
         announce(f"simulated gaps, {SHARING_WORDS[sharing]}")
-        pairs[sharing] = gap_validation.simulate(sharing)
+        pairs[sharing] = gap_validation.simulated_pairs(sharing)
     yield gap_validation.run(pairs)
     yield gap_validation.run_tightness(pairs)
     announce("higher moments and certified laws of the same gaps")

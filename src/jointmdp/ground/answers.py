@@ -1,20 +1,32 @@
-"""What every result can do with its rows: a data frame, a CSV file, a table in a notebook."""
+"""What every answer can do: rows, a data frame, CSV, JSON, a table in a notebook, and doors to the floors above.
+
+Answers stand on low floors, their pictures, pages and samples are made on higher ones, and imports run one way. So an
+answer asks for these by name, when somebody wants one (`upstairs`), as pandas loads its plots.
+"""
 
 from __future__ import annotations
 
 import html
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jointmdp.ground import files
 from jointmdp.ground.files import FilePath, write_csv
 from jointmdp.ground.intervals import Interval
 
 if TYPE_CHECKING:
     import pandas
     import xarray
+    from matplotlib.figure import Figure
 
 SHOWN = 30  # rows of a table in a notebook
 SHOWN_STATES = 5  # and states, where each has many rows
+
+
+def upstairs(module: str, name: str) -> Any:
+    """What a module of a higher floor offers under `name`: the only way up."""
+    return getattr(importlib.import_module(f"jointmdp.{module}"), name)
 
 
 class ResultFace:
@@ -35,6 +47,15 @@ class ResultFace:
     def to_csv(self, path: FilePath) -> None:
         """Write `table` as a CSV file, whole or not at all."""
         write_csv(path, [flat(row) for row in self.table()])
+
+    def to_json(self) -> str:
+        """`table` as strict JSON; what is infinite is null."""
+        return files.to_json(self.table())
+
+    def _drawn(self, plot: str) -> Figure:
+        """The figure of one of `jointmdp.plots`."""
+        figure: Figure = upstairs("plots", plot)(self).figure
+        return figure
 
     def _shown(self) -> list[dict[str, Any]]:
         """What a notebook shows; the text itself where it has several lines."""

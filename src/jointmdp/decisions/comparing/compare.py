@@ -69,7 +69,7 @@ from jointmdp.simulation.montecarlo.alternatives import (
     first_actions,
     whole_policies,
 )
-from jointmdp.simulation.montecarlo.best_action import Tally, best_interval, count
+from jointmdp.simulation.montecarlo.best_action import Tally, best_interval, check_distinct, count
 from jointmdp.simulation.montecarlo.noise_checks import NoiseChecks
 from jointmdp.simulation.montecarlo.replications import samples
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
@@ -251,10 +251,8 @@ def decide(
     """Sample until one alternative is shown best or every gap is known to `half_width`, and report."""
     labels, sharing = found.labels, found.sharing
     if len(labels) < 2:
-        raise ModelError(f"there is only {labels[0]} to choose; comparing takes at least two alternatives")
-    twice = [label for i, label in enumerate(labels) if label in labels[:i]]
-    if twice:
-        raise ModelError(f"{twice[0]} is asked for twice; an alternative always ties with itself")
+        raise ModelError(f"only {labels[0]} was given; comparing takes at least two alternatives")
+    check_distinct(labels)
     if rules.bounds is not None and found.return_bound is None:
         found = found._replace(return_bound=max(map(abs, rules.bounds)))  # what is left out is a return like the others
     began = time.monotonic()

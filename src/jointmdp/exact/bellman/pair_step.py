@@ -147,7 +147,7 @@ class PairStep:
         self.model, self.size = model, model.num_states
         self.policies = policy, policy if other is None else other
         self.is_shared = model.sharing != "none"
-        self.can_merge = can_merge and self.is_shared
+        self.can_merge, self.has_rewards = can_merge and self.is_shared, has_rewards
         own = branch_lists(model, policy, has_rewards)
         is_one = other is None or other is policy
         self.branches = own, own if is_one else branch_lists(model, self.policies[1], has_rewards)
@@ -175,7 +175,8 @@ class PairStep:
         i, x = i[j], x[j]
         weight = one.chances[group[i]] * positive(one.weights[x] * two.weights[y])
         row = i % max(len(s), 1)
-        return Moves(row, weight, one.rewards[x], two.rewards[y], one.successors[x], two.successors[y])
+        paid = (one.rewards[x], two.rewards[y]) if self.has_rewards else (np.zeros(len(x)), np.zeros(len(x)))
+        return Moves(row, weight, *paid, one.successors[x], two.successors[y])
 
     def together(self, s: Ints) -> Moves:
         """Two branches in each of the states s, where they share the scenario; what makes them one is left out."""

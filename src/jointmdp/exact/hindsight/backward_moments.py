@@ -1,8 +1,7 @@
-"""After the last step that was seen both branches go on as an ordinary pair: its moments, from a solution.
+"""Moments of gaps and returns given what was seen: backward steps from the end, no linear solve.
 
-Moments of a gap or a return given what was seen: backward steps from the end, no linear solve.
-
-With ``d = R − r + γ m(child) − m(node)``, the moments about the mean m of a node are
+After the last step that was seen both branches go on as an ordinary pair, whose moments come from a solution. Before
+it, with ``d = R − r + γ m(child) − m(node)``, the moments about the mean m of a node are
 
     h_k = Σ_moves weight · Σ_j C(k,j) d^{k−j} γʲ h_j(child),        h_0 = 1,  h_1 = 0,
 
@@ -18,13 +17,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.evaluate import check_ends, evaluate, report_missed
+from jointmdp.exact.evaluate import check_ends, evaluate
+from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
+from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
+from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.exact.moments.default_solver import PolicyBranch, shared_pairs, solve_horizon
 from jointmdp.exact.moments.higher_orders import ROOM
+from jointmdp.exact.moments.iteration import report_missed
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
 from jointmdp.exact.solution.solution import Solution
-from jointmdp.ground.arrays import UNIT, Floats, Ints, float64, summed
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, float64, summed
 from jointmdp.ground.errors import ModelError, Status
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -36,6 +40,18 @@ class KnownReturns(NamedTuple):
     mean_error: Floats  # [m]
     moments: Floats  # [order+1, m]
     errors: Floats  # [order+1, m]
+
+    @classmethod
+    def zeros(cls, order: int, count: int) -> KnownReturns:
+        """Nothing is paid any more."""
+        moments = np.zeros((order + 1, count))
+        moments[0] = 1.0
+        return cls(np.zeros(count), np.zeros(count), moments, np.zeros((order + 1, count)))
+
+    def put(self, at: Ints, known: KnownReturns) -> None:
+        """What is known of some nodes."""
+        for mine, theirs in zip(self, known, strict=True):
+            mine[..., at] = theirs
 
 
 class PairEnds(NamedTuple):
@@ -90,12 +106,10 @@ def seen_is_over(model: JointMDP, other: Floats, policy: Floats) -> PairEnds:
 def nothing_follows(order: int) -> PairEnds:
     """The last step was the last that counts."""
 
-    def zeros(s: Ints, order: int = 2) -> KnownReturns:
-        none = np.zeros((2, order + 1, len(s)))
-        none[0, 0] = 1.0
-        return KnownReturns(np.zeros(len(s)), np.zeros(len(s)), *none)
+    def alone(s: Ints) -> KnownReturns:
+        return KnownReturns.zeros(2, len(s))
 
-    return PairEnds(order, lambda y, x: zeros(y, order), zeros, zeros)
+    return PairEnds(order, lambda y, x: KnownReturns.zeros(order, len(y)), alone, alone)
 
 
 def over_horizon(model: JointMDP, policy: Floats, order: int, left: int) -> PairEnds:
@@ -159,8 +173,69 @@ def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) ->
     return PairEnds(2, gap, _alone(one), _alone(two))
 
 
-class ReturnMoves(NamedTuple):
-    """Moves of one time as columns."""
+class Ends:
+    """What follows the last step, for each number of steps that are left."""
+
+    def __init__(  # many parameters: those of the front door
+        self,
+        model: JointMDP,
+        policy: Floats,
+        other: OtherBranch,
+        order: int,
+        horizon: int | None,
+        solution: Solution | None,
+        over: Bools,
+    ) -> None:
+        self.model, self.policy, self.other, self.order = model, policy, other, order
+        self.horizon = None if horizon is None else checks.as_count("horizon", horizon)
+        self.moments = None if solution is None else self._of_solution(solution)
+        self._is_terminal = over
+        self._made: dict[tuple[int | None, bool], PairEnds] = {}
+
+    def _of_solution(self, solution: Solution) -> StateMoments:
+        fits = solution.model == self.model and np.array_equal(solution.policy, self.policy)
+        if not fits or solution.horizon is not None or solution.order < self.order:
+            raise ModelError("the solution is not one of evaluate(model, policy) for this model, policy and order")
+        return moments_of_pairs(solution)
+
+    def steps_from(self, start: int, seen: int) -> int | None:
+        """How many steps count from step `start` on, where so many were `seen` in all; None for an endless future."""
+        if self.horizon is None:
+            return None
+        if self.horizon < seen:
+            raise ModelError(f"the trajectory has {seen} steps, more than the horizon of {self.horizon}")
+        return self.horizon - start
+
+    def after(self, known: SeenSteps, span: int | None) -> PairEnds:
+        """What follows the last known step of a trajectory, of which `span` steps count."""
+        last, left = int(known.states[-1]), None if span is None else span - len(known.actions)
+        is_over = left is None and last != UNSEEN and bool(self._is_terminal[last]) and self.order == 2
+        if (left, is_over) not in self._made:
+            self._made[left, is_over] = self._solved(left, is_over)
+        return self._made[left, is_over]
+
+    def _solved(self, left: int | None, is_over: bool) -> PairEnds:
+        model, other = self.model, self.other.policy
+        if left == 0:
+            return nothing_follows(self.order)
+        if left is None and is_over:
+            return seen_is_over(model, other, self.policy)
+        if self.other.action is None:
+            if self.order > 2:
+                raise ModelError("whole policies are compared to order 2; leave order out")
+            if left is not None:
+                raise ModelError(
+                    f"whole policies are compared over a horizon only where it ends with the trajectory or its "
+                    f"episode, and {left} steps would follow; give that horizon, or none"
+                )
+            return two_policies(model, other, self.policy, Solve())
+        if left is not None:
+            return over_horizon(model, self.policy, self.order, left)
+        return same_policy(model, self.policy, self.order, self.moments)
+
+
+class Moves(NamedTuple):
+    """How nodes of one time move on, as columns."""
 
     parent: Ints
     weight: Floats
@@ -169,7 +244,7 @@ class ReturnMoves(NamedTuple):
     child: Ints  # negative where nothing follows
 
 
-def backed_up(moves: ReturnMoves, count: int, later: KnownReturns, discount: float) -> KnownReturns:
+def backed_up(moves: Moves, count: int, later: KnownReturns, discount: float) -> KnownReturns:
     """What is known of `count` nodes, from what is known of those that they lead to."""
     order = len(later.moments) - 1
     goes = moves.child >= 0
@@ -208,6 +283,43 @@ def backed_up(moves: ReturnMoves, count: int, later: KnownReturns, discount: flo
         moved = total(power(k, wide, unsure)) + k * total(off * power(k - 1, wide, np.abs(h)))
         errors[k] = (1 + ROOM) * moved
     return KnownReturns(mean, mean_error, moments, errors)
+
+
+def backward(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list[PairEnds]) -> tuple[KnownReturns, KnownReturns]:
+    """At time 0: of the gaps at all nodes; and of the other branch's returns there, then of the seen one's."""
+    last = len(paths.steps)
+    for t in range(last, -1, -1):
+        nodes = steps.nodes[t]
+        size, total = len(nodes.place), len(nodes.place) + len(paths.states[t])
+        if t == last:
+            gaps, returns = KnownReturns.zeros(ends[0].order, size), KnownReturns.zeros(2, total)
+        else:
+            of_gaps, of_returns = _moves(paths, steps, t)
+            gaps = backed_up(of_gaps, size, gaps, model.discount)
+            returns = backed_up(of_returns, total, returns, model.discount)
+        # What follows the last step of a trajectory; most often one solution serves all.
+        for end in {id(end): end for end in ends}.values():
+            is_mine = paths.is_last(t) & np.array([each is end for each in ends])[paths.which[t]]
+            if not is_mine.any():
+                continue
+            i, k = np.flatnonzero(is_mine[nodes.place]), np.flatnonzero(is_mine)
+            x, y = paths.states[t], nodes.state[i]
+            gaps.put(i, end.gap(y, x[nodes.place[i]]))
+            returns.put(i, end.other(y))
+            returns.put(size + k, end.seen(x[k]))
+    return gaps, returns
+
+
+def _moves(paths: SeenPaths, steps: Walk, t: int) -> tuple[Moves, Moves]:
+    """Of the gaps, which are 0 where both branches are one; and of the returns of the other branch and the seen one."""
+    moves, own, gain, loss = steps.moves[t], steps.seen[t], steps.moves[t].gain, steps.moves[t].loss
+    size, after = len(steps.nodes[t].place), len(steps.nodes[t + 1].place)
+    gaps = Moves(moves.parent, moves.weight, gain - loss, np.abs(gain) + np.abs(loss), moves.child)
+    places = np.repeat(np.flatnonzero(~paths.is_last(t)), np.diff(own.start))
+    paid = np.concatenate([gain, own.reward])
+    child = np.where(moves.child == ONE, after + moves.place, moves.child)
+    parent, child = np.concatenate([moves.parent, size + places]), np.concatenate([child, after + own.place])
+    return gaps, Moves(parent, np.concatenate([moves.weight, own.weight]), paid, np.abs(paid), child)
 
 
 def of_node(known: KnownReturns, i: int) -> tuple[float, float, KnownMoments]:

@@ -1,30 +1,30 @@
-"""The front door: what another action or policy would have given, given what was seen."""
+"""The front door and its answers: what another action or policy would have given, given what was seen."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, Literal, overload
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
 from jointmdp.exact.evaluate import MAX_ORDER
-from jointmdp.exact.hindsight import backward_moments
-from jointmdp.exact.hindsight.backward_moments import KnownReturns, PairEnds, ReturnMoves, backed_up, of_node
-from jointmdp.exact.hindsight.hindsight_results import AskedBack, BranchReturn, Hindsight, Hindsights
+from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
-from jointmdp.exact.law.pair_graph import GapBranches
+from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
 from jointmdp.exact.law.solution_laws import Laws
-from jointmdp.exact.moments.pair_solver import Solve
-from jointmdp.exact.moments.stored_moments import StateMoments
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.answers import ResultFace
+from jointmdp.ground.arrays import Floats, Ints, summed
 from jointmdp.ground.errors import ModelError
+from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
@@ -34,35 +34,294 @@ from jointmdp.model.tables import ActionLike
 AT_ONCE = 128  # trajectories that are walked beside each other
 
 
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What was asked: one trajectory, and what would have been done instead."""
+
+    model: JointMDP
+    seen: SeenSteps  # from the start on
+    known: SeenSteps  # the same, and steps after an end that are known to pay nothing
+    branch: OtherBranch
+    words: str
+    reward_tolerance: float
+    laws: Laws = field(repr=False)
+    start: int
+    number: int
+    """Of the trajectory among those given."""
+    name: str = "the trajectory"
+
+    @cached_property
+    def paths(self) -> SeenPaths:
+        return seen_paths(self.model, [self.known], self.reward_tolerance, [(self.name, self.start)])
+
+    @cached_property
+    def walk(self) -> Walk:
+        return walk(self.paths, self.branch)
+
+    @cached_property
+    def opening(self) -> Opening:
+        """The gap as the laws take it: moves of known steps, then pairs."""
+        return Opening(self._moves)
+
+    def _moves(self) -> OpeningMoves:
+        last, first, terms, parts = len(self.walk.moves), 0, 0, []
+        for t, moves in enumerate(self.walk.moves):
+            after = first + len(self.walk.nodes[t].place)
+            to, goes = self.walk.nodes[t + 1], moves.child != ONE
+            child = np.where(goes, moves.child, 0)
+            node = np.where(goes & (t + 1 < last), after + child, NOTHING)
+            is_pair = goes & (t + 1 == last)
+            here = np.where(is_pair, to.state[child] if len(to.state) else NOTHING, NOTHING)
+            there = np.where(is_pair, self.paths.states[t + 1][moves.place], NOTHING)
+            parts.append((first + moves.parent, moves.weight, moves.gain, moves.loss, node, here, there))
+            terms += self.model.num_scenarios + self.model.num_actions + 8
+            first = after
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return OpeningMoves._make([*columns, first, terms])
+
+
+class BranchReturn(NamedTuple):
+    """The return of one branch given what was seen."""
+
+    mean: float
+    variance: float
+    mean_error: float
+    """Guaranteed bound on the error of `mean`."""
+    variance_error: float
+    """Guaranteed bound on the error of `variance`."""
+
+    @property
+    def std(self) -> float:
+        """Standard deviation."""
+        return math.sqrt(self.variance)
+
+    @property
+    def mean_interval(self) -> Interval:
+        """Certified bounds of the mean."""
+        return Interval(self.mean - self.mean_error, self.mean + self.mean_error)
+
+
+@dataclass(frozen=True, eq=False)
+class Hindsight(ResultFace):
+    """One trajectory, and what would have come of something else on the same noise."""
+
+    question: Question = field(repr=False)
+    gap: Gap
+    """Other minus seen: positive where it would have given more."""
+    other_return: BranchReturn
+    """Of the other branch, from the start on."""
+    seen_return: BranchReturn
+    """Of the seen branch: what it was paid, and what it still expects after the last step."""
+
+    @property
+    def model(self) -> JointMDP:
+        """The model."""
+        return self.question.model
+
+    @property
+    def start(self) -> int:
+        """The step at which the branches part."""
+        return self.question.start
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that were seen from the start on."""
+        return len(self.question.seen.actions)
+
+    def __repr__(self) -> str:
+        better = "more" if self.gap.mean > 0 else "less"
+        return (
+            f"Hindsight({self.question.words} instead of {self.gap.other} at step {self.start}, in {self.gap.state}: "
+            f"{abs(self.gap.mean):.6g} {better} on the same noise, ± {self.gap.std:.6g} of what is not known; "
+            f"{self.num_steps} steps seen)"
+        )
+
+    @cached_property
+    def path(self) -> Floats:
+        """Where the other branch would have been: the probability of each state at each time.
+
+        ``[n+1, S]``, where n steps were seen from the start on.
+        """
+        question, size = self.question, self.model.num_states
+        found = np.zeros((self.num_steps + 1, size))
+        for t, nodes in enumerate(question.walk.nodes[: self.num_steps + 1]):
+            found[t] += summed(nodes.state, nodes.chance, size)
+            found[t] += summed(question.paths.states[t], question.walk.merged[t], size)
+        return found
+
+    @cached_property
+    def merged(self) -> Floats:
+        """The probability that both branches are one by each time, ``[n+1]``."""
+        return np.array([chance.sum() for chance in self.question.walk.merged[: self.num_steps + 1]])
+
+    @cached_property
+    def posterior(self) -> Floats:
+        """What the data say of the scenario of each step, ``[n, W]``."""
+        paths, chances = self.question.paths, self.question.walk.chances
+        steps = paths.steps[: self.num_steps]
+        return np.stack([chances[t][~paths.is_last(t)] @ step.posterior for t, step in enumerate(steps)])
+
+    @cached_property
+    def prior(self) -> Floats:
+        """The same before anything was seen of the step but its state, ``[n, W]``."""
+        paths, chances = self.question.paths, self.question.walk.chances
+        steps = paths.steps[: self.num_steps]
+        rows = (chances[t][~paths.is_last(t)] @ self.model.probabilities[step.state] for t, step in enumerate(steps))
+        return np.stack(list(rows))
+
+    @property
+    def entropy(self) -> Floats:
+        """What is still not known of the noise of each step, in bits, ``[n]``."""
+        return _bits(self.posterior)
+
+    @property
+    def prior_entropy(self) -> Floats:
+        """What was not known of it before, in bits, ``[n]``."""
+        return _bits(self.prior)
+
+    def most_likely_path(self) -> list[str]:
+        """The most likely course of events, by the names of the other branch's states.
+
+        Of events: the states of the other branch, whether both are one by then, and states of the seen branch that were
+        not seen. Where the same states can come about in several ways, another sequence of states may be likelier.
+        """
+        return [self.model.state_label(int(s)) for s in self._most_likely()]
+
+    def _most_likely(self) -> Ints:
+        """Viterbi's algorithm on nodes, and on places where both branches are one."""
+        walked, paths = self.question.walk, self.question.paths
+        best, back = np.ones(1 + len(paths.states[0])), []
+        best[1:] = 0.0
+        for t, (moves, own) in enumerate(zip(walked.moves, walked.seen, strict=True)):
+            size, after = len(walked.nodes[t].place), len(walked.nodes[t + 1].place)
+            count = after + len(paths.states[t + 1])
+            parent = np.concatenate([moves.parent, size + np.repeat(np.arange(len(own.start) - 1), np.diff(own.start))])
+            child = np.concatenate([np.where(moves.child == ONE, after + moves.place, moves.child), after + own.place])
+            code, which = np.unique(parent * count + child, return_inverse=True)
+            chance = np.bincount(which, np.concatenate([moves.weight, own.weight]))
+            parent, child = np.divmod(code, count)
+            reached = best[parent] * chance
+            order = np.argsort(reached, kind="stable")
+            now, link = np.zeros(count), np.zeros(count, dtype=np.int64)
+            now[child[order]], link[child[order]] = reached[order], parent[order]  # the last one is the likeliest
+            best = now / now.max()
+            back.append(link)
+        node, found = int(np.argmax(best)), []
+        for t in range(len(back), -1, -1):
+            nodes = walked.nodes[t]
+            is_node = node < len(nodes.place)
+            found.append(nodes.state[node] if is_node else paths.states[t][node - len(nodes.place)])
+            node = int(back[t - 1][node]) if t else 0
+        return np.array(found[::-1])[: self.num_steps + 1]
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row a step: what was seen, and where the other branch would most likely have been."""
+        model, seen, likely = self.model, self.question.seen, self._most_likely()
+        known, before = self.entropy, self.prior_entropy
+        rows = []
+        for t in range(self.num_steps + 1):
+            row: dict[str, Any] = {"step": self.start + t}
+            row["seen_state"] = "" if seen.states[t] < 0 else model.state_label(int(seen.states[t]))
+            is_step = t < self.num_steps
+            row["seen_action"] = model.action_label(int(seen.actions[t])) if is_step else ""
+            row["seen_reward"] = float(seen.rewards[t]) if is_step else math.nan
+            row["other_state"] = model.state_label(int(likely[t]))
+            row["probability"] = float(self.path[t, likely[t]])
+            row["one"] = float(self.merged[t])
+            row["noise_known"] = float(before[t] - known[t]) if is_step else math.nan
+            row["noise_open"] = float(known[t]) if is_step else math.nan
+            rows.append(row)
+        return rows
+
+
+def _bits(rows: Floats) -> Floats:
+    logs = np.log2(rows, where=rows > 0, out=np.zeros_like(rows))
+    return np.asarray(-np.sum(rows * logs, axis=1) + 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Hindsights(ResultFace, Sequence[Hindsight]):
+    """Several trajectories, in the order given."""
+
+    results: tuple[Hindsight, ...] = field(repr=False)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.results[i]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Hindsight]:
+        return iter(self.results)
+
+    @property
+    def mean(self) -> Floats:
+        """Mean gap of each, ``[N]``."""
+        return np.array([each.gap.mean for each in self.results])
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of each gap, ``[N]``."""
+        return np.array([each.gap.variance for each in self.results])
+
+    def __repr__(self) -> str:
+        mean = self.mean
+        return (
+            f"Hindsights({len(self):,} answers; mean gap {mean.mean():.6g}, from {mean.min():.6g} to "
+            f"{mean.max():.6g}; more in {np.mean(mean > 0):.1%} of them)"
+        )
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row a trajectory."""
+        return [
+            {
+                "trajectory": each.question.number,
+                "start": each.start,
+                "steps": each.num_steps,
+                "state": each.gap.state,
+                "action": each.gap.action,
+                "seen": each.gap.other,
+                "mean": each.gap.mean,
+                "mean_interval": each.gap.mean_interval,
+                "std": each.gap.std,
+                "other_return": each.other_return.mean,
+                "seen_return": each.seen_return.mean,
+            }
+            for each in self.results
+        ]
+
+
+class Options(TypedDict, total=False):
+    """Settings of `hindsight` that do not change the kind of its answer."""
+
+    other_policy: Any
+    horizon: int | None
+    order: int
+    solution: Solution | None
+    reward_tolerance: float
+
+
 @overload
-def hindsight(  # many parameters: as below
+def hindsight(
     model: JointMDP,
     policy: Any,
     trajectory: Trajectory,
     action: ActionLike | None = ...,
     *,
-    other_policy: Any = ...,
     start: int = ...,
-    horizon: int | None = ...,
-    order: int = ...,
-    solution: Solution | None = ...,
-    reward_tolerance: float = ...,
+    **options: Unpack[Options],
 ) -> Hindsight: ...
 
 
 @overload
-def hindsight(  # many parameters: as below
+def hindsight(
     model: JointMDP,
     policy: Any,
     trajectory: Trajectory | Sequence[Trajectory],
     action: ActionLike | None = ...,
     *,
-    other_policy: Any = ...,
     start: int | Literal["each"] = ...,
-    horizon: int | None = ...,
-    order: int = ...,
-    solution: Solution | None = ...,
-    reward_tolerance: float = ...,
+    **options: Unpack[Options],
 ) -> Hindsights: ...
 
 
@@ -104,43 +363,37 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
     reward_tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
     number = None if action is None else model.action_index(action)
-    over = terminal_states(model)
-    asked = [(n, each, t) for n, each in enumerate(given) for t in _starts(model, each, number, start, over)]
-    if not asked:
-        raise ModelError(f"{model.action_label(number or 0)} was not available at any step of the trajectory")
-    seen = []
-    for n, each, t in asked:
-        with _named(n, len(given)):
-            seen.append(_seen_from(model, each, t, number, over))
+    words = "policy" if number is None else model.action_label(number)
     other = chosen if other_policy is None else as_policy(model, other_policy)
     branch = OtherBranch(model, other, number, can_merge=number is not None)
-    ends = _Ends(model, chosen, branch, order, horizon, solution, over)
+    over = terminal_states(model)
+    ends = Ends(model, chosen, branch, order, horizon, solution, over)
     laws: dict[int | None, Laws] = {}
     questions = []
-    for steps, (n, original, t) in zip(seen, asked, strict=True):
+    for n, each in enumerate(given):
         with _named(n, len(given)):
-            span = ends.steps_from(t, original)
-        if span not in laws:
-            laws[span] = Laws(GapBranches(model, other, chosen, branch.can_merge), span)
-        words = "policy" if number is None else model.action_label(number)
-        known = steps if span is None else until(model, steps, span, over)
-        name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
-        questions.append(AskedBack(model, steps, known, branch, words, reward_tolerance, laws[span], t, n, name))
+            whole = seen_steps(model, each, over)
+            for t in _starts(model, whole, number, start):
+                seen, span = _seen_from(model, whole, t, number), ends.steps_from(t, len(whole.actions))
+                if span not in laws:
+                    laws[span] = Laws(GapBranches(model, other, chosen, branch.can_merge), span)
+                known = seen if span is None else until(model, seen, span, over)
+                name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
+                questions.append(Question(model, seen, known, branch, words, reward_tolerance, laws[span], t, n, name))
+    if not questions:
+        raise ModelError(f"{words} was not available at any step of the trajectory")
     found: list[Hindsight] = []
     with Meter("hindsight") as meter:
-        for first in range(0, len(seen), AT_ONCE):
+        for first in range(0, len(questions), AT_ONCE):
             block = questions[first : first + AT_ONCE]
-            found += _answered(block, [ends.of(each) for each in block], reward_tolerance)
-            meter.update(len(found) / len(seen), f"{len(found):,} of {len(seen):,} trajectories")
+            found += _answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
+            meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
     return Hindsights(tuple(found)) if several else found[0]
 
 
-def _starts(
-    model: JointMDP, trajectory: Trajectory, action: int | None, start: int | str, over: Bools
-) -> Sequence[int]:
+def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | str) -> Sequence[int]:
     if start != "each":
         return [checks.as_count("start", start, least=0)]
-    seen = seen_steps(model, trajectory, over)
     known = [t for t in range(len(seen.actions)) if seen.states[t] != UNSEEN]
     return [t for t in known if action is None or model.available[seen.states[t], action]]
 
@@ -167,10 +420,8 @@ def _named(number: int, count: int) -> Iterator[None]:
         raise ModelError(f"trajectory {number}: {error}") from None
 
 
-def _seen_from(model: JointMDP, trajectory: Trajectory, start: int, action: int | None, over: Bools) -> SeenSteps:
-    whole = seen_steps(model, trajectory, over)
-    start = checks.as_count("start", start, least=0, most=len(whole.actions))
-    if start == len(whole.actions):
+def _seen_from(model: JointMDP, whole: SeenSteps, start: int, action: int | None) -> SeenSteps:
+    if checks.as_count("start", start, least=0, most=len(whole.actions)) == len(whole.actions):
         raise ModelError(
             f"the trajectory has no action at step {start}, so there is nothing that could have been done instead; "
             "evaluate(...).gap(...) compares actions that are still to be taken"
@@ -179,97 +430,33 @@ def _seen_from(model: JointMDP, trajectory: Trajectory, start: int, action: int 
         raise ModelError(f"state {start} of the trajectory was not seen, so nothing can begin there")
     if action is not None:
         model.action_index(action, int(whole.states[start]))
-    parts = whole.states[start:], whole.actions[start:], whole.rewards[start:], whole.scenarios[start:]
-    return SeenSteps(*parts, whole.ended)
+    return whole.cut(start)
 
 
-class _Ends:
-    """What follows the last step, for each number of steps that are left."""
-
-    def __init__(  # many parameters: those of the front door
-        self,
-        model: JointMDP,
-        policy: Floats,
-        other: OtherBranch,
-        order: int,
-        horizon: int | None,
-        solution: Solution | None,
-        over: Bools,
-    ) -> None:
-        self.model, self.policy, self.other, self.order = model, policy, other, order
-        self.horizon = None if horizon is None else checks.as_count("horizon", horizon)
-        self.moments = None if solution is None else self._of_solution(solution)
-        self._is_terminal = over
-        self._made: dict[tuple[int | None, bool], PairEnds] = {}
-
-    def _of_solution(self, solution: Solution) -> StateMoments:
-        fits = solution.model == self.model and np.array_equal(solution.policy, self.policy)
-        if not fits or solution.horizon is not None or solution.order < self.order:
-            raise ModelError("the solution is not one of evaluate(model, policy) for this model, policy and order")
-        return backward_moments.moments_of_pairs(solution)
-
-    def steps_from(self, start: int, trajectory: Trajectory) -> int | None:
-        """That count from step `start` on; None for an endless future."""
-        if self.horizon is None:
-            return None
-        if self.horizon < len(trajectory):
-            raise ModelError(f"the trajectory has {len(trajectory)} steps, more than the horizon of {self.horizon}")
-        return self.horizon - start
-
-    def of(self, question: AskedBack) -> PairEnds:
-        """What follows the last known step of a trajectory."""
-        span, last = question.laws.horizon, int(question.known.states[-1])
-        left = None if span is None else span - len(question.known.actions)
-        is_over = left is None and last != UNSEEN and bool(self._is_terminal[last]) and self.order == 2
-        if (left, is_over) not in self._made:
-            self._made[left, is_over] = self._solved(left, is_over)
-        return self._made[left, is_over]
-
-    def _solved(self, left: int | None, is_over: bool) -> PairEnds:
-        model, other = self.model, self.other.policy
-        if left == 0:
-            return backward_moments.nothing_follows(self.order)
-        if left is None and is_over:
-            return backward_moments.seen_is_over(model, other, self.policy)
-        if self.other.action is None:
-            if self.order > 2:
-                raise ModelError("whole policies are compared to order 2; leave order out")
-            if left is not None:
-                raise ModelError(
-                    f"whole policies are compared over a horizon only where it ends with the trajectory or its "
-                    f"episode, and {left} steps would follow; give that horizon, or none"
-                )
-            return backward_moments.two_policies(model, other, self.policy, Solve())
-        if left is not None:
-            return backward_moments.over_horizon(model, self.policy, self.order, left)
-        return backward_moments.same_policy(model, self.policy, self.order, self.moments)
-
-
-def _answered(block: list[AskedBack], ends: list[PairEnds], tolerance: float) -> list[Hindsight]:
+def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
     """Backward over all steps of some trajectories at once."""
-    model = block[0].model
-    paths = seen_paths(model, [each.known for each in block], tolerance, [(each.name, each.start) for each in block])
-    steps = walk(paths, block[0].branch)
-    gaps = _backward_gaps(model, paths, steps, ends)
-    returns = _backward_returns(model, paths, steps, ends)
+    first, names = block[0], [(each.name, each.start) for each in block]
+    paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
+    gaps, returns = backward(first.model, paths, walk(paths, first.branch), ends)
     found = []
     for n, question in enumerate(block):
-        other, seen = (_branch_return(*of_node(returns, n + at)) for at in (0, len(block)))
-        found.append(Hindsight(question, _gap(question, gaps, n, ends[n].order, other, seen), other, seen))
+        other, seen = (_branch_return(returns, n + at) for at in (0, len(block)))
+        found.append(Hindsight(question, _gap(question, gaps, n, other, seen), other, seen))
     return found
 
 
-def _branch_return(mean: float, error: float, known: Any) -> BranchReturn:
+def _branch_return(returns: KnownReturns, i: int) -> BranchReturn:
+    mean, error, known = of_node(returns, i)
     return BranchReturn(mean + 0.0, float(known.values[2]), error, float(known.errors[2]))
 
 
-def _gap(question: AskedBack, gaps: KnownReturns, n: int, order: int, other: BranchReturn, seen: BranchReturn) -> Gap:
+def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, seen: BranchReturn) -> Gap:
     model, first = question.model, int(question.seen.actions[0])
     label, taken = model.state_label(int(question.seen.states[0])), model.action_label(first)
-    if question.branch.action == first and model.sharing != "none":
-        more = (0.0,) * (order - 2)
-        return Gap(label, taken, taken, 0.0, 0.0, 0.0, 0.0, 0.0, more, more)
     mean, error, known = of_node(gaps, n)
+    if question.branch.action == first and model.sharing != "none":
+        more = (0.0,) * (len(known.values) - 3)
+        return Gap(label, taken, taken, 0.0, 0.0, 0.0, 0.0, 0.0, more, more)
     return Gap(
         label,
         question.words,
@@ -283,86 +470,3 @@ def _gap(question: AskedBack, gaps: KnownReturns, n: int, order: int, other: Bra
         higher_errors=tuple(known.errors[3:].tolist()),
         place=(question.laws, question.opening),
     )
-
-
-def _backward_gaps(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list[PairEnds]) -> KnownReturns:
-    """Of the gaps of all nodes at time 0."""
-    known: KnownReturns | None = None
-    for t in range(len(paths.steps), -1, -1):
-        nodes = steps.nodes[t]
-        is_last = paths.is_last(t)[nodes.place]
-        at = np.flatnonzero(is_last)
-        which, x = paths.which[t][nodes.place[at]], paths.states[t][nodes.place[at]]
-        last = _by_trajectory(which, ends, partial(_gap_end, nodes.state[at], x))
-        if known is None:
-            known = last
-            continue
-        moves = steps.moves[t]
-        columns = ReturnMoves(
-            moves.parent, moves.weight, moves.gain - moves.loss, np.abs(moves.gain) + np.abs(moves.loss), moves.child
-        )
-        found = backed_up(columns, len(nodes.place), known, model.discount)
-        known = _put(found, at, last)
-    assert known is not None
-    return known
-
-
-def _backward_returns(model: JointMDP, paths: SeenPaths, steps: Walk, ends: list[PairEnds]) -> KnownReturns:
-    """Of the returns of the other branch at all nodes of time 0, and then of the seen branch at all places."""
-    known: KnownReturns | None = None
-    for t in range(len(paths.steps), -1, -1):
-        nodes, is_last = steps.nodes[t], paths.is_last(t)
-        size, places = len(nodes.place), np.flatnonzero(is_last)
-        at = np.flatnonzero(is_last[nodes.place])
-        which = paths.which[t]
-        of_other = _by_trajectory(which[nodes.place[at]], ends, partial(_other_end, nodes.state[at]))
-        of_seen = _by_trajectory(which[places], ends, partial(_seen_end, paths.states[t][places]))
-        where = np.concatenate([at, size + places])
-        last = KnownReturns(*(np.concatenate(parts, axis=-1) for parts in zip(of_other, of_seen, strict=True)))
-        if known is None:
-            known = last
-            continue
-        moves, own, after = steps.moves[t], steps.seen[t], len(steps.nodes[t + 1].place)
-        from_places = np.flatnonzero(~is_last)
-        parent = np.concatenate([moves.parent, size + np.repeat(from_places, np.diff(own.start))])
-        weight = np.concatenate([moves.weight, own.weight])
-        paid = np.concatenate([moves.gain, own.reward])
-        to = np.where(moves.child == ONE, after + moves.place, moves.child)
-        child = np.concatenate([to, after + own.place])
-        found = backed_up(
-            ReturnMoves(parent, weight, paid, np.abs(paid), child), size + len(which), known, model.discount
-        )
-        known = _put(found, where, last)
-    assert known is not None
-    return known
-
-
-def _put(found: KnownReturns, at: Ints, known: KnownReturns) -> KnownReturns:
-    for array, values in zip(found, known, strict=True):
-        array[..., at] = values
-    return found
-
-
-def _gap_end(y: Ints, x: Ints, ends: PairEnds, i: Ints) -> KnownReturns:
-    return ends.gap(y[i], x[i])
-
-
-def _other_end(y: Ints, ends: PairEnds, i: Ints) -> KnownReturns:
-    return ends.other(y[i])
-
-
-def _seen_end(x: Ints, ends: PairEnds, i: Ints) -> KnownReturns:
-    return ends.seen(x[i])
-
-
-def _by_trajectory(which: Ints, ends: list[PairEnds], of: Callable[[PairEnds, Ints], KnownReturns]) -> KnownReturns:
-    """What follows the last step of each node; most often one solution serves all."""
-    if all(each is ends[0] for each in ends):
-        return of(ends[0], np.arange(len(which)))
-    places = [np.flatnonzero(which == n) for n in range(len(ends))]
-    parts = [of(end, i) for i, end in zip(places, ends, strict=True)]
-    order, count = len(parts[0].moments), len(which)
-    found = KnownReturns(*(np.zeros(shape) for shape in ((count,), (count,), (order, count), (order, count))))
-    for i, part in zip(places, parts, strict=True):
-        _put(found, i, part)
-    return found

@@ -1,14 +1,13 @@
-"""Which outcome each scenario gives a branch, state by state: scenarios that lead alike count as one.
-
-Another branch beside the seen one, step by step: where it can be, and how the two move.
+"""Another branch beside the seen one, step by step: where it can be, and how the two move.
 
 A node at time t is a place of the seen branch and a state y of the other. Where they share their noise the other meets
 the posterior ``q_t`` of the place, elsewhere ``p(·|y)``; where state and action coincide the two are one from then on.
+Scenarios that lead alike count as one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,65 +19,40 @@ from jointmdp.exact.hindsight.trajectory import UNSEEN
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
 from jointmdp.model.joint_mdp import JointMDP
 
-
-class StateCells(NamedTuple):
-    """Outcomes of one state."""
-
-    cells: Ints  # [W, B]
-    actions: Ints  # [B]
-    chances: Floats  # [B]
-    rewards: Floats  # [O]
-    successors: Ints  # [O]
-
-
-class CellTable(NamedTuple):
-    """Outcomes of some states, numbered within each state."""
-
-    cells: Ints  # [n, W, B] the outcome of each scenario and each action that the policy takes
-    actions: Ints  # [n, B] these actions, padded with the first
-    chances: Floats  # [n, B] of them; 0 for padding
-    rewards: Floats  # [n, O]
-    successors: Ints  # [n, O]
-
-
-class OutcomeCells:
-    """Made for a state when it is first asked for, and kept."""
-
-    def __init__(self, model: JointMDP, policy: Floats) -> None:
-        self.model, self.policy = model, policy
-        self.most = int((policy > 0).sum(axis=1).max())
-        self._known: dict[int, StateCells] = {}
-
-    def of(self, states: Ints) -> CellTable:
-        """Of these states, in this order."""
-        found = [self._of_state(state) for state in states.tolist()]
-        most = max(len(each.rewards) for each in found)
-        rewards, successors = np.zeros((len(found), most)), np.zeros((len(found), most), dtype=np.int64)
-        for i, each in enumerate(found):
-            rewards[i, : len(each.rewards)], successors[i, : len(each.rewards)] = each.rewards, each.successors
-        cells, actions = np.stack([each.cells for each in found]), np.stack([each.actions for each in found])
-        return CellTable(cells, actions, np.stack([each.chances for each in found]), rewards, successors)
-
-    def _of_state(self, state: int) -> StateCells:
-        if state not in self._known:
-            self._known[state] = self._made(state)
-        return self._known[state]
-
-    def _made(self, state: int) -> StateCells:
-        taken = np.flatnonzero(self.policy[state])
-        actions = np.append(taken, np.full(self.most - len(taken), taken[0]))
-        chances = np.append(self.policy[state, taken], np.zeros(self.most - len(taken)))
-        paid, to = (table[state][:, actions].ravel() for table in (self.model.rewards, self.model.successors))
-        order = np.lexsort((paid, to))
-        is_new = np.append(True, (np.diff(to[order]) != 0) | (np.diff(paid[order]) != 0))
-        cells = np.empty(len(order), dtype=np.int64)
-        cells[order] = np.cumsum(is_new) - 1
-        kept = order[is_new]
-        return StateCells(cells.reshape(-1, self.most), actions, chances, paid[kept], to[kept])
-
-
 ONE = -1  # the child where both branches are one
 SAME = 1e-15  # probabilities that differ by rounding alone
+
+
+class Cells:
+    """Which outcome each scenario and each action of a policy has in a state; made when a state is first asked for."""
+
+    def __init__(self, model: JointMDP, policy: Floats) -> None:
+        self.model = model
+        taken = np.argsort(policy <= 0, axis=1, kind="stable")[:, : int((policy > 0).sum(axis=1).max())]
+        self.is_taken = np.take_along_axis(policy, taken, axis=1) > 0  # [S, B] not for padding
+        self.actions = np.where(self.is_taken, taken, taken[:, :1])  # [S, B]
+        # Memory of states that nobody asks about is not taken.
+        self.cells = np.empty((model.num_states, model.num_scenarios, taken.shape[1]), dtype=np.int64)
+        self.first = np.full(model.num_states, UNSEEN)  # of the outcomes of a state, which its cells count from
+        self.count = np.zeros(model.num_states, dtype=np.int64)
+        self.rewards, self.successors = np.zeros(0), np.zeros(0, dtype=np.int64)
+
+    def know(self, states: Ints) -> None:
+        """Make the cells of these states, each given once."""
+        new = states[self.first[states] == UNSEEN]
+        if not len(new):
+            return
+        tables, at = (self.model.rewards, self.model.successors), (new[:, None], slice(None), self.actions[new])
+        paid, to = (table[at].ravel() for table in tables)  # scenarios come last
+        row = np.repeat(np.arange(len(new)), len(paid) // len(new))
+        order, number = _grouped(row, to, paid)
+        start = np.append(number[np.searchsorted(row, np.arange(len(new)))], number[-1] + 1)
+        self.first[new], self.count[new] = len(self.rewards) + start[:-1], np.diff(start)
+        cells = np.empty(len(order), dtype=np.int64)
+        cells[order] = number - start[row]
+        self.cells[new] = cells.reshape(*self.actions[new].shape, -1).swapaxes(1, 2)
+        kept = order[np.diff(number, prepend=-1) > 0]
+        self.rewards, self.successors = np.append(self.rewards, paid[kept]), np.append(self.successors, to[kept])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,15 +66,32 @@ class OtherBranch:
     """Whether branches that coincide are one; not where whole policies are compared."""
 
     @cached_property
+    def first(self) -> OtherBranch:
+        """What it does at its first step, as a policy."""
+        if self.action is None:
+            return self
+        row = np.arange(self.model.num_actions) == self.action
+        return replace(self, policy=np.tile(row.astype(np.float64), (self.model.num_states, 1)))
+
+    @cached_property
     def outcomes(self) -> Outcomes:
-        """What the policy does with noise of its own."""
+        """What it does with noise of its own."""
         is_timed = self.model.sharing == "time"
         return branch_outcomes(self.model.with_sharing("none") if is_timed else self.model, self.policy)
 
     @cached_property
-    def cells(self) -> OutcomeCells:
+    def cells(self) -> Cells:
         """What it does with noise that is given."""
-        return OutcomeCells(self.model, self.policy)
+        return Cells(self.model, self.policy)
+
+
+def _grouped(*keys: Ints | Floats) -> tuple[Ints, Ints]:
+    """An order by the keys, the first before the others, and for each entry in that order the number of its kind."""
+    order = np.lexsort(keys[::-1])
+    is_new = np.zeros(len(order), dtype=bool)
+    for key in keys:
+        is_new[1:] |= np.diff(key[order]) != 0
+    return order, np.cumsum(is_new)
 
 
 class Nodes(NamedTuple):
@@ -153,8 +144,7 @@ def walk(paths: SeenPaths, other: OtherBranch) -> Walk:
         goes_on = ~paths.is_last(t)
         number = np.where(goes_on, np.cumsum(goes_on) - 1, UNSEEN)  # of places among those of the step
         own = seen_moves(model, step)
-        is_first = t == 0 and other.action is not None
-        found = _moves(nodes[-1], number, step, own, other, is_first=is_first)
+        found = _moves(nodes[-1], number, step, own, other if t else other.first)
         after = _reached(found, nodes[-1], model.num_states)
         size = len(paths.states[t + 1])
         is_one = found.child == ONE
@@ -173,14 +163,13 @@ def seen_moves(model: JointMDP, step: SeenStep) -> SeenMoves:
     """How each place moves on, given what was seen."""
     k, w = np.nonzero(step.posterior > 0)
     to, paid = step.after[k, w], model.rewards[step.state[k], w, step.action[k]]
-    order = np.lexsort((paid, to, k))
-    k, w, to, paid, weight = k[order], w[order], to[order], paid[order], step.posterior[k, w][order]
-    is_new = np.append(True, (np.diff(k) != 0) | (np.diff(to) != 0) | (np.diff(paid) != 0)) if len(k) else k == 0
-    weight = summed(np.cumsum(is_new) - 1, weight, int(is_new.sum()))
-    start = np.searchsorted(k[is_new], np.arange(len(step.state) + 1))
+    order, number = _grouped(k, to, paid)
+    kept = order[np.diff(number, prepend=-1) > 0]
+    weight = summed(number, step.posterior[k, w][order], len(kept))
+    start = np.searchsorted(k[kept], np.arange(len(step.state) + 1))
     of_scenario = np.zeros(step.posterior.shape, dtype=np.int64)
-    of_scenario[k, w] = np.cumsum(is_new) - 1 - start[k]
-    return SeenMoves(start, of_scenario, to[is_new], weight, paid[is_new])
+    of_scenario[k[order], w[order]] = number - start[k[order]]
+    return SeenMoves(start, of_scenario, to[kept], weight, paid[kept])
 
 
 def _flow(moves: PairedMoves, nodes: Nodes) -> Floats:
@@ -196,15 +185,7 @@ def _reached(moves: PairedMoves, nodes: Nodes, size: int) -> Nodes:
     return Nodes(*np.divmod(codes, size), chance)
 
 
-def _moves(  # many parameters: where both are, what is known, and what the other does
-    nodes: Nodes,
-    number: Ints,
-    step: SeenStep,
-    own: SeenMoves,
-    other: OtherBranch,
-    *,
-    is_first: bool,
-) -> PairedMoves:
+def _moves(nodes: Nodes, number: Ints, step: SeenStep, own: SeenMoves, other: OtherBranch) -> PairedMoves:
     """All moves of a step; children are still coded as place · states + state."""
     model = other.model
     live = np.flatnonzero(number[nodes.place] != UNSEEN)
@@ -212,28 +193,14 @@ def _moves(  # many parameters: where both are, what is known, and what the othe
     together = step.state[k] == y
     shares = together if model.sharing == "state" else np.full(len(k), model.sharing == "time")
     shares = shares & (together | ~_says_nothing(model, step, own)[k])
-    some = np.flatnonzero(shares)
-    first = (np.arange(model.num_actions) == other.action).astype(np.float64)
-    rows = np.tile(first, (len(live), 1)) if is_first else other.policy[y]
-    parts = []
+    rows, parts = other.policy[y], []
     if other.can_merge and model.sharing != "none":
         parts.append(_merging(live, k, together, rows, step, own))
         rows = np.where(together[:, None] & (np.arange(model.num_actions) == step.action[k][:, None]), 0.0, rows)
-    if is_first:
-        parts.append(_shared_first(live[some], k[some], y[some], rows[some], step, model))
-    else:
-        parts.append(_shared(live[some], k[some], y[some], rows[some], step, own, other.cells))
-    rest = np.flatnonzero(~shares)
-    if is_first:
-        i, w, b = np.nonzero((model.probabilities[y[rest]] > 0)[:, :, None] & (rows[rest] > 0)[:, None, :])
-        at = (y[rest][i], w, b)
-        weight = model.probabilities[at[:2]] * rows[rest][i, b]
-        parts.append(_apart(live[rest], k[rest], i, weight, model.rewards[at], model.successors[at], own, model))
-    else:
-        out = other.outcomes
-        i, o = np.nonzero(out.weights[0][y[rest]] > 0)
-        at = (np.zeros_like(o), y[rest][i], o)
-        parts.append(_apart(live[rest], k[rest], i, out.weights[at], out.rewards[at], out.successors[at], own, model))
+    some, rest = np.flatnonzero(shares), np.flatnonzero(~shares)
+    if len(some):
+        parts.append(_shared(live[some], k[some], y[some], rows[some], step, own, other))
+    parts.append(_apart(live[rest], k[rest], y[rest], own, other))
     found = PairedMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(found.parent, kind="stable")
     return PairedMoves._make(column[order] for column in found)
@@ -254,51 +221,37 @@ def _says_nothing(model: JointMDP, step: SeenStep, own: SeenMoves) -> Bools:
 
 
 def _shared(  # many parameters: where both are, what is known, and what the other does
-    nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, own: SeenMoves, cells: OutcomeCells
+    nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, own: SeenMoves, other: OtherBranch
 ) -> PairedMoves:
     """Both meet the same scenario, of which the posterior is known; scenarios that lead alike are one move."""
-    if not len(nodes):
-        none = np.zeros(0, dtype=np.int64)
-        return PairedMoves(none, np.zeros(0), np.zeros(0), np.zeros(0), none, none)
-    states, which = np.unique(y, return_inverse=True)
-    table = cells.of(states)
+    table = other.cells
+    table.know(np.unique(y))
     place, w = np.nonzero(step.posterior > 0)
     start = np.searchsorted(place, np.arange(len(step.state) + 1))
     i, entry = _entries(start, k, np.arange(len(k)))
     w, chance, move = w[entry], step.posterior[place, w][entry], own.of_scenario[place, w][entry]
-    most_moves, most = int(np.diff(own.start).max()), table.rewards.shape[1]
+    most_moves, most = int(np.diff(own.start).max()), int(table.count[y].max())
     base = (i * most_moves + move) * most
     total = np.zeros(len(k) * most_moves * most)
     for slot in range(table.actions.shape[1]):
-        taken = np.where(table.chances[which, slot] > 0, rows[np.arange(len(k)), table.actions[which, slot]], 0.0)
-        total += summed(base + table.cells[which[i], w, slot], chance * taken[i], len(total))
+        taken = np.where(table.is_taken[y, slot], rows[np.arange(len(k)), table.actions[y, slot]], 0.0)
+        total += summed(base + table.cells[y[i], w, slot], chance * taken[i], len(total))
     code = np.flatnonzero(total)
     i, rest = np.divmod(code, most_moves * most)
     move, outcome = np.divmod(rest, most)
-    e = own.start[k[i]] + move
-    child = own.place[e] * cells.model.num_states + table.successors[which[i], outcome]
-    return PairedMoves(nodes[i], total[code], table.rewards[which[i], outcome], own.reward[e], child, own.place[e])
+    e, o = own.start[k[i]] + move, table.first[y[i]] + outcome
+    child = own.place[e] * other.model.num_states + table.successors[o]
+    return PairedMoves(nodes[i], total[code], table.rewards[o], own.reward[e], child, own.place[e])
 
 
-def _shared_first(nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, model: JointMDP) -> PairedMoves:
-    """The same for a first action."""
-    i, w, b = np.nonzero((step.posterior[k] > 0)[:, :, None] & (rows > 0)[:, None, :])
-    k, y = k[i], y[i]
-    weight = step.posterior[k, w] * rows[i, b]
-    place = step.after[k, w]
-    loss = model.rewards[step.state[k], w, step.action[k]]
-    child = place * model.num_states + model.successors[y, w, b]
-    return PairedMoves(nodes[i], weight, model.rewards[y, w, b], loss, child, place)
-
-
-def _apart(  # many parameters: the moves of one branch as columns, and those of the other
-    nodes: Ints, k: Ints, i: Ints, weight: Floats, gain: Floats, to: Ints, own: SeenMoves, model: JointMDP
-) -> PairedMoves:
-    """The other meets noise of its own: move ``j`` is one of node ``i[j]``."""
+def _apart(nodes: Ints, k: Ints, y: Ints, own: SeenMoves, other: OtherBranch) -> PairedMoves:
+    """The other meets noise of its own."""
+    _, weights, rewards, successors = (part[0] for part in other.outcomes)
+    i, o = np.nonzero(weights[y] > 0)
     j, e = _entries(own.start, k[i], np.arange(len(i)))
-    place = own.place[e]
-    child = place * model.num_states + to[j]
-    return PairedMoves(nodes[i[j]], weight[j] * own.weight[e], gain[j], own.reward[e], child, place)
+    at, place = (y[i[j]], o[j]), own.place[e]
+    child = place * other.model.num_states + successors[at]
+    return PairedMoves(nodes[i[j]], weights[at] * own.weight[e], rewards[at], own.reward[e], child, place)
 
 
 def _entries(start: Ints, k: Ints, chosen: Ints) -> tuple[Ints, Ints]:

@@ -8,7 +8,7 @@ in one of several *places*; ``β_t(x)``, the probability of all that was seen la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -61,8 +61,15 @@ def seen_paths(
         goes_on = lengths[which] > t
         which, state = which[goes_on], state[goes_on]
         action = np.array([seen[n].actions[t] for n in which.tolist()])
-        fits = _fits(model, [seen[n] for n in which.tolist()], state, t, reward_tolerance, over)
-        _check_possible(model, seen, (which, state), fits, t, names)
+        *_, (_, fits) = _agreeing(model, [seen[n] for n in which.tolist()], state, t, reward_tolerance, over)
+        lost = np.setdiff1d(which, which[fits.any(axis=1)])
+        if len(lost):
+            n = int(lost[0])
+            name, start = names[n]
+            here = state[which == n]
+            came = f"at step {start + t}, {model.action_label(int(seen[n].actions[t]))} in {_one_of(model, here)}"
+            why = _why_not(model, seen[n], here, t, reward_tolerance, over)
+            raise ModelError(f"{name} cannot happen in the model: {came} {why}")
         to = model.successors[state, :, action]
         code = np.where(fits, which[:, None] * model.num_states + to, UNSEEN)
         known = np.unique(code[fits])
@@ -70,32 +77,29 @@ def seen_paths(
         steps.append(SeenStep(which, state, action, model.probabilities[state] * fits, after))
         which, state = np.divmod(known, model.num_states)
         places.append((which, state))
-    return SeenPaths(tuple(_weighed(steps, places, lengths)), *_columns(places), lengths)
+    which_at, state_at = zip(*places, strict=True)
+    return SeenPaths(tuple(_weighed(steps, places, lengths)), which_at, state_at, lengths)
 
 
-def _columns(places: list[tuple[Ints, Ints]]) -> tuple[tuple[Ints, ...], tuple[Ints, ...]]:
-    return tuple(which for which, _ in places), tuple(state for _, state in places)
-
-
-def _fits(model: JointMDP, seen: list[SeenSteps], state: Ints, t: int, tolerance: float, over: Bools) -> Bools:
-    """Which scenarios agree with what was seen of step t, ``[K, W]``."""
+def _agreeing(
+    model: JointMDP, seen: Sequence[SeenSteps], state: Ints, t: int, tolerance: float, over: Bools
+) -> Iterator[tuple[str, Bools]]:
+    """Which scenarios agree with what was seen of step t, ``[K, W]``: with one part of it after the other, by name."""
     action, reward, scenario, after = (
-        np.array([part[at] for part in column])
-        for column, at in (
-            ([each.actions for each in seen], t),
-            ([each.rewards for each in seen], t),
-            ([each.scenarios for each in seen], t),
-            ([each.states for each in seen], t + 1),
-        )
+        np.array(column)
+        for column in zip(*((x.actions[t], x.rewards[t], x.scenarios[t], x.states[t + 1]) for x in seen), strict=True)
     )
-    ends = np.array([each.ended and len(each.actions) == t + 1 for each in seen])
-    found = model.probabilities[state] > 0
-    found &= model.available[state, action][:, None]
     to = model.successors[state, :, action]
-    found &= (after[:, None] == UNSEEN) | (to == after[:, None])
-    found &= ~ends[:, None] | over[to]
-    found &= (scenario[:, None] == UNSEEN) | (np.arange(model.num_scenarios) == scenario[:, None])
-    return same_rewards(model.rewards[state, :, action], reward, found, tolerance)
+    found = (model.probabilities[state] > 0) & model.available[state, action][:, None]
+    yield "action", found
+    found = found & ((scenario[:, None] == UNSEEN) | (np.arange(model.num_scenarios) == scenario[:, None]))
+    yield "scenario", found
+    found = found & ((after[:, None] == UNSEEN) | (to == after[:, None]))
+    yield "state", found
+    ends = np.array([each.ended and len(each.actions) == t + 1 for each in seen])
+    found = found & (~ends[:, None] | over[to])
+    yield "end", found
+    yield "reward", same_rewards(model.rewards[state, :, action], reward, found, tolerance)
 
 
 def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float) -> Bools:
@@ -112,65 +116,36 @@ def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float)
     return np.where(is_open, possible, np.where(exact.any(axis=1)[:, None], exact, close))
 
 
-def _check_possible(
-    model: JointMDP,
-    seen: Sequence[SeenSteps],
-    places: tuple[Ints, Ints],
-    fits: Bools,
-    t: int,
-    names: Sequence[tuple[str, int]],
-) -> None:
-    which, state = places
-    possible = np.zeros(len(seen), dtype=bool)
-    possible[which[fits.any(axis=1)]] = True
-    lost = which[~possible[which]]
-    if not len(lost):
-        return
-    n = int(lost[0])
-    each, here = seen[n], state[which == n]
-    name, start = names[n]
-    came = f"{model.action_label(int(each.actions[t]))} in {_one_of(model, here)}"
-    raise ModelError(f"{name} cannot happen in the model: at step {start + t}, {came} {_why(model, each, here, t)}")
+def _why_not(model: JointMDP, seen: SeenSteps, here: Ints, t: int, tolerance: float, over: Bools) -> str:
+    """What was seen of step t that cannot be, and what the model would allow instead."""
+    action, after, scenario = int(seen.actions[t]), int(seen.states[t + 1]), int(seen.scenarios[t])
+    agreeing = list(_agreeing(model, [seen] * len(here), here, t, tolerance, over))
+    first = next(i for i, (_, found) in enumerate(agreeing) if not found.any())
+    part, possible = agreeing[first][0], agreeing[first - 1][1]
+    given = "" if scenario == UNSEEN else f" in scenario {scenario}, which was recorded"
+    if part == "action":
+        return "is not available"
+    if part == "scenario":
+        return f"never meets scenario {scenario}, which has probability 0 there"
+    if part == "state":
+        leads = _one_of(model, np.unique(model.successors[here, :, action][possible]))
+        return f"never leads to {model.state_label(after)}{given}; it leads to {leads}"
+    if part == "end":
+        return f"never ends the episode{given}"
+    and_then = "" if after == UNSEEN else f" and leads to {model.state_label(after)}"
+    if seen.ended and t + 1 == len(seen.actions):
+        and_then = " and ends the episode"
+    values = np.unique(model.rewards[here, :, action][possible])
+    some = ", ".join(f"{value:.6g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
+    return (
+        f"never pays {seen.rewards[t]:.10g}{and_then}{given}; it pays {some} (reward_tolerance says how close rewards "
+        "must be to count as the same)"
+    )
 
 
 def _one_of(model: JointMDP, states: Ints) -> str:
     labels = [model.state_label(int(s)) for s in states[:4]]
     return labels[0] if len(states) == 1 else f"one of {', '.join(labels)}{', …' if len(states) > 4 else ''}"
-
-
-def _why(model: JointMDP, seen: SeenSteps, here: Ints, t: int) -> str:
-    """What the model would allow instead."""
-    action, after = int(seen.actions[t]), int(seen.states[t + 1])
-    possible = (model.probabilities[here] > 0) & model.available[here, action][:, None]
-    to, paid = model.successors[here, :, action], model.rewards[here, :, action]
-    if not possible.any():
-        return "is not available"
-    given = ""
-    if seen.scenarios[t] != UNSEEN:
-        possible &= np.arange(model.num_scenarios) == seen.scenarios[t]
-        given = f" in scenario {seen.scenarios[t]}, which was recorded"
-        if not possible.any():
-            return f"never meets scenario {seen.scenarios[t]}, which has probability 0 there"
-    if after != UNSEEN and not np.any(possible & (to == after)):
-        leads = _one_of(model, np.unique(to[possible]))
-        return f"never leads to {model.state_label(after)}{given}; it leads to {leads}"
-    if after != UNSEEN:
-        possible &= to == after
-    and_then = "" if after == UNSEEN else f" and leads to {model.state_label(after)}"
-    if seen.ended and t + 1 == len(seen.actions):
-        possible &= terminal_states(model)[to]
-        if not possible.any():
-            return f"never ends the episode{given}"
-        and_then = " and ends the episode"
-    if not np.isnan(seen.rewards[t]):
-        values = np.unique(paid[possible])
-        some = ", ".join(f"{value:.6g}" for value in values[:5])
-        more = ", …" if len(values) > 5 else ""
-        return (
-            f"never pays {seen.rewards[t]:.10g}{and_then}{given}; it pays {some}{more} (reward_tolerance says how "
-            "close rewards must be to count as the same)"
-        )
-    return "is not possible"
 
 
 def _weighed(steps: list[SeenStep], places: list[tuple[Ints, Ints]], lengths: Ints) -> list[SeenStep]:

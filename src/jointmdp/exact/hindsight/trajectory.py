@@ -1,7 +1,4 @@
-"""What was seen: states, actions and rewards of one branch, step by step.
-
-Trajectories from a CSV file: one row a step, with the columns state, action, reward, scenario and episode.
-"""
+"""What was seen: states, actions and rewards of one branch, step by step; by hand, or from a CSV file."""
 
 from __future__ import annotations
 
@@ -20,6 +17,14 @@ from jointmdp.ground.files import FilePath
 from jointmdp.model.joint_mdp import JointMDP
 
 UNSEEN = -1
+
+# Of a CSV file.
+COLUMNS = ("episode", "state", "action", "reward", "scenario", "ended")
+SEPARATORS = (",", ";", "\t")
+YES = ("1", "1.0", "true", "yes")
+NOTHING = ("na", "nan", "none", "null")  # what programs write for what is not there
+
+Row = tuple[int, Mapping[str, str]]  # the number of a line, and its cells by column
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +69,7 @@ class Trajectory:
                 raise ModelError(f"a trajectory with {steps} actions has {steps} {name}; this one has {len(given)}")
 
     def __len__(self) -> int:
-        """ReturnMoves."""
+        """Steps."""
         return len(self.actions)
 
     def __repr__(self) -> str:
@@ -77,6 +82,21 @@ class Trajectory:
         scenarios = None if self.scenarios is None else self.scenarios[start:]
         return Trajectory(self.states[start:], self.actions[start:], rewards, scenarios, self.ended)
 
+    @classmethod
+    def read(cls, path: FilePath, model: JointMDP, *, ended: bool = False) -> list[Trajectory]:
+        """The trajectories of a CSV file, in the order of their first rows.
+
+        Args:
+            path: a file with a row for each step, in the order of time: what ``state`` was seen, what ``action`` was
+                taken there and, where known, the ``reward`` it paid and the ``scenario``. A row without an action is
+                the last of its trajectory. Rows of different values of ``episode`` are different trajectories. Empty
+                cells were not seen. ``ended`` is 1 or true in the last row of an episode that was over. Other columns
+                are ignored.
+            model: whose states and actions the file names, by name or number.
+            ended: whether all episodes were over after their last action.
+        """
+        return [_trajectory(model, path, steps, ended) for steps in _episodes(path)]
+
 
 class SeenSteps(NamedTuple):
     """A trajectory in the numbers of a model; `UNSEEN` or NaN where something was not seen."""
@@ -86,6 +106,11 @@ class SeenSteps(NamedTuple):
     rewards: Floats  # [T]
     scenarios: Ints  # [T]
     ended: bool
+
+    def cut(self, start: int) -> SeenSteps:
+        """From step `start` on."""
+        parts = self.states[start:], self.actions[start:], self.rewards[start:], self.scenarios[start:]
+        return SeenSteps(*parts, self.ended)
 
 
 def seen_steps(model: JointMDP, trajectory: Trajectory, over: Bools) -> SeenSteps:
@@ -170,23 +195,8 @@ def _check_end(model: JointMDP, states: Ints, ended: bool, over: Bools) -> None:
         )
 
 
-COLUMNS = ("episode", "state", "action", "reward", "scenario", "ended")
-SEPARATORS = (",", ";", "\t")
-YES = ("1", "1.0", "true", "yes")
-NOTHING = ("na", "nan", "none", "null")  # what programs write for what is not there
-
-
-def read_trajectories(model: JointMDP, path: FilePath, *, ended: bool = False) -> list[Trajectory]:
-    """The trajectories of a CSV file, in the order of their first rows.
-
-    Args:
-        model: whose states and actions the file names, by name or number.
-        path: a file with a row for each step, in the order of time: what ``state`` was seen, what ``action`` was taken
-            there and, where known, the ``reward`` it paid and the ``scenario``. A row without an action is the last of
-            its trajectory. Rows of different values of ``episode`` are different trajectories. Empty cells were not
-            seen. ``ended`` is 1 or true in the last row of an episode that was over. Other columns are ignored.
-        ended: whether all episodes were over after their last action.
-    """
+def _episodes(path: FilePath) -> list[list[Row]]:
+    """The rows of each episode of a file that hold something."""
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
@@ -201,19 +211,17 @@ def read_trajectories(model: JointMDP, path: FilePath, *, ended: bool = False) -
     if missing := [name for name in ("state", "action") if name not in names]:
         have = ", ".join(name for name in names if name) or "none"
         raise ModelError(f"{path} has no column {missing[0]!r}; it has {have}. The columns are {', '.join(COLUMNS)}")
-    episodes: dict[str, list[tuple[int, dict[str, str]]]] = {}
+    episodes: dict[str, list[Row]] = {}
     for number, row in enumerate(rows, 2):
         cells = {name: (row.get(names[name]) or "").strip() for name in COLUMNS if name in names}
         if any(cells.values()):
             episodes.setdefault(cells.get("episode", ""), []).append((number, cells))
     if not episodes:
         raise ModelError(f"{path} holds no steps")
-    return [_trajectory(model, path, steps, ended) for steps in episodes.values()]
+    return list(episodes.values())
 
 
-def _trajectory(
-    model: JointMDP, path: FilePath, steps: Sequence[tuple[int, Mapping[str, str]]], ended: bool
-) -> Trajectory:
+def _trajectory(model: JointMDP, path: FilePath, steps: list[Row], ended: bool) -> Trajectory:
     states = [_named(cells["state"], model.state_names) for _, cells in steps]
     for number, cells in steps[:-1]:
         if not cells["action"]:

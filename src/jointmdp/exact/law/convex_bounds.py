@@ -29,8 +29,8 @@ from jointmdp.exact.law.gap_law import (
 )
 from jointmdp.exact.law.one_sided import Moves, Side, laws_over
 from jointmdp.exact.law.shared_points import SharedPoints, common_points, fixed_point, is_shared
-from jointmdp.exact.law.time_limit import IsOver, within_time
 from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
+from jointmdp.ground.limits import IsOver, within_time
 
 
 class NodeMeans(NamedTuple):

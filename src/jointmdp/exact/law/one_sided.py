@@ -11,8 +11,8 @@ import numpy as np
 
 from jointmdp.exact.law.gap_law import NodeLaws, moved, room_for
 from jointmdp.exact.law.pair_graph import PairGraph
-from jointmdp.exact.law.time_limit import IsOver, within_time
 from jointmdp.ground.arrays import UNIT, Floats, Ints
+from jointmdp.ground.limits import IsOver, within_time
 
 POLICIES = 100  # that are tried for the least values in a cycle
 ROUNDS = 10_000  # of an undiscounted cycle until it counts as one that costs for ever

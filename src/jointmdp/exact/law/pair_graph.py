@@ -29,9 +29,9 @@ from scipy.sparse import csgraph
 from jointmdp.exact.bellman.pair_step import BranchLists, Outcomes, PairStep, padded_lists, positive
 from jointmdp.exact.bellman.pair_walk import NOTHING as NOTHING
 from jointmdp.exact.bellman.pair_walk import NodeMoves, PairWalk
-from jointmdp.exact.law.time_limit import IsOver, OutOfTimeError, never
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.ground.errors import NotKnownError
+from jointmdp.ground.limits import IsOver, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
 
 SPLITTER = 2.0**27 + 1
@@ -213,7 +213,7 @@ class _Builder:
         if self.count > self.most_edges:
             raise NotKnownError(
                 f"the law of this gap lives on more than {self.count:,} moves of pairs of states, which take more than "
-                f"memory_limit allows ({self.most_edges * EDGE_BYTES:,} bytes); bounds from moments need no law"
+                f"the limit of memory allows ({self.most_edges * EDGE_BYTES:,} bytes); bounds from moments need no law"
             )
         self._check_time()
         return merged

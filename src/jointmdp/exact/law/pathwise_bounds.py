@@ -17,8 +17,8 @@ from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.gap_law import Candidates, NodeLaws, candidates, chosen, count_below, filled, moved, room_for
 from jointmdp.exact.law.one_sided import Moves, Side, laws_over
 from jointmdp.exact.law.shared_points import is_shared
-from jointmdp.exact.law.time_limit import IsOver, within_time
 from jointmdp.ground.arrays import Floats, Ints, summed
+from jointmdp.ground.limits import IsOver, within_time
 
 SWEEPS = 20_000
 SETTLED = 1e-9  # probability that a repetition must still move

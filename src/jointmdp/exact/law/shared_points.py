@@ -22,8 +22,8 @@ import scipy.sparse as sp
 from jointmdp.exact.bellman.pair_step import Outcomes
 from jointmdp.exact.law.one_sided import Side
 from jointmdp.exact.law.pair_graph import NOTHING, PairGraph
-from jointmdp.exact.law.time_limit import IsOver
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
+from jointmdp.ground.limits import IsOver
 
 ITERATIONS = 400
 RELATIVE = 1e-13

@@ -26,11 +26,11 @@ from jointmdp.exact.law.one_sided import Side
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, GapStart, Opening, PairGraph, reached_pairs
 from jointmdp.exact.law.pathwise_bounds import rounded_law, rounded_law_over
 from jointmdp.exact.law.shared_points import bytes_for_shared, fixed_point, is_shared
-from jointmdp.exact.law.time_limit import IsOver, OutOfTimeError, TimeLimit, never
 from jointmdp.exact.law.variance_parts import VarianceParts, variance_parts
 from jointmdp.ground.arrays import Floats, Ints, summed
 from jointmdp.ground.errors import LawStatus, NotKnownError
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import IsOver, Limits, OutOfTimeError, TimeLimit, never
 from jointmdp.ground.progress import Meter
 
 SWEEPS = 2_000  # from below, where the solution of the equations has no certificate
@@ -118,7 +118,7 @@ class Refinement:
         if horizon is None and not all(np.all(np.isfinite(side.least)) for side in (self.up, self.down)):
             raise NotKnownError(
                 "the law of this gap is not known: without a discount, a branch can be paid again and again, and no "
-                "amount bounds the gap; give a discount below 1 or a horizon, or estimate: simulate_gap and "
+                "amount bounds the gap; give a discount below 1 or a horizon, or estimate: simulate(…) and "
                 "compare(policies=…)"
             )
         self.means = node_means(self.up) if horizon is None else None
@@ -186,14 +186,6 @@ SLOWER = 4.0  # times that a level takes of the one before, about
 
 Width = Callable[[GapLaw], float]  # of the interval that is asked for
 Queries = tuple[GapStart, ...]
-
-
-class Limits(NamedTuple):
-    """What a law may take."""
-
-    memory: int
-    """Bytes."""
-    seconds: float | None = None
 
 
 class Signs(NamedTuple):
@@ -388,7 +380,7 @@ class Laws:
         if needed > limits.memory and number == 0:
             raise NotKnownError(
                 f"the law lives on {pairs:,} pairs of states; even {FEWEST} points to each take {needed:,} bytes, more "
-                f"than memory_limit allows ({limits.memory:,}); bounds from moments need no law"
+                f"than the limit of memory allows ({limits.memory:,}); bounds from moments need no law"
             )
         return needed <= limits.memory
 

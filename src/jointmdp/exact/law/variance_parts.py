@@ -18,8 +18,8 @@ from scipy.sparse.linalg import spsolve
 from jointmdp.exact.bellman.pair_step import Outcomes
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, PairGraph, reached_pairs
 from jointmdp.exact.law.shared_points import fixed_point
-from jointmdp.exact.law.time_limit import IsOver, OutOfTimeError
 from jointmdp.ground.arrays import Floats, Ints, summed
+from jointmdp.ground.limits import IsOver, OutOfTimeError
 
 MOST_STEPS = 10_000  # that are told apart; what comes later is one part
 LITTLE = 1e-13  # of the variance: what is left out at the end

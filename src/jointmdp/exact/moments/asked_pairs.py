@@ -89,7 +89,7 @@ def pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tup
         raise ModelError(
             f"the states asked about lead to {len(part.states):,} states and to more pairs of them than {MEMORY:,} "
             f"bytes hold ({most:,} moves between pairs); a larger relative_tolerance leaves out more, fewer states at "
-            "a time reach less; where one state reaches nearly all others, simulate: simulate_gap(model, policy, "
+            "a time reach less; where one state reaches nearly all others, simulate: simulate(model, policy, "
             "state, action, other)"
         )
     meter.update(0.0, f"{len(found.codes):,} pairs of {len(part.states):,} states")

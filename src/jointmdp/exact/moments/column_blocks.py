@@ -51,6 +51,7 @@ from jointmdp.exact.moments.stored_moments import GapErrors, SameStateMoments, S
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.errors import ModelError
+from jointmdp.ground.lost_processes import Survivor
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -138,6 +139,16 @@ def solve_sharded(model: JointMDP, policy: Floats, method: Sharded, store: Shard
     saving = None if store is None else Saving(store, run, method.checkpoint_seconds)
     is_whole = model.num_states**2 <= WHOLE_LIMIT
     return _solve(model, policy, method, mesh, partial(ManyDevices, mesh, saving), is_whole)
+
+
+def solve_checkpointed(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments:
+    """`solve_sharded` with files to continue from, and clear words where another process is lost."""
+    process, processes = jax.process_index(), jax.process_count()
+    store = None if method.checkpoint is None else ShardFiles(method.checkpoint, process, processes)
+    with Survivor(process, processes, (lambda: "nothing was saved") if store is None else store.described) as survivor:
+        if store is not None:
+            store.on_write = survivor.update
+        return solve_sharded(model, policy, method, store)
 
 
 class Saving(NamedTuple):

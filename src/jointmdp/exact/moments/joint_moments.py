@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.exact.bellman.tuple_moments import CHUNK, Collection, JointOperator, Tuples
-from jointmdp.exact.evaluate import iterate, report_missed
 from jointmdp.exact.moments.certificates import OUTWARD, contraction_gap, norm_weight
+from jointmdp.exact.moments.iteration import iterate, report_missed
 from jointmdp.exact.moments.policy_inputs import checked_policy
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats

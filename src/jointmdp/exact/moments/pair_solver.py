@@ -58,11 +58,6 @@ class Solve:
     """Raise `ConvergenceError` instead of warning when the tolerance is missed."""
     precision: Literal["double", "single"] = "double"
     """Of the pairs of states. In single precision they take half the memory; the certificate is computed in double."""
-    moments: int = 2
-    """1 for the means alone, which need no pairs; 2 for all else, whatever `order` is asked for."""
-
-    def __post_init__(self) -> None:
-        checks.as_count("moments", self.moments, most=2)
 
     def reach(self, model: JointMDP, policy: ArrayLike, states: Iterable[StateLike]) -> ReachableSize:
         """How many states and pairs ``evaluate(model, policy, self, states=states)`` would look at; nothing is solved.

@@ -22,16 +22,14 @@ import numpy as np
 from jointmdp.exact.bounds import moment_bounds as bounds
 from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.law.pair_graph import NOTHING, GapStart, Opening
-from jointmdp.exact.law.solution_laws import Laws, Limits
+from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.law.variance_parts import MOST_STEPS, VarianceParts
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace
+from jointmdp.ground.answers import ResultFace, upstairs
 from jointmdp.ground.arrays import UNIT, Floats
 from jointmdp.ground.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
-from jointmdp.show.plots import result_plots, style
-from jointmdp.simulation.montecarlo.samples import GapSample
-from jointmdp.simulation.montecarlo.simulate import simulate_gap
+from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,14 +152,11 @@ class VarianceSplit(ResultFace):
 
     def figure(self) -> Figure:
         """Bars: of the first steps, or of the states with the largest parts."""
-        draw = result_plots.variance_over_time if self.by == "step" else result_plots.variance_over_states
-        return style.figure_of(draw(self))
+        return self._drawn("variance_over_time" if self.by == "step" else "variance_over_states")
 
 
 TOLERANCE = 0.01  # widths of probabilities, and of amounts in standard deviations, that are asked for by default
 QUANTILE_TOLERANCE = 0.1  # a quantile is as hard to find as the law is flat there
-MEMORY_LIMIT = 2 * 2**30  # bytes that a law may take by default
-SECONDS = 60.0  # that refining it may take by default
 NEGLIGIBLE = 1e-6  # a gap's variance certified below this fraction of the independent one counts as gone
 
 
@@ -208,7 +203,7 @@ class Gap(ResultFace):
 
     def figure(self) -> Figure:
         """The certified law: P(gap ≤ x) lies between the two curves."""
-        return style.figure_of(result_plots.gap_law(self))
+        return self._drawn("gap_law")
 
     @property
     def mean_interval(self) -> Interval:
@@ -302,8 +297,7 @@ class Gap(ResultFace):
         self,
         *,
         tolerance: float = TOLERANCE,
-        memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = SECONDS,
+        limits: Limits = DEFAULT_LIMITS,
         simulate: bool = False,
     ) -> LawInterval:
         """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be.
@@ -315,36 +309,35 @@ class Gap(ResultFace):
             below = known.cdf(0.0)
             return Interval(1 - below.upper, 1 - below.lower)
 
-        asked = _Asked(tolerance, memory_limit, seconds)
+        asked = _Asked(tolerance, limits)
         found = self._known(GapLaw.superiority, of_moments, 0.0, asked)
         if simulate and self.place is not None:
             found.simulated = self._simulated(*self.place).superiority()
         return found
 
     @staticmethod
-    def _simulated(laws: Laws, query: GapStart) -> GapSample:
+    def _simulated(laws: Laws, query: GapStart) -> Any:
         if isinstance(query, Opening):
             raise NotKnownError("gaps in hindsight are not simulated here; simulate_hindsight does that")
         state, action, other = query
         if action == NOTHING:
             raise NotKnownError("gaps of policies are not simulated here; compare(policies=…) does that")
-        return simulate_gap(laws.branches.model, laws.branches.first, state, action, other, horizon=laws.horizon)
+        simulate = upstairs("simulation.montecarlo.simulate", "simulate")
+        branches = laws.branches
+        how = {"horizon": laws.horizon, "gaps_only": True}
+        return simulate(branches.model, branches.first, state, [action, other], **how).gap(action, other)
 
-    def tie(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
-    ) -> LawInterval:
+    def tie(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> LawInterval:
         """P(G = 0)."""
 
         def of_moments(known: bounds.MomentBounds) -> Interval:
             return Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower))
 
-        return self._known(GapLaw.tie, of_moments, 1.0, _Asked(tolerance, memory_limit, seconds))
+        return self._known(GapLaw.tie, of_moments, 1.0, _Asked(tolerance, limits))
 
-    def inferiority(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
-    ) -> LawInterval:
+    def inferiority(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> LawInterval:
         """P(G < 0)."""
-        asked = _Asked(tolerance, memory_limit, seconds)
+        asked = _Asked(tolerance, limits)
         return self._known(GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, asked)
 
     def quantile(
@@ -352,11 +345,10 @@ class Gap(ResultFace):
         q: float,
         *,
         tolerance: float = QUANTILE_TOLERANCE,
-        memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = SECONDS,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> LawInterval:
         """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
-        q, asked = checks.as_fraction("q", q), _Asked(tolerance, memory_limit, seconds).times(self._scale)
+        q, asked = checks.as_fraction("q", q), _Asked(tolerance, limits).times(self._scale)
         return self._known(lambda law: law.quantile(q), lambda known: known.quantile(q), 0.0, asked)
 
     def cvar(
@@ -364,21 +356,18 @@ class Gap(ResultFace):
         alpha: float,
         *,
         tolerance: float = TOLERANCE,
-        memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = SECONDS,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> LawInterval:
         """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
-        alpha, asked = checks.as_fraction("alpha", alpha), _Asked(tolerance, memory_limit, seconds).times(self._scale)
+        alpha, asked = checks.as_fraction("alpha", alpha), _Asked(tolerance, limits).times(self._scale)
         return self._known(lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, asked)
 
-    def law(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
-    ) -> GapLaw:
+    def law(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> GapLaw:
         """The certified law of G.
 
         It is refined until the probabilities of the three signs are known to within `tolerance`, and the means of the
         lowest and of the highest 5 % to within `tolerance` standard deviations, or until a finer one would take more
-        than `memory_limit` bytes or than what is left of `seconds`, or does not help; its `status` says which.
+        than its `limits`, or does not help; its `status` says which.
         """
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
@@ -388,7 +377,7 @@ class Gap(ResultFace):
             tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
             return max(law.superiority().width, law.tie().width, tails / scale)
 
-        found = self._law(width, _Asked(tolerance, memory_limit, seconds))
+        found = self._law(width, _Asked(tolerance, limits))
         if not found.status.is_success:
             _warn(
                 f"the law of {self.action} − {self.other}", width(found), tolerance, found.status.value, self._instead
@@ -400,29 +389,29 @@ class Gap(ResultFace):
         laws, query = self.place
         return laws.gap_law(query, width, asked.tolerance, asked.limits, self.mean_interval, self._name)
 
-    def variance_by_step(self, *, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS) -> VarianceSplit:
+    def variance_by_step(self, *, limits: Limits = DEFAULT_LIMITS) -> VarianceSplit:
         """How much of the variance arises at each step: what that step changes in what is expected of G.
 
         The parts sum to the variance. Steps that are too many to be told apart are one part, *later*.
         """
-        parts = self._parts(memory_limit, seconds)[1].by_step[0]
+        parts = self._parts(limits)[1].by_step[0]
         names = [f"step {t}" for t in range(len(parts))]
         if len(parts) > MOST_STEPS:
             names[-1] = "later"
         return VarianceSplit(self._name, "step", tuple(names), parts)
 
-    def variance_by_state(self, *, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS) -> VarianceSplit:
+    def variance_by_state(self, *, limits: Limits = DEFAULT_LIMITS) -> VarianceSplit:
         """How much of the variance arises in each state of the model, whichever of the two branches is there.
 
         The parts sum to the variance. Where branches in two states share their noise, each state bears half of what
         that takes away or adds; so a part can be negative.
         """
-        laws, parts = self._parts(memory_limit, seconds)
+        laws, parts = self._parts(limits)
         model = laws.branches.model
         names = tuple(model.state_label(s) for s in range(model.num_states))
         return VarianceSplit(self._name, "state", names, parts.by_state[0])
 
-    def _parts(self, memory_limit: int, seconds: float | None) -> tuple[Laws, VarianceParts]:
+    def _parts(self, limits: Limits) -> tuple[Laws, VarianceParts]:
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no variance to split")
         assert self.place is not None
@@ -431,12 +420,12 @@ class Gap(ResultFace):
             raise NotKnownError(
                 "the variance of a gap in hindsight is not split; evaluate(...).gap(...) splits its own"
             )
-        return laws, laws.variance_parts([query], _Asked(1.0, memory_limit, seconds).limits)
+        return laws, laws.variance_parts([query], limits)
 
     @property
     def _instead(self) -> str:
         is_back = self.place is not None and isinstance(self.place[1], Opening)
-        return "" if is_back else "; simulate_gap estimates it, without a certificate"
+        return "" if is_back else "; simulate(…).gap(…) estimates it, without a certificate"
 
     @property
     def _name(self) -> str:
@@ -505,24 +494,16 @@ class _Asked:
     """How narrow an answer shall be, and what it may take."""
 
     tolerance: float
-    memory_limit: int
-    seconds: float | None
+    limits: Limits
 
     def __post_init__(self) -> None:
         checks.as_positive("tolerance", self.tolerance)
-        checks.as_count("memory_limit", self.memory_limit)
-        if self.seconds is not None:
-            checks.as_positive("seconds", self.seconds)
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.memory_limit, self.seconds)
 
     def times(self, scale: float) -> _Asked:
         return replace(self, tolerance=self.tolerance * scale)
 
 
 def _warn(what: str, width: float, tolerance: float, why: str, instead: str) -> None:
-    instead = "" if "simulate_gap" in why else instead
+    instead = "" if "simulate(" in why else instead
     message = f"{what} is {width:.3g} wide, {tolerance:.3g} was asked for: {why}{instead}"
     warnings.warn(message, ConvergenceWarning, stacklevel=4)

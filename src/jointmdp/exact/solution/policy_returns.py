@@ -15,6 +15,7 @@ from jointmdp.exact.moments.default_solver import PolicyBranch, SharedPart, shar
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.ground import checks
+from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import UNIT, Floats
 from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning, Status
 from jointmdp.ground.files import write_csv
@@ -23,10 +24,10 @@ from jointmdp.model.tables import StateLike
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PolicyReturns:
+class PolicyReturns(ResultFace):
     """The returns of policies that are followed from the first step on, with certified errors.
 
-    GapBranches share scenarios as the model's ``sharing`` says and draw their actions independently of each other, also
+    Branches share scenarios as the model's ``sharing`` says and draw their actions independently of each other, also
     where two policies are the same; two branches never become one.
     """
 
@@ -47,8 +48,11 @@ class PolicyReturns:
         """Variance of the return of each policy from each state, ``[K, S]``."""
         return np.stack([branch.variance for branch in self.branches])
 
-    def gap(self, state: StateLike, policy: str | int, other: str | int) -> Gap:
-        """``Z^policy(state) − Z^other(state)``: both start in `state`; policies by name or number."""
+    def gap(self, policy: str | int, other: str | int, state: StateLike = 0) -> Gap:
+        """``Z^policy(state) − Z^other(state)``, policies by name or number.
+
+        Both start in `state`, by default the first one of the model, where what `from_start` finds begins.
+        """
         s = self.model.state_index(state)
         i, j = (checks.as_index("policy", each, self.names, len(self.names)) for each in (policy, other))
         labels = (self.model.state_label(s), self.names[i], self.names[j])
@@ -94,7 +98,7 @@ class PolicyReturns:
         rows = []
         for state in range(self.model.num_states) if states is None else states:
             for i, j in combinations(range(len(self.names)), 2):
-                gap = self.gap(state, i, j)
+                gap = self.gap(i, j, state)
                 row = {"state": gap.state, "policy": gap.action, "other": gap.other, "mean": gap.mean, "std": gap.std}
                 more = {"independent_std": gap.independent_variance**0.5, "inferiority_bound": gap.inferiority_bound}
                 rows.append(row | more | {"mean_error": gap.mean_error, "variance_error": gap.variance_error})

@@ -16,25 +16,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp.exact.law.pair_graph import GapBranches
-from jointmdp.exact.law.solution_laws import Laws, Limits, Signs
+from jointmdp.exact.law.solution_laws import Laws, Signs
 from jointmdp.exact.moments.certificates import Certificate
-from jointmdp.exact.moments.default_solver import solve, solve_horizon
-from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.partial_solve import ListedMoments
-from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments, StoredMoments
+from jointmdp.exact.moments.stored_moments import StateMoments, StoredMoments
+from jointmdp.exact.solution.best_action import BestAction
 from jointmdp.exact.solution.counterfactual import Counterfactual, observation, predicted
-from jointmdp.exact.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE, Gap
+from jointmdp.exact.solution.gap import TOLERANCE, Gap
 from jointmdp.ground import checks
-from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset
-from jointmdp.ground.arrays import Floats, Ints, float64
+from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset, upstairs
+from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError, Status
-from jointmdp.ground.files import FilePath, __version__, write_csv
+from jointmdp.ground.files import FilePath, write_csv
+from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart
 from jointmdp.model.tables import ActionLike, StateLike
-from jointmdp.show.plots import result_plots, style
-from jointmdp.show.report.report_page import GapOf, Reported, of_all_gaps, report_data, write_page
-from jointmdp.simulation.montecarlo.best_action import BestAction, best_of
 
 if TYPE_CHECKING:
     import xarray
@@ -75,7 +72,7 @@ def check_whole(asked: int, count: int, what: str) -> None:
 BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
 # A variance below this fraction of the largest, and below its own certified error, cannot be told from zero.
 ZERO_FRACTION = 1e-9
-REPORT_SECONDS = 30.0  # that the laws of a report may take
+REPORT_LIMITS = Limits(seconds=30.0)  # of the laws of a report
 
 
 def _check_blocks(states: int, actions: int) -> None:
@@ -84,17 +81,6 @@ def _check_blocks(states: int, actions: int) -> None:
             f"{states:,} states × {actions:,}² actions are too many covariances at once; "
             "ask covariance_of for some states and actions"
         )
-
-
-def _limits(memory_limit: int, seconds: float | None) -> Limits:
-    seconds = None if seconds is None else checks.as_positive("seconds", seconds)
-    return Limits(checks.as_count("memory_limit", memory_limit), seconds)
-
-
-def _gaps_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapOf:
-    with float64():
-        found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
-    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +97,11 @@ class Solution(ResultFace):
     horizon: int | None = None
     history: Floats = field(default_factory=lambda: np.empty(0), repr=False)
     """`Iterate` only: ‖M_k − T₂M_k‖_λ for k = 0, 1, …"""
+
+    @property
+    def summary(self) -> str:
+        """How true it is, in a few words."""
+        return str(self.certificate)
 
     def __repr__(self) -> str:
         return f"Solution({self.model!r}, {self.method}: {self.status.value}; {self.certificate})"
@@ -254,7 +245,7 @@ class Solution(ResultFace):
             variance_error=variance_error,
             higher=higher,
             higher_errors=higher_errors,
-            place=(self._laws, (law_state(self.moments, s), a, b)),
+            place=(self.laws, (law_state(self.moments, s), a, b)),
         )
 
     def counterfactual(
@@ -273,16 +264,15 @@ class Solution(ResultFace):
         return self.moments.asked if isinstance(self.moments, ListedMoments) else np.arange(self.model.num_states)
 
     @cached_property
-    def _laws(self) -> Laws:
+    def laws(self) -> Laws:
+        """The laws of all gaps, made as they are asked for."""
         return laws_of(self.model, self.policy, self.moments, self.certificate.mean_errors, self.horizon)
 
-    def signs(
-        self, *, tolerance: float = TOLERANCE, memory_limit: int = MEMORY_LIMIT, seconds: float | None = SECONDS
-    ) -> Signs:
+    def signs(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> Signs:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
         check_whole(len(self.asked), self.model.num_states, "signs()")
         tolerance = checks.as_positive("tolerance", tolerance)
-        found = self._laws.signs(tolerance, _limits(memory_limit, seconds))
+        found = self.laws.signs(tolerance, limits)
         if not found.status.is_success:
             message = f"the widest sign is known to {found.width:.3g}, {tolerance:.3g} was asked for: "
             warnings.warn(message + found.status.value, ConvergenceWarning, stacklevel=2)
@@ -294,26 +284,27 @@ class Solution(ResultFace):
         actions: Sequence[ActionLike] | None = None,
         *,
         tolerance: float = TOLERANCE,
-        memory_limit: int = MEMORY_LIMIT,
-        seconds: float | None = SECONDS,
+        limits: Limits = DEFAULT_LIMITS,
         num_samples: int = 10_000,
         seed: int = 0,
         confidence: float = 0.95,
     ) -> BestAction:
         """Which action has the highest return: certified for two actions, by joint simulation for more.
 
-        `memory_limit` and `seconds` are those of the law; where that is not sharp, `num_samples` are simulated.
+        `limits` are those of the law; where that is not sharp, `num_samples` are simulated.
         """
-        return best_of(
-            self._laws,
+        best_of = upstairs("simulation.montecarlo.best_action", "best_of")
+        found: BestAction = best_of(
+            self.laws,
             law_state(self.moments, self.model.state_index(state)),
             actions,
             tolerance=tolerance,
-            limits=_limits(memory_limit, seconds),
+            limits=limits,
             num_samples=num_samples,
             seed=seed,
             confidence=confidence,
         )
+        return found
 
     def report(
         self,
@@ -321,8 +312,7 @@ class Solution(ResultFace):
         *,
         title: str | None = None,
         grid: tuple[int, int] | None = None,
-        seconds: float = REPORT_SECONDS,
-        memory_limit: int = MEMORY_LIMIT,
+        limits: Limits = REPORT_LIMITS,
     ) -> Path:
         """Write one HTML file that needs nothing else: states to pick, gaps with their laws, where the policy is wrong.
 
@@ -330,46 +320,13 @@ class Solution(ResultFace):
             path: where to write it.
             title: its first line.
             grid: rows and columns, where states are the cells of a grid, row by row; names like ``(x,y)`` are seen.
-            seconds: that laws may take; those of states where another action comes nearest are computed first.
-            memory_limit: bytes that a law may take.
+            limits: what laws may take; those of states where another action comes nearest are computed first.
         """
         check_whole(len(self.asked), self.model.num_states, "a report")
-        limits = _limits(memory_limit, seconds)
         if not Path(path).absolute().parent.is_dir():  # said before anything is computed
             raise ModelError(f"cannot write {str(path)!r}: there is no such folder")
-        gaps: dict[str, Floats] = {self.model.sharing: of_all_gaps(self.model, self.gap)}
-        gaps |= {kind: of_all_gaps(self.model, gap_of) for kind, gap_of in self._other_sharings().items()}
-        reported = Reported(
-            self.model,
-            self.policy,
-            self.mean,
-            self.variance,
-            gaps[self.model.sharing][0],
-            {kind: variances for kind, (_, variances) in gaps.items() if kind != "none"},
-            self._laws,
-            self.certificate.mean_error,
-            self.horizon,
-            [
-                ("Certificate", f"{self.status.value} ({self.certificate})"),
-                ("Method", f"{self.method}, jointmdp {__version__}"),
-            ],
-        )
-        title = "What would the other actions have given?" if title is None else title
-        assert limits.seconds is not None
-        return write_page(report_data(reported, title, limits.seconds, limits.memory, grid), path)
-
-    def _other_sharings(self) -> dict[str, GapOf]:
-        """Gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
-        found: dict[str, GapOf] = {}
-        if isinstance(self.moments, StateMoments | PairMoments) and not isinstance(self.moments, SameStateMoments):
-            for kind in ("state", "time"):
-                if kind != self.model.sharing:
-                    try:
-                        model = self.model.with_sharing(kind)
-                    except ModelError:  # scenarios have other probabilities in other states
-                        continue
-                    found[kind] = _gaps_under(model, self.policy, self.horizon)
-        return found
+        written: Path = upstairs("show.report.report_page", "write_solution")(self, path, title, grid, limits)
+        return written
 
     def to_xarray(self) -> xarray.Dataset:
         """The moments as a labelled dataset with dimensions state, action and other."""
@@ -429,4 +386,4 @@ class Solution(ResultFace):
 
     def figure(self) -> Figure:
         """The mean return of each action in each state."""
-        return style.figure_of(result_plots.means(self))
+        return self._drawn("means")

@@ -15,7 +15,7 @@ with every answer. docs/projected.md derives b:
 A number that is a sum ``Σ k_z M(z)`` over pairs is off by at most ``‖M̂ − M‖ √(Σ k_z²/ξ(z))``; two coordinates that are
 distinct make two pairs, and the weights of both count.
 
-`Projected`, the method: settings, and the way from a model to its projected solution.
+The settings, and the way from a model to its projected solution.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from jointmdp.learning.projected.features import FeatureTable, as_feature_table,
 from jointmdp.learning.projected.fixed_point import FixedPoint, QuadraticForm, fit_psd, solve_fixed_point
 from jointmdp.learning.projected.table_sums import TableSums
 from jointmdp.learning.projected.weighting import PairWeighting, own_weighting, restart_weighting, stationary_weighting
+from jointmdp.learning.runs import SamplingMethod
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
@@ -155,6 +156,11 @@ class ProjectedSolution(Solution):
     pair_norm_error: float = field(kw_only=True)
     """Bound on ‖M̂ − M‖ in the weights of pairs."""
     sums: TableSums = field(kw_only=True)
+
+    @property
+    def summary(self) -> str:
+        """How true it is, in a few words."""
+        return str(self)
 
     def __repr__(self) -> str:
         count = self.features.shape[2]
@@ -317,8 +323,8 @@ EVERY_PAIR = 4096  # coordinates up to which the equations are looked at on ever
 
 
 @dataclass(frozen=True, eq=False)
-class Projected:
-    """Projected JIPE-2: means and covariances as linear functions of features, at the fixed point of the projection."""
+class ProjectionSettings(SamplingMethod):
+    """What the user of `jointmdp.Projected` chooses, checked."""
 
     features: Any
     """`jointmdp.features.…`, an array ``[S, A, K]``, or a function of state and action that gives K numbers."""
@@ -339,6 +345,7 @@ class Projected:
     throw: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         is_array = not isinstance(self.weighting, str | Number | None)
         if not is_array and self.weighting not in WEIGHTINGS:
             known = ", ".join(f'"{name}"' for name in WEIGHTINGS)
@@ -383,7 +390,7 @@ class Projected:
         return restart_weighting(model, policy, self.c, self.states)
 
 
-def project(model: JointMDP, policy: Floats, method: Projected) -> ProjectedSolution:
+def project(model: JointMDP, policy: Floats, method: ProjectionSettings) -> ProjectedSolution:
     """The projected fixed point of a model under a policy."""
     if model.discount == 1:
         raise ModelError("a projection contracts only below discount 1; the default method evaluates discount 1")
@@ -439,7 +446,9 @@ def check_memory(features: int, parts: int) -> None:
         )
 
 
-def _check_columns(weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: Projected) -> None:
+def _check_columns(
+    weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: ProjectionSettings
+) -> None:
     seen = weighting.mean > 0
     check_rank(np.sqrt(weighting.mean[seen])[:, None] * features[seen], names, f"the {weighting.name} weighting")
     if method.constraint is None:
@@ -456,7 +465,7 @@ def _check_columns(weighting: PairWeighting, features: Floats, names: tuple[str,
 
 
 def _answer(
-    sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: Projected
+    sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: ProjectionSettings
 ) -> ProjectedSolution:
     weighting, model, g = sums.weighting, sums.model, sums.discount
     theta, matrices = sums.unwhitened(found.theta, found.matrix)

@@ -24,7 +24,7 @@ from jointmdp.show.cli.command_parts import (
 )
 
 if TYPE_CHECKING:
-    from jointmdp.exact.hindsight.hindsight_results import Hindsight, Hindsights
+    from jointmdp.exact.hindsight.hindsight import Hindsight, Hindsights
     from jointmdp.simulation.simulators.simulator import Simulator
 
 SIMULATORS = (
@@ -192,7 +192,7 @@ def hindsight(  # many parameters: one for each option
       jointmdp hindsight mine.npz --trajectory log.csv --other-policy careful.csv --json
     """
     from jointmdp.exact.hindsight.hindsight import hindsight as look_back
-    from jointmdp.exact.hindsight.trajectory import read_trajectories
+    from jointmdp.exact.hindsight.trajectory import Trajectory
     from jointmdp.ground.files import to_json
     from jointmdp.model.joint_mdp import JointMDP
 
@@ -201,7 +201,7 @@ def hindsight(  # many parameters: one for each option
     solution = None
     if not isinstance(found, JointMDP):
         solution, policy, found = found, found.policy, found.model
-    seen = read_trajectories(found, trajectory, ended=ended)
+    seen = Trajectory.read(trajectory, found, ended=ended)
     if start != "each" and not start.isdecimal():
         raise ModelError(f"--start is {start!r}; give the number of a step, or each")
     other = None if other_policy is None else policy_from(found, other_policy)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from itertools import combinations
@@ -21,13 +20,17 @@ import numpy as np
 
 from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.law.pair_graph import GapQuery
-from jointmdp.exact.law.solution_laws import Laws, Limits
-from jointmdp.exact.moments.stored_moments import GapEstimate
+from jointmdp.exact.law.solution_laws import Laws
+from jointmdp.exact.moments.default_solver import solve, solve_horizon
+from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.stored_moments import GapEstimate, PairMoments, SameStateMoments, StateMoments
 from jointmdp.exact.solution.gap import Gap
-from jointmdp.ground.arrays import Floats
+from jointmdp.exact.solution.solution import Solution
+from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError, NotKnownError
-from jointmdp.ground.files import FilePath, strict, write_text
+from jointmdp.ground.files import FilePath, __version__, strict, write_text
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import Limits, TimeLimit
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -119,12 +122,12 @@ class Reported(NamedTuple):
     foot: Sequence[tuple[str, str]]
 
 
-def report_data(reported: Reported, title: str, seconds: float, memory: int, grid: Grid | None) -> dict[str, Any]:
+def report_data(reported: Reported, title: str, limits: Limits, grid: Grid | None) -> dict[str, Any]:
     """Everything on the page."""
     model = reported.model
     names = [model.state_label(s) for s in range(model.num_states)]
     baseline, rival = _compared(reported)
-    laws, parts, note = _computed(reported, _queries(reported, baseline, rival), seconds, memory)
+    laws, parts, note = _computed(reported, _queries(reported, baseline, rival), limits)
     over = "an endless future" if reported.horizon is None else f"the first {reported.horizon} steps"
     shared = {"time": "shared at the same time", "state": "shared in the same state", "none": "not shared"}
     return {
@@ -200,22 +203,21 @@ def _queries(reported: Reported, baseline: Any, rival: Any) -> list[GapQuery]:
     return [query for some in found for query in some][:MOST]
 
 
-def _computed(reported: Reported, queries: list[GapQuery], seconds: float, memory: int) -> tuple[Any, Any, str]:
+def _computed(reported: Reported, queries: list[GapQuery], limits: Limits) -> tuple[Any, Any, str]:
     """Laws and split variances of as many gaps as time allows, and a sentence that says how many."""
     laws: dict[str, Any] = {}
     parts: dict[str, Any] = {}
-    end, size, why = time.monotonic() + seconds, FIRST, ""
+    end, size, why = TimeLimit(limits.seconds), FIRST, ""
     with Meter("report: laws of gaps") as meter:
         while len(laws) < len(queries):
             some = queries[len(laws) : len(laws) + size]
-            left = end - time.monotonic()
-            if left <= 0:
-                why = f"time was over after {seconds:g} s"
+            if end.left <= 0:
+                why = f"time was over after {limits.seconds:g} s"
                 break
             try:
                 scales = np.array([_scale(reported, query) for query in some])
-                found = reported.laws.gap_laws(tuple(some), scales, TOLERANCE, Limits(memory, left))
-                split = reported.laws.variance_parts(some, Limits(memory, max(1.0, end - time.monotonic())))
+                found = reported.laws.gap_laws(tuple(some), scales, TOLERANCE, limits.until(end, 1e-9))
+                split = reported.laws.variance_parts(some, limits.until(end, 1.0))
             except NotKnownError as error:
                 why = str(error)
                 break
@@ -328,3 +330,48 @@ def of_all_gaps(model: JointMDP, gap_of: GapOf) -> Floats:
             gap = gap_of(s, a, b)
             found[:, s, i] = gap.mean, gap.variance
     return found
+
+
+def write_solution(solution: Solution, path: FilePath, title: str | None, grid: Grid | None, limits: Limits) -> Path:
+    """The report of a solution; `limits` are those of all laws together."""
+    model = solution.model
+    gaps: dict[str, Floats] = {model.sharing: of_all_gaps(model, solution.gap)}
+    gaps |= {kind: of_all_gaps(model, gap_of) for kind, gap_of in _other_sharings(solution).items()}
+    reported = Reported(
+        model,
+        solution.policy,
+        solution.mean,
+        solution.variance,
+        gaps[model.sharing][0],
+        {kind: variances for kind, (_, variances) in gaps.items() if kind != "none"},
+        solution.laws,
+        solution.certificate.mean_error,
+        solution.horizon,
+        [
+            ("Certificate", f"{solution.status.value} ({solution.certificate})"),
+            ("Method", f"{solution.method}, jointmdp {__version__}"),
+        ],
+    )
+    title = "What would the other actions have given?" if title is None else title
+    return write_page(report_data(reported, title, limits, grid), path)
+
+
+def _other_sharings(solution: Solution) -> dict[str, GapOf]:
+    """Gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
+    found: dict[str, GapOf] = {}
+    moments = solution.moments
+    if isinstance(moments, StateMoments | PairMoments) and not isinstance(moments, SameStateMoments):
+        for kind in ("state", "time"):
+            if kind != solution.model.sharing:
+                try:
+                    model = solution.model.with_sharing(kind)
+                except ModelError:  # scenarios have other probabilities in other states
+                    continue
+                found[kind] = _gaps_under(model, solution.policy, solution.horizon)
+    return found
+
+
+def _gaps_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapOf:
+    with float64():
+        found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
+    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate)

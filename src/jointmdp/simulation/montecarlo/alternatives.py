@@ -21,54 +21,14 @@ from jointmdp.model.episodes import start_law
 from jointmdp.model.policies import as_policy
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
-from jointmdp.simulation.simulators.any_simulator import as_simulator
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, as_named, is_run_function
 from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot, as_agent
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 SCATTER = 2654435761  # odd, so that multiples of it modulo 2³² do not repeat; neighbours end up far apart
 MAX_SEED = 2**63 - 1
-
-
-class Alternatives(NamedTuple):
-    """What is compared, ready to be sampled."""
-
-    sampler: Sampler
-    labels: tuple[str, ...]
-    title: str
-    """What is compared, in words."""
-    sharing: Sharing
-    can_share: tuple[Sharing, ...]
-    """Which kinds of sharing can be simulated."""
-    return_bound: float | None
-    """Largest absolute return, where it is known."""
-    spread: float | None = None
-    """How far apart two rewards can be, where it is known."""
-    actions: tuple[Action, ...] = ()
-    """First actions, where these are compared."""
-    remark: str = ""
-    """What a user may want to know about how it is sampled."""
-    simulator: Simulator | None = None
-    values: tuple[Any, ...] = ()
-    """The alternatives as the user calls them, where that is not by their labels."""
-    discount: float = 1.0
-
-    def reach(self, run: Replications) -> float:
-        """How far apart two returns can be, as far as seen: infinite before any reward."""
-        whole = run.whole
-        if len(whole.leads) == len(run.leads):
-            return run.reach
-        # Other returns stop where branches merge. A gap is made of rewards that differ as long as in the longest pair.
-        rest = run.rows(~run.is_whole)  # type: ignore[operator] # not all are whole
-        steps = int(rest.steps.max())
-        weights = steps if self.discount >= 1 else (1 - self.discount**steps) / (1 - self.discount)
-        most = math.inf if self.spread is None else self.spread * weights
-        if len(whole.leads) == 0:
-            return 0.0 if steps == 0 else run.reach if self.spread is None else most
-        if not run.returns.any():
-            return math.inf
-        return max(whole.reach if whole.returns.any() else 0.0, min(rest.reach, most) if rest.returns.any() else 0.0)
 
 
 class SimulationSettings(NamedTuple):
@@ -95,6 +55,56 @@ class SimulationSettings(NamedTuple):
         )
 
 
+class Alternatives(NamedTuple):
+    """What is compared, ready to be sampled."""
+
+    sampler: Sampler
+    labels: tuple[str, ...]
+    title: str
+    """What is compared, in words."""
+    sharing: Sharing
+    can_share: tuple[Sharing, ...]
+    """Which kinds of sharing can be simulated."""
+    return_bound: float | None
+    """Largest absolute return, where it is known."""
+    spread: float | None = None
+    """How far apart two rewards can be, where it is known."""
+    actions: tuple[Action, ...] = ()
+    """First actions, where these are compared."""
+    remark: str = ""
+    """What a user may want to know about how it is sampled."""
+    simulator: Simulator | None = None
+    values: tuple[Any, ...] = ()
+    """The alternatives as the user calls them, where that is not by their labels."""
+    discount: float = 1.0
+    policies: tuple[Any, ...] = ()
+    """What each of the first actions is followed by."""
+    state: Snapshot | None = None
+    """Where all begin; None: in starting states of their own."""
+    settings: SimulationSettings = SimulationSettings()
+
+    @property
+    def name(self) -> str:
+        """What the simulator is called."""
+        return self.title.partition(" in ")[2] or self.title
+
+    def reach(self, run: Replications) -> float:
+        """How far apart two returns can be, as far as seen: infinite before any reward."""
+        whole = run.whole
+        if len(whole.leads) == len(run.leads):
+            return run.reach
+        # Other returns stop where branches merge. A gap is made of rewards that differ as long as in the longest pair.
+        rest = run.rows(~run.is_whole)  # type: ignore[operator] # not all are whole
+        steps = int(rest.steps.max())
+        weights = steps if self.discount >= 1 else (1 - self.discount**steps) / (1 - self.discount)
+        most = math.inf if self.spread is None else self.spread * weights
+        if len(whole.leads) == 0:
+            return 0.0 if steps == 0 else run.reach if self.spread is None else most
+        if not run.returns.any():
+            return math.inf
+        return max(whole.reach if whole.returns.any() else 0.0, min(rest.reach, most) if rest.returns.any() else 0.0)
+
+
 def first_actions(
     source: Any,
     policy: Any,
@@ -116,9 +126,7 @@ def first_actions(
         raise ModelError(f"actions must be a sequence of at least one action, not {actions!r}")
     first = tuple(simulator.action_index(action, place) for action in actions)
     labels = tuple(map(simulator.action_label, first))
-    title = f"first actions in {simulator.name}"
-    kinds = (0,) * len(first)
-    return _simulated(simulator, [policy], kinds, first, place, labels, settings)._replace(title=title, actions=first)
+    return first_actions_and_policies(simulator, [(action, policy) for action in first], labels, place, settings)
 
 
 def whole_policies(
@@ -143,9 +151,10 @@ def first_actions_and_policies(
     settings: SimulationSettings,
 ) -> Alternatives:
     """First actions, each with the policy that is followed after it."""
-    first = tuple(action for action, _ in branches)
-    found = _simulated(simulator, *_kinds([policy for _, policy in branches]), first, place, labels, settings)
-    return found._replace(title=f"first actions in {simulator.name}", actions=first)
+    first, policies = zip(*branches, strict=True)
+    found = _simulated(simulator, *_kinds(policies), first, place, labels, settings)
+    title = f"first actions in {simulator.name}"
+    return found._replace(title=title, actions=first, policies=policies, state=place, settings=settings)
 
 
 def _kinds(policies: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:

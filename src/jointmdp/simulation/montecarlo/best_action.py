@@ -1,12 +1,4 @@
-"""Who is first among several branches, sample by sample, with what the end of a simulation leaves open.
-
-A simulation ends after finitely many steps in float64, the returns do not. Two branches that are one, or can never
-differ again, keep the order they have; all others may still move by what is left of the future. Wherever that leaves
-an order open, a sample counts as both: for certain, and possibly.
-
-Who is first among the actions of a table, simulated until no order is open.
-
-Which action is best under shared noise, and how often: several actions compared at once.
+"""Which action is best under shared noise, and how often: several actions compared at once.
 
 With ``Z(s,a)`` the returns of the chosen actions and ``M = max_a Z(s,a)``, for every action
 
@@ -21,32 +13,35 @@ an order open, a sample counts as both: the fewest samples for which a statement
 most for which it is possible its upper end. The unknown true counts lie between, so nothing is lost of the guarantee.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from jointmdp.exact.law.pair_graph import GapBranches, equal_pairs
-from jointmdp.exact.law.solution_laws import Laws, Limits
-from jointmdp.exact.solution.gap import MEMORY_LIMIT, SECONDS, TOLERANCE
+from jointmdp.exact.law.solution_laws import Laws
+from jointmdp.exact.solution.best_action import BestAction
+from jointmdp.exact.solution.gap import TOLERANCE
 from jointmdp.ground import checks
-from jointmdp.ground.answers import aligned
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
+from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo import confidence_intervals
-from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
 from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.table_dynamics import as_table_policy
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 BLOCK = 2**22  # comparisons of two branches made at once
 
@@ -110,31 +105,28 @@ def best_interval(tally: Tally, i: int, error: float) -> Interval:
 PAIR_LIMIT = 2**21  # moves of pairs of states, up to which every pair that can never differ is found
 
 
-def simulate_tally(
-    model: JointMDP,
-    policy: Floats,
-    state: int,
-    actions: list[int],
-    num_samples: int,
-    settings: SimulationSettings,
-    executor: Executor | str | None = None,
-) -> tuple[Tally, Replications]:
-    """The replications of `simulate_returns`, each block gone on with while a sample in it is open, and their tally."""
-    found = first_actions(model, policy, state, actions, settings)
-    assert isinstance(found.sampler, BlockSampler)
-    orders = Orders(model, policy)
-    sampler = replace(found.sampler, is_enough=orders.are_decided)
-    with opened(executor) as workers:
-        run = sample(sampler, 0, num_samples, found.sharing, workers, title="simulating who is best")
-    return orders.tally(run), run
-
-
 @dataclass(frozen=True)
 class Orders:
     """The order of branches of a table's replications."""
 
     model: JointMDP
     policy: Floats
+
+    @classmethod
+    def of(cls, found: Alternatives) -> Orders | None:
+        """Those of first actions of a table that follow one policy; None for all else."""
+        one, simulator = found.policies[0], found.simulator
+        if not isinstance(found.sampler, BlockSampler) or not isinstance(simulator, TableSimulator):
+            return None
+        policy = as_table_policy(simulator.model, one) if all(each is one for each in found.policies) else None
+        return None if policy is None else cls(simulator.model, policy)
+
+    def simulated(self, found: Alternatives, num_samples: int, executor: Executor | str | None) -> Replications:
+        """Replications, each block of which goes on while a sample in it is open."""
+        assert isinstance(found.sampler, BlockSampler)
+        sampler = replace(found.sampler, is_enough=self.are_decided)
+        with opened(executor) as workers:
+            return sample(sampler, 0, num_samples, found.sharing, workers, title="simulating who is best")
 
     def are_decided(self, run: Replications) -> bool:
         """Whether no sample is open."""
@@ -174,88 +166,49 @@ class Orders:
         return never_differs
 
 
-LIMITS = Limits(MEMORY_LIMIT, SECONDS)
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class BestAction:
-    """How probably each action has the highest return of all, with intervals."""
-
-    state: str
-    actions: tuple[str, ...]
-    probability: list[float]
-    """P(highest return); equal firsts share it equally, so that the sum is 1."""
-    intervals: list[Interval]
-    """Of `probability`."""
-    alone: list[float]
-    """P(higher than all others)."""
-    alone_intervals: list[Interval]
-    tied: list[float]
-    """P(highest, together with at least one other)."""
-    tied_intervals: list[Interval]
-    tie: float
-    """P(the highest return belongs to more than one action)."""
-    tie_interval: Interval
-    mean: list[float]
-    """Mean returns: simulated, or exact where a solution was at hand."""
-    is_certified: bool
-    """Whether the intervals are guaranteed bounds; otherwise they hold together with probability `confidence`."""
-    confidence: float
-    """1 where certified."""
-    method: str
-    num_samples: int = 0
-    """0 where nothing was simulated."""
-    seed: int | None = None
-    undecided: float = 0.0
-    """Fraction of samples in which the end of the simulation leaves open who is first; the intervals allow for it."""
-
-    def table(self) -> list[dict[str, Any]]:
-        """One row per action."""
-        names = ("action", "probability", "interval", "alone", "alone_interval", "tied", "tied_interval", "mean")
-        columns = (self.actions, self.probability, self.intervals, self.alone, self.alone_intervals)
-        rows = zip(*columns, self.tied, self.tied_intervals, self.mean, strict=True)
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def __repr__(self) -> str:
-        unit = 10_000 if self.is_certified else 1_000
-
-        def both(value: float, found: Interval) -> str:
-            # Ends are rounded outwards: the interval printed holds the one found.
-            numbers = (value, math.floor(found.lower * unit) / unit, math.ceil(found.upper * unit) / unit)
-            return "{} [{}, {}]".format(*(f"{x:.{len(str(unit)) - 1}f}" for x in numbers))
-
-        rows = [["action", "best", "alone", "tied", "mean"]]
-        for r in self.table():
-            cells = [both(r["probability"], r["interval"]), both(r["alone"], r["alone_interval"])]
-            rows.append([r["action"], *cells, both(r["tied"], r["tied_interval"]), f"{r['mean']:.6g}"])
-        title = f"Which action gives most in {self.state}? (best = alone, or tied and the first place shared equally)"
-        tie = f"More than one is first with probability {both(self.tie, self.tie_interval)}."
-        return "\n".join([title, *aligned(rows), tie, f"{self.method}."])
-
-
-def best_action(  # many parameters: a front door, one keyword for each setting
-    model: JointMDP,
-    policy: ArrayLike,
-    state: StateLike,
-    actions: Sequence[ActionLike] | None = None,
-    *,
-    num_samples: int = 10_000,
-    seed: int = 0,
-    horizon: int | None = None,
-    confidence: float = 0.95,
+def best_of_sample(
+    run: Replications,
+    labels: tuple[str, ...],
+    return_bound: float | None,
+    seed: int,
+    origin: Alternatives | None,
+    confidence: float,
     executor: Executor | str | None = None,
 ) -> BestAction:
-    """Which of the actions (by default all available ones) has the highest return, by joint simulation.
+    """Which of several branches has the highest return, by joint simulation.
 
-    All intervals together hold with probability at least `confidence`, for any number of samples.
+    All intervals together hold with probability at least `confidence`, for any number of samples. Of a table, whose
+    `origin` says what was sampled, the replications are simulated for longer while an order is open.
     """
-    s, chosen = _chosen(model, state, actions)
-    law = as_policy(model, policy)
-    num_samples = checks.as_count("num_samples", num_samples, least=2)
     confidence = checks.as_fraction("confidence", confidence)
-    tally, run = simulate_tally(model, law, s, chosen, num_samples, SimulationSettings(seed, horizon=horizon), executor)
-    steps, mean, m = int(run.steps.max()), run.returns.mean(axis=0), len(chosen)
+    check_distinct(labels)
+    orders = None if origin is None else Orders.of(origin)
+    if orders is None or origin is None:
+        largest = float(np.abs(run.returns).max()) if return_bound is None else return_bound
+        tally = count(run, 2 * run.left_out * largest)
+    else:
+        tally = orders.tally(run)
+        if tally.undecided > 0:
+            run = orders.simulated(origin, len(run.leads), executor)
+            tally = orders.tally(run)
+    place = "the state that was simulated" if origin is None else _place_label(origin)
+    return _best(tally, run, labels, place, seed, confidence)
+
+
+def _place_label(found: Alternatives) -> str:
+    if found.state is None:
+        return f"a starting state of {found.name}"
+    return found.simulator.model.state_label(found.state) if isinstance(found.simulator, TableSimulator) else found.name
+
+
+def _best(
+    tally: Tally, run: Replications, labels: tuple[str, ...], place: str, seed: int, confidence: float
+) -> BestAction:
+    """The answer that a simulation gives."""
+    (num_samples, m), steps = run.leads.shape, int(run.steps.max())
     error = (1 - confidence) / (4 * m + 1)
     alone, tied = (
         [confidence_intervals.proportion(row, num_samples, error) for row in counts.T] for counts in tally.counts[:2]
@@ -272,12 +225,12 @@ def best_action(  # many parameters: a front door, one keyword for each setting
         method = "The only action is the best one, for certain"
     share, is_alone, is_tied = tally.likeliest.tolist()
     return BestAction(
-        model.state_label(s),
-        tuple(model.action_label(a) for a in chosen),
+        place,
+        labels,
         *(share, _sum_to_one(shares), is_alone, alone, is_tied, tied),
         tie=tally.is_tie,
         tie_interval=tie,
-        mean=mean.tolist(),
+        mean=run.returns.mean(axis=0).tolist(),
         is_certified=m == 1,
         confidence=1.0 if m == 1 else confidence,
         method=method,
@@ -294,7 +247,7 @@ def certified_best(
     other: ActionLike,
     *,
     tolerance: float = TOLERANCE,
-    limits: Limits = LIMITS,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> BestAction:
     """Which of two actions has the higher return, from the certified law of their gap ``G``.
 
@@ -328,7 +281,7 @@ def best_of(
     actions: Sequence[ActionLike] | None = None,
     *,
     tolerance: float = TOLERANCE,
-    limits: Limits = LIMITS,
+    limits: Limits = DEFAULT_LIMITS,
     num_samples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
@@ -343,12 +296,16 @@ def best_of(
     if len(chosen) == 2:
         sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
         with suppress(NotKnownError):
-            found = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits)
-            if max(found.alone_intervals[0].width, found.tie_interval.width) <= sharp:
-                return found
-    settings: dict[str, Any] = {"num_samples": num_samples, "seed": seed, "confidence": confidence}
-    found = best_action(model, laws.branches.first, s, chosen, horizon=laws.horizon, **settings)
-    return replace(found, mean=laws.mean[s, chosen].tolist())
+            best = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits)
+            if max(best.alone_intervals[0].width, best.tie_interval.width) <= sharp:
+                return best
+    found = first_actions(model, laws.branches.first, s, chosen, SimulationSettings(seed, horizon=laws.horizon))
+    orders = Orders.of(found)
+    assert orders is not None, "a solution has a table and a policy"
+    run = orders.simulated(found, checks.as_count("num_samples", num_samples, least=2), None)
+    confidence = checks.as_fraction("confidence", confidence)
+    best = _best(orders.tally(run), run, found.labels, model.state_label(s), seed, confidence)
+    return replace(best, mean=laws.mean[s, chosen].tolist())
 
 
 def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | None) -> tuple[int, list[int]]:
@@ -358,10 +315,15 @@ def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | N
     if isinstance(actions, str) or not isinstance(actions, Sequence | np.ndarray) or len(actions) == 0:
         raise ModelError(f"actions must be a sequence of at least one action, not {actions!r}")
     chosen = [model.action_index(action, s) for action in actions]
-    for i, a in enumerate(chosen):
-        if a in chosen[:i]:
-            raise ModelError(f"{model.action_label(a)} is asked for twice; an action always ties with itself")
+    check_distinct([model.action_label(a) for a in chosen])
     return s, chosen
+
+
+def check_distinct(labels: Sequence[str]) -> None:
+    """Raise where an alternative is there twice."""
+    for i, label in enumerate(labels):
+        if label in labels[:i]:
+            raise ModelError(f"{label} is asked for twice; an alternative always ties with itself")
 
 
 def _within(found: Interval, lower: float, upper: float) -> Interval:

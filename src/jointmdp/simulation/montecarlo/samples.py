@@ -1,6 +1,4 @@
-"""What the branches of one replication did, step by step.
-
-What a simulation gives: replications, samples of returns, and samples of gaps with confidence intervals.
+"""What a simulation gives: replications, what their branches did, and samples of gaps with confidence intervals.
 
 Each sample may be off by a *slack* of its own: what the end of the simulation left out, and rounding. Amounts are
 widened by it; a gap within its slack of 0 counts for and against every sign, so that the intervals stay true. A gap of
@@ -10,12 +8,11 @@ exactly 0 is one in which nothing ever differed, and has no slack when nothing m
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,9 +20,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace, as_dataset
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
-from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
-from jointmdp.show.plots import result_plots, style
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 
@@ -140,109 +135,6 @@ Sampler = Callable[[int, int, Sharing], Replications]
 """``sampler(first, count, sharing)``: replications by number, always the same ones."""
 
 
-class Recording(Protocol):
-    """What a sample was made from, so that it can be asked again on the same noise."""
-
-    def again(self, actions: Any, policy: Any, executor: Any) -> ReturnSample:
-        """The same replications with more alternatives."""
-
-    def replay(self, index: int, action: Any, policy: Any) -> BranchPath:
-        """What one alternative does in one replication."""
-
-
-@dataclass(frozen=True, eq=False)
-class ReturnSample(ResultFace):
-    """Joint samples of the returns of several actions in one state."""
-
-    actions: tuple[str, ...]
-    replications: Replications = field(repr=False)
-    return_bound: float | None
-    """Largest absolute return, where it is known."""
-    reach: float
-    """How far apart two returns can be, as far as seen: what a gap that has not been seen yet may be."""
-    seed: int
-    recording: Recording | None = field(default=None, repr=False)
-    """Of `simulate_returns(…, record=True)`: what `again` and `replay` ask."""
-
-    @property
-    def returns(self) -> Floats:
-        """Returns, ``[N, m]``."""
-        return self.replications.returns
-
-    @property
-    def steps(self) -> int:
-        """Steps of the longest replication."""
-        return int(self.replications.steps.max())
-
-    @property
-    def truncation_bound(self) -> float:
-        """Every return is within this of its untruncated value; without known rewards, as far as the sample tells."""
-        largest = float(np.abs(self.returns).max()) if self.return_bound is None else self.return_bound
-        return float(self.replications.left_out.max()) * largest
-
-    @property
-    def mean(self) -> Floats:
-        """Sample means, ``[m]``."""
-        return self.returns.mean(axis=0)
-
-    @property
-    def covariance(self) -> Floats:
-        """Sample covariance, ``[m, m]``."""
-        return np.atleast_2d(np.cov(self.returns, rowvar=False))
-
-    def again(self, actions: Any = None, *, policy: Any = None, executor: Any = None) -> ReturnSample:
-        """The same replications, on the same noise, with more alternatives: after those that are here already.
-
-        Every number is what it would have been with them from the start. Needs ``simulate_returns(…, record=True)``.
-
-        Args:
-            actions: other first actions, or one; by default those that were simulated, for another policy.
-            policy: another policy to follow after them; by default the one that was simulated.
-            executor: as in `simulate_gap`.
-        """
-        return self._recorded.again(actions, policy, executor)
-
-    def replay(self, index: int, action: Any, *, policy: Any = None) -> BranchPath:
-        """What `action` does in one replication, step by step, whether it was simulated at first or not.
-
-        Nothing is stored: the replication is run once more on its noise. Needs ``simulate_returns(…, record=True)``.
-        """
-        return self._recorded.replay(index, action, policy)
-
-    @property
-    def _recorded(self) -> Recording:
-        if self.recording is None:
-            raise ModelError(
-                "this sample does not know what it was made from; record it: simulate_returns(…, record=True)"
-            )
-        return self.recording
-
-    def gap(self, i: int, j: int) -> GapSample:
-        """The samples of the gap between the i-th and the j-th of the simulated actions."""
-        found = self.replications.gap(i, j, self.return_bound)
-        return GapSample(self.actions[i], self.actions[j], *found, self.reach, self.seed)
-
-    def gaps(self) -> list[GapSample]:
-        """The gaps of all pairs, the earlier action first."""
-        return [self.gap(i, j) for i, j in itertools.combinations(range(len(self.actions)), 2)]
-
-    def table(self) -> list[dict[str, Any]]:
-        """One row per unordered pair of simulated actions: estimates with 95 % intervals."""
-        return [gap.row() for gap in self.gaps()]
-
-    def to_xarray(self) -> xarray.Dataset:
-        """The returns as a labelled dataset with dimensions replication and action."""
-        return as_dataset(
-            {"returns": (("replication", "action"), self.returns)},
-            {"action": list(self.actions)},
-            {"seed": self.seed, "truncation_bound": self.truncation_bound},
-        )
-
-    def figure(self) -> Figure:
-        """The distribution of each action's return."""
-        return style.figure_of(result_plots.returns(self))
-
-
 @dataclass(frozen=True, eq=False)
 class GapSample(ResultFace):
     """Samples of ``Z(state, action) − Z(state, other)``; each interval holds with probability `confidence`."""
@@ -288,7 +180,7 @@ class GapSample(ResultFace):
 
     def figure(self) -> Figure:
         """The distribution of the gap: between the two curves it holds everywhere at once, at its confidence."""
-        return style.figure_of(result_plots.gap_law(self))
+        return self._drawn("gap_law")
 
     @property
     def band(self) -> tuple[Floats, Floats, Floats]:

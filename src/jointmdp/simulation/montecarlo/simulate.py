@@ -1,111 +1,264 @@
-"""Front doors of simulation: samples of gaps and returns of a table or any simulator, under its sharing."""
+"""The front door of simulation: joint samples of the returns of several actions, of a table or any simulator.
+
+The noise of a replication has an address, the seed and the replication's number, so nothing of it needs to be stored,
+and a sample can be asked again: for other first actions and policies on the very same noise, or for what was done step
+by step. An alternative that is added comes after those that are there, whose draws it leaves as they are: all numbers
+are those of a simulation that had it from the start.
+"""
+
+from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from jointmdp.ground import checks
+from jointmdp.ground.answers import ResultFace, as_dataset
+from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing
-from jointmdp.simulation.executors import Executor
-from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
-from jointmdp.simulation.montecarlo.recorded_runs import recorded, sampled_returns
-from jointmdp.simulation.montecarlo.samples import GapSample, ReturnSample
-from jointmdp.simulation.simulators.any_simulator import as_simulator
+from jointmdp.ground.errors import ModelError, NotKnownError
+from jointmdp.simulation.executors import Executor, opened
+from jointmdp.simulation.montecarlo.alternatives import (
+    Alternatives,
+    SimulationSettings,
+    first_actions,
+    first_actions_and_policies,
+)
+from jointmdp.simulation.montecarlo.replications import sample
+from jointmdp.simulation.montecarlo.samples import BranchPath, GapSample, Replications
+from jointmdp.simulation.simulators.function_simulator import as_named
 from jointmdp.simulation.simulators.simulator import Action
 
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
 
-def simulate_gap(  # many parameters: a front door, one keyword for each setting
+    from jointmdp.exact.solution.best_action import BestAction
+
+ROUNDING = 1e-9  # relative: two runs on several threads may add in another order
+CAUSE = ": the simulator, the policy or the state has changed since, or draws from noise that is not the replication's"
+
+
+def simulate(  # many parameters: a front door, one keyword for each setting
     source: Any,
     policy: Any,
     state: Any,
-    action: Action,
-    other: Action,
+    actions: Sequence[Action] | None = None,
     *,
     num_samples: int = 10_000,
     seed: int = 0,
     horizon: int | None = None,
     sharing: Sharing | None = None,
     executor: Executor | str | None = None,
-) -> GapSample:
-    """Independent samples of the gap between two actions of a model or simulator.
+    gaps_only: bool = False,
+) -> ReturnSample:
+    """Independent samples of the returns of several actions under shared noise: every pair of them at once.
 
     Args:
         source: a `JointMDP`, a simulator, or a Gymnasium environment.
-        policy: what both branches follow after the first action: an array, or any form of `as_agent`.
-        state: a state by name or index, or a simulator's snapshot; None: each pair begins in a starting state of its
-            own.
-        action, other: the first actions of the two branches.
-        num_samples, seed: pair i depends on the seed and i alone.
-        horizon: simulate the first `horizon` steps only. Otherwise a pair stops when it has merged or is over, or when
-            what is left of it is too little to matter; the intervals allow for that.
+        policy: what all branches follow after the first action: an array, or any form of `as_agent`.
+        state: a state by name or index, or a simulator's snapshot; None: each replication begins in a starting state
+            of its own.
+        actions: the first actions of the branches; by default all available ones.
+        num_samples, seed: replication i depends on the seed and i alone.
+        horizon: simulate the first `horizon` steps only. Otherwise a replication stops when it is over, or when what
+            is left of it is too little to matter; the intervals allow for that.
         sharing: ``"time"``, ``"state"`` or ``"none"``; by default what the model or simulator says.
-        executor: where pairs are simulated: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
+        executor: where replications are simulated: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
+        gaps_only: stop each replication where its branches have merged, which can be a hundred times as quick in an
+            endless task. Gaps are final there, returns are not: the sample then answers for gaps alone.
     """
-    how = SimulationSettings(seed, sharing=sharing, horizon=horizon, until_merged=True)
-    return _sampled(source, policy, state, (action, other), how, num_samples, executor)[0].gap(0, 1)
+    settings = SimulationSettings(seed, sharing=sharing, horizon=horizon, until_merged=gaps_only)
+    return _sampled(first_actions(source, policy, state, actions, settings), num_samples, executor)
 
 
-def simulate_gaps(  # many parameters: as above
-    source: Any,
-    policy: Any,
-    state: Any,
-    actions: Sequence[Action] | None = None,
-    *,
-    num_samples: int = 10_000,
-    seed: int = 0,
-    horizon: int | None = None,
-    sharing: Sharing | None = None,
-    executor: Executor | str | None = None,
-) -> dict[tuple[int, int], GapSample]:
-    """Samples of the gaps of all pairs of actions, from one joint simulation; the settings are those of `simulate_gap`.
+def _sampled(found: Alternatives, num_samples: int, executor: Executor | str | None) -> ReturnSample:
+    """Replications of some alternatives, after a check that their noise is shared."""
+    from jointmdp.simulation.montecarlo.noise_checks import NoiseChecks  # takes JAX along
 
-    Keys are the actions' numbers; their places in `actions` where they are not numbered.
+    count = checks.as_count("num_samples", num_samples, least=2)
+    with opened(executor) as workers:
+        checked = NoiseChecks(found, count, workers)
+        run = sample(found.sampler, 0, count, found.sharing, workers, title="simulating returns")
+    checked.finish(run)
+    seed = int(found.settings.seed)
+    return ReturnSample(found.labels, run, found.return_bound, found.reach(run), seed, found.actions, found)
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnSample(ResultFace):
+    """Joint samples of the returns of several actions in one state."""
+
+    actions: tuple[str, ...]
+    """What the first actions are called."""
+    replications: Replications = field(repr=False)
+    return_bound: float | None
+    """Largest absolute return, where it is known."""
+    reach: float
+    """How far apart two returns can be, as far as seen: what a gap that has not been seen yet may be."""
+    seed: int
+    values: tuple[Action, ...] = ()
+    """The first actions themselves: their numbers, where they are numbered."""
+    origin: Alternatives | None = field(default=None, repr=False)
+    """What was sampled; None for a sample that comes from a file."""
+
+    @property
+    def returns(self) -> Floats:
+        """Returns, ``[N, m]``."""
+        if self.replications.is_whole is not None:
+            raise NotKnownError(
+                "these replications stopped where their branches had merged: gaps are known, returns are not; "
+                "simulate(…) without gaps_only=True knows both"
+            )
+        return self.replications.returns
+
+    @property
+    def steps(self) -> int:
+        """Steps of the longest replication."""
+        return int(self.replications.steps.max())
+
+    @property
+    def truncation_bound(self) -> float:
+        """Every return is within this of its untruncated value; without known rewards, as far as the sample tells."""
+        seen = float(np.abs(self.returns).max())
+        largest = seen if self.return_bound is None else self.return_bound
+        return float(self.replications.left_out.max()) * largest
+
+    @property
+    def mean(self) -> Floats:
+        """Sample means, ``[m]``."""
+        return self.returns.mean(axis=0)
+
+    @property
+    def covariance(self) -> Floats:
+        """Sample covariance, ``[m, m]``."""
+        return np.atleast_2d(np.cov(self.returns, rowvar=False))
+
+    def gap(self, action: Action, other: Action) -> GapSample:
+        """The samples of the gap between two of the actions, each by its name or as it was given to `simulate`."""
+        return self._gap(self._place(action), self._place(other))
+
+    def gaps(self) -> list[GapSample]:
+        """The gaps of all pairs, the earlier action first."""
+        return [self._gap(i, j) for i, j in itertools.combinations(range(len(self.actions)), 2)]
+
+    def best_action(self, *, confidence: float = 0.95, executor: Executor | str | None = None) -> BestAction:
+        """Which action has the highest return, how often, and how often several do.
+
+        All intervals together hold with probability at least `confidence`, for any number of samples. Where the end of
+        a table's simulation leaves open who is first, its replications are simulated once more, for longer.
+        """
+        from jointmdp.simulation.montecarlo.best_action import best_of_sample  # takes JAX along
+
+        run = self.replications._replace(returns=self.returns)
+        return best_of_sample(run, self.actions, self.return_bound, self.seed, self.origin, confidence, executor)
+
+    def again(self, actions: Any = None, *, policy: Any = None, executor: Any = None) -> ReturnSample:
+        """The same replications, on the same noise, with more alternatives: after those that are here already.
+
+        Every number is what it would have been with them from the start.
+
+        Args:
+            actions: other first actions, or one; by default those that were simulated, for another policy.
+            policy: another policy to follow after them; by default the one that was simulated.
+            executor: as in `simulate`.
+        """
+        origin = self._origin
+        if actions is None and policy is None:
+            raise ModelError("what is to be asked again? give other first actions, or another policy")
+        found, _ = _with(origin, self.values if actions is None else actions, policy)
+        known = self.replications.returns
+        sampled = _sampled(found, len(known), executor)
+        # The compiled engine may go on for longer with another branch, and rounds as its program is made.
+        same = sampled.replications.returns[:, : len(self.actions)]
+        if hasattr(found.sampler, "replay") and not _are_close(known, same):
+            raise ModelError(f"{origin.name} gave other returns when it was asked again{CAUSE}")
+        return sampled
+
+    def replay(self, index: int, action: Action, *, policy: Any = None) -> BranchPath:
+        """What `action` does in one replication, step by step, whether it was simulated at first or not.
+
+        Nothing is stored: the replication is run once more on its noise. One that was simulated must do again what it
+        did.
+        """
+        known, origin = self.returns, self._origin
+        i = checks.as_count("index", index, 0, len(known) - 1)
+        found, (j,) = _with(origin, [action], policy)
+        sampler: Any = found.sampler  # all samplers of first actions can be traced
+        total = float(sampler(i, 1, found.sharing).returns[0, j])
+        path: BranchPath = sampler.traced(i, found.sharing).path(j, total)
+        sums = [float(found.discount ** np.arange(len(path.rewards)) @ path.rewards)]
+        if j < len(self.actions):
+            sums.append(float(known[i, j]))
+        # Returns are held as that of branch 0 and a lead over it: they are off by rounding of the larger of the two.
+        if not _are_close(sums, total, float(np.abs(known).max())):
+            place = f"replication {i} of {origin.name} ({found.labels[j]})"
+            raise ModelError(f"{place} gave {sums[-1]:.9g} at first and {total:.9g} when it was run again{CAUSE}")
+        return path
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per unordered pair of simulated actions: estimates with 95 % intervals."""
+        return [gap.row() for gap in self.gaps()]
+
+    def to_xarray(self) -> xarray.Dataset:
+        """The returns as a labelled dataset with dimensions replication and action."""
+        return as_dataset(
+            {"returns": (("replication", "action"), self.returns)},
+            {"action": list(self.actions)},
+            {"seed": self.seed, "truncation_bound": self.truncation_bound},
+        )
+
+    def figure(self) -> Figure:
+        """The distribution of each action's return."""
+        return self._drawn("returns")
+
+    @property
+    def _origin(self) -> Alternatives:
+        if self.origin is None:
+            raise ModelError("this sample comes from a file, which does not hold the simulator; simulate(…) anew")
+        return self.origin
+
+    def _gap(self, i: int, j: int) -> GapSample:
+        found = self.replications.gap(i, j, self.return_bound)
+        return GapSample(self.actions[i], self.actions[j], *found, self.reach, self.seed)
+
+    def _place(self, action: Action) -> int:
+        """Where an action stands among those simulated; the first of several that follow different policies."""
+        if isinstance(action, str | tuple) and str(action) in self.actions:
+            return self.actions.index(str(action))
+        for j, value in enumerate(self.values):
+            if not isinstance(action, str) and np.array_equal(value, action):
+                return j
+        raise ModelError(f"{action!r} was not simulated; the actions of this sample are {', '.join(self.actions)}")
+
+
+def _with(origin: Alternatives, actions: Any, policy: Any) -> tuple[Alternatives, list[int]]:
+    """The same alternatives with more, as far as they are not there yet, and where those asked for stand.
+
+    `actions` are several, or one; where actions are not numbered an array is one.
     """
-    how = SimulationSettings(seed, sharing=sharing, horizon=horizon, until_merged=True)
-    run, keys = _sampled(source, policy, state, actions, how, num_samples, executor)
-    return {(keys[i], keys[j]): run.gap(i, j) for i, j in itertools.combinations(range(len(keys)), 2)}
+    simulator, follows = origin.simulator, origin.policies[0] if policy is None else policy
+    assert simulator is not None
+    several = (list, tuple, range) if simulator.action_names is None else (list, tuple, range, np.ndarray)
+    then = "" if follows is origin.policies[0] else f", then {_policy_label(follows)}"
+    branches, labels, places = list(zip(origin.actions, origin.policies, strict=True)), list(origin.labels), []
+    for action in actions if isinstance(actions, several) else [actions]:
+        chosen = simulator.action_index(action, origin.state)
+        known = (j for j, (first, then) in enumerate(branches) if then is follows and np.array_equal(first, chosen))
+        places.append(next(known, len(branches)))
+        if places[-1] == len(branches):
+            branches.append((chosen, follows))
+            labels.append(simulator.action_label(chosen) + then)
+    return first_actions_and_policies(simulator, branches, tuple(labels), origin.state, origin.settings), places
 
 
-def simulate_returns(  # many parameters: as above
-    source: Any,
-    policy: Any,
-    state: Any,
-    actions: Sequence[Action] | None = None,
-    *,
-    num_samples: int = 10_000,
-    seed: int = 0,
-    horizon: int | None = None,
-    sharing: Sharing | None = None,
-    executor: Executor | str | None = None,
-    record: bool = False,
-) -> ReturnSample:
-    """Joint samples of the returns of several actions (by default all available ones): every pair at once.
-
-    The other settings are those of `simulate_gap`.
-
-    Args:
-        record: keep the simulator, the policy and the state with the sample. It can then be asked for other actions and
-            policies on the same noise, `ReturnSample.again`, and for what was done step by step,
-            `ReturnSample.replay`. That takes no memory for steps: the seed and a replication's number give its noise.
-    """
-    how = SimulationSettings(seed, sharing=sharing, horizon=horizon)
-    simulator = as_simulator(source)
-    found = first_actions(simulator, policy, state, actions, how)
-    sampled = sampled_returns(found, how.seed, num_samples, executor)
-    return recorded(sampled, found, policy, state, how) if record else sampled
+def _policy_label(policy: Any) -> str:
+    (label,) = as_named("policies", [policy], least=1)
+    return "another policy" if label.startswith("number ") else label
 
 
-def _sampled(
-    source: Any,
-    policy: Any,
-    state: Any,
-    actions: Sequence[Action] | None,
-    how: SimulationSettings,
-    num_samples: int,
-    executor: Executor | str | None,
-) -> tuple[ReturnSample, Sequence[int]]:
-    """The sample, and the numbers of the first actions; their places where they are not numbered."""
-    simulator = as_simulator(source)
-    found = first_actions(simulator, policy, state, actions, how)
-    sampled = sampled_returns(found, how.seed, num_samples, executor)
-    numbers = range(len(found.actions)) if simulator.action_names is None else found.actions
-    return sampled, numbers
+def _are_close(one: Any, other: Any, scale: float = 0.0) -> bool:
+    return bool(np.allclose(one, other, rtol=ROUNDING, atol=ROUNDING * scale))

@@ -264,7 +264,7 @@ def simulate_hindsight(  # many parameters: a front door, one keyword for each s
         start: the step at which the other branch begins; returns count from there.
         num_samples, seed: sample i depends on the seed and i alone.
         horizon: how many steps count in all, from step 0 of the trajectory, which is not longer; None for all.
-        sharing, executor: as in `simulate_gap`.
+        sharing, executor: as in `simulate`.
         tolerance: by how much numbers in the log may differ from the simulator's, relative to 1 or more.
     """
     known = _opened(simulator)
@@ -316,7 +316,7 @@ def _opened(simulator: Any) -> FunctionSimulator:
     if not isinstance(simulator, FunctionSimulator):
         raise ModelError(
             f"the noise of {simulator!r} cannot be set to what was inferred; write the model as a FunctionSimulator, "
-            "or record the run when it is made: simulate_returns(…, record=True)"
+            "or simulate the run itself: the sample of simulate(…) can be asked again"
         )
     if simulator.sources is None:
         raise ModelError(

@@ -1,16 +1,40 @@
-"""The time that a law may take."""
+"""What an answer may take: seconds and bytes."""
 
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from jointmdp.ground import checks
 from jointmdp.ground.errors import NotKnownError
 
 LITTLE = 1 / 8  # of the work: if no more is left when time ends, it is done all the same
 
 IsOver = Callable[[], bool]  # whether the time that was given is over
 Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a law may take. Where that is not enough, the answer is as narrow as it got, and says so."""
+
+    seconds: float | None = 60.0
+    """That refining it may take; None takes all the time there is."""
+    memory: int = 2 * 2**30
+    """Bytes."""
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None:
+            checks.as_positive("seconds", self.seconds)
+        checks.as_count("memory", self.memory)
+
+    def until(self, end: "TimeLimit", least: float = 0.0) -> "Limits":
+        """The same memory, and the seconds that are left; at least so many."""
+        return self if self.seconds is None else replace(self, seconds=max(end.left, least))
+
+
+DEFAULT_LIMITS = Limits()
 
 
 class OutOfTimeError(NotKnownError):

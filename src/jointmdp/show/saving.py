@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, NDArray[Any]]
 SAMPLED = ("comparison", "return sample", "gap sample")
-NOT_KEPT = {"recording"}  # what a sample was made from: a simulator is no part of a file
+NOT_KEPT = {"origin"}  # what a sample was made from: a simulator is no part of a file
 PLAIN = (int, float, str)
 
 # The arrays of each kind of file, with their axes: S, W and A are the model's, P is S or 1 where no pairs are held,
@@ -366,8 +366,8 @@ def _gap_shapes(gap: GapSample, count: int | None = None) -> Shapes:
 
 
 def _return_shapes(sample: ReturnSample) -> Shapes:
-    n, m = len(sample.returns), len(sample.actions)
-    one = {"steps", "meetings", "left_out", "is_whole", "followed"}  # for each replication, not for each branch
+    n, m = len(sample.replications.returns), len(sample.actions)
+    one = {"steps", "left_out", "is_whole", "followed"}  # for each replication, not for each branch
     return ((part, (n,) if name in one else (n, m)) for name, part in sample.replications._asdict().items())
 
 
@@ -376,7 +376,7 @@ def _comparison_shapes(found: Comparison) -> Shapes:
         raise ValueError("its gaps are not those of its alternatives")
     yield found.returns, (len(found.whole), len(found.labels))
     for gap in found.gaps:
-        yield from _gap_shapes(gap, found.replications)
+        yield from _gap_shapes(gap, found.num_replications)
 
 
 def _sampled_kinds() -> dict[str, tuple[type, Callable[[Any], Shapes]]]:

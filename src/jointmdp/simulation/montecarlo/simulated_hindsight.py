@@ -25,7 +25,7 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo.alternatives import MAX_SEED, Alternatives
 from jointmdp.simulation.montecarlo.replications import sample
-from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, GapSample, Replications
+from jointmdp.simulation.montecarlo.samples import GapSample, Replications, last_step
 from jointmdp.simulation.montecarlo.simulator_branches import STEP_LIMIT, TAIL
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator, FunctionState
 from jointmdp.simulation.simulators.noise import Noise
@@ -83,10 +83,7 @@ class HindsightSampler:
     @property
     def last(self) -> int | None:
         """Steps after which an endless future is cut."""
-        discount = self.simulator.discount
-        if self.horizon is not None or discount >= 1:
-            return self.horizon
-        return max(1, math.ceil(math.log(TAIL) / math.log(discount))) if discount > 0 else 1
+        return last_step(self.horizon, self.simulator.discount, TAIL)
 
     def _replication(self, index: int, sharing: Sharing) -> Replications:
         simulator, last, steps = self.simulator, self.last, len(self.log)
@@ -114,15 +111,9 @@ class HindsightSampler:
                 if not simulator.is_over(states[j]):
                     is_logged = j == SEEN and t < steps
                     actions[j] = self.log[t].action if is_logged else self._chosen(states[j], index, t, j)
-        return Replications(
-            returns=np.array([[total, total + lead]]),
-            leads=np.array([[0.0, lead]]),
-            rounding=np.array([[0.0, (t + ROUNDING_UNITS) * 2.0**-52 * size]]),
-            steps=np.array([t]),
-            leaders=np.array([[SEEN, SEEN if is_done else OTHER]]),
-            left_out=np.array([0.0 if is_done or self.horizon is not None else weight]),
-            is_whole=np.array([False]),
-        )
+        leaders, left_out = [SEEN, SEEN if is_done else OTHER], 0.0 if is_done or self.horizon is not None else weight
+        row = map(np.array, ([total], [[0.0, lead]], [[0.0, size]], [t], [leaders], [left_out]))
+        return Replications.of_sums(*row, is_whole=np.array([False]))
 
     def _are_one(self, states: list[FunctionState], actions: list[Action], is_same: bool, sharing: Sharing) -> bool:
         """Whether nothing can differ from here on."""

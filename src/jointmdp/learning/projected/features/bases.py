@@ -1,332 +1,54 @@
-"""Where states are: coordinates of a model's states and of a simulator's observations, and the box they lie in.
+"""Features of a state alone: functions of where it is, or its group; a copy for each action, or shared by all.
 
-Features of states as features of coordinates: a copy for each action, or shared with an indicator for each.
+With ``by_action=True`` each action has its own copy of the features of the state. With ``by_action=False`` all actions
+share them, and every action but the first has an indicator of its own: two actions then differ by the same amount in
+every state. In tables, features that are zero at every available coordinate are left out.
 
-Functions of coordinates in the unit box: polynomials, cosines, tiles, Gaussian bumps.
+Functions of where a state is are polynomials, cosines, tiles and Gaussian bumps on the unit box of its coordinates.
 """
 
-import ast
 import itertools
 import math
-import re
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike
 
-from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
+from jointmdp.learning.projected.features.coordinates import CoordinateBox, Places
 from jointmdp.learning.projected.features.feature_forms import (
-    MOST_FEATURES,
     FeatureRows,
     Features,
     FeatureTable,
-    Shown,
+    Source,
     action_words,
     as_numbers,
-    asked,
     check_count,
     count_actions,
     dependent_columns,
     first_observation,
-    own_state,
-    shortened,
-    state_words,
-    used_columns,
 )
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
-from jointmdp.simulation.simulators.table_simulator import TableSimulator
-
-CoordinatesLike = ArrayLike | Callable[[Any], Any]
-
-LARGEST = 1e30  # bounds of a space from here on stand for none: float32 has no larger ones than 3.4e38
-LARGEST_RANGE = 1e307  # half of it: differences of wider ones may overflow
-NUMBERS = re.compile(r"[\d\s.,eE+()\[\]-]+")  # what a number, or a tuple of numbers, is written in
-FUNCTION = "the function of coordinates"
 
 
-class CoordinateBox(NamedTuple):
-    """The ranges of D coordinates, of which d are used."""
-
-    low: Floats  # [D]
-    high: Floats  # [D]
-    dims: Ints  # [d], those that are used
-
-    @property
-    def labels(self) -> list[str]:
-        """The coordinates that are used, in words."""
-        return [f"x{i}" for i in self.dims]
-
-    def scaled(self, raw: Floats, is_clipped: bool = True) -> Floats:
-        """Coordinates ``[N, D]`` as ``[N, d]``, scaled to [0, 1]; those outside count as on the edge."""
-        low, high = self.low[self.dims], self.high[self.dims]
-        inside = (raw[:, self.dims] - low) / (high - low)
-        return np.clip(inside, 0.0, 1.0) if is_clipped else inside
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """How a user says where states are, and in which range."""
-
-    coordinates: CoordinatesLike | None
-    low: Any
-    high: Any
-
-    def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            if (given := getattr(self, name)) is not None:
-                ends = checks.as_floats(name, given, "[d], or one number", 0, 1)
-                if not np.isfinite(ends).all():
-                    raise ModelError(f"{name} is {given!r}; the ends of a range are finite numbers")
-                object.__setattr__(self, name, ends)
-        if self.coordinates is not None and not callable(self.coordinates):
-            table = checks.as_floats("coordinates, unless they are a function,", self.coordinates, "[S, d]", 1, 2)
-            object.__setattr__(self, "coordinates", table[:, None] if table.ndim == 1 else table)
-
-    def of_model(self, model: JointMDP) -> tuple[Floats, CoordinateBox]:
-        """The coordinates of every state, ``[S, D]``, and their box."""
-        raw = self._raw(model)
-        if at := checks.first_place(~np.isfinite(raw)):
-            raise ModelError(f"coordinate {at[1]} of {state_words(model, at[0])} is {raw[at]}; it must be finite")
-        least, most = raw.min(axis=0), raw.max(axis=0)
-        used = least < most
-        if not used.any():
-            raise ModelError(
-                "all states have the same coordinates, so that no feature of these tells them apart; give other "
-                "coordinates=, or use features.one_hot() or features.aggregation(groups)"
-            )
-        box = self._box(least, most, used)
-        points = box.scaled(raw)
-        if at := checks.first_place(points.min(axis=0) == points.max(axis=0)):
-            i = box.dims[at]
-            raise ModelError(
-                f"all states lie on one side of the range from {box.low[i]:g} to {box.high[i]:g} in dimension {i}; "
-                f"they go from {least[i]:g} to {most[i]:g}; are low= and high= in the units of the coordinates?"
-            )
-        return raw, box
-
-    def _raw(self, model: JointMDP) -> Floats:
-        given, S = self.coordinates, model.num_states
-        if given is None:
-            return _named_coordinates(model)
-        if not callable(given):
-            table = np.asarray(given, dtype=np.float64)
-            if len(table) != S or table.shape[1] == 0:
-                hint = "; are the axes in another order?" if table.shape[1] == S else ""
-                raise ModelError(f"coordinates have shape {table.shape}, expected [S, d] with S = {S} states{hint}")
-            return table
-        rows: list[Floats] = []
-        for s in range(S):
-            where = state_words(model, s)
-            rows.append(
-                _as_vector(asked(given, FUNCTION, where, own_state(model, s)), f"what coordinates= gives {where}")
-            )
-            _check_length(rows[-1], len(rows[0]), where, state_words(model, 0))
-        return np.array(rows)
-
-    def of_simulator(self, simulator: Simulator) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
-        """Coordinates of observations, ``[N, D]``, as a function of these, and their box."""
-        given = self.coordinates
-        if given is not None and not callable(given):
-            raise ModelError(
-                f"coordinates is an array, which is for models in tables; for {simulator.name} give a function of the "
-                "observation: where observations are state numbers, lambda s: table[s]"
-            )
-        start = first_observation(simulator)[0]
-        count = len(_observed(given, start))
-
-        def raw(observations: Sequence[Any]) -> Floats:
-            return _all_observed(given, observations, count)
-
-        own = _space_bounds(simulator, count) if given is None else None
-        for ends, k in ((self.low, 0), (self.high, 1)):
-            if ends is None and own is None:
-                what = "of what coordinates= gives" if given is not None else f"of observations of {simulator.name}"
-                each = "" if count == 1 else f", or {count}"
-                raise ModelError(f"the range {what} is not known; give low= and high=, one number each{each}")
-            if ends is None and own is not None and (at := checks.first_place(np.abs(own[k]) >= LARGEST)):
-                raise ModelError(
-                    f"the observation space of {simulator.name} has no finite bounds in dimension {at[0]} of {count}; "
-                    "give low= and high=, between which most observations lie"
-                )
-        low, high = own or (np.zeros(count), np.zeros(count))  # zeros where the user's own ends take their place
-        is_given = self.low is not None or self.high is not None
-        return raw, self._box(low, high, (low < high) | is_given)
-
-    def _box(self, low: Floats, high: Floats, used: Bools) -> CoordinateBox:
-        """The box with the user's ends where given."""
-        D = len(low)
-        ends = []
-        for name, given, own in (("low", self.low, low), ("high", self.high, high)):
-            if given is not None and given.ndim == 1 and len(given) != D:
-                raise ModelError(
-                    f"{name} has {len(given)} numbers for {D} coordinates; give one number, or one for each"
-                )
-            ends.append(own if given is None else np.broadcast_to(given, D).astype(np.float64))
-        box = CoordinateBox(ends[0], ends[1], np.flatnonzero(used))
-        must = np.ones(D, dtype=bool) if self.low is not None and self.high is not None else used
-        if at := checks.first_place(must & ~(box.low < box.high)):
-            raise ModelError(
-                f"low is {box.low[at]:g} and high {box.high[at]:g} in dimension {at[0]}; low must be below high"
-            )
-        if at := checks.first_place(box.high / 2 - box.low / 2 > LARGEST_RANGE):
-            raise ModelError(f"the range from {box.low[at]:g} to {box.high[at]:g} in dimension {at[0]} is too wide")
-        if len(box.dims) == 0:
-            raise ModelError("no coordinate has room to vary; give other coordinates=, or use features.aggregation")
-        return box
-
-
-def _named_coordinates(model: JointMDP) -> Floats:
-    """Names of states that are numbers or tuples of numbers, as coordinates; else the numbers of states."""
-    numbers = np.arange(model.num_states, dtype=np.float64)[:, None]
-    if model.state_names is None:
-        return numbers
-    found = [_parsed(name) for name in model.state_names]
-    if all(each is None for each in found):
-        return numbers
-    lengths = [None if each is None else len(each) for each in found]
-    for s, length in enumerate(lengths):
-        if length != (first := next(each for each in lengths if each is not None)):
-            what = "is no number or tuple of numbers" if length is None else f"has {length} numbers, not {first}"
-            raise ModelError(
-                f"names of states are taken for their coordinates, but that of {state_words(model, s)} {what}; give "
-                "coordinates=, an array [S, d] or a function of the state"
-            )
-    return np.array(found, dtype=np.float64)
-
-
-def _parsed(name: Any) -> tuple[float, ...] | None:
-    """The numbers that a name is made of, or None."""
-    if isinstance(name, str):
-        try:
-            name = ast.literal_eval(name.strip()) if NUMBERS.fullmatch(name) else None
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-    parts = name if isinstance(name, tuple | list) else (name,)
-    is_numbers = len(parts) > 0 and all(isinstance(part, int | float | np.number) for part in parts)
-    return tuple(map(float, parts)) if is_numbers else None
-
-
-def _as_vector(value: Any, subject: object) -> Floats:
-    """Numbers, arrays and sequences of them as one flat vector; `subject` is what they come from."""
-    if isinstance(value, Mapping):
-        keys = ", ".join(map(repr, list(value)[:5]))
-        raise ModelError(
-            f"{subject} is a dictionary ({keys}); give coordinates=, a function that makes one vector of it"
-        )
-    if isinstance(value, tuple | list):
-        parts = [_as_vector(part, subject) for part in value]
-        return np.concatenate(parts) if parts else np.zeros(0)
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise ModelError(
-            f"{subject} is no vector of numbers, it holds {shortened(value)}; give coordinates=, a function that "
-            "returns one"
-        )
-    return array.astype(np.float64).reshape(-1)
-
-
-def _check_length(row: Floats, count: int, where: object, first: object) -> None:
-    if len(row) != count:
-        raise ModelError(f"there are {len(row)} coordinates at {where}, but {count} at {first}; all need as many")
-    if count == 0:
-        raise ModelError(f"there are no coordinates at {where}; a state needs at least one")
-
-
-def _observed(function: Callable[[Any], Any] | None, observation: Any) -> Floats:
-    """The coordinates of one observation."""
-    where = Shown(observation)
-    if function is None:
-        row = _as_vector(observation, where)
-    else:
-        row = _as_vector(asked(function, FUNCTION, where, observation), Shown(observation, " as coordinates= gives it"))
-    _check_length(row, len(row), where, where)
-    if at := checks.first_place(~np.isfinite(row)):
-        raise ModelError(f"coordinate {at[0]} of {where} is {row[at]}; it must be finite")
-    return row
-
-
-def _all_observed(function: Callable[[Any], Any] | None, observations: Sequence[Any], count: int) -> Floats:
-    """The coordinates of many observations; plain arrays of one shape are taken at once."""
-    if function is None:
-        try:
-            block = np.asarray(observations)
-        except ValueError:  # of different shapes
-            block = np.zeros(0, dtype=object)
-        if block.dtype.kind in "biuf" and block.size == len(observations) * count and np.isfinite(block).all():
-            return block.astype(np.float64).reshape(len(observations), count)
-    rows = []
-    for observation in observations:
-        rows.append(_observed(function, observation))
-        _check_length(rows[-1], count, Shown(observation), "the start")
-    return np.array(rows).reshape(-1, count)
-
-
-def _space_bounds(simulator: Simulator, count: int) -> tuple[Floats, Floats] | None:
-    """The bounds of what a simulator shows, as far as it has a space for that."""
-    if isinstance(simulator, TableSimulator):
-        found: tuple[Floats, Floats] | None = (np.zeros(1), np.full(1, simulator.model.num_states - 1.0))
-    else:
-        found = _bounds(getattr(getattr(simulator, "env", simulator), "observation_space", None))
-    return None if found is None or len(found[0]) != count else found
-
-
-def _bounds(space: Any) -> tuple[Floats, Floats] | None:
-    """The least and largest entries of a Gymnasium space as vectors; None where it has none."""
-    gymnasium: Any = sys.modules.get("gymnasium")  # not imported to find out
-    if gymnasium is None:
-        return None
-    spaces = gymnasium.spaces
-    if isinstance(space, spaces.Tuple):
-        parts = [_bounds(part) for part in space.spaces]
-        ends = [part for part in parts if part is not None]
-        if len(ends) < len(parts) or not ends:
-            return None
-        return np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends])
-    if isinstance(space, spaces.Box):
-        low, high = space.low, space.high
-    elif isinstance(space, spaces.Discrete):
-        low, high = space.start, space.start + space.n - 1
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif isinstance(space, spaces.MultiBinary):
-        low, high = np.zeros(space.shape), np.ones(space.shape)
-    else:
-        return None
-    return np.array(low, dtype=np.float64).reshape(-1), np.array(high, dtype=np.float64).reshape(-1)
-
-
-def _none(support: Bools) -> Sequence[int]:
+def _nothing(states: Sequence[Any]) -> Sequence[int]:
     return ()
 
 
 class StateColumns(NamedTuple):
-    """Features of N states."""
+    """Features of the states of a model, which are given by number, or of what a simulator shows."""
 
-    values: Floats  # [N, k]
     names: tuple[str, ...]  # k
-    spare: Callable[[Bools], Sequence[int]] = _none  # columns that others make up for in the states of a mask [N]
-
-    def on(self, support: Bools) -> "StateColumns":
-        """The columns that matter in the states of a mask."""
-        kept = np.delete(np.arange(len(self.names)), self.spare(support))
-        return StateColumns(self.values[:, kept], tuple(self.names[k] for k in kept))
-
-
-class ObservedColumns(NamedTuple):
-    """Features of what a simulator shows."""
-
-    values: Callable[[Sequence[Any]], Floats]  # [N, k] of N observations
-    names: tuple[str, ...]  # k
+    values: Callable[[Sequence[Any]], Floats]  # [N, k] of N states
+    spare: Callable[[Sequence[Any]], Sequence[int]] = _nothing
+    """Columns that others make up for: in these states, or anywhere if there are none."""
 
 
 @dataclass(frozen=True)
@@ -340,73 +62,67 @@ class StateFeatures(Features):
             raise ModelError(f"by_action must be True or False, not {self.by_action!r}")
 
     @abstractmethod
-    def model_columns(self, model: JointMDP) -> StateColumns:
-        """Features of every state of a model."""
-
-    @abstractmethod
-    def simulator_columns(self, simulator: Simulator) -> ObservedColumns:
-        """Features of observations of a simulator."""
+    def columns(self, source: Source) -> StateColumns:
+        """Features of states."""
 
     def for_model(self, model: JointMDP) -> FeatureTable:
-        """Copies for each action, or shared features and indicators of all actions but the first that there is."""
-        columns, words = self.model_columns(model), action_words(model.action_names, model.num_actions)
-        return used_columns(self._table(columns, model.available, words), model.available)
-
-    def _table(self, columns: StateColumns, available: Bools, words: list[str]) -> FeatureTable:
-        S, A = available.shape
-        if not self.by_action:
-            shared = columns.on(np.ones(S, dtype=bool))
-            present = np.flatnonzero(available.any(axis=0))[1:]
-            count = len(shared.names) + len(present)
-            check_count(count, "sharing by all actions", "take fewer features of the state", S * A)
-            own = np.broadcast_to(np.eye(A)[None, :, present], (S, A, len(present)))
-            copies = np.broadcast_to(shared.values[:, None, :], (S, A, len(shared.names)))
-            values = np.concatenate([copies, own], axis=2) * available[:, :, None]
-            return FeatureTable(values, shared.names + tuple(words[a] for a in present))
-        on = {mask.tobytes(): columns.on(mask) for mask in np.unique(available.T, axis=0)}
-        parts = [on[available[:, a].tobytes()] for a in range(A)]
-        count = sum(len(part.names) for part in parts)
-        advice = "take fewer features of the state, or by_action=False"
-        check_count(count, f"a copy for each of {A} actions", advice, S * A)
-        values, end = np.zeros((S, A, count)), 0
-        for a, part in enumerate(parts):
-            values[available[:, a], a, end : end + len(part.names)] = part.values[available[:, a]]
-            end += len(part.names)
-        return FeatureTable(values, tuple(f"{words[a]}: {name}" for a, part in enumerate(parts) for name in part.names))
+        """Of every action where it is available; shared ones have indicators of all actions but the first there is."""
+        can, columns = model.available, self.columns(model)
+        own = columns.values(range(model.num_states))
+        words = action_words(model.action_names, model.num_actions)
+        rows = _StateRows(columns._replace(values=own.__getitem__), self.by_action, can, words)
+        values = np.zeros((*can.shape, len(rows.names)))
+        for a, states in enumerate(map(np.flatnonzero, can.T)):
+            values[states, a] = rows(states, np.full(len(states), a))  # type: ignore[arg-type]
+        used = np.flatnonzero((values != 0).any(axis=(0, 1)))
+        return FeatureTable(values[:, :, used], tuple(rows.names[k] for k in used))
 
     def for_simulator(self, simulator: Simulator) -> FeatureRows:
-        """The same for what a simulator shows."""
-        return _StateRows(self.simulator_columns(simulator), self.by_action, simulator)
+        """The same of what a simulator shows, where nobody lists the states."""
+        A = count_actions(simulator)
+        words, nowhere = action_words(simulator.action_names, A), np.ones((0, A), dtype=bool)
+        rows = _StateRows(self.columns(simulator), self.by_action, nowhere, words)
+        rows([first_observation(simulator)[0]], np.zeros(1, dtype=np.int64))  # what does not fit shows itself at once
+        return rows
 
 
 class _StateRows(FeatureRows):
-    """Features of observations, copied for each action or shared."""
+    """Features of states and actions from those of states, which are kept where `available` ``[S, A]`` needs them."""
 
     is_reducible = True
 
-    def __init__(self, columns: ObservedColumns, by_action: bool, simulator: Simulator) -> None:
-        self._values, self._by_action, self._num_actions = columns.values, by_action, count_actions(simulator)
-        self._values([first_observation(simulator)[0]])  # what does not fit shows itself at once
-        own = columns.names
-        words = action_words(simulator.action_names, self._num_actions)
-        if by_action:
-            A, advice = self._num_actions, "take fewer features of the state, or by_action=False"
-            check_count(len(own) * A, f"a copy for each of {A} actions", advice)
-            self.names = tuple(f"{word}: {name}" for word in words for name in own)
-        else:
-            self.names = own + tuple(words[1:])
+    def __init__(self, columns: StateColumns, by_action: bool, available: Bools, words: list[str]) -> None:
+        S, A = available.shape
+
+        @cache  # many actions are available in the same states
+        def kept(support: bytes) -> Ints:
+            spare = columns.spare(np.flatnonzero(np.frombuffer(support, dtype=bool)))  # type: ignore[arg-type]
+            return np.delete(np.arange(len(columns.names)), spare)
+
+        supports = available.T if by_action else np.ones((1, S), dtype=bool)
+        self._values, self._by_action, self._num_actions = columns.values, by_action, A
+        self._kept = [kept(support.tobytes()) for support in supports]  # of each action, or of all
+        self._indicated = np.flatnonzero(available.any(axis=0) | (S == 0))[1:] if not by_action else np.empty(0)
+        self._ends = np.cumsum([0, *map(len, self._kept)])
+        what, less = (f"a copy for each of {A} actions", ", or by_action=False") if by_action else ("sharing", "")
+        count = int(self._ends[-1]) + len(self._indicated)
+        check_count(count, what, f"take fewer features of the state{less}", max(1, S * A))
+        own = [columns.names[k] for each in self._kept for k in each]
+        of = [f"{words[a]}: " for a, each in enumerate(self._kept) for _ in each] if by_action else [""] * len(own)
+        self.names = (*map("".join, zip(of, own, strict=True)), *(words[int(a)] for a in self._indicated))
 
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
-        N, A = len(observations), self._num_actions
-        numbers = as_numbers(actions, N, A)
-        if N == 0:
-            return np.zeros((0, len(self.names)))
+        numbers = as_numbers(actions, len(observations), self._num_actions)
+        found = np.zeros((len(numbers), len(self.names)))
+        if len(numbers) == 0:
+            return found
         values = self._values(observations)
         if not self._by_action:
-            return np.concatenate([values, np.eye(A)[numbers, 1:]], axis=1)
-        copies = np.zeros((N, A, values.shape[1]))
-        copies[np.arange(N), numbers] = values
-        return copies.reshape(N, -1)
+            return np.concatenate([values[:, self._kept[0]], numbers[:, None] == self._indicated], axis=1)
+        for a in np.unique(numbers):
+            rows = np.flatnonzero(numbers == a)
+            found[rows, self._ends[a] : self._ends[a + 1]] = values[rows[:, None], self._kept[a]]
+        return found
 
 
 COUNTLESS = 10**12  # nobody asks how many more
@@ -445,42 +161,41 @@ class OnCoordinates(StateFeatures):
     basis: Basis
     places: Places
 
-    def model_columns(self, model: JointMDP) -> StateColumns:
-        """Functions of the coordinates of every state."""
-        raw, box = self.places.of_model(model)
-        self._check(box)
-        points = box.scaled(raw)
-
-        def spare(support: Bools) -> list[int]:
-            return self.basis.spare(points[support], box)
-
-        return StateColumns(self.basis.values(points, box), self.basis.names(box), spare)
-
-    def simulator_columns(self, simulator: Simulator) -> ObservedColumns:
-        """Functions of the coordinates of observations."""
-        raw, box = self.places.of_simulator(simulator)
-        self._check(box)
-        spare = self.basis.spare(np.zeros((0, len(box.dims))), box)
-
-        def values(observations: Sequence[Any]) -> Floats:
-            return np.delete(self.basis.values(box.scaled(raw(observations)), box), spare, axis=1)
-
-        names = self.basis.names(box)
-        return ObservedColumns(values, tuple(names[k] for k in range(len(names)) if k not in spare))
-
-    def _check(self, box: CoordinateBox) -> None:
+    def columns(self, source: Source) -> StateColumns:
+        """Functions of the coordinates of states."""
+        basis, (raw, box) = self.basis, self.places.of(source)
         d = len(box.dims)
-        check_count(self.basis.count(box), f"{self.basis} in {d} dimension{'' if d == 1 else 's'}", self.basis.advice)
+        check_count(basis.count(box), f"{basis} in {d} dimension{'' if d == 1 else 's'}", basis.advice)
+        return StateColumns(
+            basis.names(box),
+            lambda states: basis.values(box.scaled(raw(states)), box),
+            lambda states: basis.spare(box.scaled(raw(states)), box),
+        )
 
 
 @lru_cache(maxsize=16)
-def _powers(num_dims: int, total: int) -> list[tuple[tuple[int, int], ...]]:
-    """All ways to spread a sum of at most `total` over dimensions, as pairs of dimension and power."""
-    return [
-        tuple(Counter(chosen).items())
+def _whole_vectors(num_dims: int, largest: int, total: int) -> Ints:
+    """All vectors of whole numbers from 0 to `largest` that sum to at most `total`, ``[k, d]``."""
+    if total >= largest * num_dims:
+        return np.array(list(itertools.product(range(largest + 1), repeat=num_dims)), dtype=np.int64)
+    spread = (
+        Counter(chosen)
         for n in range(total + 1)
         for chosen in itertools.combinations_with_replacement(range(num_dims), n)
-    ]
+    )
+    return np.array([[c[i] for i in range(num_dims)] for c in spread if max(c.values(), default=0) <= largest])
+
+
+def _count_whole_vectors(num_dims: int, largest: int, total: int) -> int:
+    """How many there are."""
+    if total >= largest * num_dims:
+        return int((largest + 1) ** num_dims)
+    ways = [1] + [0] * total  # to reach each sum with the dimensions so far
+    for _ in range(num_dims):
+        ways = [sum(ways[max(0, n - largest) : n + 1]) for n in range(total + 1)]
+        if sum(ways) > COUNTLESS:
+            break
+    return sum(ways)
 
 
 @dataclass(frozen=True)
@@ -489,9 +204,6 @@ class PolynomialBasis(Basis):
 
     degree: int
     advice = "take a lower degree, or fewer coordinates="
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", checks.as_count("degree", self.degree, 0, MOST_FEATURES))
 
     def __str__(self) -> str:
         return f"polynomial({self.degree})"
@@ -502,31 +214,19 @@ class PolynomialBasis(Basis):
 
     def names(self, box: CoordinateBox) -> tuple[str, ...]:
         """``x0^2 x1``."""
-        x = box.labels
-        terms = _powers(len(x), self.degree)
-        return tuple(" ".join(x[i] if p == 1 else f"{x[i]}^{p}" for i, p in term) or "constant" for term in terms)
+        terms = [
+            [x if p == 1 else f"{x}^{p}" for x, p in zip(box.labels, powers, strict=True) if p]
+            for powers in _whole_vectors(len(box.dims), self.degree, self.degree).tolist()
+        ]
+        return tuple(" ".join(term) or "constant" for term in terms)
 
     def values(self, points: Floats, box: CoordinateBox) -> Floats:
         """Products of powers."""
-        terms = _powers(points.shape[1], self.degree)
-        values = np.ones((len(points), len(terms)))
-        for k, term in enumerate(terms):
-            for i, power in term:
-                values[:, k] *= points[:, i] ** power
+        powers = _whole_vectors(points.shape[1], self.degree, self.degree)
+        values = np.ones((len(points), len(powers)))
+        for k, i in np.argwhere(powers):
+            values[:, k] *= points[:, i] ** int(powers[k, i])
         return values
-
-
-@lru_cache(maxsize=16)
-def _frequencies(order: int, max_total: int | None, num_dims: int) -> Ints:
-    """All c with entries up to `order` and a sum of at most `max_total`, ``[k, d]``."""
-    if max_total is None or max_total >= order * num_dims:
-        return np.array(list(itertools.product(range(order + 1), repeat=num_dims)), dtype=np.int64)
-    terms = [term for term in _powers(num_dims, max_total) if all(power <= order for _, power in term)]
-    found = np.zeros((len(terms), num_dims), dtype=np.int64)
-    for k, term in enumerate(terms):
-        for i, power in term:
-            found[k, i] = power
-    return found
 
 
 @dataclass(frozen=True)
@@ -537,37 +237,28 @@ class FourierBasis(Basis):
     max_total: int | None
     advice = "take a lower order, limit the sum of frequencies with max_total=, or take fewer coordinates="
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", checks.as_count("order", self.order, 0, MOST_FEATURES))
-        if self.max_total is not None:
-            object.__setattr__(self, "max_total", checks.as_count("max_total", self.max_total, 0, MOST_FEATURES))
-
     def __str__(self) -> str:
         return f"fourier({self.order}{'' if self.max_total is None else f', max_total={self.max_total}'})"
 
+    def _limits(self, box: CoordinateBox) -> tuple[int, int, int]:
+        d = len(box.dims)
+        return d, self.order, self.order * d if self.max_total is None else self.max_total
+
     def count(self, box: CoordinateBox) -> int:
         """(order + 1)^d, or as many of these as sum to at most `max_total`."""
-        num_dims = len(box.dims)
-        if self.max_total is None or self.max_total >= self.order * num_dims:
-            return (self.order + 1) ** num_dims
-        ways = [1] + [0] * self.max_total  # to reach each sum with the dimensions so far
-        for _ in range(num_dims):
-            ways = [sum(ways[max(0, n - self.order) : n + 1]) for n in range(self.max_total + 1)]
-            if sum(ways) > COUNTLESS:
-                break
-        return sum(ways)
+        return _count_whole_vectors(*self._limits(box))
 
     def names(self, box: CoordinateBox) -> tuple[str, ...]:
         """``cos π(x0 + 2 x1)``."""
         found = []
-        for c in _frequencies(self.order, self.max_total, len(box.dims)).tolist():
+        for c in _whole_vectors(*self._limits(box)).tolist():
             parts = [f"{f} {x}" if f > 1 else x for f, x in zip(c, box.labels, strict=True) if f]
             found.append(f"cos π({' + '.join(parts)})" if parts else "constant")
         return tuple(found)
 
     def values(self, points: Floats, box: CoordinateBox) -> Floats:
         """cos(π c·x)."""
-        return np.cos(np.pi * (points @ _frequencies(self.order, self.max_total, points.shape[1]).T))
+        return np.cos(np.pi * (points @ _whole_vectors(*self._limits(box)).T))
 
 
 @dataclass(frozen=True)
@@ -575,15 +266,8 @@ class TileBasis(Basis):
     """Indicators of the tiles of shifted grids."""
 
     tilings: int
-    bins: int | Sequence[int]
+    bins: int | tuple[int, ...]
     advice = "take fewer tilings or bins, or fewer coordinates="
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tilings", checks.as_count("tilings", self.tilings, 1, MOST_FEATURES))
-        bins: Any = self.bins
-        is_one = np.ndim(bins) == 0
-        whole = checks.as_count("bins", bins) if is_one else tuple(checks.as_count("bins", each) for each in bins)
-        object.__setattr__(self, "bins", whole)
 
     def __str__(self) -> str:
         return f"tiles({self.tilings}, {self.bins})"
@@ -654,28 +338,10 @@ class TileBasis(Basis):
 class RadialBasis(Basis):
     """Gaussian bumps around centres, and a constant."""
 
-    centres: Any  # a number, or [C, d] once checked
-    width: Any
+    centres: Any  # a number, or [C, d]
+    width: Floats | None  # one number, or [d]
     constant: bool
     advice = "take fewer centres, give their places [C, d], or take fewer coordinates="
-
-    def __post_init__(self) -> None:
-        if np.ndim(self.centres) == 0:
-            object.__setattr__(self, "centres", checks.as_count("centres", self.centres))
-        else:
-            places = checks.as_floats("centres", self.centres, "[C, d]", 1, 2)
-            places = places[:, None] if places.ndim == 1 else places
-            checks.check_finite("centres", places, "centre", "dimension")
-            if places.size == 0:
-                raise ModelError(f"centres have shape {places.shape}; give at least one")
-            object.__setattr__(self, "centres", places)
-        if self.width is not None:
-            width = checks.as_floats("width", self.width, "[d], or one number", 0, 1)
-            if not (np.isfinite(width) & (width > 0)).all():
-                raise ModelError(f"width is {self.width!r}; widths must be positive and finite")
-            object.__setattr__(self, "width", width)
-        if not isinstance(self.constant, bool | np.bool_):
-            raise ModelError(f"constant must be True or False, not {self.constant!r}")
 
     def __str__(self) -> str:
         return (

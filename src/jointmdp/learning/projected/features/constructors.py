@@ -1,11 +1,7 @@
-"""Features that tell states, or groups of states, apart: an indicator for each.
+"""The constructors of features; each fits any model in tables and, but for `one_hot`, any simulator.
 
-Linear features of states and actions: what an estimator projects onto.
-
-Every constructor gives `Features`, which fit any model in tables and, but for `one_hot`, any simulator. With
-``by_action=True`` each action has its own copy of the features of the state. With ``by_action=False`` all actions
-share them, and every action but the first has an indicator of its own: two actions then differ by the same amount in
-every state. In tables, features that are zero at every available coordinate are left out.
+`one_hot` and `aggregation` tell states, or groups of states, apart by an indicator for each; the others are functions
+of where a state is.
 """
 
 import math
@@ -20,22 +16,22 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
 from jointmdp.learning.projected.features.bases import (
-    CoordinatesLike,
     FourierBasis,
-    ObservedColumns,
     OnCoordinates,
-    Places,
     PolynomialBasis,
     RadialBasis,
     StateColumns,
     StateFeatures,
     TileBasis,
 )
+from jointmdp.learning.projected.features.coordinates import CoordinatesLike, Places
 from jointmdp.learning.projected.features.feature_forms import (
+    MOST_FEATURES,
     FeatureRows,
     Features,
     FeatureTable,
     Shown,
+    Source,
     action_words,
     asked,
     check_count,
@@ -45,6 +41,9 @@ from jointmdp.learning.projected.features.feature_forms import (
 )
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
+
+
+FUNCTION = "the function of groups"
 
 
 def plain(label: Any) -> Any:
@@ -84,21 +83,23 @@ class Aggregation(StateFeatures):
     groups: tuple[Any, ...] | Callable[[Any], Any]
     num_groups: int | None
 
-    def model_columns(self, model: JointMDP) -> StateColumns:
-        """One column for each label, in the order they appear; with `num_groups` one for each number."""
+    def columns(self, source: Source) -> StateColumns:
+        """One for each label of a model's states, in the order they appear; with `num_groups` one for each number."""
         check_count(self.num_groups or 0, "aggregation", "take larger groups")
-        labels = [self._state_label(model, s) for s in range(model.num_states)]
-        if self.num_groups is None:
-            known = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-        else:
-            known = {i: i for i in range(self.num_groups)}
+        if not isinstance(source, JointMDP):
+            return self._observed(source)
+        labels = [self._label(source, s) for s in range(source.num_states)]
+        known = dict.fromkeys(labels) if self.num_groups is None else range(self.num_groups)
         check_count(len(known), "aggregation", "take larger groups")
-        return StateColumns(np.eye(len(known))[[known[label] for label in labels]], _group_names(known))
+        place = {label: i for i, label in enumerate(known)}
+        return StateColumns(
+            _group_names(known), lambda states: _indicators([place[labels[s]] for s in states], len(known))
+        )
 
-    def _state_label(self, model: JointMDP, state: int) -> Any:
-        where, what = state_words(model, state), "the function of groups"
+    def _label(self, model: JointMDP, state: int) -> Any:
+        where = state_words(model, state)
         if callable(self.groups):
-            label = plain(asked(self.groups, what, where, own_state(model, state)))
+            label = plain(asked(self.groups, FUNCTION, where, own_state(model, state)))
         elif len(self.groups) != model.num_states:
             raise ModelError(f"groups has {len(self.groups)} labels for {model.num_states} states; give one for each")
         else:
@@ -114,8 +115,7 @@ class Aggregation(StateFeatures):
             raise ModelError(f"the group of {where} is {shortened(label)}, which cannot be looked up{hint}") from None
         return label
 
-    def simulator_columns(self, simulator: Simulator) -> ObservedColumns:
-        """One column for each number of a group."""
+    def _observed(self, simulator: Simulator) -> StateColumns:
         groups, count = self.groups, self.num_groups
         if not callable(groups):
             raise ModelError(
@@ -127,17 +127,20 @@ class Aggregation(StateFeatures):
                 f"aggregation needs num_groups= for {simulator.name}: what a simulator may show is not listed, so "
                 "groups are numbers from 0 to num_groups - 1"
             )
-        check_count(count, "aggregation", "take larger groups")
 
         def values(observations: Sequence[Any]) -> Floats:
-            found = np.zeros((len(observations), count))
-            for n, observation in enumerate(observations):
-                where = Shown(observation)
-                label = asked(groups, "the function of groups", where, observation)
-                found[n, _as_group(plain(label), count, where)] = 1.0
-            return found
+            seen = [(each, Shown(each)) for each in observations]
+            labels = (plain(asked(groups, FUNCTION, where, each)) for each, where in seen)
+            return _indicators([_as_group(label, count, w) for label, (_, w) in zip(labels, seen, strict=True)], count)
 
-        return ObservedColumns(values, _group_names(range(count)))
+        return StateColumns(_group_names(range(count)), values)
+
+
+def _indicators(numbers: Sequence[int], count: int) -> Floats:
+    """A unit vector ``[count]`` for each number."""
+    found = np.zeros((len(numbers), count))
+    found[np.arange(len(numbers)), numbers] = 1.0
+    return found
 
 
 def _as_group(label: Any, count: int, where: object) -> int:
@@ -197,7 +200,8 @@ def polynomial(
             default the least and largest of the model's states, or the bounds of the simulator's observation space. A
             coordinate in which all states of a model agree, or whose space has one value, is left out.
     """
-    return OnCoordinates(by_action, PolynomialBasis(degree), Places(coordinates, low, high))
+    basis = PolynomialBasis(checks.as_count("degree", degree, 0, MOST_FEATURES))
+    return OnCoordinates(by_action, basis, Places(coordinates, low, high))
 
 
 def fourier(
@@ -216,6 +220,9 @@ def fourier(
         max_total: the largest sum of the entries of c, where all would be too many.
         by_action, coordinates, low, high: as in `polynomial`.
     """
+    order = checks.as_count("order", order, 0, MOST_FEATURES)
+    if max_total is not None:
+        max_total = checks.as_count("max_total", max_total, 0, MOST_FEATURES)
     return OnCoordinates(by_action, FourierBasis(order, max_total), Places(coordinates, low, high))
 
 
@@ -243,7 +250,11 @@ def tiles(
         bins: how many tiles in each dimension, one number or one for each.
         by_action, coordinates, low, high: as in `polynomial`.
     """
-    return OnCoordinates(by_action, TileBasis(tilings, bins), Places(coordinates, low, high))
+    tilings = checks.as_count("tilings", tilings, 1, MOST_FEATURES)
+    whole = tuple(checks.as_count("bins", each) for each in (bins if np.ndim(bins) else [bins]))  # type: ignore[union-attr]
+    return OnCoordinates(
+        by_action, TileBasis(tilings, whole if np.ndim(bins) else whole[0]), Places(coordinates, low, high)
+    )
 
 
 def radial(
@@ -268,4 +279,17 @@ def radial(
         constant: whether there is a constant feature too.
         coordinates, low, high: as in `polynomial`.
     """
-    return OnCoordinates(by_action, RadialBasis(centres, width, constant), Places(coordinates, low, high))
+    if np.ndim(centres) == 0:
+        places: Any = checks.as_count("centres", centres)
+    else:
+        places = checks.as_floats("centres", centres, "[C, d]", 1, 2)
+        places = places[:, None] if places.ndim == 1 else places
+        checks.check_finite("centres", places, "centre", "dimension")
+        if places.size == 0:
+            raise ModelError(f"centres have shape {places.shape}; give at least one")
+    widths = None if width is None else checks.as_floats("width", width, "[d], or one number", 0, 1)
+    if widths is not None and not (np.isfinite(widths) & (widths > 0)).all():
+        raise ModelError(f"width is {width!r}; widths must be positive and finite")
+    if not isinstance(constant, bool | np.bool_):
+        raise ModelError(f"constant must be True or False, not {constant!r}")
+    return OnCoordinates(by_action, RadialBasis(places, widths, constant), Places(coordinates, low, high))

@@ -16,8 +16,7 @@ from gymnasium import spaces
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.features import (
+from jointmdp.features import (
     FeatureRows,
     Features,
     FeatureTable,
@@ -32,6 +31,7 @@ from jointmdp.learning.projected.features import (
     radial,
     tiles,
 )
+from jointmdp.ground.errors import ModelError
 
 NAN, INF = float("nan"), float("inf")
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp.exact.evaluate import evaluate
+from jointmdp.features import Features
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.learning.incremental.settings import LearnOptions
 from jointmdp.learning.learn import learn
 from jointmdp.learning.projected.feature_learner import FeatureLearner, FeatureState, Sums
-from jointmdp.learning.projected.features import Features
 from jointmdp.learning.projected.projecting import Projected
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style

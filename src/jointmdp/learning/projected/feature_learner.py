@@ -62,7 +62,7 @@ from jointmdp.learning.incremental.simulator_walks import (
     behaviour,
     state_key,
 )
-from jointmdp.learning.projected.features import (
+from jointmdp.learning.projected.features.feature_forms import (
     FeatureRows,
     FeatureTable,
     as_feature_rows,

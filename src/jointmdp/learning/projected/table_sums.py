@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.linalg
@@ -40,8 +40,7 @@ class TableSums(FeatureSums):
 
     def mean_system(self) -> tuple[Floats, Floats]:
         """N and r."""
-        _, later, reward = self.equations.means(self.weighting.mean)
-        return later, reward
+        return self.equations.mean_system(self.weighting.mean)
 
     def pair_system(self) -> tuple[Floats, Floats]:
         """H and G."""
@@ -100,16 +99,13 @@ class TableSums(FeatureSums):
 
     def pair_residual(self, theta: Floats, vector: Floats) -> float:
         """The norm of ``M − TM`` in the weights of pairs, the means being given."""
-        equations, weights, matrices = self.equations, self.weights, self.matrices(vector)
-        m, phi = equations.features @ theta, equations.features
-        off = matrices.in_state(phi) - equations.same_backup(m, matrices, self.is_centred)
-        total = float(np.sum(weights.same * off**2))
-        states = weights.node_state
-        for shares, some in self._cross_shares():
-            target = equations.cross_backup(states[some], states, m, matrices, self.is_centred)
-            fit = np.einsum("nai,ij,mbj->namb", phi[states[some]], matrices.all, phi[states], optimize=True)
-            total += float(np.sum(shares * (fit - target) ** 2))
-        return float(np.sqrt(total))
+        equations, matrices, every = self.equations, self.matrices(vector), self.weights.node_state
+        m = equations.features @ theta
+        return self._norm_off(
+            matrices,
+            equations.same_backup(m, matrices, self.is_centred),
+            lambda states: equations.cross_backup(states, every, m, matrices, self.is_centred),
+        )
 
     def largest_residual(self, m: Floats, centred: PairMatrices) -> float:
         """The largest ``|C − TC|`` of covariances over all pairs of available coordinates."""
@@ -121,8 +117,10 @@ class TableSums(FeatureSums):
         step = max(1, BLOCK // (exists.size * exists.shape[1]))
         for i in range(0, len(states), step):
             some = states[i : i + step]
-            fit = np.einsum("nai,ij,mbj->namb", phi[some], centred.all, phi, optimize=True)
-            off = np.abs(fit - equations.cross_backup(some, states, m, centred, is_centred=True))
+            off = np.abs(
+                self._cross_fit(centred, some, states)
+                - equations.cross_backup(some, states, m, centred, is_centred=True)
+            )
             other = exists[some][:, :, None, None] & exists & (some[:, None, None, None] != states[:, None])
             largest = max(largest, float(np.max(off, where=other, initial=0.0)))
         return largest
@@ -143,14 +141,23 @@ class TableSums(FeatureSums):
 
     def distance(self, table: Floats, vector: Floats) -> float:
         """``‖M − t‖`` in the weights of pairs, of numbers given for all pairs of coordinates, ``[S, A, S, A]``."""
-        phi, matrices, states = self.equations.features, self.matrices(vector), self.weights.node_state
-        here = np.arange(len(phi))
-        off = matrices.in_state(phi) - table[here, :, here, :]
-        total = float(np.sum(self.weights.same * off**2))
+        here, every = np.arange(len(table)), self.weights.node_state
+        matrices = self.matrices(vector)
+        return self._norm_off(matrices, table[here, :, here, :], lambda states: table[states][:, :, every])
+
+    def _norm_off(self, matrices: PairMatrices, same: Floats, cross: Callable[[Ints], Floats]) -> float:
+        """The norm of M less targets: ``[S, A, A]``, and as a function of n states ``[n, A, N, A]`` with all nodes."""
+        nodes = self.weights.node_state
+        total = float(np.sum(self.weights.same * (matrices.in_state(self.equations.features) - same) ** 2))
         for shares, some in self._cross_shares():
-            fit = np.einsum("nai,ij,mbj->namb", phi[states[some]], matrices.all, phi[states], optimize=True)
-            total += float(np.sum(shares * (fit - table[states[some]][:, :, states]) ** 2))
+            off = self._cross_fit(matrices, nodes[some], nodes) - cross(nodes[some])
+            total += float(np.sum(shares * off**2))
         return float(np.sqrt(total))
+
+    def _cross_fit(self, matrices: PairMatrices, states: Ints, others: Ints) -> Floats:
+        """M at coordinates of states and of others, all pairs taken as distinct states, ``[n, A, m, A]``."""
+        phi = self.equations.features
+        return np.einsum("nai,ij,mbj->namb", phi[states], matrices.all, phi[others], optimize=True)
 
     def _cross_shares(self) -> Iterator[tuple[Floats, Ints]]:
         """ξ of pairs in distinct states, ``[n, A, N, A]`` for some nodes at a time."""

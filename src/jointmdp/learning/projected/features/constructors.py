@@ -1,30 +1,28 @@
 """The constructors of features; each fits any model in tables and, but for `one_hot`, any simulator.
 
-`one_hot` and `aggregation` tell states, or groups of states, apart by an indicator for each; the others are functions
-of where a state is.
+All but `one_hot` look at the state alone: `aggregation` at its group, the others at where it is, as functions on the
+unit box of its coordinates. With ``by_action=True`` each action has its own copy of the features of the state. With
+``by_action=False`` all actions share them, and every action but the first has an indicator of its own: two actions then
+differ by the same amount in every state. In tables, features that are zero at every available coordinate are left out.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Floats
+from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.features.bases import (
-    FourierBasis,
-    OnCoordinates,
-    PolynomialBasis,
-    RadialBasis,
-    StateColumns,
-    StateFeatures,
-    TileBasis,
-)
-from jointmdp.learning.projected.features.coordinates import CoordinatesLike, Places
+from jointmdp.learning.projected.features.coordinates import CoordinateBox, CoordinatesLike, Places
 from jointmdp.learning.projected.features.feature_forms import (
     MOST_FEATURES,
     FeatureRows,
@@ -33,8 +31,12 @@ from jointmdp.learning.projected.features.feature_forms import (
     Shown,
     Source,
     action_words,
+    as_numbers,
     asked,
     check_count,
+    count_actions,
+    dependent_columns,
+    first_observation,
     own_state,
     shortened,
     state_words,
@@ -42,13 +44,9 @@ from jointmdp.learning.projected.features.feature_forms import (
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
 
-
+COUNTLESS = 10**12  # nobody asks how many more
+ON_BORDER = 1e-9  # of a tile: coordinates this near to the next tile are rounded ones on its border
 FUNCTION = "the function of groups"
-
-
-def plain(label: Any) -> Any:
-    """A label without its NumPy type, so that equal labels look the same."""
-    return label.item() if isinstance(label, np.generic) or (hasattr(label, "item") and np.ndim(label) == 0) else label
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,103 @@ class OneHot(Features):
             "aggregation(lambda s: s, num_groups=S) where they are state numbers, or features.tiles(...) where they "
             "are vectors"
         )
+
+
+def one_hot() -> Features:
+    """One feature for each available coordinate of a model in tables: the projection then changes nothing."""
+    return OneHot()
+
+
+def _nothing(states: Sequence[Any]) -> Sequence[int]:
+    return ()
+
+
+class StateColumns(NamedTuple):
+    """Features of the states of a model, which are given by number, or of what a simulator shows."""
+
+    names: tuple[str, ...]  # k
+    values: Callable[[Sequence[Any]], Floats]  # [N, k] of N states
+    spare: Callable[[Sequence[Any]], Sequence[int]] = _nothing
+    """Columns that others make up for: in these states, or anywhere if there are none."""
+
+
+@dataclass(frozen=True)
+class StateFeatures(Features):
+    """Features that look at the state alone, for each action apart or shared by all."""
+
+    by_action: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.by_action, bool | np.bool_):
+            raise ModelError(f"by_action must be True or False, not {self.by_action!r}")
+
+    @abstractmethod
+    def columns(self, source: Source) -> StateColumns:
+        """Features of states."""
+
+    def for_model(self, model: JointMDP) -> FeatureTable:
+        """Of every action where it is available; shared ones have indicators of all actions but the first there is."""
+        can, columns = model.available, self.columns(model)
+        own = columns.values(range(model.num_states))
+        words = action_words(model.action_names, model.num_actions)
+        rows = _StateRows(columns._replace(values=own.__getitem__), self.by_action, can, words)
+        values = np.zeros((*can.shape, len(rows.names)))
+        for a, states in enumerate(map(np.flatnonzero, can.T)):
+            values[states, a] = rows(states, np.full(len(states), a))  # type: ignore[arg-type]
+        used = np.flatnonzero((values != 0).any(axis=(0, 1)))
+        return FeatureTable(values[:, :, used], tuple(rows.names[k] for k in used))
+
+    def for_simulator(self, simulator: Simulator) -> FeatureRows:
+        """The same of what a simulator shows, where nobody lists the states."""
+        A = count_actions(simulator)
+        words, nowhere = action_words(simulator.action_names, A), np.ones((0, A), dtype=bool)
+        rows = _StateRows(self.columns(simulator), self.by_action, nowhere, words)
+        rows([first_observation(simulator)[0]], np.zeros(1, dtype=np.int64))  # what does not fit shows itself at once
+        return rows
+
+
+class _StateRows(FeatureRows):
+    """Features of states and actions from those of states, which are kept where `available` ``[S, A]`` needs them."""
+
+    is_reducible = True
+
+    def __init__(self, columns: StateColumns, by_action: bool, available: Bools, words: list[str]) -> None:
+        S, A = available.shape
+
+        @cache  # many actions are available in the same states
+        def kept(support: bytes) -> Ints:
+            spare = columns.spare(np.flatnonzero(np.frombuffer(support, dtype=bool)))  # type: ignore[arg-type]
+            return np.delete(np.arange(len(columns.names)), spare)
+
+        supports = available.T if by_action else np.ones((1, S), dtype=bool)
+        self._values, self._by_action, self._num_actions = columns.values, by_action, A
+        self._kept = [kept(support.tobytes()) for support in supports]  # of each action, or of all
+        self._indicated = np.flatnonzero(available.any(axis=0) | (S == 0))[1:] if not by_action else np.empty(0)
+        self._ends = np.cumsum([0, *map(len, self._kept)])
+        what, less = (f"a copy for each of {A} actions", ", or by_action=False") if by_action else ("sharing", "")
+        count = int(self._ends[-1]) + len(self._indicated)
+        check_count(count, what, f"take fewer features of the state{less}", max(1, S * A))
+        own = [columns.names[k] for each in self._kept for k in each]
+        of = [f"{words[a]}: " for a, each in enumerate(self._kept) for _ in each] if by_action else [""] * len(own)
+        self.names = (*map("".join, zip(of, own, strict=True)), *(words[int(a)] for a in self._indicated))
+
+    def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
+        numbers = as_numbers(actions, len(observations), self._num_actions)
+        found = np.zeros((len(numbers), len(self.names)))
+        if len(numbers) == 0:
+            return found
+        values = self._values(observations)
+        if not self._by_action:
+            return np.concatenate([values[:, self._kept[0]], numbers[:, None] == self._indicated], axis=1)
+        for a in np.unique(numbers):
+            rows = np.flatnonzero(numbers == a)
+            found[rows, self._ends[a] : self._ends[a + 1]] = values[rows[:, None], self._kept[a]]
+        return found
+
+
+def plain(label: Any) -> Any:
+    """A label without its NumPy type, so that equal labels look the same."""
+    return label.item() if isinstance(label, np.generic) or (hasattr(label, "item") and np.ndim(label) == 0) else label
 
 
 @dataclass(frozen=True)
@@ -157,11 +252,6 @@ def _group_names(labels: Iterable[Any]) -> tuple[str, ...]:
     return tuple(f"group {label!r}" for label in labels)
 
 
-def one_hot() -> Features:
-    """One feature for each available coordinate of a model in tables: the projection then changes nothing."""
-    return OneHot()
-
-
 def aggregation(
     groups: Sequence[Hashable] | Callable[[Any], Hashable], by_action: bool = True, *, num_groups: int | None = None
 ) -> Features:
@@ -178,6 +268,106 @@ def aggregation(
         raise ModelError(f"groups must be a label for each state, or a function state -> label, not {groups!r}")
     given = groups if callable(groups) else tuple(plain(label) for label in groups)
     return Aggregation(by_action, given, None if num_groups is None else checks.as_count("num_groups", num_groups))
+
+
+class Basis(ABC):
+    """Functions on the unit box of any dimension."""
+
+    advice: str  # against too many
+
+    @abstractmethod
+    def count(self, box: CoordinateBox) -> int:
+        """How many functions there are at most."""
+
+    @abstractmethod
+    def names(self, box: CoordinateBox) -> tuple[str, ...]:
+        """The functions in words."""
+
+    @abstractmethod
+    def values(self, points: Floats, box: CoordinateBox) -> Floats:
+        """The functions ``[N, k]`` at points ``[N, d]`` of the unit box."""
+
+    def spare(self, points: Floats, box: CoordinateBox) -> list[int]:
+        """Functions that the others make up for: on these points, or anywhere if there are none."""
+        if len(points) == 0:
+            return []
+        values = self.values(np.unique(points, axis=0), box)
+        return [each.column for each in dependent_columns(values, [""] * values.shape[1])]
+
+
+@dataclass(frozen=True)
+class OnCoordinates(StateFeatures):
+    """Features of where a state is."""
+
+    basis: Basis
+    places: Places
+
+    def columns(self, source: Source) -> StateColumns:
+        """Functions of the coordinates of states."""
+        basis, (raw, box) = self.basis, self.places.of(source)
+        d = len(box.dims)
+        check_count(basis.count(box), f"{basis} in {d} dimension{'' if d == 1 else 's'}", basis.advice)
+        return StateColumns(
+            basis.names(box),
+            lambda states: basis.values(box.scaled(raw(states)), box),
+            lambda states: basis.spare(box.scaled(raw(states)), box),
+        )
+
+
+@lru_cache(maxsize=16)
+def _whole_vectors(num_dims: int, largest: int, total: int) -> Ints:
+    """All vectors of whole numbers from 0 to `largest` that sum to at most `total`, ``[k, d]``."""
+    if total >= largest * num_dims:
+        return np.array(list(itertools.product(range(largest + 1), repeat=num_dims)), dtype=np.int64)
+    spread = (
+        Counter(chosen)
+        for n in range(total + 1)
+        for chosen in itertools.combinations_with_replacement(range(num_dims), n)
+    )
+    return np.array([[c[i] for i in range(num_dims)] for c in spread if max(c.values(), default=0) <= largest])
+
+
+def _count_whole_vectors(num_dims: int, largest: int, total: int) -> int:
+    """How many there are."""
+    if total >= largest * num_dims:
+        return int((largest + 1) ** num_dims)
+    ways = [1] + [0] * total  # to reach each sum with the dimensions so far
+    for _ in range(num_dims):
+        ways = [sum(ways[max(0, n - largest) : n + 1]) for n in range(total + 1)]
+        if sum(ways) > COUNTLESS:
+            break
+    return sum(ways)
+
+
+@dataclass(frozen=True)
+class PolynomialBasis(Basis):
+    """Monomials up to a total degree."""
+
+    degree: int
+    advice = "take a lower degree, or fewer coordinates="
+
+    def __str__(self) -> str:
+        return f"polynomial({self.degree})"
+
+    def count(self, box: CoordinateBox) -> int:
+        """(d + degree choose d)."""
+        return math.comb(len(box.dims) + self.degree, self.degree)
+
+    def names(self, box: CoordinateBox) -> tuple[str, ...]:
+        """``x0^2 x1``."""
+        terms = [
+            [x if p == 1 else f"{x}^{p}" for x, p in zip(box.labels, powers, strict=True) if p]
+            for powers in _whole_vectors(len(box.dims), self.degree, self.degree).tolist()
+        ]
+        return tuple(" ".join(term) or "constant" for term in terms)
+
+    def values(self, points: Floats, box: CoordinateBox) -> Floats:
+        """Products of powers."""
+        powers = _whole_vectors(points.shape[1], self.degree, self.degree)
+        values = np.ones((len(points), len(powers)))
+        for k, i in np.argwhere(powers):
+            values[:, k] *= points[:, i] ** int(powers[k, i])
+        return values
 
 
 def polynomial(
@@ -204,6 +394,38 @@ def polynomial(
     return OnCoordinates(by_action, basis, Places(coordinates, low, high))
 
 
+@dataclass(frozen=True)
+class FourierBasis(Basis):
+    """Cosines of all frequencies up to an order."""
+
+    order: int
+    max_total: int | None
+    advice = "take a lower order, limit the sum of frequencies with max_total=, or take fewer coordinates="
+
+    def __str__(self) -> str:
+        return f"fourier({self.order}{'' if self.max_total is None else f', max_total={self.max_total}'})"
+
+    def _limits(self, box: CoordinateBox) -> tuple[int, int, int]:
+        d = len(box.dims)
+        return d, self.order, self.order * d if self.max_total is None else self.max_total
+
+    def count(self, box: CoordinateBox) -> int:
+        """(order + 1)^d, or as many of these as sum to at most `max_total`."""
+        return _count_whole_vectors(*self._limits(box))
+
+    def names(self, box: CoordinateBox) -> tuple[str, ...]:
+        """``cos π(x0 + 2 x1)``."""
+        found = []
+        for c in _whole_vectors(*self._limits(box)).tolist():
+            parts = [f"{f} {x}" if f > 1 else x for f, x in zip(c, box.labels, strict=True) if f]
+            found.append(f"cos π({' + '.join(parts)})" if parts else "constant")
+        return tuple(found)
+
+    def values(self, points: Floats, box: CoordinateBox) -> Floats:
+        """cos(π c·x)."""
+        return np.cos(np.pi * (points @ _whole_vectors(*self._limits(box)).T))
+
+
 def fourier(
     order: int,
     by_action: bool = True,
@@ -224,6 +446,79 @@ def fourier(
     if max_total is not None:
         max_total = checks.as_count("max_total", max_total, 0, MOST_FEATURES)
     return OnCoordinates(by_action, FourierBasis(order, max_total), Places(coordinates, low, high))
+
+
+@dataclass(frozen=True)
+class TileBasis(Basis):
+    """Indicators of the tiles of shifted grids."""
+
+    tilings: int
+    bins: int | tuple[int, ...]
+    advice = "take fewer tilings or bins, or fewer coordinates="
+
+    def __str__(self) -> str:
+        return f"tiles({self.tilings}, {self.bins})"
+
+    def _bins(self, box: CoordinateBox) -> Ints:
+        """How many tiles fill the range of each dimension, ``[d]``."""
+        if isinstance(self.bins, int):
+            return np.full(len(box.dims), self.bins)
+        if len(self.bins) != len(box.low):
+            raise ModelError(f"bins has {len(self.bins)} numbers for {len(box.low)} coordinates; give one for each")
+        return np.array(self.bins)[box.dims]
+
+    def _grids(self, box: CoordinateBox) -> Iterator[tuple[Floats, tuple[int, ...]]]:
+        """The shift of every grid in tiles, ``[d]``, and how many tiles it has in each dimension.
+
+        In dimension i grid t is shifted by t·f_i / tilings modulo 1 with odd f_i, so that grids do not all move along
+        the diagonal. The f_i have no divisor in common with the number of grids: no two grids share a border anywhere,
+        which is what makes their tiles independent.
+        """
+        n, bins = self.tilings, self._bins(box)
+        factors = [f for f in range(1, max(n, 2), 2) if math.gcd(f, n) == 1]
+        shifts = np.array([factors[i % len(factors)] for i in range(len(bins))], dtype=np.int64)
+        for t in range(n):
+            moved = t * shifts % n
+            yield moved / n, tuple((bins + (moved > 0)).tolist())
+
+    def count(self, box: CoordinateBox) -> int:
+        """All tiles of all grids."""
+        return sum(math.prod(sizes) for _, sizes in self._grids(box))
+
+    def names(self, box: CoordinateBox) -> tuple[str, ...]:
+        """``tiling 0, tile (1, 2)``."""
+        grids = self._grids(box)
+        tiles = [(t, tile) for t, (_, sizes) in enumerate(grids) for tile in np.ndindex(*sizes)]
+        return tuple(f"tiling {t}, tile {tile[0] if len(tile) == 1 else tile}" for t, tile in tiles)
+
+    def _tile_numbers(self, points: Floats, box: CoordinateBox) -> Ints:
+        """The tile that holds each point in each grid, ``[N, tilings]``."""
+        bins, end, found = self._bins(box), 0, []
+        for shift, sizes in self._grids(box):
+            tile = np.floor(points * bins + shift + ON_BORDER).astype(np.int64)
+            tile = np.minimum(tile, np.array(sizes) - 1)
+            found.append(end + np.ravel_multi_index(tuple(tile.T), sizes))
+            end += math.prod(sizes)
+        return np.stack(found, axis=1)
+
+    def values(self, points: Floats, box: CoordinateBox) -> Floats:
+        """1 in the tile that holds the point, in every grid."""
+        values = np.zeros((len(points), self.count(box)))
+        values[np.arange(len(points))[:, None], self._tile_numbers(points, box)] = 1.0
+        return values
+
+    def spare(self, points: Floats, box: CoordinateBox) -> list[int]:
+        """Of every grid but the first the tile with the most points, and tiles that these points do not tell apart.
+
+        Without points it is the tile in the middle of every grid but the first.
+        """
+        held = self._tile_numbers(points if len(points) else np.full((1, len(box.dims)), 0.5), box)
+        spare = [int(np.bincount(tiles).argmax()) for tiles in held.T[1:]]
+        if len(points) == 0:
+            return spare
+        rest = np.delete(np.unique(held), np.searchsorted(np.unique(held), spare))
+        values = self.values(np.unique(points, axis=0), box)[:, rest]
+        return spare + [int(rest[each.column]) for each in dependent_columns(values, [""] * len(rest))]
 
 
 def tiles(
@@ -255,6 +550,78 @@ def tiles(
     return OnCoordinates(
         by_action, TileBasis(tilings, whole if np.ndim(bins) else whole[0]), Places(coordinates, low, high)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class RadialBasis(Basis):
+    """Gaussian bumps around centres, and a constant."""
+
+    centres: Any  # a number, or [C, d]
+    width: Floats | None  # one number, or [d]
+    constant: bool
+    advice = "take fewer centres, give their places [C, d], or take fewer coordinates="
+
+    def __str__(self) -> str:
+        return (
+            f"radial({self.centres})" if isinstance(self.centres, int) else f"radial with {len(self.centres)} centres"
+        )
+
+    def count(self, box: CoordinateBox) -> int:
+        """Centres, and the constant."""
+        many = self.centres ** len(box.dims) if isinstance(self.centres, int) else len(self.centres)
+        return int(many) + bool(self.constant)
+
+    def _centres(self, box: CoordinateBox) -> Floats:
+        """``[C, d]`` in the unit box."""
+        d = len(box.dims)
+        if isinstance(self.centres, int):
+            line = np.linspace(0.0, 1.0, self.centres) if self.centres > 1 else np.array([0.5])
+            return np.array(list(itertools.product(line, repeat=d)))
+        if self.centres.shape[1] != len(box.low):
+            raise ModelError(
+                f"centres have {self.centres.shape[1]} coordinates, but states have {len(box.low)}; give [C, d] in the "
+                "units of the coordinates"
+            )
+        return box.scaled(self.centres, is_clipped=False)
+
+    def _width(self, centres: Floats, box: CoordinateBox) -> Floats:
+        """``[d]`` in the unit box."""
+        d = len(box.dims)
+        if self.width is not None:
+            if self.width.ndim == 1 and len(self.width) != len(box.low):
+                raise ModelError(f"width has {len(self.width)} numbers for {len(box.low)} coordinates")
+            return np.broadcast_to(self.width, len(box.low))[box.dims]
+        if len(centres) == 1:
+            return np.full(d, 0.5)
+        if isinstance(self.centres, int):
+            return np.full(d, 1.0 / (self.centres - 1))
+        distances, _ = scipy.spatial.KDTree(centres).query(centres, k=2)  # the nearest is the centre itself
+        return np.full(d, distances[:, 1].mean())
+
+    def names(self, box: CoordinateBox) -> tuple[str, ...]:
+        """``bump at (0.5, 2)``, in the units of the coordinates."""
+        low, high = box.low[box.dims], box.high[box.dims]
+        centres = self._centres(box)
+        first: dict[tuple[float, ...], int] = {}
+        for i, place in enumerate(map(tuple, centres.tolist())):
+            if first.setdefault(place, i) != i:
+                raise ModelError(f"centre {i} is at the same place as centre {first[place]}; their bumps are the same")
+        own = low + centres * (high - low)
+        bumps = [
+            f"{place[0]:.6g}" if len(place) == 1 else f"({', '.join(f'{x:.6g}' for x in place)})"
+            for place in own.tolist()
+        ]
+        return ("constant",) * bool(self.constant) + tuple(f"bump at {bump}" for bump in bumps)
+
+    def values(self, points: Floats, box: CoordinateBox) -> Floats:
+        """exp(−½ |(x − centre) / width|²)."""
+        centres = self._centres(box)
+        width = self._width(centres, box)
+        squares = np.zeros((len(points), len(centres)))
+        for i in range(points.shape[1]):
+            squares += ((points[:, i, None] - centres[:, i]) / width[i]) ** 2
+        bumps = np.exp(-0.5 * squares)
+        return np.concatenate([np.ones((len(points), 1)), bumps], axis=1) if self.constant else bumps
 
 
 def radial(

@@ -288,5 +288,3 @@ def _bounds(space: Any) -> tuple[Floats, Floats] | None:
     else:
         return None
     return np.array(low, dtype=np.float64).reshape(-1), np.array(high, dtype=np.float64).reshape(-1)
-
-

@@ -5,9 +5,9 @@ states have names, else its number; names that were numbers are text), or the ob
 always numbers.
 
 Which features are combinations of others, where the weighting looks, comes from QR with column pivoting, of columns
-scaled to length 1. A column is dependent when less than `THRESHOLD` of it is left after the columns picked before it are
-taken out of it. That is the root of the rounding of float64: products of features, which normal equations are made of,
-cannot tell such a column from a combination.
+scaled to length 1. A column is dependent when less than `THRESHOLD` of it is left after the columns picked before it
+are taken out of it. That is the root of the rounding of float64: products of features, which normal equations are made
+of, cannot tell such a column from a combination.
 """
 
 import inspect

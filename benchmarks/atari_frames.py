@@ -25,9 +25,10 @@ import numpy as np
 from jointmdp_experiments.atari_coins import VARIANTS, with_coins
 
 from jointmdp.ground.arrays import float32
+from jointmdp.learning.learn import Neural
 from jointmdp.learning.neural.queries import RecordedQueries
 from jointmdp.learning.neural.recording import record_queries
-from jointmdp.learning.neural.settings import BLOCKS, TrainConfig
+from jointmdp.learning.neural.settings import BLOCKS
 from jointmdp.learning.neural.trainer import Trainer, TrainState
 
 GAME, VARIANT, LISTS, LANE = "Boxing", "A", 24_000, 600
@@ -88,7 +89,7 @@ def train(folder: Path, steps: int = 5000, batch: int = CONFIG["batch"]) -> None
             shutil.copyfileobj(source, target, 2**22)
         queries = with_coins(RecordedQueries.load(saved), VARIANTS[VARIANT])
     with float32():
-        trainer = Trainer(queries, TrainConfig(**{**CONFIG, "batch": batch}, steps=steps))
+        trainer = Trainer(queries, Neural(**{**CONFIG, "batch": batch}), steps)
         state, rows = trainer.init(), []
         portion = trainer._portion.lower(trainer._data, state).compile()
         costs = portion.cost_analysis()  # of one turn of its loop

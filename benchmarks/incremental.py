@@ -25,7 +25,8 @@ import numpy as np
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp.learning.incremental import SimulatorLearner, TableLearner
+from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
+from jointmdp.learning.incremental.table_learner import TableLearner
 from jointmdp.simulation.executors import Processes
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 
@@ -188,7 +189,7 @@ def measure_sweeps(name: str, model: jm.JointMDP, policy: np.ndarray) -> None:
     tables = tables_of(model, policy)
     X = len(tables[4])
     steps = max(20, int(2e7 / (8 * X * X)))
-    learner = TableLearner(model, policy)
+    learner = TableLearner(model, policy, jm.Incremental())
     state = learner.init()
 
     def zeros() -> tuple[Any, ...]:
@@ -225,7 +226,7 @@ def measure_lists(name: str, model: jm.JointMDP, policy: np.ndarray, batch: int)
     tables = tables_of(model, policy)
     X = len(tables[4])
     steps, ones = 100 * 1024 // batch, 200_000
-    learner = TableLearner(model, policy, jm.LearnOptions(coordinates="uniform", batch=batch))
+    learner = TableLearner(model, policy, jm.Incremental(coordinates="uniform", batch=batch))
     state = learner.init()
     rows = np.zeros((8, X, 4)), np.zeros((8, X, X, 4)), (np.zeros((8, X), np.int32), np.zeros((8, X, X), np.int32))
     others = {"python": plain_one(tables)}
@@ -266,7 +267,8 @@ def measure_workers() -> None:
     seconds: dict[Processes | None, float] = {}
     with Processes(2) as workers:
         for executor in (None, None, workers, workers):  # each a second time: compiled, and with workers that are up
-            learner = SimulatorLearner(simulator, "uniform", jm.LearnOptions(batch=8), executor)
+            learner = SimulatorLearner(simulator, "uniform", jm.Incremental(batch=8))
+            learner.executor = executor
             state, begun = learner.init(), time.perf_counter()
             jax.block_until_ready(learner.advance(state, 32))
             seconds[executor] = time.perf_counter() - begun

@@ -21,8 +21,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "one-hot": {"hidden": (), "learning_rate": 1e-2, "target_rate": 0.05, "rank": 32},
     "hidden": {"hidden": (256, 256), "learning_rate": 1e-3, "target_rate": 0.05, "rank": 32},
 }
-RUN = {"steps": 40_000, "batch": 1024, "networks": 3}
-SMALL = {"steps": 2000, "batch": 256, "networks": 2}
+RUN = {"batch": 1024, "networks": 3}
+SMALL = {"batch": 256, "networks": 2}
 
 
 def random_model(seed: int, sharing: Any) -> tuple[jm.JointMDP, np.ndarray]:
@@ -86,14 +86,14 @@ def main() -> None:
     """Print a table of errors."""
     is_small = "--small" in sys.argv
     chosen = dict(list(models().items())[:1]) if is_small else models()
-    count, run = (200_000, SMALL) if is_small else (4_000_000, RUN)
+    count, steps, run = (200_000, 2000, SMALL) if is_small else (4_000_000, 40_000, RUN)
     print(f"neural JIPE-2 on {jax.devices()[0].device_kind}: errors in the size of each block")
     for name, (model, policy) in chosen.items():
         exact = jm.evaluate(model, policy)
         queries = jm.simulators.record_queries(model, policy, count, restart=0.1, episode_restart=0.1)
         for inputs, size in SIZES.items():
             begun = time.perf_counter()
-            trained = jm.train(model, policy, jm.TrainConfig(**size, **run), queries=queries)
+            trained = jm.learn(model, policy, jm.Neural(**size, **run, queries=queries), steps=steps)
             took = time.perf_counter() - begun
             errors = "  ".join(f"{block} {error:6.2%}" for block, error in block_errors(trained, exact).items())
             print(f"{name:22} {inputs:8} {errors}   {trained.steps / took:6.0f} steps/s", flush=True)

@@ -43,8 +43,8 @@ def main() -> None:
     )
     exact = jm.evaluate(table, [1] * (BEDS + 1)).gap(2, 2, 1)
     print(f"two nurses instead of one, with two patients: mean {exact.mean:.3f}, variance {exact.variance:.3f} exactly")
-    states = jm.learn(ward, 1, jm.LearnOptions(batch=8, seed=2), steps=100)
-    sweeps = jm.learn(table, [1] * (BEDS + 1), jm.LearnOptions(seed=2), steps=1_000)
+    states = jm.learn(ward, 1, jm.Incremental(batch=8, seed=2), steps=100)
+    sweeps = jm.learn(table, [1] * (BEDS + 1), jm.Incremental(seed=2), steps=1_000)
     print(f"the simulator showed {states.num_states} states")
     for name, learned, place in (("simulator", states, ward.at(2)), ("table", sweeps, 2)):
         gap = learned.gap(place, 2, 1)

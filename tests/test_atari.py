@@ -173,7 +173,7 @@ def test_names_and_processes() -> None:
 
 BAD = {
     "unknown game": (lambda: jm.AtariSimulator("Pongg"), "no Atari game 'Pongg'; did you mean Pong?"),
-    "no setting": (lambda: jm.as_simulator("atari:Pong,sticky=0.1"), "'sticky' in .* is no setting"),
+    "no setting": (lambda: jm.as_simulator("atari:Pong,sticky=0.1"), "atari has no setting 'sticky'"),
     "another game": (lambda: pong().query(jm.AtariSimulator("Boxing").reset(), [0], jm.Noise("x")), "state of Boxing"),
     "another view": (lambda: pong().at(pong(observation="frames").reset()), "another observation"),
     "no state": (lambda: pong().at(3), "no state of atari:Pong"),

@@ -27,20 +27,16 @@ from scipy import stats
 from zoo import daily, daily_rows, slow_or_long
 
 import jointmdp as jm
-from jointmdp.decisions.auditor import AuditReport, audit, find_generators, recorded_draws, state_checks
+from jointmdp.decisions.auditor import AuditReport, audit, state_checks
 from jointmdp.decisions.auditor.audit_report import CLAIMS
-from jointmdp.decisions.auditor.observed_outcomes import (
-    ObservedOutcome,
-    difference,
-    numbers,
-    same_law_level,
-    without_rounding,
-)
-from jointmdp.decisions.auditor.probe import Probe, WatchedNoise, with_content
+from jointmdp.decisions.auditor.state_checks import same_law_level, without_rounding
 from jointmdp.ground.errors import ModelError
+from jointmdp.simulation.simulators import recorded_draws
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulation.simulators.global_generators import global_states, kept_globals
+from jointmdp.simulation.simulators.generators import changed, global_states, hidden_generators, kept_globals
 from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, difference, numbers
+from jointmdp.simulation.simulators.recorded_draws import WatchedNoise
 from jointmdp.simulation.simulators.registry import MODELS
 from jointmdp.simulation.simulators.simulator import Outcome
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
@@ -471,7 +467,7 @@ def test_the_whole_check_of_the_law_keeps_its_rate() -> None:
     failures = 0
     for seed in range(200):
         probe = Probe(simulator, seed)
-        spot = with_content(probe.spot((1, 0, 0), "here", (0, 1, 2)))
+        spot = probe.reached((1, 0, 0), "here", (0, 1, 2)).with_content()
         check, tests = state_checks.check_law(probe, [spot], 12, 0.1)
         assert tests > 1
         failures += check.status == "fail"
@@ -542,10 +538,10 @@ def test_generators_are_found_where_they_hide() -> None:
     holder.plain = random.Random(0)  # type: ignore[attr-defined]
     holder.luck = Noise("given")  # type: ignore[attr-defined]
     assert holder.luck.rng is not None  # type: ignore[attr-defined]
-    before = find_generators.generators(holder, "h")
+    before = hidden_generators(holder, "h")
     assert set(before) == {"h.parts[0]['deep'].rng", "h.old", "h.plain"}
     slotted.rng.random()
-    assert find_generators.changed(before, find_generators.generators(holder, "h")) == ["h.parts[0]['deep'].rng"]
+    assert changed(before, hidden_generators(holder, "h")) == ["h.parts[0]['deep'].rng"]
 
 
 def test_generators_are_found_behind_functions_and_classes() -> None:
@@ -561,7 +557,7 @@ def test_generators_are_found_behind_functions_and_classes() -> None:
     holder.partial = functools.partial(draws, rng[2])  # type: ignore[attr-defined]
     holder.method = rng[3:].copy  # type: ignore[attr-defined]
     holder.closure = lambda: rng[0]  # type: ignore[attr-defined]
-    found = set(find_generators.generators(holder, "h"))
+    found = set(hidden_generators(holder, "h"))
     default = f"a default of {draws.__qualname__}"
     closed_over = {f"h.closure closes over rng[{i}]" for i in range(4)}
     bound = "h.method closes over __self__[0]"

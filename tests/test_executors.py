@@ -24,7 +24,7 @@ import pytest
 from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
-from jointmdp.learning.incremental.simulator_walks import Walks
+from jointmdp.learning.walks import Walks
 from jointmdp.simulation.executors import Executor, Processes, Serial, WorkerError, as_executor, opened, worker
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BLOCK, BlockSampler

@@ -57,12 +57,12 @@ def compared() -> jm.results.PairedGap:
 
 
 def learned_of_a_table() -> jm.results.LearnedGap:
-    return jm.learn(MODEL, POLICY, jm.LearnOptions(replicas=REPLICAS, seed=1)).gap(*QUESTION)
+    return jm.learn(MODEL, POLICY, jm.Incremental(replicas=REPLICAS, seed=1)).gap(*QUESTION)
 
 
 def learned_of_a_simulator() -> jm.results.LearnedGap:
     simulator = jm.simulators.TableSimulator(MODEL)
-    found = jm.learn(simulator, POLICY, jm.LearnOptions(replicas=REPLICAS, batch=4, seed=1), steps=300)
+    found = jm.learn(simulator, POLICY, jm.Incremental(replicas=REPLICAS, batch=4, seed=1), steps=300)
     return found.gap(simulator.at("town"), "stay", "move")
 
 

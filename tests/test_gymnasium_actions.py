@@ -14,9 +14,9 @@ from gymnasium_worlds import Shop, cartpole_get
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.gusty_cartpole import gusty_cartpole
 from jointmdp.simulation.simulators.gymnasium_simulator import EnvState, GymnasiumSimulator
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.registry import gusty_cartpole
 
 # -- tables ------------------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from gymnasium_worlds import actions_of, by_hand, by_simulator, seen
 
 from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.gusty_cartpole import balancing_policy, gusty_cartpole
 from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.registry import balancing_policy, gusty_cartpole
 
 KINDS = {
     "table": "FrozenLake-v1 FrozenLake8x8-v1 CliffWalking-v1 CliffWalkingSlippery-v1 Taxi-v4",

@@ -23,6 +23,8 @@ SUBMODULES = ("bounds", "envs", "errors", "executors", "features", "plots", "res
 # What answers ask of higher floors, by name (`ground.answers.upstairs`).
 DOORS = {
     ("plots", "plot"),
+    ("show.plots.result_plots", "comparison"),
+    ("show.report.comparison_page", "write_comparison"),
     ("show.report.report_page", "write_solution"),
     ("simulation.montecarlo.best_action", "best_of"),
     ("simulation.montecarlo.simulate", "simulate"),

@@ -15,12 +15,15 @@ from zoo import SHARINGS, build, daily, random_model, slow_or_long
 
 import jointmdp as jm
 from benchmarks import incremental as benchmark
-from jointmdp.exact.bellman.sample_backups import MeansAndPairs, powers
+from jointmdp.exact.bellman.sample_backups import MeansAndPairs, Sample, powers
 from jointmdp.ground.arrays import float64
-from jointmdp.learning.incremental import Learned, Polynomial, Sample, TableLearner, answers, learn_joint_moments
+from jointmdp.learning.estimates import Replicas
 from jointmdp.learning.incremental import recursion as engine
-from jointmdp.learning.incremental.replicas import Replicas
+from jointmdp.learning.incremental.learned import Learned
+from jointmdp.learning.incremental.table_learner import TableLearner
 from jointmdp.learning.learn import learn
+
+Polynomial = jm.Incremental.Polynomial
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -96,13 +99,13 @@ def exact(model: jm.JointMDP, policy: np.ndarray) -> tuple[np.ndarray, np.ndarra
         (lambda n: 2 / n, r"α\(1\) = 2"),
         (lambda n: -1 / n, r"α\(1\) = -1"),
         (lambda n: [1 / k for k in n.tolist()], "jax.numpy"),
-        ("fast", "must be Polynomial"),
+        ("fast", "must be Incremental.Polynomial"),
     ],
 )
 def test_schedules_that_break_a_condition_are_refused_by_its_name(schedule: object, condition: str) -> None:
     model, policy = jm.envs.coupled_reward_chain(3)
     with pytest.raises(jm.ModelError, match=condition):
-        TableLearner(model, policy, jm.LearnOptions(schedule=schedule))
+        TableLearner(model, policy, jm.Incremental(schedule=schedule))
 
 
 @pytest.mark.parametrize(("power", "condition"), [(0.5, "Σ α² = ∞"), (0.0, "Σ α² = ∞"), (1.01, "Σ α < ∞")])
@@ -116,7 +119,7 @@ def test_powers_outside_of_robbins_and_monro_are_refused(power: float, condition
 )
 def test_functions_that_meet_the_conditions_are_taken(schedule: Callable[[int], float]) -> None:
     model, policy = jm.envs.coupled_reward_chain(3)
-    learner = TableLearner(model, policy, jm.LearnOptions(schedule=schedule))
+    learner = TableLearner(model, policy, jm.Incremental(schedule=schedule))
     first = learner.init()
     sample = learner.draw(first)
     after, _ = learner.step(first, sample)
@@ -140,7 +143,7 @@ def test_a_users_function_is_what_is_used() -> None:
     model, policy = jm.envs.coupled_reward_chain(3)
 
     def values(schedule: Any) -> np.ndarray:
-        return learn(model, policy, jm.LearnOptions(schedule=schedule, replicas=4), steps=20)._moments.pair.values
+        return learn(model, policy, jm.Incremental(schedule=schedule, replicas=4), steps=20)._moments.pair.values
 
     polynomial = values(Polynomial(0.8, 5.0, 2.0))
     np.testing.assert_allclose(polynomial, values(lambda n: jnp.minimum(1.0, 2 / (5 + n) ** 0.8)), rtol=1e-12)
@@ -157,7 +160,7 @@ def test_sweeps_are_the_recursion_written_out(sharing: str, order: int) -> None:
     """Three steps by plain loops over coordinates, from the samples that the learner draws."""
     found = case(0, sharing, shape=(2, 2, 2))
     schedule = Polynomial(0.7, 4.0)
-    options = jm.LearnOptions(order=order, schedule=schedule, replicas=8, averaging=1.0, burn_in=0)
+    options = jm.Incremental(order=order, schedule=schedule, replicas=8, averaging=1.0, burn_in=0)
     learner = TableLearner(build(found), found.policy, options)
     state = learner.init()
     X, held = 4, powers(order)
@@ -191,7 +194,7 @@ def test_coordinates_named_several_times_are_updated_once_with_the_mean() -> Non
     """Lists (x,y), (x,y), (y,x) and (x,x), with counts so far that differ; against the sentence of the docs."""
     model, policy = jm.envs.coupled_reward_chain(3, discount=0.9)
     schedule = Polynomial(0.7, 4.0)
-    options = jm.LearnOptions(coordinates="uniform", batch=4, replicas=1, schedule=schedule, averaging=0.0, burn_in=0)
+    options = jm.Incremental(coordinates="uniform", batch=4, replicas=1, schedule=schedule, averaging=0.0, burn_in=0)
     learner = TableLearner(model, policy, options)
     state, X = learner.init(), 6
     rng = np.random.default_rng(0)
@@ -235,7 +238,7 @@ def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
     """Values, averages, bias bounds and counts after four steps of the benchmark's loop, fed with the same numbers."""
     model, policy = jm.envs.coupled_reward_chain(3, discount=0.99)
     X, R, batch, steps = 6, 2, 12, 4
-    options = jm.LearnOptions(coordinates="uniform", batch=batch, replicas=R, seed=3, averaging=2.0, burn_in=0)
+    options = jm.Incremental(coordinates="uniform", batch=batch, replicas=R, seed=3, averaging=2.0, burn_in=0)
     learner = TableLearner(model, policy, options)
     first = learner.init()
     numbers = []
@@ -273,7 +276,7 @@ def test_lists_do_the_work_of_the_loops_that_they_are_timed_against() -> None:
 def test_steps_one_by_one_are_the_compiled_loop(choice: str) -> None:
     """Up to rounding, as the two are compiled apart; the loop itself does not depend on how it is portioned."""
     found = case(3, "state")
-    learner = TableLearner(build(found), found.policy, jm.LearnOptions(coordinates=choice, batch=3, replicas=4, seed=5))
+    learner = TableLearner(build(found), found.policy, jm.Incremental(coordinates=choice, batch=3, replicas=4, seed=5))
     state = learner.init()
     for _ in range(7):
         state, _ = learner.step(state, learner.draw(state))
@@ -299,7 +302,7 @@ def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
         make, size = makers.get(name, (jm.envs.coupled_reward_chain, 25))
         model, policy = make(size, discount=0.9)
         model = model.with_sharing(sharing)
-    learned = learn(model, policy, jm.LearnOptions(replicas=32, seed=2), steps=600)
+    learned = learn(model, policy, jm.Incremental(replicas=32, seed=2), steps=600)
     mean, second = exact(model, policy)
     check_all(learned._moments.mean, mean)
     check_all(pairs(learned), second)
@@ -312,7 +315,7 @@ def test_sweeps_converge_to_the_exact_moments(name: str, sharing: str) -> None:
 def test_other_choices_of_coordinates_converge_where_they_go(choice: str, sharing: str) -> None:
     found = case(4, sharing)
     model = build(found)
-    options = jm.LearnOptions(coordinates=choice, batch=8, replicas=16, seed=1, restart=0.3)
+    options = jm.Incremental(coordinates=choice, batch=8, replicas=16, seed=1, restart=0.3)
     learned = learn(model, found.policy, options, steps=1500)
     mean, second = exact(model, found.policy)
     check_all(learned._moments.mean, mean)
@@ -329,13 +332,13 @@ def test_third_order_of_pairs_and_of_all_triples(sharing: str) -> None:
     """Pairs against the exact evaluation, all triples against the iteration of T₃."""
     found = case(6, sharing, shape=(2, 3, 2))
     model = build(found)
-    options = jm.LearnOptions(order=3, replicas=32)
+    options = jm.Incremental(order=3, replicas=32)
     learned = learn(model, found.policy, options, steps=1500)
     solution = jm.evaluate(model, found.policy, order=3)
     x, y = np.nonzero(np.kron(np.eye(2), np.ones((2, 2))))
     for i, j in powers(3):
         check_all(pairs(learned, i, j)[x, y], solution.moment(i, j)[x // 2, x % 2, y % 2])
-    joint = learn_joint_moments(model, found.policy, options, steps=1500)
+    joint: Any = learn(model, found.policy, replace(options, joint=True), steps=1500)
     truth = jm.joint_moments(model, found.policy, 3)
     for k in (1, 2, 3):
         labels = [tuple((x // 2, x % 2) for x in row) for row in joint.tuples(k).tolist()]
@@ -353,7 +356,7 @@ def test_error_after_a_stated_number_of_updates(sharing: str) -> None:
     model = model.with_sharing(sharing)
     mean, second = exact(model, policy)
     for seed in range(3):
-        learned = learn(model, policy, jm.LearnOptions(seed=seed), steps=10_000)
+        learned = learn(model, policy, jm.Incremental(seed=seed), steps=10_000)
         assert learned.updates == 8 * 10_000 * (36 + 36**2)
         assert np.max(np.abs(learned._moments.mean.mean - mean)) < 0.05
         assert np.max(np.abs(pairs(learned).mean - second)) < 10.0
@@ -375,7 +378,7 @@ def test_the_error_falls_with_the_stated_exponent(averaging: bool) -> None:
     """
     found = case(9, "state", discount=0.5, shape=(2, 2, 2))
     model = build(found)
-    learner = TableLearner(model, found.policy, jm.LearnOptions(replicas=256, averaging=averaging, seed=4))
+    learner = TableLearner(model, found.policy, jm.Incremental(replicas=256, averaging=averaging, seed=4))
     mean, second = exact(model, found.policy)
     early, late = 400, 12_800
     sizes, state = [], learner.init()
@@ -398,7 +401,7 @@ def test_the_error_falls_with_the_stated_exponent(averaging: bool) -> None:
 def test_one_over_n_is_as_slow_as_the_docs_say() -> None:
     """With α(n) = 1/n and no noise at all, a start is forgotten like n^(−(1−γ))."""
     model = jm.JointMDP([[1.0]], [[[1.0]]], [[[0]]], 0.9)
-    learner = TableLearner(model, [[1.0]], jm.LearnOptions(replicas=1, averaging=False, schedule=Polynomial(1.0)))
+    learner = TableLearner(model, [[1.0]], jm.Incremental(replicas=1, averaging=False, schedule=Polynomial(1.0)))
     errors, state = [], learner.init()
     for n in (1000, 4000):
         state = learner.advance(state, n - int(state.step))
@@ -413,7 +416,7 @@ def test_one_over_n_is_as_slow_as_the_docs_say() -> None:
 def coverage_at(model: jm.JointMDP, policy: np.ndarray, times: list[int], with_bias: bool = True) -> list[np.ndarray]:
     """The fraction of 256 runs of 8 replicas whose intervals hold the truth, for all coordinates at each time."""
     runs = 256
-    learner = TableLearner(model, policy, jm.LearnOptions(replicas=8 * runs, seed=11))
+    learner = TableLearner(model, policy, jm.Incremental(replicas=8 * runs, seed=11))
     state = learner.init()
     mean, second = exact(model, policy)
     truth = np.concatenate([mean, second.ravel()])
@@ -456,7 +459,7 @@ def test_without_the_bias_bound_early_intervals_would_lie() -> None:
 def test_without_noise_the_bias_bound_is_what_is_missing(choice: str, sign: float) -> None:
     """The worst case, a reward that is always R_max: the start is as far away as it can be, and all error is bias."""
     model = jm.JointMDP([[1.0]], [[[sign]]], [[[0]]], 0.9)
-    learner = TableLearner(model, [[1.0]], jm.LearnOptions(replicas=2, coordinates=choice, order=4, batch=1))
+    learner = TableLearner(model, [[1.0]], jm.Incremental(replicas=2, coordinates=choice, order=4, batch=1))
     state = learner.init()
     # Rounding in the bound: at most 49 units of 10⁴ for each of the 4 times that a list names the place, 100 times.
     for n in (1, 2, 10, 100):
@@ -472,8 +475,8 @@ def test_without_noise_the_bias_bound_is_what_is_missing(choice: str, sign: floa
 def test_the_bias_bound_of_lists_is_that_of_their_own_rewards() -> None:
     """Where rewards are mostly small, what each coordinate knows of its own is less than the bound for all."""
     model = jm.JointMDP([[1.0], [1.0]], [[[1.0]], [[0.0]]], [[[1]], [[1]]], 0.9)
-    learned = learn(model, [[1.0], [1.0]], jm.LearnOptions(coordinates="uniform", replicas=2), steps=30)
-    sweeps = learn(model, [[1.0], [1.0]], jm.LearnOptions(replicas=2), steps=30)
+    learned = learn(model, [[1.0], [1.0]], jm.Incremental(coordinates="uniform", replicas=2), steps=30)
+    sweeps = learn(model, [[1.0], [1.0]], jm.Incremental(replicas=2), steps=30)
     assert np.all(learned._moments.pair.bias_bound < sweeps._moments.pair.bias_bound)
     assert np.all(np.abs(learned.mean[:, 0] - [1.0, 0.0]) <= learned.mean_error[:, 0] + 1e-12)
 
@@ -501,7 +504,7 @@ def test_products_are_unbiased_and_their_spread_is_right() -> None:
 def played(rule: str, discount: float) -> tuple[Replicas, np.ndarray]:
     """Second moments ``[X, X]`` of the chain with three states after 1,500 steps of samples drawn by a rule."""
     model, policy = jm.envs.coupled_reward_chain(3, discount=discount)
-    learner = TableLearner(model, policy, jm.LearnOptions(coordinates="uniform", batch=36, replicas=8))
+    learner = TableLearner(model, policy, jm.Incremental(coordinates="uniform", batch=36, replicas=8))
     state = learner.init()
     xs = [(s, a) for s in range(3) for a in range(2)]
     both = [(x, y) for x in range(6) for y in range(6)]
@@ -544,14 +547,14 @@ def test_wrong_rules_converge_to_something_else(rule: str) -> None:
 @pytest.mark.slow
 def test_visits_list_what_was_never_or_rarely_updated() -> None:
     model, policy = jm.envs.coupled_reward_chain(4)
-    sweeps = {row.kind: row for row in learn(model, policy, jm.LearnOptions(replicas=4), steps=40).visits}
+    sweeps = {row.kind: row for row in learn(model, policy, jm.Incremental(replicas=4), steps=40).visits}
     assert {kind: (row.coordinates, row.never, row.fewest) for kind, row in sweeps.items()} == {
         "mean": (8, 0, 40),
         "diagonal": (8, 0, 40),
         "same state": (8, 0, 40),
         "distinct states": (48, 0, 40),
     }
-    learned = learn(model, policy, jm.LearnOptions(replicas=4, coordinates="pairs", batch=4, start=2), steps=40)
+    learned = learn(model, policy, jm.Incremental(replicas=4, coordinates="pairs", batch=4, start=2), steps=40)
     rows = {row.kind: row for row in learned.visits}
     # On the chain branches that began together stay together, and nobody goes back to the first two states.
     assert rows["distinct states"].never == 48
@@ -566,7 +569,7 @@ def test_visits_list_what_was_never_or_rarely_updated() -> None:
 
 def test_early_answers_tolerance_and_log() -> None:
     model, policy = jm.envs.coupled_reward_chain(3, discount=0.8)
-    seen = [(answer.steps, answer.error) for answer in answers(model, policy, jm.LearnOptions(replicas=8), steps=200)]
+    seen = [(answer.steps, answer.error) for answer in jm.Incremental(replicas=8).answers(model, policy, steps=200)]
     assert [steps for steps, _ in seen] == [10, 15, 22, 32, 46, 68, 100, 147, 200]
     assert seen[-1][1] < seen[0][1]
     tolerance = seen[5][1] * 1.0001
@@ -599,7 +602,7 @@ def test_answers_at_a_place_are_those_of_the_arrays(sharing: str) -> None:
     """
     found = random_model(np.random.default_rng(3), 3, 2, 3, discount=0.5, sharing=sharing, unavailable=True)
     model = build(found)
-    learned = learn(model, found.policy, jm.LearnOptions(replicas=4), steps=20)
+    learned = learn(model, found.policy, jm.Incremental(replicas=4), steps=20)
     rounding = 100 * np.finfo(float).eps * (1 + model.reward_bound / (1 - model.discount)) ** 2
 
     def check(answer: tuple[float, float], value: float, error: float) -> None:
@@ -626,16 +629,16 @@ def test_answers_at_a_place_are_those_of_the_arrays(sharing: str) -> None:
 
 def test_every_source_has_its_type_of_answer() -> None:
     model, policy = jm.envs.coupled_reward_chain(3, discount=0.5)
-    options = jm.LearnOptions(batch=2)
+    options = jm.Incremental(batch=2)
     tables = learn(model, policy, options, steps=10)
     states = learn(jm.simulators.TableSimulator(model), policy, options, steps=10)
-    joint = learn_joint_moments(model, policy, options, steps=10)
+    joint: Any = learn(model, policy, replace(options, joint=True), steps=10)
     assert (type(tables), type(states), type(joint)) == (
         jm.results.Learned,
         jm.results.LearnedStates,
         jm.results.LearnedJoint,
     )
-    assert [type(answer) for answer in answers(model, policy, options, steps=10)] == [jm.results.Learned]
+    assert [type(answer) for answer in options.answers(model, policy, steps=10)] == [jm.results.Learned]
     # Sweeps of one seed draw the same for pairs and for all tuples: the moments agree up to the order of sums.
     np.testing.assert_allclose(joint[1], tables.mean.ravel(), rtol=1e-12, atol=1e-12)
     assert joint.moment((0, 0), (0, 1)).value == pytest.approx(tables.second_moment[0, 0, 1], rel=1e-12, abs=1e-12)
@@ -661,14 +664,14 @@ def test_two_moments_say_what_they_do_not_know() -> None:
 def test_unavailable_actions_are_left_out() -> None:
     found = random_model(np.random.default_rng(3), 3, 2, 3, discount=0.5, unavailable=True)
     model = build(found)
-    learned = learn(model, found.policy, jm.LearnOptions(replicas=32), steps=300)
+    learned = learn(model, found.policy, jm.Incremental(replicas=32), steps=300)
     solution = jm.evaluate(model, found.policy)
     np.testing.assert_array_equal(np.isnan(learned.mean), ~found.available)
     np.testing.assert_array_equal(np.isnan(learned.second_moment), np.isnan(solution.second_moment))
     mean, second = exact(model, found.policy)
     check_all(learned._moments.mean, mean)
     check_all(pairs(learned), second)
-    options = jm.LearnOptions(replicas=16, coordinates="trajectory", batch=8)
+    options = jm.Incremental(replicas=16, coordinates="trajectory", batch=8)
     check_all(learn(model, found.policy, options, steps=500)._moments.mean, mean)
 
 
@@ -684,9 +687,9 @@ def test_unavailable_actions_are_left_out() -> None:
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
-    for start in (learn, learn_joint_moments):
+    for joint in (False, True):
         with pytest.raises(jm.ModelError, match=words):
-            start(*jm.envs.coupled_reward_chain(3), jm.LearnOptions(**options))
+            learn(*jm.envs.coupled_reward_chain(3), jm.Incremental(**options, joint=joint))
 
 
 @pytest.mark.parametrize(
@@ -698,16 +701,15 @@ def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
     ],
 )
 def test_bad_limits_are_refused(limits: dict[str, Any], words: str) -> None:
-    for start in (learn, learn_joint_moments):
+    for joint in (False, True):
         with pytest.raises(jm.ModelError, match=words):
-            start(*jm.envs.coupled_reward_chain(3), **limits)
+            learn(*jm.envs.coupled_reward_chain(3), jm.Incremental(joint=joint), **limits)
 
 
-@pytest.mark.parametrize("options", [{"replicas": 2}, {}, 3, "sweep", jm.LearnOptions])
-@pytest.mark.parametrize("start", [learn, learn_joint_moments, answers])
-def test_options_of_another_type_are_refused(start: Callable[..., Any], options: object) -> None:
-    with pytest.raises(jm.ModelError, match=r"options must be jointmdp\.LearnOptions\(\.\.\.\), not "):
-        start(*jm.envs.coupled_reward_chain(3), options)
+@pytest.mark.parametrize("method", [{"replicas": 2}, {}, 3, "sweep", jm.Incremental, jm.Solve()])
+def test_methods_of_another_type_are_refused(method: Any) -> None:
+    with pytest.raises(jm.ModelError, match=r"method must be jointmdp\.Incremental\(\.\.\.\), .*, not "):
+        learn(*jm.envs.coupled_reward_chain(3), method)
 
 
 def test_misspelt_options_are_refused() -> None:
@@ -715,16 +717,15 @@ def test_misspelt_options_are_refused() -> None:
     with pytest.raises(TypeError, match="stepps"):
         learn(model, policy, stepps=3)
     with pytest.raises(TypeError, match="stepps"):
-        jm.LearnOptions(stepps=3)
+        jm.Incremental(stepps=3)
 
 
 def test_joint_moments_are_learned_in_sweeps_of_tables() -> None:
     model, policy = jm.envs.coupled_reward_chain(3)
     with pytest.raises(jm.ModelError, match='in sweeps, not coordinates="pairs"'):
-        learn_joint_moments(model, policy, jm.LearnOptions(coordinates="pairs"))
-    for source in (jm.simulators.TableSimulator(model), (model, policy)):
-        with pytest.raises(jm.ModelError, match="must be a JointMDP, not"):
-            learn_joint_moments(source, policy)
+        learn(model, policy, jm.Incremental(coordinates="pairs", joint=True))
+    with pytest.raises(jm.ModelError, match="must be a JointMDP, not"):
+        learn(jm.simulators.TableSimulator(model), policy, jm.Incremental(joint=True))
 
 
 def test_bad_models_are_refused() -> None:
@@ -738,7 +739,7 @@ def test_bad_models_are_refused() -> None:
 
 
 def test_a_single_replica_has_no_error() -> None:
-    learned = learn(*jm.envs.coupled_reward_chain(3), jm.LearnOptions(replicas=1), steps=10)
+    learned = learn(*jm.envs.coupled_reward_chain(3), jm.Incremental(replicas=1), steps=10)
     assert np.all(np.isinf(learned.mean_error))
     assert learned.error == np.inf
     assert learned.log[-1]["error"] is None
@@ -750,7 +751,7 @@ def test_new_numbers_compile_nothing() -> None:
 
     def work(seed: int) -> None:
         found = case(seed, "state", discount=0.5 + seed / 50, shape=(3, 2, 2))
-        options = jm.LearnOptions(seed=seed, replicas=4, batch=4)
+        options = jm.Incremental(seed=seed, replicas=4, batch=4)
         sweeps = replace(options, schedule=Polynomial(0.6 + seed / 100, 1.0), averaging=1.0 + seed)
         lists = replace(options, coordinates="pairs", restart=0.1 + seed / 100)
         for each in (sweeps, lists):
@@ -774,7 +775,7 @@ def test_walkers_leave_no_bias(choice: str) -> None:
     errors of the mean of 64.
     """
     model, policy = jm.envs.windy_gridworld(3, discount=0.9)
-    learned = learn(model, policy, jm.LearnOptions(coordinates=choice, batch=8, replicas=64, seed=1), steps=1000)
+    learned = learn(model, policy, jm.Incremental(coordinates=choice, batch=8, replicas=64, seed=1), steps=1000)
     mean, second = exact(model, policy)
     check_all(learned._moments.mean, mean)
     assert learned._visits is not None
@@ -786,7 +787,7 @@ def test_walkers_leave_no_bias(choice: str) -> None:
 def test_where_nothing_is_random_rounding_is_the_error(choice: str) -> None:
     """Replicas agree to the last bit and the start is forgotten: the error is not zero, and the truth is within it."""
     model = jm.JointMDP([[1.0]], [[[0.7, -0.3]]], [[[0, 0]]], discount=0.5)
-    learned = learn(model, [0], jm.LearnOptions(coordinates=choice, batch=1, replicas=2, averaging=False), steps=4000)
+    learned = learn(model, [0], jm.Incremental(coordinates=choice, batch=1, replicas=2, averaging=False), steps=4000)
     truth = np.array([1.4, 0.4])  # 0.7/(1 − 0.5), and −0.3 + 0.5 · 1.4
     assert np.all(np.ptp(learned._moments.mean.values, axis=0) < 1e-14)
     # 16 roundings of 1.4 a step, of which 1/(α (1 − γ)) steps are remembered; α(4000) = (20/4020)^0.65 = 0.032.
@@ -804,7 +805,7 @@ def test_rewards_that_were_not_seen_are_allowed_for() -> None:
     model = jm.JointMDP([[0.002, 0.998]], [[[1, 0], [0, 0]]], [[[0, 0], [0, 0]]], discount=0.5, sharing="time")
     missed = 0
     for seed in range(30):
-        gap = jm.learn(model, [0], jm.LearnOptions(seed=seed), steps=100).gap(0, 0, 1)
+        gap = jm.learn(model, [0], jm.Incremental(seed=seed), steps=100).gap(0, 0, 1)
         missed += 0.002 not in gap.mean_interval
         assert gap.mean_error > 0
         assert gap.variance_error > 0

@@ -23,7 +23,7 @@ from jointmdp.exact.bellman.sample_backups import MeansAndPairs, powers
 from jointmdp.exact.bellman.tuple_moments import Tuples
 from jointmdp.exact.moments import transition_kernels
 from jointmdp.ground.arrays import float64
-from jointmdp.learning.incremental import table_draws
+from jointmdp.learning import table_walks
 
 ALARM = 1e-4  # false alarms of one chi-square test; there are about 30
 XS = [(s, a) for s in range(2) for a in range(2)]
@@ -254,7 +254,7 @@ def test_uniform_numbers_are_those_of_jax() -> None:
         for seed in (0, 2**40 + 7):
             key = jax.random.fold_in(jax.random.key(seed), 5)
             np.testing.assert_array_equal(
-                table_draws.uniforms(key, (3, 7)), jax.random.uniform(key, (3, 7), dtype=jnp.float64)
+                table_walks.uniforms(key, (3, 7)), jax.random.uniform(key, (3, 7), dtype=jnp.float64)
             )
 
 
@@ -284,17 +284,17 @@ def test_generators_follow_the_rule_and_no_other(sharing: str) -> None:
     case = tiny(6, sharing)
     count = 20_000
     with float64():
-        tables = table_draws.draw_tables(build(case), case.policy, np.full(2, 0.5), 0.1)
-        scenario = jax.random.uniform(jax.random.key(3), (count, table_draws.scenario_draws(tables, sharing)))
+        tables = table_walks.draw_tables(build(case), case.policy, np.full(2, 0.5), 0.1)
+        scenario = jax.random.uniform(jax.random.key(3), (count, table_walks.scenario_draws(tables, sharing)))
         action = jax.random.uniform(jax.random.key(5), (count, 4))
-        sample = jax.jit(jax.vmap(lambda a, b: table_draws.draw_field(tables, a, b, sharing)))(scenario, action)
+        sample = jax.jit(jax.vmap(lambda a, b: table_walks.draw_field(tables, a, b, sharing)))(scenario, action)
         rewards, nexts = np.asarray(sample.rewards), np.asarray(sample.nexts)
     assert p_value(case, XS, "right", rewards, nexts) > ALARM
     for xs in ([XS[0], XS[0]], [XS[0], XS[1]], [XS[1], XS[3]], [XS[2], XS[0], XS[2]]):
         with float64():
             lists = jnp.tile(jnp.asarray([number(x) for x in xs], dtype=jnp.int32), (count, 1))
             numbers = jax.random.uniform(jax.random.key(4), (2, *lists.shape))
-            sample = table_draws.draw_lists(tables, numbers[0], numbers[1], lists, sharing)
+            sample = table_walks.draw_lists(tables, numbers[0], numbers[1], lists, sharing)
         drawn = np.asarray(sample.rewards), np.asarray(sample.nexts)
         for rule in RULES:
             p = p_value(case, xs, rule, *drawn)

@@ -17,7 +17,7 @@ from zoo import daily
 
 import jointmdp as jm
 from jointmdp.ground import archives
-from jointmdp.learning.incremental import LearnOptions, TableLearner, learn_joint_moments
+from jointmdp.learning.incremental.table_learner import TableLearner
 from jointmdp.learning.learn import learn
 
 pytestmark = pytest.mark.optimised
@@ -35,7 +35,7 @@ def bits(state: object) -> list[bytes]:
 def test_a_run_taken_up_again_is_the_same_run(choice: str, tmp_path: Path) -> None:
     """Stopped after any number of steps, with another limit each time: every bit of the state agrees."""
     model, policy = jm.envs.coupled_reward_chain(3)
-    options = LearnOptions(coordinates=choice, batch=4, replicas=4, seed=3, checkpoint=tmp_path / "run")
+    options = jm.Incremental(coordinates=choice, batch=4, replicas=4, seed=3, checkpoint=tmp_path / "run")
     for steps in (1, 17, 40, 60):
         part = learn(model, policy, options, steps=steps)
         assert part.steps == steps
@@ -50,18 +50,18 @@ def test_a_run_taken_up_again_is_the_same_run(choice: str, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_joint_run_is_taken_up_again(tmp_path: Path) -> None:
     model, policy = jm.envs.coupled_reward_chain(3)
-    options = LearnOptions(order=3, replicas=2)
+    options = jm.Incremental(order=3, replicas=2, joint=True)
     saved = replace(options, checkpoint=tmp_path / "run")
-    learn_joint_moments(model, policy, saved, steps=11)
-    found = learn_joint_moments(model, policy, saved, steps=30)
-    np.testing.assert_array_equal(found[3], learn_joint_moments(model, policy, options, steps=30)[3])
+    learn(model, policy, saved, steps=11)
+    found = learn(model, policy, saved, steps=30)
+    np.testing.assert_array_equal(found[3], learn(model, policy, options, steps=30)[3])
     with pytest.raises(jm.ModelError, match=r"not the same kind \('joint' there, 'pairs' here\)"):
-        learn(model, policy, saved, steps=30)
+        learn(model, policy, replace(saved, joint=False), steps=30)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     model, policy = jm.envs.coupled_reward_chain(3)
-    options = LearnOptions(replicas=2, checkpoint=tmp_path / "run")
+    options = jm.Incremental(replicas=2, checkpoint=tmp_path / "run")
     learn(model, policy, options, steps=2)
     before = (tmp_path / "run").read_bytes()
     for change, words in (
@@ -84,8 +84,10 @@ def test_numbers_of_numpy_make_the_same_run(tmp_path: Path) -> None:
     """Options are kept as plain numbers: checkpoints are JSON."""
     model, policy = jm.envs.coupled_reward_chain(3)
     numbers = {"order": np.int64(2), "batch": np.int32(4), "replicas": 4.0, "seed": np.uint8(7), "burn_in": np.int64(3)}
-    options = LearnOptions(**numbers, restart=np.float32(0.25), averaging=np.float32(2), coordinates="pairs")
-    plain = LearnOptions(2, "pairs", 4, None, 2.0, 3, 4, None, 0.25, seed=7)
+    options = jm.Incremental(**numbers, restart=np.float32(0.25), averaging=np.float32(2), coordinates="pairs")
+    plain = jm.Incremental(
+        order=2, coordinates="pairs", batch=4, averaging=2.0, burn_in=3, replicas=4, restart=0.25, seed=7
+    )
     learn(model, policy, replace(options, checkpoint=tmp_path / "run"), steps=3)
     found = learn(model, policy, replace(plain, checkpoint=tmp_path / "run"), steps=5)
     np.testing.assert_array_equal(found.mean, learn(model, policy, plain, steps=5).mean)
@@ -94,7 +96,7 @@ def test_numbers_of_numpy_make_the_same_run(tmp_path: Path) -> None:
 def test_damaged_and_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
     model, policy = jm.envs.coupled_reward_chain(3)
     path = tmp_path / "run"
-    options = LearnOptions(replicas=2, checkpoint=path)
+    options = jm.Incremental(replicas=2, checkpoint=path)
     learn(model, policy, options, steps=2)
     whole = path.read_bytes()
     for spoiled in (whole[:-1], whole[:100] + b"?" + whole[101:], b""):
@@ -123,14 +125,13 @@ import os, sys
 import jax
 import jointmdp as jm
 from jointmdp.simulation.simulators.simulator import TableSimulator
-from jointmdp.learning.incremental import LearnOptions
 from jointmdp.learning.learn import learn
 
 def work(path, choice, steps):
     model, policy = jm.envs.coupled_reward_chain(3, discount=0.8)
     source = TableSimulator(model) if choice.startswith("simulator-") else model
     coordinates = choice.removeprefix("simulator-")
-    options = LearnOptions(coordinates=coordinates, replicas=4, batch=2, checkpoint=path, checkpoint_seconds=0.0)
+    options = jm.Incremental(coordinates=coordinates, replicas=4, batch=2, checkpoint=path, checkpoint_seconds=0.0)
     learn(source, policy, options, steps=steps)
 
 for line in sys.stdin:

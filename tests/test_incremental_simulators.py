@@ -11,11 +11,11 @@ from test_incremental import check_all, exact
 from zoo import SHARINGS, build, random_model, slow_or_long
 
 import jointmdp as jm
-from jointmdp.learning.incremental import LearnedStates, SimulatorLearner, learn_joint_moments
-from jointmdp.learning.incremental.replicas import Replicas
-from jointmdp.learning.incremental.simulator_learner import STEPS_AHEAD
-from jointmdp.learning.incremental.simulator_walks import Walks, WalkTask, state_key
+from jointmdp.learning.estimates import Replicas
+from jointmdp.learning.incremental.learned import LearnedStates
+from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
 from jointmdp.learning.learn import learn
+from jointmdp.learning.walks import STEPS_AHEAD, ListWalks, WalkTask, state_key
 from jointmdp.simulation.executors import Processes, Serial
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
@@ -23,7 +23,7 @@ from jointmdp.simulation.simulators.table_simulator import TableSimulator
 CHOICES = ["pairs", "trajectory", "uniform"]
 # Lists of the same shape share what was compiled; those along trajectories are longer.
 MOSTLY = ["pairs", *(pytest.param(choice, marks=pytest.mark.slow) for choice in ("trajectory", "uniform"))]
-SHAPE = jm.LearnOptions(batch=9, replicas=2)
+SHAPE = jm.Incremental(batch=9, replicas=2)
 
 
 def bits(state: object) -> list[bytes]:
@@ -66,7 +66,7 @@ def test_a_simulator_is_learned_like_its_table(choice: str, sharing: str) -> Non
     case = case._replace(policy=np.full((3, 2), 0.5))
     model = build(case)
     steps = 6 * STEPS_AHEAD if choice == "trajectory" else 12 * STEPS_AHEAD
-    options = jm.LearnOptions(coordinates=choice, batch=4, replicas=8)
+    options = jm.Incremental(coordinates=choice, batch=4, replicas=8)
     learned = learn(TableSimulator(model), case.policy, options, steps=steps)
     assert type(learned) is jm.results.LearnedStates
     assert learned.num_states == 3
@@ -106,9 +106,9 @@ def scenario_teller(sharing: str) -> jm.JointMDP:
 def test_noise_is_shared_as_the_model_says(choice: str, sharing: str) -> None:
     """Two coordinates of one list had the same scenario where they share it, and by chance, once in 100, elsewhere."""
     simulator = TableSimulator(scenario_teller(sharing))
-    walks = Walks(simulator, lambda state, noise: int(noise.uniform < 0.5), choice, seed=4, restart=0.3)
+    walks = ListWalks(simulator, "uniform", choice, seed=4, restart=0.3)
     states = {state_key(simulator, s): s for s in range(3)}
-    steps = walks(WalkTask(range(600), range(3), [[None] * walks.walkers] * 3))
+    steps, _ = walks(WalkTask(range(600), range(3), [[None] * walks.walkers] * 3))
     m = walks.length
     kinds: dict[str, list[bool]] = {"coordinate": [], "state": [], "elsewhere": []}
     followers: dict[str, list[bool]] = {"coordinate": [], "distinct": []}
@@ -148,7 +148,7 @@ def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: 
     saved = replace(options, checkpoint=tmp_path / "run")
     steps = 2 * STEPS_AHEAD + 6
 
-    def learner(options: jm.LearnOptions = options) -> SimulatorLearner:
+    def learner(options: jm.Incremental = options) -> SimulatorLearner:
         return SimulatorLearner(TableSimulator(model), policy, options)
 
     whole = learner()
@@ -177,7 +177,8 @@ def test_bits_do_not_depend_on_portions_workers_or_rests(choice: str, tmp_path: 
     assert bits(resumed) == bits(straight)
 
     with Processes(2) as workers:
-        elsewhere = SimulatorLearner(TableSimulator(model), policy, options, workers)
+        elsewhere = learner()
+        elsewhere.executor = workers
         assert bits(elsewhere.advance(elsewhere.init(), steps)) == bits(straight)
         assert elsewhere.discovered == whole.discovered
 
@@ -257,7 +258,7 @@ def test_states_are_discovered_and_episodes_end() -> None:
         discount=0.9,
         reward_bounds=(-2, 4),
     )
-    learned = learn(simulator, "stay", jm.LearnOptions(batch=4), steps=4 * STEPS_AHEAD)
+    learned = learn(simulator, "stay", jm.Incremental(batch=4), steps=4 * STEPS_AHEAD)
     assert learned.num_states == 5  # two places on the second and third day, and one on the first
     start = simulator.at((0, 0))
     town, coast = 0.6 * 3.0, 0.6 * 4.0 - 0.4
@@ -284,7 +285,7 @@ def test_simulators_that_cannot_be_learned_are_refused() -> None:
         settings = {"start": (0, 0), "actions": 2, "discount": 0.9, "reward_bounds": (-2, 4), **changes}
         return FunctionSimulator(stall, lambda rng: rng.random() < 0.4, **settings)
 
-    few = jm.LearnOptions(batch=8, replicas=4)
+    few = jm.Incremental(batch=8, replicas=4)
     for changes, options, words in (
         ({"reward_bounds": None}, {}, "give reward_bound="),
         ({"discount": 1.0}, {}, "is 1"),
@@ -297,10 +298,10 @@ def test_simulators_that_cannot_be_learned_are_refused() -> None:
         with pytest.raises(jm.ModelError, match=words):
             learn(simulator(**changes), "uniform", replace(few, **options), steps=STEPS_AHEAD)
     with pytest.raises(jm.ModelError, match="must be a JointMDP"):
-        learn_joint_moments(simulator(), "uniform", few)
-    with pytest.raises(jm.ModelError, match="options must be"):
+        learn(simulator(), "uniform", replace(few, joint=True))
+    with pytest.raises(jm.ModelError, match="method must be"):
         learn(simulator(), "uniform", {"batch": 8})
-    bounded = jm.LearnOptions(batch=1, replicas=2, reward_bound=4)
+    bounded = jm.Incremental(batch=1, replicas=2, reward_bound=4)
     assert learn(simulator(reward_bounds=None), 0, bounded, steps=1).num_states > 1
 
 
@@ -328,7 +329,7 @@ def test_an_error_of_nothing_is_not_zero() -> None:
         return 1.0, state + 1
 
     simulator = jm.FunctionSimulator(step, start=lambda rng: float(rng.random()), actions=2, discount=0.5)
-    options = jm.LearnOptions(replicas=3, batch=1, reward_bound=1.0)
+    options = jm.Incremental(replicas=3, batch=1, reward_bound=1.0)
     found = jm.learn(simulator, 0, options, steps=3, tolerance=1e-3)
     assert found.error == np.inf
     assert found.steps == 3

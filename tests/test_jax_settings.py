@@ -94,7 +94,7 @@ def answers(simulator: jm.JaxSimulator) -> dict[str, Any]:
     found["returns"] = jm.simulate(table, POLICY, 0, num_samples=40, seed=3).returns.tolist()
     compared = jm.compare(table, POLICY, 0, [0, 1], pilot=20, max_replications=20, seed=3)
     found["compare"] = compared.gap(0, 1).mean
-    learned = jm.learn(table, POLICY, jm.LearnOptions(replicas=2, seed=3), steps=20)
+    learned = jm.learn(table, POLICY, jm.Incremental(replicas=2, seed=3), steps=20)
     found["learn"] = learned.gap(0, 0, 1).mean
     found["engine"] = (
         jm.simulate(simulator, keyed, None, [0, 1], num_samples=20, seed=3, horizon=3, gaps_only=True)
@@ -228,7 +228,7 @@ TRACED = {
     ),
     "compare": lambda x, sim: jm.compare(model("state"), POLICY, x, [0, 1]),
     "learn": lambda x, sim: jm.learn(model("state"), [[x, 1 - x]] * 3, steps=2),
-    "options": lambda x, sim: jm.LearnOptions(seed=x),
+    "options": lambda x, sim: jm.Incremental(seed=x),
     "simulator's state": lambda x, sim: sim.query(x, [0, 1], jm.Noise("x")),
     "simulated state": lambda x, sim: jm.simulate(sim, 0, x, [0, 1], num_samples=4, horizon=2, gaps_only=True).gap(
         0, 1

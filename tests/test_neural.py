@@ -21,9 +21,10 @@ from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.learning.neural import queries as recorded
 from jointmdp.learning.neural.networks import CONVOLUTIONS, Layer, MomentNetwork, convolved
 from jointmdp.learning.neural.queries import OVER, Encoding, Lists, RecordedQueries
-from jointmdp.learning.neural.recording import Recorder, RecordTask, Restarts, table_lists
+from jointmdp.learning.neural.recording import Recorder, table_lists
 from jointmdp.learning.neural.settings import BLOCKS
 from jointmdp.learning.neural.trainer import PORTION, Trainer, optimiser_of
+from jointmdp.learning.walks import WalkTask
 
 SURE = 5.0  # standard errors: one number in two million is further off
 CASES = [case for case in cases(16, 9, discounts=(0.5, 0.9)) if case.rewards.shape[0] > 2]
@@ -61,11 +62,11 @@ def standard_errors_off(values: np.ndarray, alive: np.ndarray) -> float:
 @pytest.mark.parametrize("case", daily(CASES[:2]))
 @pytest.mark.parametrize("is_table", daily([True, False]))
 def test_targets_at_the_exact_moments_are_the_exact_moments_on_average(case: RandomModel, is_table: bool) -> None:
-    source, restarts = jm.simulators.TableSimulator(build(case)), Restarts(0.2, 0.1)
+    source, restarts = jm.simulators.TableSimulator(build(case)), (0.2, 0.1)
     if is_table:
-        _, lists = table_lists(source, np.asarray(case.policy, np.float64), 40_000, restarts, seed=3)
+        _, lists = table_lists(source, np.asarray(case.policy, np.float64), 40_000, 3, *restarts)
     else:
-        pool, lists = Recorder(source, case.policy, restarts, seed=3)(RecordTask(0, 3000))
+        pool, lists = Recorder(source, case.policy, 3, *restarts)(WalkTask(range(3000), range(1), [[None]]))
         lists = lists._replace(observed=pool[lists.observed], next_observed=pool[lists.next_observed])
     mean, covariance, next_mean, next_covariance = exact_on_lists(lists, case)
     if case.sharing == "none":
@@ -91,7 +92,7 @@ def test_targets_at_the_exact_moments_are_the_exact_moments_on_average(case: Ran
 def test_lists_name_two_actions_of_one_state_and_where_the_other_branch_is() -> None:
     case = CASES[0]
     _, lists = table_lists(
-        jm.simulators.TableSimulator(build(case)), np.asarray(case.policy, np.float64), 5000, Restarts(0.2, 0.1), seed=0
+        jm.simulators.TableSimulator(build(case)), np.asarray(case.policy, np.float64), 5000, 0, 0.2, 0.1
     )
     assert (lists.observed[:, 0] == lists.observed[:, 1]).all()
     counts = build(case).available.sum(axis=1)[lists.observed[:, 0]]
@@ -99,10 +100,14 @@ def test_lists_name_two_actions_of_one_state_and_where_the_other_branch_is() -> 
     assert 0.05 < (lists.states[:, 2] == 0).mean() < 0.95  # of pairs in one state
 
 
-def small(**changes: Any) -> jm.TrainConfig:
+def small(**changes: Any) -> jm.Neural:
     """A run of a second or two."""
-    settings = {"queries": 20_000, "steps": 3 * PORTION, "batch": 64, "networks": 2, "hidden": (), "rank": 6}
-    return jm.TrainConfig(**{**settings, "own_rank": 4, "learning_rate": 1e-2, **changes})
+    settings = {"queries": 20_000, "batch": 64, "networks": 2, "hidden": (), "rank": 6}
+    return jm.Neural(**{**settings, "own_rank": 4, "learning_rate": 1e-2, **changes})
+
+
+def train(source: Any, policy: Any, method: jm.Neural, steps: int = 3 * PORTION, **limits: Any) -> Any:
+    return jm.learn(source, policy, method, steps=steps, **limits)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +124,7 @@ def ring() -> tuple[jm.JointMDP, np.ndarray]:
 def test_a_short_run_finds_the_moments_roughly(ring: Any) -> None:
     model, policy = ring
     exact = jm.evaluate(model, policy)
-    trained = jm.train(model, policy, small(queries=100_000, steps=4000, batch=128))
+    trained = train(model, policy, small(queries=100_000, batch=128), 4000)
     assert max(benchmark.block_errors(trained, exact).values()) < 0.05
     assert trained.steps == 4000
     rows = trained.to_pandas()
@@ -140,18 +145,17 @@ def test_a_short_run_finds_the_moments_roughly(ring: Any) -> None:
 def test_a_run_continues_bit_for_bit_where_it_was_stopped(ring: Any, tmp_path: Path) -> None:
     model, policy = ring
     config = small(checkpoint=tmp_path / "run", log=tmp_path / "events", checkpoint_seconds=0)
-    whole = jm.train(model, policy, small())
-    trainer = Trainer(jm.simulators.record_queries(model, policy, 20_000), config)
+    whole = train(model, policy, small())
     stopped = stop_after(model, policy, config, portions=2)
     assert stopped == 2 * PORTION
-    continued = jm.train(model, policy, config)
+    continued = train(model, policy, config)
     for one, other in zip(leaves(whole), leaves(continued), strict=True):
         np.testing.assert_array_equal(one, other)
     assert [row["step"] for row in continued.log] == [PORTION, 2 * PORTION, 3 * PORTION]
     assert list((tmp_path / "events").iterdir())
-    again = jm.train(model, policy, config)  # nothing is left to do
+    again = train(model, policy, config)  # nothing is left to do
     np.testing.assert_array_equal(leaves(again)[0], leaves(whole)[0])
-    assert trainer.is_done(again.state)
+    assert again.steps == 3 * PORTION
 
 
 def leaves(trained: jm.results.TrainedMoments) -> list[np.ndarray]:
@@ -160,7 +164,7 @@ def leaves(trained: jm.results.TrainedMoments) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(trained.state)]
 
 
-def stop_after(model: Any, policy: Any, config: jm.TrainConfig, portions: int) -> int:
+def stop_after(model: Any, policy: Any, config: jm.Neural, portions: int) -> int:
     """Interrupt a run in its portion `portions` + 1."""
     count = 0
     advance = Trainer.advance
@@ -175,7 +179,7 @@ def stop_after(model: Any, policy: Any, config: jm.TrainConfig, portions: int) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "advance", stopping)
         with pytest.raises(KeyboardInterrupt):
-            jm.train(model, policy, config)
+            train(model, policy, config)
     return count * PORTION
 
 
@@ -186,8 +190,8 @@ def test_recorded_queries_train_as_those_that_train_records(ring: Any, tmp_path:
     queries.save(tmp_path / "queries")
     loaded = RecordedQueries.load(tmp_path / "queries")
     assert loaded.digest() == queries.digest()
-    config = small(steps=PORTION)
-    one, other = jm.train(model, policy, config), jm.train(model, policy, config, queries=loaded)
+    config = small()
+    one, other = (train(model, policy, each, PORTION) for each in (config, small(queries=loaded)))
     np.testing.assert_array_equal(leaves(one)[1], leaves(other)[1])
 
 
@@ -195,7 +199,7 @@ def test_recorded_queries_train_as_those_that_train_records(ring: Any, tmp_path:
 def runs(ring: Any, tmp_path_factory: Any) -> Path:
     """A folder with a finished run, and one whose file of queries is torn."""
     folder: Path = tmp_path_factory.mktemp("runs")
-    jm.train(*ring, small(steps=1, checkpoint=folder / "run"))
+    train(*ring, small(checkpoint=folder / "run"), 1)
     (folder / "torn").mkdir()
     (folder / "torn" / "queries-0000.jointmdp").write_bytes(b"PK")
     return folder
@@ -203,26 +207,26 @@ def runs(ring: Any, tmp_path_factory: Any) -> Path:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "another rank": (
-        lambda m, pi, at: jm.train(m, pi, small(steps=1, rank=5, checkpoint=at / "run")),
+        lambda m, pi, at: train(m, pi, small(rank=5, checkpoint=at / "run"), 1),
         "not the same rank",
     ),
     "another policy": (
-        lambda m, pi, at: jm.train(m, "uniform", small(steps=1, checkpoint=at / "run")),
+        lambda m, pi, at: train(m, "uniform", small(checkpoint=at / "run"), 1),
         "not the same model, simulator or policy",
     ),
-    "a torn file": (lambda m, pi, at: jm.train(m, pi, small(checkpoint=at / "torn")), "not a jointmdp file"),
+    "a torn file": (lambda m, pi, at: train(m, pi, small(checkpoint=at / "torn")), "not a jointmdp file"),
     "queries of another model": (
-        lambda m, pi, at: jm.train(m.with_discount(0.7), pi, small(), queries=jm.simulators.record_queries(m, pi, 100)),
+        lambda m, pi, at: train(m.with_discount(0.7), pi, small(queries=jm.simulators.record_queries(m, pi, 100))),
         "another discount: 0.8 there, 0.7 here",
     ),
     "queries of another policy": (
-        lambda m, pi, at: jm.train(m, "uniform", small(), queries=jm.simulators.record_queries(m, pi, 100)),
+        lambda m, pi, at: train(m, "uniform", small(queries=jm.simulators.record_queries(m, pi, 100))),
         "recorded with another policy",
     ),
-    "a path as queries": (lambda m, pi, at: jm.train(m, pi, small(), queries="file"), r"RecordedQueries.load\(path\)"),
+    "a path as queries": (lambda m, pi, at: train(m, pi, small(queries="file")), r"RecordedQueries.load\(path\)"),
     "a checkpoint of other queries": (
-        lambda m, pi, at: jm.train(
-            m, pi, small(steps=1, checkpoint=at / "run"), queries=jm.simulators.record_queries(m, pi, 100)
+        lambda m, pi, at: train(
+            m, pi, small(checkpoint=at / "run", queries=jm.simulators.record_queries(m, pi, 100)), 1
         ),
         "not the same recorded queries",
     ),
@@ -232,24 +236,26 @@ REFUSED: dict[str, tuple[Any, str]] = {
         ),
         "observations of line have different shapes",
     ),
-    "discount 1": (lambda m, pi, at: jm.train(m.with_discount(1.0), pi), "the discount of .* is 1"),
+    "discount 1": (lambda m, pi, at: train(m.with_discount(1.0), pi, small()), "the discount of .* is 1"),
     "a recording with discount 1": (
         lambda m, pi, at: jm.simulators.record_queries(m.with_discount(1.0), pi, 100),
         "would never begin anew; give `restart`",
     ),
-    "no config": (lambda m, pi, at: jm.train(m, pi, {"steps": 3}), "give a TrainConfig"),
-    "an unknown form": (lambda *_: jm.TrainConfig(form="psd"), 'form is .psd.; it must be "parts" or "gram"'),  # type: ignore[arg-type]
-    "an unknown block": (lambda *_: jm.TrainConfig(weights={"sigma": 1.0}), "names 'sigma'; the blocks are mean"),
-    "no steps": (lambda *_: jm.TrainConfig(steps=0), "steps is 0"),
-    "one number of units": (lambda *_: jm.TrainConfig(hidden=64), r"as in hidden=\(256, 256\)"),  # type: ignore[arg-type]
-    "weights that are no mapping": (lambda *_: jm.TrainConfig(weights=[1, 1]), "give factors by block"),  # type: ignore[arg-type]
-    "no weights at all": (lambda *_: jm.TrainConfig(weights=dict.fromkeys(BLOCKS, 0.0)), "nothing to learn"),
+    "no method": (lambda m, pi, at: train(m, pi, {"batch": 3}), "or jointmdp.Neural"),
+    "a tolerance": (lambda m, pi, at: train(m, pi, small(), tolerance=0.1), "leave tolerance out"),
+    "an unknown form": (lambda *_: jm.Neural(form="psd"), 'form is .psd.; it must be "parts" or "gram"'),  # type: ignore[arg-type]
+    "an unknown block": (lambda *_: jm.Neural(weights={"sigma": 1.0}), "names 'sigma'; the blocks are mean"),
+    "no steps": (lambda m, pi, at: train(m, pi, small(), 0), "steps is 0"),
+    "None in place of a number": (lambda *_: jm.Neural(batch=None), "batch"),
+    "one number of units": (lambda *_: jm.Neural(hidden=64), r"as in hidden=\(256, 256\)"),  # type: ignore[arg-type]
+    "weights that are no mapping": (lambda *_: jm.Neural(weights=[1, 1]), "give factors by block"),  # type: ignore[arg-type]
+    "no weights at all": (lambda *_: jm.Neural(weights=dict.fromkeys(BLOCKS, 0.0)), "nothing to learn"),
     "a file as checkpoint": (
-        lambda m, pi, at: jm.train(m, pi, small(checkpoint=at / "torn" / "queries-0000.jointmdp")),
+        lambda m, pi, at: train(m, pi, small(checkpoint=at / "torn" / "queries-0000.jointmdp")),
         "cannot be a folder",
     ),
     "a file as log": (
-        lambda m, pi, at: jm.train(m, pi, small(log=at / "torn" / "queries-0000.jointmdp")),
+        lambda m, pi, at: train(m, pi, small(log=at / "torn" / "queries-0000.jointmdp")),
         "cannot be a folder",
     ),
     "shapes that differ from lane to lane": (
@@ -269,10 +275,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "bad gave a reward of nan for action 1 in 0",
     ),
     "networks in a file": (
-        lambda m, pi, at: jm.save(jm.train(m, pi, small(steps=1)), at / "networks"),
-        r"not TrainedMoments, which train\(..., checkpoint=folder\) keeps",
+        lambda m, pi, at: jm.save(train(m, pi, small(), 1), at / "networks"),
+        r"not TrainedMoments, which Neural\(checkpoint=folder\) keeps",
     ),
-    "a frozen target": (lambda *_: jm.TrainConfig(target_rate=0), "target_rate is 0"),
+    "a frozen target": (lambda *_: jm.Neural(target_rate=0), "target_rate is 0"),
 }
 
 
@@ -286,9 +292,9 @@ def test_what_cannot_be_trained_says_why(name: str, ring: Any, runs: Path) -> No
 @pytest.mark.slow
 def test_a_loss_that_diverges_ends_the_run_and_leaves_the_checkpoint(ring: Any, tmp_path: Path) -> None:
     model, policy = ring
-    config = small(learning_rate=1e30, steps=10 * PORTION, checkpoint=tmp_path / "run", checkpoint_seconds=0)
+    config = small(learning_rate=1e30, checkpoint=tmp_path / "run", checkpoint_seconds=0)
     with pytest.raises(ModelError, match=r"the loss of the block .* is no number any more.*smaller learning_rate"):
-        jm.train(model, policy, config)
+        train(model, policy, config, 10 * PORTION)
     assert RecordedQueries.load(tmp_path / "run" / "queries-0000.jointmdp").digest()
 
 
@@ -306,7 +312,7 @@ def test_frames_pass_convolutions(ring: Any) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (4, 36, 36, 2)).astype(np.uint8)
     seen = dataclasses.replace(queries, observations=frames)
     with float32():
-        trainer = Trainer(seen, small(steps=2, batch=2, networks=1))
+        trainer = Trainer(seen, small(batch=2, networks=1), 2)
         state, metrics = trainer.advance(trainer.init())
         heads = jax.jit(trainer.heads)(jax.tree.map(lambda leaf: leaf[0], state.average), on_device(frames))
     assert trainer.encoding.kind == "frames"
@@ -319,7 +325,7 @@ def test_frames_pass_convolutions(ring: Any) -> None:
 def test_weight_decay_leaves_constants_alone() -> None:
     """Without a gradient weights shrink by the rate of learning times the decay, and biases stay."""
     config = small(weight_decay=10.0)
-    layer, optimiser = Layer((3, 2), np.random.default_rng(0)), optimiser_of(config)
+    layer, optimiser = Layer((3, 2), np.random.default_rng(0)), optimiser_of(config, 3 * PORTION)
     changes, _ = optimiser.update(jax.tree.map(jnp.zeros_like, layer), optimiser.init(layer), layer)
     assert not np.asarray(changes.bias).any()
     assert np.allclose(changes.weight, -10 * config.learning_rate * layer.weight, rtol=1e-6)
@@ -391,10 +397,8 @@ def test_little_noise_beside_shifting_states_and_large_constants(noise: float, c
     """A stranger's model: units by the noise of rewards alone made variances a millionth of what they are."""
     model = near_certain(noise, constant)
     policy, exact = jm.envs.uniform_policy(model), jm.evaluate(model, jm.envs.uniform_policy(model))
-    config = jm.TrainConfig(
-        queries=20_000, steps=1500, batch=128, hidden=(), rank=8, networks=2, learning_rate=5e-3, target_rate=0.1
-    )
-    trained = jm.train(model, policy, config)
+    method = jm.Neural(queries=20_000, batch=128, hidden=(), rank=8, networks=2, learning_rate=5e-3, target_rate=0.1)
+    trained = train(model, policy, method, 1500)
     for s in range(2):
         found, truth = trained.gap(s, 0, 1), exact.gap(s, 0, 1)
         assert found.variance == pytest.approx(truth.variance, rel=0.05)
@@ -474,8 +478,8 @@ def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path:
     )
     with pytest.raises(ModelError, match="not the same model, simulator or policy"):
         jm.simulators.record_queries(simulator, "stay", **settings, folder=tmp_path / "parts")
-    config = small(queries=8_000, steps=1000, batch=256, hidden=(64,), learning_rate=5e-3, target_rate=0.05)
-    trained = jm.train(simulator, "uniform", config, executor="processes")
+    config = small(queries=8_000, batch=256, hidden=(64,), learning_rate=5e-3, target_rate=0.05)
+    trained = train(simulator, "uniform", config, 1000, executor="processes")
     state = simulator.reset(5)
     found, truth = (
         trained.gap(state, "right", "left"),
@@ -488,10 +492,10 @@ def test_any_simulator_can_be_recorded_and_trained_with_every_executor(tmp_path:
 @pytest.mark.slow
 def test_a_checkpoint_in_other_units_is_refused(ring: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a version that finds other units from the same queries would do; its weights mean something else."""
-    config = small(steps=1, checkpoint=tmp_path / "run")
-    jm.train(*ring, config)
-    jm.train(*ring, config)
+    config = small(checkpoint=tmp_path / "run")
+    train(*ring, config, 1)
+    train(*ring, config, 1)
     of = recorded.units_of
     monkeypatch.setattr(recorded, "units_of", lambda queries: of(queries)._replace(deviation=7.0))
     with pytest.raises(jm.ModelError, match="trained in other units"):
-        jm.train(*ring, config)
+        train(*ring, config, 1)

@@ -128,14 +128,15 @@ def test_bad_requests() -> None:
     for policies, message in (
         ({}, "no policy"),
         ({"stock 1": 0, "any": "uniform"}, "'stock 1' is a state of the model and 'any' is not"),
-        ({"odd": "nothing"}, "odd: .*unknown action 'nothing'"),
+        ({"odd": "nothing", "any": "uniform"}, "odd: .*unknown action 'nothing'"),
+        ({"odd": "uniform"}, "unknown state 'odd'"),
     ):
         with pytest.raises(ModelError, match=message):
             jm.evaluate(model, policies)
     with pytest.raises(ModelError, match="given: discount is 1"):
-        jm.evaluate(model.with_discount(1), {"given": policy})
+        jm.evaluate(model.with_discount(1), {"given": policy, "any": "uniform"})
     with pytest.raises(ModelError, match="Solve"):
-        jm.evaluate(model, {"given": policy}, jm.Iterate())
+        jm.evaluate(model, {"given": policy, "any": "uniform"}, jm.Iterate())
     returns = jm.evaluate(model.with_sharing("state"), {"given": policy, "any": "uniform"}, jm.Solve(max_sweeps=1))
     with pytest.warns(jm.errors.ConvergenceWarning, match="step limit"):
         gap = returns.gap(0, 1)

@@ -17,7 +17,7 @@ import jointmdp as jm
 from jointmdp.exact.bellman.feature_moments import PARTS
 from jointmdp.ground.checks import Sharing
 from jointmdp.show.cli import main
-from jointmdp.simulation.simulators.registry import GAINS
+from jointmdp.simulation.simulators.gusty_cartpole import GAINS
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)

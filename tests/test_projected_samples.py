@@ -1,6 +1,7 @@
 """Projections from samples: the same fixed point as from tables, whatever draws them, with errors that hold."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ from scipy.stats import t
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.learning.incremental.replicas import Estimate
-from jointmdp.learning.projected.feature_learner import FeatureLearner, PairKind
+from jointmdp.learning.estimates import Estimate
+from jointmdp.learning.projected.feature_learner import PairKind
 
 pytestmark = pytest.mark.optimised
 
@@ -19,7 +20,7 @@ S, A, W, K, REPLICAS = 4, 2, 3, 3, 8
 SURE = t.ppf(1 - 5e-7, REPLICAS - 1) / t.ppf(0.975, REPLICAS - 1)
 FEATURES = np.random.default_rng(5).normal(size=(S, A, K))
 STEPS = 40
-OPTIONS = jm.LearnOptions(replicas=REPLICAS, batch=8, seed=1)
+OPTIONS: Any = {"replicas": REPLICAS, "batch": 8, "seed": 1}
 
 
 def small_model(sharing: Any, seed: int = 3, has_end: bool = False) -> tuple[jm.JointMDP, np.ndarray]:
@@ -51,8 +52,8 @@ def agree(found: Estimate, truth: float) -> None:
 )
 def test_samples_come_to_the_fixed_point_of_the_tables(sharing: Any, constraint: Any) -> None:
     model, policy = small_model(sharing)
-    method = jm.Projected(FEATURES, constraint=constraint)
-    exact, found = jm.evaluate(model, policy, method), jm.learn(model, policy, OPTIONS, features=method, steps=STEPS)
+    method = jm.Projected(FEATURES, constraint=constraint, **OPTIONS)
+    exact, found = jm.evaluate(model, policy, method), jm.learn(model, policy, method, steps=STEPS)
     assert isinstance(exact, jm.results.ProjectedSolution)
     for s in range(S):
         for a in range(A):
@@ -77,7 +78,7 @@ def test_episodes_that_end_are_worth_nothing_there() -> None:
     model, policy = small_model("time", has_end=True)
     exact, found = (
         jm.evaluate(model, policy, jm.Projected(FEATURES)),
-        jm.learn(model, policy, OPTIONS, features=FEATURES, steps=STEPS),
+        jm.learn(model, policy, jm.Projected(FEATURES, **OPTIONS), steps=STEPS),
     )
     for s in range(S - 1):
         agree(found.mean_at(s, 0), exact.mean[s, 0])
@@ -91,7 +92,7 @@ def test_pairs_are_visited_as_the_restart_weighting_weighs_them() -> None:
     model, policy = small_model("state")
     exact = jm.evaluate(model, policy, jm.Projected(FEATURES))
     assert isinstance(exact, jm.results.ProjectedSolution)
-    learner = FeatureLearner(jm.simulators.TableSimulator(model), policy, jm.features.one_hot(), OPTIONS)
+    learner = jm.Projected(jm.features.one_hot(), **OPTIONS).learner(model, policy)
     samples = learner._sampled(0, 64)
     kinds = samples.kinds
     assert set(np.unique(kinds)) <= {PairKind.APART, PairKind.SAME_STATE, PairKind.ONE}
@@ -112,7 +113,7 @@ def test_pairs_are_visited_as_the_restart_weighting_weighs_them() -> None:
 @pytest.mark.slow
 def test_errors_fall_like_the_root_of_the_samples() -> None:
     model, policy = small_model("time")
-    few, many = (jm.learn(model, policy, OPTIONS, features=FEATURES, steps=steps) for steps in (20, 320))
+    few, many = (jm.learn(model, policy, jm.Projected(FEATURES, **OPTIONS), steps=steps) for steps in (20, 320))
     ratio = few.error / many.error  # 4 in theory; each error comes from 7 degrees of freedom and several numbers
     assert 2 < ratio < 8
 
@@ -121,19 +122,19 @@ def test_errors_fall_like_the_root_of_the_samples() -> None:
 def test_a_run_is_continued_bit_for_bit_on_any_executor(executor: str, tmp_path: Any) -> None:
     model, policy = small_model("state")
     simulator = jm.simulators.TableSimulator(model)
-    options = {"replicas": 2, "batch": 4, "seed": 3}
-    whole = jm.learn(simulator, policy, jm.LearnOptions(**options), features=FEATURES, steps=12)
+    method = jm.Projected(FEATURES, replicas=2, batch=4, seed=3)
+    whole = jm.learn(simulator, policy, method, steps=12)
     path = tmp_path / "run"
-    kept = jm.LearnOptions(**options, checkpoint=path)
-    jm.learn(simulator, policy, kept, features=FEATURES, steps=5)
-    continued = jm.learn(simulator, policy, kept, features=FEATURES, steps=12)
-    spread = jm.learn(simulator, policy, jm.LearnOptions(**options), features=FEATURES, steps=12, executor=executor)
+    kept = replace(method, checkpoint=path)
+    jm.learn(simulator, policy, kept, steps=5)
+    continued = jm.learn(simulator, policy, kept, steps=12)
+    spread = jm.learn(simulator, policy, method, steps=12, executor=executor)
     for other in (continued, spread):
         for mine, theirs in zip(whole._sums, other._sums, strict=True):
             assert np.array_equal(mine, theirs)
         assert np.array_equal(whole.theta, other.theta)
     with pytest.raises(jm.ModelError, match="not the same features"):
-        jm.learn(simulator, policy, kept, features=FEATURES[:, :, :2], steps=12)
+        jm.learn(simulator, policy, replace(kept, features=FEATURES[:, :, :2]), steps=12)
 
 
 def continuous_inventory(stock: float, order: float, demand: float) -> tuple[float, float]:
@@ -158,7 +159,7 @@ def test_states_that_never_come_twice() -> None:
         return [0.1, 0.9] if stock < 4 else [0.9, 0.1]
 
     features = jm.features.polynomial(2, low=0, high=12)
-    found = jm.learn(simulator, policy, OPTIONS, features=features, steps=60)
+    found = jm.learn(simulator, policy, jm.Projected(features, **OPTIONS), steps=60)
     assert found._sums.pair_gram.shape == (REPLICAS, 3, 21, 21)
     for stock in (1.0, 5.0, 10.0):
         gap = found.gap(stock, 0, 1)
@@ -175,7 +176,7 @@ def test_features_that_depend_on_each_other_are_named_and_not_solved() -> None:
     model, policy = small_model("time")
     flag = np.arange(S) % 2
     dependent = np.stack([np.broadcast_to(each[:, None], (S, A)) for each in (np.ones(S), flag, flag**2)], axis=2)
-    found = jm.learn(model, policy, OPTIONS, features=dependent.astype(float), steps=12)
+    found = jm.learn(model, policy, jm.Projected(dependent.astype(float), **OPTIONS), steps=12)
     assert found.error == math.inf
     assert "dependent where the samples came" in repr(found)
     for ask in (lambda: found.mean_at(0, 0), lambda: found.gap(0, 0, 1), lambda: found.theta):
@@ -200,7 +201,7 @@ def test_a_family_leaves_out_what_samples_do_not_tell_apart() -> None:
         1, coordinates=lambda o: [o[0], o[0] ** 2, o[1], o[0] * o[1]], by_action=False, low=0, high=25
     )
     found, plain = (
-        jm.learn(simulator, lambda o: [0.3, 0.7], OPTIONS, features=each, steps=12) for each in (family, own)
+        jm.learn(simulator, lambda o: [0.3, 0.7], jm.Projected(each, **OPTIONS), steps=12) for each in (family, own)
     )
     assert "6 of 7 features" in repr(found)
     assert found.mean_at(1, 0).value == pytest.approx(plain.mean_at(1, 0).value, rel=1e-6)
@@ -213,32 +214,28 @@ def test_a_family_leaves_out_what_samples_do_not_tell_apart() -> None:
 def test_settings_that_do_not_fit_are_named() -> None:
     model, policy = small_model("state")
 
-    def learn(options: jm.LearnOptions = OPTIONS, features: Any = FEATURES, source: Any = model) -> None:
-        jm.learn(source, policy, options, features=features, steps=2)
+    def learn(source: Any = model, features: Any = FEATURES, **settings: Any) -> None:
+        jm.learn(source, policy, jm.Projected(features, **{**OPTIONS, **settings}), steps=2)
 
-    with pytest.raises(jm.ModelError, match=r"restart is 0\.9"):
-        learn(jm.LearnOptions(restart=0.9))
-    with pytest.raises(jm.ModelError, match="order 2, not 3"):
-        learn(jm.LearnOptions(order=3))
-    with pytest.raises(jm.ModelError, match='along "pairs"'):
-        learn(jm.LearnOptions(coordinates="sweep"))
-    with pytest.raises(jm.ModelError, match="burn_in belongs to learning without features"):
-        learn(jm.LearnOptions(burn_in=3))
+    with pytest.raises(jm.ModelError, match=r"c is 0\.1; a restart weighting needs c between"):
+        learn(c=0.1)
     with pytest.raises(jm.ModelError, match='the weighting is "restart"'):
-        learn(features=jm.Projected(FEATURES, weighting="stationary"))
+        learn(weighting="stationary")
+    with pytest.raises(jm.ModelError, match='the weighting is "restart"'):
+        learn(states=[0])
     with pytest.raises(jm.ModelError, match="above memory_limit"):
-        learn(jm.LearnOptions(memory_limit=1000))
+        learn(memory_limit=1000)
     ended = jm.FunctionSimulator(continuous_inventory, lambda rng: 1.0, start=1.0, actions=[0, 4], discount=1.0)
     with pytest.raises(jm.ModelError, match="a projection contracts only below"):
-        learn(source=ended, features=jm.features.polynomial(1, low=0, high=12))
-    found = jm.learn(model, policy, jm.LearnOptions(replicas=1), features=FEATURES, steps=2)
+        learn(ended, jm.features.polynomial(1, low=0, high=12))
+    found = jm.learn(model, policy, jm.Projected(FEATURES, replicas=1), steps=2)
     assert found.error == math.inf
     unseen = np.zeros((S, A, 2))
     unseen[..., 0] = 1.0
     started = jm.simulators.TableSimulator(model, start=0)
     unseen[np.setdiff1d(range(S), model.successors[0])[:1], :, 1] = 1.0
     if unseen[..., 1].any():
-        learner = FeatureLearner(started, policy, unseen, jm.LearnOptions(replicas=2, batch=1, restart=0.3))
+        learner = jm.Projected(unseen, replicas=2, batch=1, c=0.7).learner(started, policy)
         answer = learner.answer(learner.advance(learner.init(), 1))
         state = int(np.flatnonzero(unseen[:, 0, 1])[0])
         with pytest.raises(jm.ModelError, match="was 0 wherever the samples came"):
@@ -257,14 +254,12 @@ def test_a_checkpoint_of_another_policy_or_simulator_is_refused(tmp_path: Any) -
             discount=0.8,
         )
 
-    families = {"features": jm.features.polynomial(1, low=0, high=1)}, {}
-    for n, settings in enumerate(families):
-        options = jm.LearnOptions(
-            replicas=2, batch=2, checkpoint=tmp_path / f"{n}.jmdp", **({} if n == 0 else {"reward_bound": 9.0})
-        )
+    families = jm.Projected(jm.features.polynomial(1, low=0, high=1)), jm.Incremental(reward_bound=9.0)
+    for n, family in enumerate(families):
+        method: Any = replace(family, replicas=2, batch=2, checkpoint=tmp_path / f"{n}.jmdp")
 
         def run(scale: float, policy: Any) -> Any:
-            return jm.learn(simulator(scale), policy, options, steps=2, **settings)  # noqa: B023
+            return jm.learn(simulator(scale), policy, method, steps=2)  # noqa: B023
 
         first = run(1.0, lambda x: [1, 0, 0])
         assert run(1.0, lambda x: [1, 0, 0]).updates == first.updates
@@ -282,4 +277,4 @@ def test_a_policy_that_takes_what_is_not_available_is_refused() -> None:
         with pytest.raises(jm.ModelError, match="chose action 2, which is not available"):
             jm.simulate(simulator, policy, 0.1, [0, 1], num_samples=4, gaps_only=True).gap(0, 1)
     with pytest.raises(jm.ModelError, match="not available"):
-        jm.learn(simulator, lambda x: [0, 0, 1], features=jm.features.polynomial(1, low=0, high=1), steps=2)
+        jm.learn(simulator, lambda x: [0, 0, 1], jm.Projected(jm.features.polynomial(1, low=0, high=1)), steps=2)

@@ -120,7 +120,7 @@ def test_learning_from_a_simulator_survives_a_killed_worker(cluster, tmp_path):
         return learn(
             simulator,
             "uniform",
-            jm.LearnOptions(batch=9, replicas=2, coordinates="uniform"),
+            jm.Incremental(batch=9, replicas=2, coordinates="uniform"),
             steps=80,
             executor=executor,
         )

@@ -30,7 +30,7 @@ def test_every_model_keeps_the_contract(name: str) -> None:
 def test_every_model_is_public_and_described(name: str) -> None:
     function, description = MODELS[name]
     assert name == function.__name__.replace("_", "-")
-    assert getattr(jm, function.__name__) is function
+    assert getattr(jm.envs, function.__name__) is function
     assert description.endswith(".")
     assert len(description) < 80
     assert {"discount", "sharing"} <= set(MODELS[name].settings)

@@ -1,5 +1,6 @@
 """What every result can do: rows as a data frame and in a notebook, datasets, pictures, and files."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -20,12 +21,12 @@ def season(order: int, noise: jm.Noise) -> float:
 
 def results() -> dict[str, object]:
     solution = jm.evaluate(MODEL, POLICY)
-    learned = jm.learn(MODEL, POLICY, jm.LearnOptions(replicas=4), steps=40)
+    learned = jm.learn(MODEL, POLICY, jm.Incremental(replicas=4), steps=40)
     compared = jm.compare(season, decisions=[10, 20], seed=1)
     returns = jm.simulate(MODEL, POLICY, "s0", num_samples=50)
     found = (solution, solution.gap("s0", "a1", "a2"), learned, learned.gap("s0", "a1", "a2"), compared)
     simulator = jm.simulators.TableSimulator(MODEL)
-    states = jm.learn(simulator, POLICY, jm.LearnOptions(replicas=2, batch=4), steps=20)
+    states = jm.learn(simulator, POLICY, jm.Incremental(replicas=2, batch=4), steps=20)
     report = jm.audit(simulator, policy=POLICY, num_samples=50)
     named = {type(each).__name__: each for each in (*found, *compared.gaps, returns, returns.gap(0, 1), states, report)}
     return named
@@ -125,6 +126,21 @@ def test_infinite_intervals_come_back_too(tmp_path: Path) -> None:
     again = jm.load(tmp_path / "nothing")
     assert isinstance(again, jm.results.Comparison)
     assert again.gaps[0].mean_interval == (-math.inf, math.inf)
+    assert again.warnings == nothing.warnings
+    assert len(again.warnings) == 1
+
+
+def test_masks_come_back_as_masks(made: dict[str, object], tmp_path: Path) -> None:
+    """As numbers they would choose the first two replications, again and again."""
+    sample = made["ReturnSample"]
+    assert isinstance(sample, jm.results.ReturnSample)
+    is_whole = np.arange(len(sample.returns)) % 3 == 1
+    jm.save(
+        dataclasses.replace(sample, replications=sample.replications._replace(is_whole=is_whole)), tmp_path / "some"
+    )
+    again = jm.load(tmp_path / "some")
+    assert isinstance(again, jm.results.ReturnSample)
+    assert np.array_equal(again.replications.whole.returns, sample.returns[is_whole])
 
 
 def test_what_cannot_be_saved_is_named(made: dict[str, object], tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_sweep_counts_once_every_process_has_it(tmp_path: Path, monkeypatch: p
 
 
 def test_errors_of_the_transport_become_advice(capfd: pytest.CaptureFixture[str]) -> None:
-    from jointmdp.exact.moments import sharded_solver
+    from jointmdp.ground import lost_processes
 
     with (
         pytest.raises(
@@ -188,7 +188,7 @@ def test_errors_of_the_transport_become_advice(capfd: pytest.CaptureFixture[str]
         Survivor(1, 2, lambda: "sweep 3 is saved in 'here'"),
     ):
         raise ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
-    sharded_solver.speak()
+    lost_processes.speak()
     assert capfd.readouterr().err == f"Error: {caught.value}\n"
     for other in (jm.ModelError("UNKNOWN: not a transport"), RuntimeError("RESOURCE_EXHAUSTED: memory")):
         with pytest.raises(type(other), match=str(other)), Survivor(1, 2, lambda: ""):

@@ -155,7 +155,7 @@ def test_a_recorded_run_is_its_own_log():
     """Both ways to ask after the fact give one answer where the log is as long as the simulation."""
     simulator = shop(sharing="time")
     sample = jm.simulate(simulator, 1, 1, [1], num_samples=12, seed=3, horizon=6)
-    again = sample.again(0).gap(1, 0)
+    again = sample.again(0).gap(0, 1)
     for i in range(12):
         path = sample.replay(i, 1)
         demands = [simulator.draw(jm.Noise("noise", 3, i, t, 0)) for t in range(6)]

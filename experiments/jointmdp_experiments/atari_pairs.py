@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.ground.arrays import Bools, Floats
-from jointmdp.learning.incremental.replicas import Estimate
-from jointmdp.learning.incremental.simulator_walks import NOWHERE, Coordinate, Walks, state_key
-from jointmdp.simulation.simulators.simulator import Simulator, Snapshot, as_agent
+from jointmdp.learning.estimates import Estimate
+from jointmdp.learning.walks import Coordinate, PairWalks, state_key
+from jointmdp.simulation.simulators.simulator import Simulator, Snapshot
 from jointmdp_experiments.atari_coins import Coins
 
 SURE = 1.96  # standard errors of a 95 % interval
@@ -95,7 +95,7 @@ def pair_paths(
     simulator: Simulator, policy: Any, root: Snapshot, actions: tuple[int, int], count: int, steps: int, seed: int = 0
 ) -> PairPaths:
     """Pairs of branches that take two actions in one state and follow the policy from there."""
-    walks = Walks(simulator, as_agent(policy, simulator), "pairs", seed, 0.0)
+    walks = PairWalks(simulator, policy, seed, 0.0)
     rewards = np.zeros((count, 2, steps), dtype=np.float32)
     alive, same, action = (
         np.zeros((count, 2, steps), bool),
@@ -106,15 +106,12 @@ def pair_paths(
     for i in range(count):
         places = [Coordinate(root, key, a) for a in actions]
         for t in range(steps):
-            alive[i, :, t] = [place.action != NOWHERE for place in places]
-            going = [place for place in places if place.action != NOWHERE]
-            if not going:
+            alive[i, :, t] = [not place.is_over for place in places]
+            if not alive[i, :, t].any():
                 break
             same[i, t], action[i, t] = places[0].key == places[1].key, places[0].action == places[1].action
-            drawn = {id(each[0]): each for each in walks.drawn("", t, i, going)}
-            for k, place in enumerate(places):
-                if place.action != NOWHERE:
-                    _, rewards[i, k, t], places[k] = drawn[id(place)]
+            drawn = walks.outcome("", t, i, places)
+            rewards[i, :, t], places = [each.reward for each in drawn], [each.after for each in drawn]
             if same[i, t] and action[i, t]:
                 places[1] = places[0]
     return PairPaths(rewards, alive, same, action)

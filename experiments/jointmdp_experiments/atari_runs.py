@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp.ground.arrays import Floats
+from jointmdp.learning.learn import Neural, learn
 from jointmdp.learning.neural.queries import RecordedQueries, joined
 from jointmdp.learning.neural.recording import record_queries
-from jointmdp.learning.neural.settings import TrainConfig
-from jointmdp.learning.neural.training import train
 from jointmdp.simulation.executors import Executor, as_executor
 from jointmdp.simulation.simulators.atari_simulator import AtariSimulator, RewardShocks
 from jointmdp_experiments import atari_coins
@@ -151,10 +150,12 @@ class GameRuns:
             # Nothing but constants: larger steps do no harm, and small ones would not get there.
             queries, changes = atari_coins.blind(queries), {"hidden": (), "learning_rate": 1e-2}
         place = os.path.join(self.folder, task.folder)
-        config = TrainConfig(**{**self.plan.settings, **changes}, networks=1, seed=task.seed, checkpoint=place)
+        settings = {**self.plan.settings, **changes, "queries": queries}
+        steps = settings.pop("steps")
+        method = Neural(**settings, networks=1, seed=task.seed, checkpoint=place)
         shocks = RewardShocks(coins.game, coins.shared, coins.own, "time" if coins.is_clocked else "state")
         simulator = AtariSimulator(self.game, shocks=shocks, discount=coins.discount)
-        trained = train(simulator, POLICY, config, queries=queries)
+        trained = learn(simulator, POLICY, method, steps=steps)
         means, covariances = np.zeros((len(self.roots), 2)), np.zeros((len(self.roots), 2, 2))
         for i, (_, state, actions) in enumerate(self.roots):
             for j, a in enumerate(actions):

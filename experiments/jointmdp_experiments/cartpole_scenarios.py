@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jointmdp.simulation.simulators.registry import GAINS
+from jointmdp.simulation.simulators.gusty_cartpole import GAINS
 
 # The cart and pole of CartPole-v1, as its documentation has them: masses, half the pole's length, push, seconds a step.
 GRAVITY, CART, POLE, LENGTH, PUSH, STEP = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02

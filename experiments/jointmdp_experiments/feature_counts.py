@@ -15,7 +15,8 @@ from jointmdp.features import polynomial
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, Sharing
 from jointmdp.ground.errors import ConvergenceWarning
-from jointmdp.learning.projected.projecting import Constraint, Projected
+from jointmdp.learning.learn import Projected
+from jointmdp.learning.projected.projecting import Constraint
 from jointmdp.model.built_in_models import windy_gridworld
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style

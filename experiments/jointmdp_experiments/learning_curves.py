@@ -9,7 +9,8 @@ import numpy as np
 from jointmdp.exact.evaluate import evaluate
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
-from jointmdp.learning.incremental import Learned, LearnOptions, TableLearner
+from jointmdp.learning.incremental.learned import Learned
+from jointmdp.learning.learn import Incremental
 from jointmdp.model.built_in_models import coupled_reward_chain, windy_gridworld
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
@@ -57,7 +58,7 @@ def _learned(panel: str, model: JointMDP, policy: Floats, labels: dict[int, str]
     """A curve for each order that has a label."""
     order = max(labels)
     solution = evaluate(model, policy, order=order)
-    learner = TableLearner(model, policy, LearnOptions(order=order, replicas=REPLICAS, seed=1))
+    learner = Incremental(order=order, replicas=REPLICAS, seed=1).learner(model, policy)
     scale = float(np.sqrt(np.nanmean(np.diagonal(solution.second_moment, axis1=1, axis2=2))))
     curves = [Curve(panel, label, model.sharing, k, [], [], []) for k, label in labels.items()]
     state = learner.init()

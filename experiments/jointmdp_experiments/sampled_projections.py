@@ -13,17 +13,14 @@ from jointmdp.exact.evaluate import evaluate
 from jointmdp.features import Features
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import NotKnownError
-from jointmdp.learning.incremental.settings import LearnOptions
-from jointmdp.learning.learn import learn
-from jointmdp.learning.projected.feature_learner import FeatureLearner, FeatureState, Sums
-from jointmdp.learning.projected.projecting import Projected
+from jointmdp.learning.learn import Projected, learn
+from jointmdp.learning.projected.feature_learner import FeatureState, Sums
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
 from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulation.simulators.registry import gusty_cartpole
+from jointmdp.simulation.simulators.gusty_cartpole import gusty_cartpole
 from jointmdp.simulation.simulators.simulator import Simulator
-from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp_experiments.cartpole_scenarios import ScenarioReturns
 from jointmdp_experiments.result import FigureResult
 
@@ -43,9 +40,8 @@ def run_convergence(
     model: JointMDP, policy: Floats, features: Features, steps: Sequence[int] = STEPS, replicas: int = 16
 ) -> FigureResult:
     """The distance of single replicas from the fixed point of the tables, over the number of visited pairs."""
-    exact = evaluate(model, policy, Projected(features))
-    options = LearnOptions(replicas=replicas, batch=8, seed=1)
-    learner = FeatureLearner(TableSimulator(model), policy, features, options)
+    method = Projected(features, replicas=replicas, batch=8, seed=1)
+    exact, learner = evaluate(model, policy, method), method.learner(model, policy)
     state, rows = learner.init(), []
     open_states = np.flatnonzero(np.abs(exact.mean).max(axis=1) > 0)
     gaps = exact.covariance[open_states]
@@ -59,7 +55,7 @@ def run_convergence(
         covariances = np.array([each.covariances.in_state(phi) for each in answers])
         rows.append(
             {
-                "pairs": int(learner.updates(state) / replicas),
+                "pairs": whole.updates // replicas,
                 "mean_error": float(np.sqrt(np.mean((means[:, open_states] - exact.mean[open_states]) ** 2))),
                 "covariance_error": float(np.sqrt(np.mean((covariances - gaps) ** 2))) / scale,
             }
@@ -94,7 +90,7 @@ class CalibrationCase:
     title: str
     simulator: Simulator
     policy: Any
-    features: Any
+    method: Projected
     action: Any
     other: Any
     walk: int
@@ -138,7 +134,7 @@ def real_inventory() -> CalibrationCase:
         "Inventory with real stock",
         simulator,
         _order_by_stock,
-        _shelf_features,
+        Projected(_shelf_features),
         "order 3",
         "order 6",
         10,
@@ -162,9 +158,12 @@ def run_calibration(
 ) -> FigureResult:
     """Gaps predicted from features beside those of pair Monte Carlo, at states along the policy's way."""
     answer = learn(
-        case.simulator, case.policy, LearnOptions(batch=16, seed=1), features=case.features, steps=steps or case.steps,
+        case.simulator,
+        case.policy,
+        replace(case.method, batch=16, seed=1),
+        steps=steps or case.steps,
         executor="processes",
-    )  # fmt: skip
+    )
     rows: list[dict[str, Any]] = []
     for seed in range(ASKED, ASKED + 50 * questions):
         if len(rows) == questions:

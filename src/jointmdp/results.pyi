@@ -20,10 +20,10 @@ from .exact.solution.gap import GapLike as GapLike
 from .exact.solution.gap import VarianceSplit as VarianceSplit
 from .exact.solution.policy_returns import PolicyReturns as PolicyReturns
 from .exact.solution.solution import Solution as Solution
-from .learning.incremental import Learned as Learned
-from .learning.incremental import LearnedGap as LearnedGap
-from .learning.incremental import LearnedJoint as LearnedJoint
-from .learning.incremental import LearnedStates as LearnedStates
+from .learning.estimates import LearnedGap as LearnedGap
+from .learning.incremental.learned import Learned as Learned
+from .learning.incremental.learned import LearnedJoint as LearnedJoint
+from .learning.incremental.learned import LearnedStates as LearnedStates
 from .learning.neural.queries import RecordedQueries as RecordedQueries
 from .learning.neural.training import TrainedMoments as TrainedMoments
 from .learning.projected.feature_learner import LearnedFeatures as LearnedFeatures

@@ -18,9 +18,9 @@ from jointmdp.ground.arrays import Bools, Floats, Ints, users_calls
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.model.action_laws import ScenarioTables, laws_from_entries, merged_by_state, merged_everywhere
-from jointmdp.model.couplings import Coupling, coupled_tables, words
-from jointmdp.model.importers import MAX_ENTRIES
+from jointmdp.model.action_laws import laws_from_entries, merged_by_state, merged_everywhere
+from jointmdp.model.available_actions import ScenarioTables, blank_tables
+from jointmdp.model.couplings import MAX_ENTRIES, Coupling, coupled_tables, words
 from jointmdp.model.joint_mdp import JointMDP
 
 SUM_TOLERANCE = 1e-4  # mdpax computes in single precision by default, and allows its own matrices this much
@@ -72,7 +72,7 @@ class ListedProblem:
         """The checked outcomes of m states with one action each."""
         size = len(self.events)
         lanes = max(1, LANES // size)
-        # Of one size for the whole problem, whatever the front: each size is compiled anew.
+        # Of one size for the whole problem, whatever the front: each size is compiled by itself.
         batch = min(max(1, BATCH // (size * lanes)) * lanes, len(self.states) * len(self.actions))
         parts, found = [], 0
         with Meter("asking the problem") as meter:
@@ -362,9 +362,7 @@ def _tables(
 
 def _stacked(made: list[ScenarioTables], S: int, A: int) -> ScenarioTables:
     """Blocks of states below each other, filled up to the largest number of scenarios."""
-    width = max(part[0].shape[1] for part in made)
-    chances, rewards = np.zeros((S, width)), np.zeros((S, width, A))
-    successors = np.zeros((S, width, A), dtype=np.int64)
+    chances, rewards, successors = blank_tables(S, max(part[0].shape[1] for part in made), A)
     at = 0
     for law, gains, targets in made:
         rows, columns = slice(at, at + len(law)), slice(0, law.shape[1])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor import determinism_checks, draw_checks, process_checks, query_checks, state_checks
+from jointmdp.decisions.auditor import determinism_checks, draw_checks, process_checks, state_checks
 from jointmdp.decisions.auditor.audit_report import (
     CLAIMS,
     OUT_OF_TIME,
@@ -24,24 +24,15 @@ from jointmdp.decisions.auditor.audit_report import (
     skipped,
     warned,
 )
-from jointmdp.decisions.auditor.determinism_checks import Question
-from jointmdp.decisions.auditor.probe import (
-    FOLLOWED,
-    START,
-    OutOfTime,
-    Probe,
-    Spot,
-    Unanswered,
-    WatchedNoise,
-    with_content,
-)
 from jointmdp.decisions.auditor.process_checks import OtherProcesses
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
-from jointmdp.simulation.simulators.global_generators import kept_globals
+from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.probe import FOLLOWED, START, OutOfTime, Probe, ProbeState, Question, Unanswered
+from jointmdp.simulation.simulators.recorded_draws import WatchedNoise
 from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot, as_agent
 
@@ -167,8 +158,8 @@ class _Audit:
     cost: float = 0.0
     num_tests: int = 0
     checks: dict[str, Check] = field(default_factory=dict)
-    spots: list[Spot] = field(default_factory=list)  # that are looked at closely
-    pool: list[Spot] = field(default_factory=list)  # all that were reached
+    states: list[ProbeState] = field(default_factory=list)  # that are looked at closely
+    pool: list[ProbeState] = field(default_factory=list)  # all that were reached
 
     def __post_init__(self) -> None:
         self.begun = time.monotonic()
@@ -212,7 +203,7 @@ class _Audit:
             tuple(self._in_words(self._with_roundings(check)) for check in found),
             self.false_alarm,
             self.num_tests,
-            len(self.spots),
+            len(self.states),
             self.plan.samples,
             self.seed,
             time.monotonic() - self.begun,
@@ -238,10 +229,10 @@ class _Audit:
     def _run(self) -> None:
         """The checks, those first whose faults would show in the others; each fault is then worked around."""
         probe = self.probe
-        start = probe.spot(probe.begin(0), START, ())
+        start = probe.reached(probe.begin(0), START, ())
         if self.simulator.is_over(start.state):
             raise Unanswered("the start is over already, so that nothing can be asked")
-        start = with_content(start._replace(actions=self._actions_at(start.state)))
+        start = start._replace(actions=self._actions_at(start.state)).with_content()
         elsewhere = OtherProcesses(self.simulator, self.seed, start.actions)
         with self._timed("untouched", share=0.1):
             untouched = state_checks.check_untouched(probe, start, self._actions_at)
@@ -251,10 +242,10 @@ class _Audit:
         with self._timed("walks", share=0.2):
             self._collect()
         with self._timed("observation", share=0.1):
-            self._add(state_checks.check_observation(probe, self.spots))
+            self._add(state_checks.check_observation(probe, self.states))
             probe.is_blind = self.checks["observation"].status == "fail"
         with self._timed("globals", share=0.2):
-            self._add(determinism_checks.check_globals(probe, self.spots))
+            self._add(determinism_checks.check_globals(probe, self.states))
             probe.pins_globals = self.checks["globals"].status == "fail"
             probe.asks_singly |= probe.pins_globals
         is_settled = self._check_repeats()
@@ -271,12 +262,12 @@ class _Audit:
         self._find_ends()
         # The 0 that a state pays when it is over is no reward, so those are asked last.
         self._add(state_checks.check_rewards(probe), state_checks.check_finite(probe))
-        self._add(state_checks.check_over(probe, self.spots))
-        self._add(state_checks.check_kept(self.spots, untouched, probe.asked))
+        self._add(state_checks.check_over(probe, self.states))
+        self._add(state_checks.check_kept(self.states, untouched, probe.asked))
 
     def _check_repeats(self) -> bool:
         """Whether the same question has the same answer, whatever ran before."""
-        questions = [Question(s, a, d) for s in self.spots for a in s.actions for d in range(self.plan.draws)]
+        questions = [Question(s, a, d) for s in self.states for a in s.actions for d in range(self.plan.draws)]
         with self._timed("restore", "history"):
             restore, answers, unsettled = determinism_checks.check_restore(self.probe, questions)
             self._add(restore)
@@ -288,7 +279,7 @@ class _Audit:
 
     def _check_queries(self, is_settled: bool) -> None:
         if is_settled and not self.probe.asks_singly:
-            self._add(*query_checks.check_queries(self.probe, self.spots, self.plan.draws))
+            self._add(*determinism_checks.check_queries(self.probe, self.states, self.plan.draws))
             return
         reason = "the same question has different answers already when it is asked alone"
         if is_settled:
@@ -297,7 +288,7 @@ class _Audit:
         self._add(skipped("repetition", reason), skipped("order", reason))
 
     def _check_noise(self, is_settled: bool) -> None:
-        self._add(draw_checks.check_noise(self.probe, self.spots, self.plan.draws, is_settled))
+        self._add(draw_checks.check_noise(self.probe, self.states, self.plan.draws, is_settled))
         if self.checks["noise"].fault or not is_settled:
             return
         if isinstance(self.simulator, AuditedRun) and self.simulator.ignores_seed:
@@ -313,7 +304,7 @@ class _Audit:
             elsewhere.close()
             self._add(skipped("live", reason), skipped("processes", reason))
             return
-        self._add(process_checks.check_live(self.probe, self.spots, self.cost))
+        self._add(process_checks.check_live(self.probe, self.states, self.cost))
         found = elsewhere.check(max(1.0, self._left))
         if found.name != "processes":
             self._add(skipped("processes", "what ran before matters already here"))
@@ -324,14 +315,14 @@ class _Audit:
         if fault in (determinism_checks.CLOCK, determinism_checks.HIDDEN):
             self._add(skipped("law", f"outcomes change from query to query by themselves ({fault})"))
             return
-        law, self.num_tests = state_checks.check_law(self.probe, self.spots, self.plan.samples, self.false_alarm)
+        law, self.num_tests = state_checks.check_law(self.probe, self.states, self.plan.samples, self.false_alarm)
         self._add(law)
 
     def _check_identity(self, is_settled: bool) -> None:
         if self.checks["noise"].fault == "frozen generator":
             self._add(skipped("identity", "a generator in the snapshot is not given new noise"))
         elif is_settled:
-            self._add(state_checks.check_identity(self.probe, self.spots, self.pool))
+            self._add(state_checks.check_identity(self.probe, self.states, self.pool))
         else:
             self._add(skipped("identity", "the same state does not behave alike twice"))
 
@@ -347,65 +338,65 @@ class _Audit:
         rng = np.random.default_rng([self.seed, 0, walk])
         return tuple(listed[i] for i in sorted(rng.choice(len(listed), MOST_ACTIONS, replace=False)))
 
-    def _chosen(self, spot: Spot, walk: int, t: int) -> Action:
+    def _chosen(self, at: ProbeState, walk: int, t: int) -> Action:
         noise = Noise("audit policy", self.seed, walk, t)
-        return self.probe.guarded(f"the policy at {spot.label}", lambda: self.agent(spot.state, noise))
+        return self.probe.guarded(f"the policy at {at.label}", lambda: self.agent(at.state, noise))
 
     def _collect(self) -> None:
         """Walk from several starts; look closely at some states, and keep the others to see which meet."""
         first = self._walk(0, PLANS[-1].steps)
         self._measure(first)
         walks = [first, *(self._walk(w, self.plan.steps) for w in range(1, self.plan.walks))]
-        self.pool = [spot for walk in walks for spot in walk]
+        self.pool = [at for walk in walks for at in walk]
         rng = np.random.default_rng([self.seed, 3])
         # The start first, then states of every walk in turn, each from anywhere in its walk.
         order = [list(rng.permutation(np.arange(1, len(walk)))) for walk in walks]
-        chosen: list[Spot] = [walks[0][0]]
+        chosen: list[ProbeState] = [walks[0][0]]
         while len(chosen) < self.plan.states and any(order):
             for walk, left in zip(walks, order, strict=True):
                 if left and len(chosen) < self.plan.states:
                     chosen.append(walk[int(left.pop())])
         most = None if self.cost < PLANS[-1].slower_than else 2
-        self.spots = [with_content(spot._replace(actions=spot.actions[:most])) for spot in chosen]
+        self.states = [at._replace(actions=at.actions[:most]).with_content() for at in chosen]
 
-    def _measure(self, walk: list[Spot]) -> None:
+    def _measure(self, walk: list[ProbeState]) -> None:
         """Choose the plan by what a query costs where the simulator has to jump between states."""
         times = []
         for turn in self.probe.timed(range(3)):
-            for spot in (walk[-1], walk[len(walk) // 2], walk[0]):
+            for at in (walk[-1], walk[len(walk) // 2], walk[0]):
                 begun = time.perf_counter()
-                self.probe.ask(spot, spot.actions, self.probe.noise("cost", turn))
-                times.append((time.perf_counter() - begun) / len(spot.actions))
+                self.probe.ask(at, at.actions, self.probe.noise("cost", turn))
+                times.append((time.perf_counter() - begun) / len(at.actions))
         self.cost = float(np.median(times[3:] or times or [1.0]))  # the first may be compiled
         plan = next(plan for plan in reversed(PLANS) if self.cost >= plan.slower_than)
         states = self.num_states or plan.states
         steps = max(plan.steps, -(-states // plan.walks))
         self.plan = plan._replace(states=states, steps=steps, samples=self.num_samples or plan.samples)
 
-    def _walk(self, walk: int, steps: int) -> list[Spot]:
-        found: list[Spot] = []
+    def _walk(self, walk: int, steps: int) -> list[ProbeState]:
+        found: list[ProbeState] = []
         state = self.probe.begin(walk)
         for t in range(steps):
             if self.simulator.is_over(state) or (t and time.monotonic() > self.probe.deadline):
                 break
             label = f"{START} of walk {walk}" if t == 0 else f"walk {walk}, step {t}"
-            spot = self.probe.spot(state, label, self._actions_at(state, walk))
-            found.append(spot)
-            action = self._chosen(spot, walk, t)
-            state = self.probe.ask(spot, [action], self.probe.noise("walk", walk, t))[0].state
+            at = self.probe.reached(state, label, self._actions_at(state, walk))
+            found.append(at)
+            action = self._chosen(at, walk, t)
+            state = self.probe.ask(at, [action], self.probe.noise("walk", walk, t))[0].state
         return found
 
     def _find_ends(self) -> None:
         """Walk on until an episode ends, where that takes little time."""
         if self.probe.over or self.cost * LONG_WALK > LONG_WALK_SECONDS:
             return
-        spot = self.spots[0]
+        at = self.states[0]
         for t in range(LONG_WALK):
-            action = self._chosen(spot, -1, t)
-            found = self.probe.ask(spot, [action], self.probe.noise("long walk", t))[0]
+            action = self._chosen(at, -1, t)
+            found = self.probe.ask(at, [action], self.probe.noise("long walk", t))[0]
             if found.is_over:
                 return
-            spot = spot._replace(state=found.state, label=f"step {t + 1} of a long walk")
+            at = at._replace(state=found.state, label=f"step {t + 1} of a long walk")
 
     def _with_roundings(self, check: Check) -> Check:
         if check.status != "pass":

@@ -1,66 +1,66 @@
-"""Checks that the same question has the same answer: hidden generators, hidden state, the clock."""
+"""Checks that the same question has the same answer: asked again, after others, twice in a query, in another order.
 
-from collections.abc import Callable, Sequence
+Where it does not, further questions tell the cause: hidden generators, hidden state, the clock, or the place of an
+action in its query.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor import find_generators, recorded_draws
-from jointmdp.decisions.auditor.audit_report import Check, failed, warned
-from jointmdp.decisions.auditor.observed_outcomes import Difference, ObservedOutcome, safe_fingerprint
-from jointmdp.decisions.auditor.probe import Probe, Spot
-from jointmdp.simulation.simulators.global_generators import global_states, seed_globals
-from jointmdp.simulation.simulators.simulator import Action, Outcome
+from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
+from jointmdp.simulation.simulators import recorded_draws
+from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
+from jointmdp.simulation.simulators.generators import (
+    changed,
+    global_states,
+    hidden_generators,
+    kept_values,
+    seed_globals,
+)
+from jointmdp.simulation.simulators.probe import (
+    START,
+    Difference,
+    ObservedOutcome,
+    Probe,
+    ProbeState,
+    Question,
+    difference,
+)
+from jointmdp.simulation.simulators.recorded_draws import DrawLog
+from jointmdp.simulation.simulators.simulator import Action
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
 HIDDEN, CLOCK, NOT_RESTORED = "hidden state not restored", "wall clock", "generator not restored"
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
-
-
-class Question(NamedTuple):
-    """One action in one state under one draw of the noise."""
-
-    spot: Spot
-    action: Action
-    draw: int
-
+EXAMINED_PLACES = 16  # places in a query at which a difference is looked into
 
 Doubts = list[tuple[Question, Difference]]
 
 
-def put(probe: Probe, question: Question) -> ObservedOutcome:
-    """The answer to a question."""
-    noise = probe.noise("question", question.spot.label, question.draw)
-    return probe.ask(question.spot, [question.action], noise)[0]
-
-
-def _start(probe: Probe, draw: int) -> ObservedOutcome:
-    """A starting state as if it were an outcome."""
-    return probe.look(Outcome(np.nan, probe.begin(draw)), "the start", is_start=True)
-
-
-def check_globals(probe: Probe, spots: Sequence[Spot]) -> Check:
+def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
     """Do the generators of the whole program move, and does it matter where they stand?"""
     moved: dict[str, str] = {}
     reseeded: set[str] = set()
     telling: dict[str, str] = {}
-    asks: list[tuple[object, Callable[[], ObservedOutcome]]] = [("the start", partial(_start, probe, 0))]
-    questions = [Question(spot, action, i) for i, spot in enumerate(spots) for action in spot.actions]
-    asks += [(probe.where(question.spot, question.action), partial(put, probe, question)) for question in questions]
+    asks: list[tuple[object, Callable[[], ObservedOutcome]]] = [(START, lambda: probe.begun(probe.begin(0)))]
+    questions = [Question(at, action, i) for i, at in enumerate(states) for action in at.actions]
+    asks += [(probe.where(question.at, question.action), partial(probe.answer, question)) for question in questions]
     for where, ask in probe.timed(asks):
         seed_globals(1)
         before = global_states()
         one = ask()
         after = global_states()
-        for name in find_generators.changed(before, after):
+        for name in changed(before, after):
             for seed in range(2, 2 + OTHER_SEEDS):
                 seed_globals(1)
                 seed_globals(seed, name)
-                other = ask()
-                found = probe.compare("globals", one, other, where)
+                found = probe.compare("globals", one, ask(), where)
                 if found is not None:  # also where it was seeded, but after a draw
                     telling.setdefault(name, f"{where}: {found.text}")
                 if global_states()[name] == after[name]:
@@ -90,6 +90,13 @@ def check_globals(probe: Probe, spots: Sequence[Spot]) -> Check:
     return Check("globals", "pass", "no generator of the whole program moves")
 
 
+def _moving(probe: Probe, question: Question) -> tuple[list[str], ObservedOutcome]:
+    """The generators that the simulator keeps and that a question moves, and its answer."""
+    before = hidden_generators(probe.simulator, "simulator", False)
+    answer = probe.answer(question)
+    return changed(before, hidden_generators(probe.simulator, "simulator", False)) if before else [], answer
+
+
 def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, list[ObservedOutcome], Doubts]:
     """Each question three times in a row; the first answer may still show what ran before it.
 
@@ -100,21 +107,18 @@ def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, l
     unsettled: Doubts = []
     moved: set[str] = set()
     for draw in range(3):
-        begun = probe.compare("restore", _start(probe, draw), _start(probe, draw), "the start")
-        if begun is not None:
-            message = f"two starts from the same noise are not the same: {begun.text}"
+        one, other = (probe.begun(probe.begin(draw)) for _ in range(2))
+        found = probe.compare("restore", one, other, START)
+        if found is not None:
+            message = f"two starts from the same noise are not the same: {found.text}"
             return failed("restore", message, "start not reproducible"), answers, unsettled
     for i, question in probe.timed(enumerate(questions)):
-        first, second = put(probe, question), put(probe, question)
-        standing = find_generators.generators(probe.simulator, "simulator", False) if i < SEARCHED else {}
-        third = put(probe, question)
-        if standing:
-            now = find_generators.generators(probe.simulator, "simulator", False)
-            moved.update(find_generators.changed(standing, now))
+        first, second = probe.answer(question), probe.answer(question)
+        moving, third = _moving(probe, question) if i < SEARCHED else ([], probe.answer(question))
+        moved.update(moving)
         answers.append(second)
-        where = probe.where(question.spot, question.action)
-        found = probe.compare("restore", second, third, where)
-        if found is not None:
+        where = probe.where(question.at, question.action)
+        if (found := probe.compare("restore", second, third, where)) is not None:
             faulty.append((question, found))
         elif (found := probe.compare("restore", first, second, where)) is not None:
             unsettled.append((question, found))
@@ -122,7 +126,7 @@ def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, l
         question, found = faulty[0]
         fault, cause = _irreproducible(probe, [question for question, _ in faulty[:EXAMINED]], moved)
         share = f"{len(faulty)} of {len(questions)} questions"
-        where = probe.where(question.spot, question.action)
+        where = probe.where(question.at, question.action)
         message = f"{share} had two answers under the same noise; {where}: {found.text}"
         return failed("restore", message, fault, cause), answers, unsettled
     if moved:
@@ -139,26 +143,23 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
     """What makes two answers in a row differ: a generator, the clock, or something that is counted."""
     advice = "add it to what a snapshot holds, name it in streams=, or draw from the noise"
     for question in questions:
-        before = find_generators.generators(probe.simulator, "simulator", False)
-        put(probe, question)
-        after = find_generators.generators(probe.simulator, "simulator", False)
-        moved.update(find_generators.changed(before, after))
+        moved.update(_moving(probe, question)[0])
     if moved:
         verbs = ("moves on", "is") if len(moved) == 1 else ("move on", "are")
         names = " and ".join(sorted(moved))
         return NOT_RESTORED, f"{names} {verbs[0]} from query to query and {verbs[1]} not restored; {advice}"
     made = _made_otherwise(probe, questions)
     if not all(_settles(probe, question) for question in questions):
-        with find_generators.stopped_clock():
+        with recorded_draws.stopped_clock():
             if all(_settles(probe, question) for question in questions):
                 return CLOCK, ""
     if made:
         return NOT_RESTORED, f"{made}; {advice}"
     for question in questions:
-        put(probe, question)
-        before = find_generators.attributes(probe.simulator, "simulator")
-        put(probe, question)
-        kept = find_generators.changed(before, find_generators.attributes(probe.simulator, "simulator"))
+        probe.answer(question)
+        before = kept_values(probe.simulator, "simulator")
+        probe.answer(question)
+        kept = changed(before, kept_values(probe.simulator, "simulator"))
         if kept:
             return HIDDEN, f"{kept[0]} changes from query to query and is not restored; {advice}"
     text = "something that is not in the snapshot changes from query to query, and no generator was seen to move"
@@ -169,24 +170,22 @@ def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
     """A generator that is made anew in a step, from another seed when the same question is asked again."""
     places = recorded_draws.places()
     for question in questions:
-        logs = [recorded_draws.DrawLog() for _ in range(2)]
+        logs = DrawLog(), DrawLog()
         for log in logs:
             with recorded_draws.recorded(log, places):
-                put(probe, question)
+                probe.answer(question)
         drawn = [log.drawn for log in logs]
-        unseeded = [made for made in drawn[0] if recorded_draws.is_unseeded(made)]
+        unseeded = [made for made in drawn[0] if not made.seed]
         if unseeded:
-            return f"{recorded_draws.text(unseeded[0])} has no seed that the noise could set"
+            return f"{unseeded[0]} has no seed that the noise could set"
         if drawn[0] != drawn[1] and all(drawn):
             one, other = next((a, b) for a, b in zip(*drawn, strict=False) if a != b)
-            texts = [recorded_draws.text(made) for made in (one, other)]
-            return f"{texts[0]} is made in a step, and {texts[1]} when the same question is asked again"
+            return f"{one} is made in a step, and {other} when the same question is asked again"
     return ""
 
 
 def _settles(probe: Probe, question: Question) -> bool:
-    put(probe, question)
-    answers = [put(probe, question) for _ in range(3)]
+    _, *answers = (probe.answer(question) for _ in range(4))
     return all(probe.compare("restore", answers[0], answer, "") is None for answer in answers[1:])
 
 
@@ -200,29 +199,29 @@ def check_history(
     for round_number in range(2):
         for i in probe.timed(rng.permutation(len(answers))):
             question = questions[i]
-            answer = put(probe, question)
+            answer = probe.answer(question)
             count += 1
-            found = probe.compare("history", answers[int(i)], answer, question.spot.label)
+            found = probe.compare("history", answers[int(i)], answer, question.at.label)
             if found is not None:
                 faulty.append((question, found))
             if count % 4 == 0:
-                other = questions[int(rng.integers(len(questions)))].spot
+                other = questions[int(rng.integers(len(questions)))].at
                 probe.ask(other, other.actions, probe.noise("in between", round_number, count))
     if not faulty:
         probe.in_time()
         return Check("history", "pass", f"{count} questions in scrambled order had their old answers")
     question, found = faulty[0]
     fault = _remembered(probe, [question for question, _ in faulty[:EXAMINED]], questions)
-    where = probe.where(question.spot, question.action)
+    where = probe.where(question.at, question.action)
     message = f"what ran before shows in {len(faulty)} answers under the same noise; {where}: {found.text}"
     return failed("history", message, fault)
 
 
 def _remembered(probe: Probe, faulty: Sequence[Question], questions: Sequence[Question]) -> str:
     """What is remembered: the state before, or only the action before."""
-    spots = list({question.spot.label: question.spot for question in questions}.values())
-    actions = spots[0].actions
-    alike = [spot for spot in spots if safe_fingerprint(spot.actions) == safe_fingerprint(actions)][:3]
+    states = list({question.at.label: question.at for question in questions}.values())
+    actions = states[0].actions
+    alike = [at for at in states if safe_fingerprint(at.actions) == safe_fingerprint(actions)][:3]
     by_action = False
     for question in faulty:
         after = {(i, j): _after(probe, s, a, question) for i, s in enumerate(alike) for j, a in enumerate(actions)}
@@ -234,9 +233,96 @@ def _remembered(probe: Probe, faulty: Sequence[Question], questions: Sequence[Qu
     return "dropped previous action" if by_action else "hidden state"
 
 
-def _after(probe: Probe, spot: Spot, action: Action, question: Question) -> ObservedOutcome:
+def _after(probe: Probe, at: ProbeState, action: Action, question: Question) -> ObservedOutcome:
     """The answer to a question after another action was run elsewhere a few times."""
     for i in range(PREPARATIONS):
         # The noise is the question's own, so that no single draw spoils all preparations.
-        probe.ask(spot, [action], probe.noise("preparation", question.spot.label, question.draw, i))
-    return put(probe, question)
+        probe.ask(at, [action], probe.noise("preparation", question.at.label, question.draw, i))
+    return probe.answer(question)
+
+
+class _Doubt(NamedTuple):
+    """An action whose outcome differed between two queries under the same noise."""
+
+    at: ProbeState
+    place: int  # of the action among those of the state
+    draw: int
+    text: str
+
+
+def check_queries(probe: Probe, states: Sequence[ProbeState], draws: int) -> tuple[Check, Check]:
+    """Repetition and order: every action twice in a query, and all actions in several orders and alone."""
+    repeated: list[_Doubt] = []
+    reordered: list[_Doubt] = []
+    rounded = ""
+    for at, draw in probe.timed(itertools.product(states, range(draws))):
+        first, *orders = _orders(len(at.actions))
+        for i in first:
+            one, other, *_ = _asked(probe, at, _twice(i, len(first)), draw)
+            repeated += _doubts(probe, "repetition", _Doubt(at, i, draw, ""), one, other)
+        together = _asked(probe, at, first, draw)
+        for order in orders:
+            for k, (i, other) in enumerate(zip(order, _asked(probe, at, order, draw), strict=True)):
+                doubt = _Doubt(at, i, draw, f", at place {i + 1} and at place {k + 1} of a query")
+                reordered += _doubts(probe, "order", doubt, together[i], other)
+        for i in first:
+            alone = _asked(probe, at, [i], draw)[0]
+            found = difference(alone, together[i], probe.is_blind)
+            # Compiled code of another size may round otherwise; that concerns nobody who asks in one size.
+            if found is not None and found.is_rounding:
+                place = probe.where(at, at.actions[i])
+                rounded = rounded or f"; {place}: asked alone the last digits differ from a query of {len(together)}"
+            else:
+                doubt = _Doubt(at, i, draw, ", alone and together with other actions")
+                reordered += _doubts(probe, "order", doubt, alone, together[i])
+    count = sum(len(at.actions) for at in states) * draws
+    if not repeated and not reordered:
+        probe.in_time()
+    repetition = Check("repetition", "pass", f"{count} actions asked twice in one query gave the same twice")
+    if repeated:
+        message = f"one action has two outcomes in one query; {repeated[0].text}"
+        repetition = failed("repetition", message, _diagnosed(probe, repeated))
+    if max(len(at.actions) for at in states) < 2:
+        return repetition, skipped("order", "there is only one action")
+    if reordered:
+        return repetition, failed("order", reordered[0].text, _diagnosed(probe, reordered))
+    message = f"outcomes were the same in every order of the query, in {len(states)} states{rounded}"
+    return repetition, Check("order", "pass", message)
+
+
+def _doubts(probe: Probe, check: str, doubt: _Doubt, one: ObservedOutcome, other: ObservedOutcome) -> Iterator[_Doubt]:
+    """The doubt in words, where two outcomes differ."""
+    place = probe.where(doubt.at, doubt.at.actions[doubt.place])
+    found = probe.compare(check, one, other, place)
+    if found is not None:
+        yield doubt._replace(text=f"{place}{doubt.text}: {found.text}")
+
+
+def _asked(probe: Probe, at: ProbeState, order: Sequence[int], draw: int) -> list[ObservedOutcome]:
+    return probe.ask(at, [at.actions[i] for i in order], probe.noise("query", at.label, draw))
+
+
+def _twice(i: int, count: int) -> list[int]:
+    """An action twice, in a query as large as those of all actions: compiled simulators compile each size."""
+    return [i, i, *(j for j in range(count) if j != i)][: max(2, count)]
+
+
+def _orders(count: int) -> list[list[int]]:
+    plain = list(range(count))
+    found = [plain, plain[::-1], plain[1:] + plain[:1]]
+    return [order for i, order in enumerate(found) if order not in found[:i]]
+
+
+def _diagnosed(probe: Probe, doubts: Sequence[_Doubt]) -> str:
+    """Hold the place in the query and vary what comes before it: a leak. Only the place matters: a shock tied to it."""
+    by_place = False
+    for at, i, draw, _ in doubts[:EXAMINED_PLACES]:
+        others = range(len(at.actions))
+        seconds = [_asked(probe, at, [j, i], draw)[1] for j in others]
+        thirds = [_asked(probe, at, [j, k, i], draw)[2] for j, k in ((0, len(others) - 1), (len(others) - 1, 0))]
+        for outcomes in (seconds, thirds):
+            if any(probe.compare("order", outcomes[0], other, "") is not None for other in outcomes[1:]):
+                return "order-dependent query"
+        firsts = [_asked(probe, at, [i, j], draw)[0] for j in others]
+        by_place |= any(probe.compare("order", firsts[i], other, "") is not None for other in (seconds[i], thirds[0]))
+    return "shock tied to the query position" if by_place else "outcome depends on the company"

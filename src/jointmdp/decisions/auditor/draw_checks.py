@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor import find_generators, recorded_draws
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
-from jointmdp.decisions.auditor.observed_outcomes import ObservedOutcome, difference
-from jointmdp.decisions.auditor.probe import START, Probe, Spot, WatchedNoise
-from jointmdp.decisions.auditor.recorded_draws import DrawLog
+from jointmdp.simulation.simulators import recorded_draws
+from jointmdp.simulation.simulators.generators import changed, hidden_generators
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.simulator import Action, Outcome
+from jointmdp.simulation.simulators.probe import START, ObservedOutcome, Probe, ProbeState, difference
+from jointmdp.simulation.simulators.recorded_draws import DrawLog, Made, WatchedNoise
+from jointmdp.simulation.simulators.simulator import Action
 
 FROZEN = "frozen noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
@@ -25,8 +25,8 @@ FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a 
 class _Step(NamedTuple):
     """One action under one draw of the noise, and what was drawn for it."""
 
-    spot: Spot
-    place: int  # of the action among those of the spot
+    at: ProbeState
+    place: int  # of the action among those of the state
     draw: int
     noise: WatchedNoise
     log: DrawLog
@@ -34,26 +34,26 @@ class _Step(NamedTuple):
     @property
     def action(self) -> Action:
         """The action that was taken."""
-        return self.spot.actions[self.place]
+        return self.at.actions[self.place]
 
 
-def check_noise(probe: Probe, spots: Sequence[Spot], draws: int, is_settled: bool) -> Check:
+def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settled: bool) -> Check:
     """What each action takes from which generator, and whether another one is used instead."""
     told = str(getattr(probe.simulator, "frozen_noise", "") or "")
     if told:
         return failed("noise", told, FROZEN)
-    frozen = _frozen_generators(probe, spots)
+    frozen = _frozen_generators(probe, states)
     if frozen:
         message = f"{' and '.join(frozen)} moves on in a step, from the same place to the same place whatever the noise"
         return failed("noise", message, "frozen generator")
-    steps = _recorded(probe, spots, draws)
+    steps = _recorded(probe, states, draws)
     if is_settled and not probe.pins_globals:
         found = _unshared(probe, steps) or _coinciding(probe, steps) or _fixed(probe, *_fresh(probe, steps))
         if found is not None:
             return found
     ways = set().union(*(step.noise.others for step in steps))
     if "seed" in ways and is_settled:
-        found = _folded(probe, spots[0])
+        found = _folded(probe, states[0])
         if found is not None:
             return found
     streams = set().union(*(step.noise.taken for step in steps))
@@ -73,25 +73,25 @@ def check_noise(probe: Probe, spots: Sequence[Spot], draws: int, is_settled: boo
     return Check("noise", "pass", f"every action drew the same as the others (streams: {named})")
 
 
-def _recorded(probe: Probe, spots: Sequence[Spot], draws: int) -> list[_Step]:
+def _recorded(probe: Probe, states: Sequence[ProbeState], draws: int) -> list[_Step]:
     places, steps = recorded_draws.places(), []
-    for spot, draw in probe.timed(itertools.product(spots, range(max(draws, 3)))):
-        for place, action in enumerate(spot.actions):
-            noise = probe.noise("draws", spot.label, draw)
+    for at, draw in probe.timed(itertools.product(states, range(max(draws, 3)))):
+        for place, action in enumerate(at.actions):
+            noise = probe.noise("draws", at.label, draw)
             noise.log = DrawLog()
             with recorded_draws.recorded(noise.log, places):
-                probe.ask(spot, [action], noise, is_light=True)
-            steps.append(_Step(spot, place, draw, noise, noise.log))
+                probe.ask(at, [action], noise, is_light=True)
+            steps.append(_Step(at, place, draw, noise, noise.log))
     return steps
 
 
 def _queries(steps: Sequence[_Step]) -> list[list[_Step]]:
     """The steps with the same state and noise."""
-    return [list(group) for _, group in itertools.groupby(steps, lambda step: (step.spot.label, step.draw))]
+    return [list(group) for _, group in itertools.groupby(steps, lambda step: (step.at.label, step.draw))]
 
 
-def _seeded(step: _Step) -> set[tuple[str, str]]:
-    return {made for made in step.log.drawn if not recorded_draws.is_unseeded(made)}
+def _seeded(step: _Step) -> set[Made]:
+    return {made for made in step.log.drawn if made.seed}
 
 
 def _unshared(probe: Probe, steps: Sequence[_Step]) -> Check | None:
@@ -100,13 +100,13 @@ def _unshared(probe: Probe, steps: Sequence[_Step]) -> Check | None:
         taken = [set(step.noise.taken) for step in group if step.noise.taken]
         if len(taken) > 1 and not set.intersection(*taken):
             names = ", ".join(sorted(set().union(*taken)))
-            message = f"the actions draw from streams of their own: {names} ({group[0].spot.label})"
+            message = f"the actions draw from streams of their own: {names} ({group[0].at.label})"
             return failed("noise", message, "noise not shared")
         made = [(step, _seeded(step)) for step in group if _seeded(step) and not step.noise.taken]
         for (one, x), (other, y) in itertools.combinations(made, 2):
             if not x & y:
                 labels = [probe.simulator.action_label(step.action) for step in (one, other)]
-                texts = [recorded_draws.text(min(found)) for found in (x, y)]
+                texts = [str(min(found)) for found in (x, y)]
                 message = f"under the same noise {labels[0]} draws from {texts[0]} and {labels[1]} from {texts[1]}"
                 cause = "the seed depends on the action: make the generator from the noise alone, default_rng(seed)"
                 return failed("noise", message, "noise not shared", cause)
@@ -117,13 +117,13 @@ def _by_question(steps: Sequence[_Step]) -> list[list[_Step]]:
     """The steps with the same state and action, under different noise."""
     found: dict[tuple[str, int], list[_Step]] = {}
     for step in steps:
-        found.setdefault((step.spot.label, step.place), []).append(step)
+        found.setdefault((step.at.label, step.place), []).append(step)
     return list(found.values())
 
 
 def _coinciding(probe: Probe, steps: Sequence[_Step]) -> Check | None:
     """Seeds that change with the noise, and are the same for two draws of it all the same."""
-    seen: dict[tuple[str, str], set[bytes]] = {}
+    seen: dict[Made, set[bytes]] = {}
     for group in _by_question(steps):
         if len({min(_seeded(step)) for step in group if _seeded(step)}) < 2:
             continue
@@ -135,61 +135,59 @@ def _coinciding(probe: Probe, steps: Sequence[_Step]) -> Check | None:
     if not twice or len(seen) > 0.9 * len({step.noise.address for step in steps}):
         return None
     draws = len(set().union(*seen.values()))
-    message = (
-        f"{draws} draws of the noise gave {len(seen)} different seeds, {recorded_draws.text(twice[0])} more than once"
-    )
+    message = f"{draws} draws of the noise gave {len(seen)} different seeds, {twice[0]} more than once"
     return failed("noise", message, "seeds that coincide")
 
 
-def _fresh(probe: Probe, steps: Sequence[_Step]) -> tuple[Sequence[_Step], set[tuple[str, str]]]:
+def _fresh(probe: Probe, steps: Sequence[_Step]) -> tuple[Sequence[_Step], set[Made]]:
     """Steps, and the generators that are made before they begin, since a replay begins with the reset."""
     if getattr(probe.simulator, "state_kind", "") != "replay":
         return steps, set()
     with recorded_draws.recorded(DrawLog(), recorded_draws.places()) as log:
         probe.begin(0)
-    return [step for step in steps if step.spot.label == f"{START} of walk 0"], set(log.made)
+    return [step for step in steps if step.at.label == f"{START} of walk 0"], set(log.made)
 
 
-def _fixed(probe: Probe, steps: Sequence[_Step], before: set[tuple[str, str]]) -> Check | None:
+def _fixed(probe: Probe, steps: Sequence[_Step], before: set[Made]) -> Check | None:
     """A generator that is made in a step from the same seed whatever the noise."""
     for group in _by_question(steps):
         made = [set(_seeded(step)) for step in group]
         common = set.intersection(*made) - before
         if len(group) < 2 or not common:
             continue
-        text = recorded_draws.text(min(common))
-        where = probe.where(group[0].spot, group[0].action)
+        text = str(min(common))
+        where = probe.where(group[0].at, group[0].action)
         message = f"{where}: {text} is made and drawn from in the step, whatever the noise"
         cause = (
             f"make it from the noise: np.random.default_rng(noise.seed), or draw from noise.rng; if {text} stands for "
             "a fixed table, make the table once, outside of the step"
         )
-        if not is_varying(probe, group[0].spot):
+        if not is_varying(probe, group[0].at):
             return failed("noise", message, FROZEN, cause)
         return warned("noise", message, "frozen generator", cause)
     return None
 
 
-def is_varying(probe: Probe, spot: Spot) -> bool:
+def is_varying(probe: Probe, at: ProbeState) -> bool:
     """Whether some outcome in a state depends on the noise."""
-    first = probe.ask(spot, spot.actions, probe.noise("varying", spot.label))
+    first = probe.ask(at, at.actions, probe.noise("varying", at.label))
     for i in probe.timed(range(1, TRIED)):
-        row = probe.ask(spot, spot.actions, probe.noise("varying", spot.label, i))
+        row = probe.ask(at, at.actions, probe.noise("varying", at.label, i))
         if any(difference(x, y, probe.is_blind) is not None for x, y in zip(first, row, strict=True)):
             return True
     return probe.ran_out  # nobody knows
 
 
-def _folded(probe: Probe, spot: Spot) -> Check | None:
+def _folded(probe: Probe, at: ProbeState) -> Check | None:
     """Distinct seeds with the same outcome: seeds that are cut down before they are used."""
 
     def outcome(seed: int) -> ObservedOutcome:
-        return probe.ask(spot, spot.actions[:1], Noise.at(seed.to_bytes(4, "little") + b"folded seeds"))[0]
+        return probe.ask(at, at.actions[:1], Noise.at(seed.to_bytes(4, "little") + b"folded seeds"))[0]
 
     apart = _fold(probe, outcome)
     if apart is None:
         return None
-    shown = f"seeds that differ by {apart:,} always give the same outcome ({probe.where(spot, spot.actions[0])})"
+    shown = f"seeds that differ by {apart:,} always give the same outcome ({probe.where(at, at.actions[0])})"
     return failed("noise", shown, "seeds that coincide")
 
 
@@ -198,7 +196,7 @@ def check_start_seeds(probe: Probe) -> Check | None:
 
     def outcome(seed: int) -> ObservedOutcome:
         state = probe.simulator.start(Noise.at(seed.to_bytes(4, "little") + b"folded seeds"))
-        return probe.look(Outcome(np.nan, state), "the start", is_start=True)
+        return probe.begun(state)
 
     apart = probe.guarded("the start", lambda: _fold(probe, outcome))
     if apart is None:
@@ -235,12 +233,12 @@ def _first_doubt(probe: Probe, steps: Sequence[_Step]) -> str:
             if counts[low] != counts[high]:
                 less, more = (probe.simulator.action_label(group[i].action) for i in (low, high))
                 numbers = f"{less} took {counts[low]} and {more} {counts[high]} numbers"
-                return f"{numbers} from the stream {name} ({group[0].spot.label})"
+                return f"{numbers} from the stream {name} ({group[0].at.label})"
         for step in group[1:]:
             found = recorded_draws.first_difference(group[0].log, step.log)
             if found:
                 labels = [probe.simulator.action_label(each.action) for each in (group[0], step)]
-                return f"{labels[0]} and {labels[1]} draw otherwise: {found} ({step.spot.label})"
+                return f"{labels[0]} and {labels[1]} draw otherwise: {found} ({step.at.label})"
     return ""
 
 
@@ -256,19 +254,19 @@ def _out_of_step(probe: Probe, text: str, sources: int) -> Check:
     return warned("noise", text, "draws out of step")
 
 
-def _frozen_generators(probe: Probe, spots: Sequence[Spot]) -> list[str]:
+def _frozen_generators(probe: Probe, states: Sequence[ProbeState]) -> list[str]:
     """Generators that a step moves from where they stood to a place that does not depend on the noise."""
-    for spot in probe.timed(spots):
-        before = find_generators.generators(spot.state, "state")
+    for at in probe.timed(states):
+        before = hidden_generators(at.state, "state")
         if not before:
             continue
-        for k in range(len(spot.actions)):
+        for k in range(len(at.actions)):
             ends = []
             for draw in range(2):  # looked at one after the other: a function's variables are there only once
-                noise = probe.noise("frozen", spot.label, draw)
-                after = probe.ask(spot, spot.actions[k : k + 1], noise)[0].state
-                ends.append(find_generators.generators(after, "state"))
-            moved = [path for path in find_generators.changed(before, ends[0]) if ends[1].get(path) == ends[0][path]]
+                noise = probe.noise("frozen", at.label, draw)
+                after = probe.ask(at, at.actions[k : k + 1], noise)[0].state
+                ends.append(hidden_generators(after, "state"))
+            moved = [path for path in changed(before, ends[0]) if ends[1].get(path) == ends[0][path]]
             if moved:
                 return moved
     return []

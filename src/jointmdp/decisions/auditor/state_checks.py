@@ -4,6 +4,7 @@ Does an action give in a query what it gives in a plain step? Two samples each, 
 """
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
@@ -11,16 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
-from jointmdp.decisions.auditor.observed_outcomes import (
-    ObservedOutcome,
-    difference,
-    numbers,
-    safe_fingerprint,
-    same_law_level,
-    without_rounding,
-)
-from jointmdp.decisions.auditor.probe import START, Probe, Spot, content, faithful_copy, is_bare, with_content
 from jointmdp.ground.arrays import Floats
+from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
+from jointmdp.simulation.simulators.probe import (
+    ROUNDING,
+    START,
+    ObservedOutcome,
+    Probe,
+    ProbeState,
+    clear_difference,
+    content,
+    faithful_copy,
+    is_bare,
+    numbers,
+)
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Snapshot
 
 TRAIL = 3  # states at which snapshots are watched
@@ -30,36 +35,36 @@ MEETINGS = 12  # pairs of states with one identity that are compared
 class _Kept(NamedTuple):
     """A snapshot that was handed out, and a copy of it of which nobody knows."""
 
-    spot: Spot
+    at: ProbeState
     private: Snapshot | None
 
 
-def check_untouched(probe: Probe, start: Spot, actions_at: Callable[[Snapshot], Sequence[Action]]) -> Check:
+def check_untouched(probe: Probe, start: ProbeState, actions_at: Callable[[Snapshot], Sequence[Action]]) -> Check:
     """Query along a short trail, and look at every snapshot handed out so far after each query."""
-    spot, kept = start, [_Kept(start, faithful_copy(start.state))]
+    at, kept = start, [_Kept(start, faithful_copy(start.state))]
     changed: list[str] = []
 
-    def keep(state: Snapshot, label: str, is_over: bool) -> Spot:
-        found = with_content(probe.spot(state, label, () if is_over else actions_at(state)))
+    def keep(state: Snapshot, label: str, is_over: bool) -> ProbeState:
+        found = probe.reached(state, label, () if is_over else actions_at(state)).with_content()
         kept.append(_Kept(found, faithful_copy(state)))
         return found
 
     for t in probe.timed(range(TRAIL)):
-        first = probe.ask(spot, spot.actions[:1], probe.noise("untouched", t))[0]
-        found = _changed(probe, spot, kept, changed)
+        first = probe.ask(at, at.actions[:1], probe.noise("untouched", t))[0]
+        found = _changed(probe, at, kept, changed)
         if found is not None:
             return found
         label = f"step {t + 1} of a trail"
         # The successor is kept while the state before it is asked again: a live object given as a snapshot moves now.
         keep(first.state, label, first.is_over)
-        others = probe.ask(spot, spot.actions, probe.noise("untouched other", t))
-        found = _changed(probe, spot, kept, changed)
+        others = probe.ask(at, at.actions, probe.noise("untouched other", t))
+        found = _changed(probe, at, kept, changed)
         if found is not None:
             return found
         going = [outcome for outcome in (first, *others) if not outcome.is_over]
         if not going:
             break
-        spot = keep(going[-1].state, label, False)
+        at = keep(going[-1].state, label, False)
     if changed:
         message = f"the snapshot of {changed[0]} holds something else after a query, though it goes on as before"
         cause = "harmless if it is a cache; if it is part of the state, copy it before stepping"
@@ -67,83 +72,82 @@ def check_untouched(probe: Probe, start: Spot, actions_at: Callable[[Snapshot], 
     return Check("untouched", "pass", f"{len(kept)} snapshots were the same after every query")
 
 
-def _changed(probe: Probe, asked: Spot, kept: list[_Kept], changed: list[str]) -> Check | None:
+def _changed(probe: Probe, asked: ProbeState, kept: list[_Kept], changed: list[str]) -> Check | None:
     """The first snapshot that no longer is what it was, and whose fault that is; caches are noted in `changed`."""
-    for spot, private in kept:
-        if content(spot.state) == spot.content:
+    for at, private in kept:
+        if content(at.state) == at.content:
             continue
-        if not _is_another(probe, spot, private):
-            changed.append(spot.label)
+        if not _is_another(probe, at, private):
+            changed.append(at.label)
             continue
-        if spot.state is asked.state and _changes_its_argument(probe, asked):
+        if at.state is asked.state and _changes_its_argument(probe, asked):
             labels = ", ".join(map(probe.simulator.action_label, asked.actions))
-            message = f"the snapshot of {spot.label} is another after it was asked for {labels}"
+            message = f"the snapshot of {at.label} is another after it was asked for {labels}"
             return failed("untouched", message, "mutating query")
-        message = f"the snapshot of {spot.label} changed while {asked.label} was asked"
+        message = f"the snapshot of {at.label} changed while {asked.label} was asked"
         return failed("untouched", message, "shared snapshot")
     return None
 
 
-def _is_another(probe: Probe, spot: Spot, private: Snapshot | None) -> bool:
+def _is_another(probe: Probe, at: ProbeState, private: Snapshot | None) -> bool:
     """Whether a snapshot with other content looks or goes on otherwise than before."""
-    identity, observation = probe.identity_of(spot.state), probe.simulator.observe(spot.state)
-    if identity == spot.identity and safe_fingerprint(observation) == spot.seen:
+    identity, observation = probe.identity_of(at.state), probe.simulator.observe(at.state)
+    if identity == at.identity and safe_fingerprint(observation) == at.seen:
         return False
     if private is None:
-        return not is_bare(spot.state, observation) and safe_fingerprint(observation) != spot.seen
-    if probe.simulator.is_over(spot.state) != probe.simulator.is_over(private):
+        return not is_bare(at.state, observation) and safe_fingerprint(observation) != at.seen
+    if probe.simulator.is_over(at.state) != probe.simulator.is_over(private):
         return True
-    now, before = (numbers(probe.simulator.observe(state))[0] for state in (spot.state, private))
+    now, before = (numbers(probe.simulator.observe(state))[0] for state in (at.state, private))
     if not np.array_equal(now, before, equal_nan=True):
         return True
-    for draw, action in itertools.product(range(4), spot.actions):
+    for draw, action in itertools.product(range(4), at.actions):
         # Copies, since what is asked may change.
-        pair = [spot._replace(state=faithful_copy(state) or state) for state in (spot.state, private)]
+        pair = [at._replace(state=faithful_copy(state) or state) for state in (at.state, private)]
         answers = [probe.ask(each, [action], probe.noise("another", draw))[0] for each in pair]
-        found = difference(answers[0], answers[1])
-        if found is not None and not found.is_identity and not found.is_rounding:
+        if clear_difference(answers[0], answers[1]) is not None:
             return True
     return False
 
 
-def _changes_its_argument(probe: Probe, spot: Spot) -> bool:
+def _changes_its_argument(probe: Probe, at: ProbeState) -> bool:
     """Whether a query changes a private copy of its snapshot too; where none can be made, its argument is to blame."""
-    private = faithful_copy(spot.state)
+    private = faithful_copy(at.state)
     if private is None:
         return True
     before = content(private)
     for i in range(4):  # one may lead back by chance
-        probe.ask(spot._replace(state=private), spot.actions, probe.noise("untouched copy", i))
+        probe.ask(at._replace(state=private), at.actions, probe.noise("untouched copy", i))
         if content(private) != before:
             return True
     return False
 
 
-def check_observation(probe: Probe, spots: Sequence[Spot]) -> Check:
+def check_observation(probe: Probe, states: Sequence[ProbeState]) -> Check:
     """Look at a state when it is reached, go elsewhere, and look again."""
-    for i, spot in probe.timed(enumerate(spots)):
-        other = spots[(i + 1) % len(spots)]
+    for i, at in probe.timed(enumerate(states)):
+        other = states[(i + 1) % len(states)]
         probe.ask(other, other.actions[-1:], probe.noise("observation", i))
         probe.simulator.observe(other.state)
-        if is_bare(spot.state, spot.observation):
+        if is_bare(at.state, at.observation):
             continue
-        if safe_fingerprint(spot.observation) != spot.seen:
-            message = f"the observation handed out for {spot.label} was written over when {other.label} was asked"
+        if safe_fingerprint(at.observation) != at.seen:
+            message = f"the observation handed out for {at.label} was written over when {other.label} was asked"
             return failed("observation", message, "shared observation buffer")
-        if safe_fingerprint(probe.simulator.observe(spot.state)) != spot.seen:
-            message = f"{spot.label} is observed otherwise after {other.label} was asked than when it was reached"
+        if safe_fingerprint(probe.simulator.observe(at.state)) != at.seen:
+            message = f"{at.label} is observed otherwise after {other.label} was asked than when it was reached"
             return failed("observation", message, "stale observation")
     probe.in_time()
-    return Check("observation", "pass", f"{len(spots)} states look as they did, whatever was asked in between")
+    return Check("observation", "pass", f"{len(states)} states look as they did, whatever was asked in between")
 
 
-def check_kept(spots: Sequence[Spot], untouched: Check, asked: int) -> Check:
+def check_kept(states: Sequence[ProbeState], untouched: Check, asked: int) -> Check:
     """After the whole audit: are the states still what they were?"""
     if untouched.status != "pass":
         return untouched
-    moved = [spot.label for spot in spots if content(spot.state) != spot.content]
+    moved = [at.label for at in states if content(at.state) != at.content]
     if not moved:
-        return Check("untouched", "pass", f"{len(spots)} snapshots are the same after {asked:,} queries")
+        return Check("untouched", "pass", f"{len(states)} snapshots are the same after {asked:,} queries")
     message = f"the snapshot of {moved[0]} holds something else after {asked:,} queries"
     return warned("untouched", message, "snapshot changes")
 
@@ -170,41 +174,41 @@ def check_finite(probe: Probe) -> Check:
     return Check("finite", "pass", f"all rewards and observations of {probe.asked:,} queries")
 
 
-def check_over(probe: Probe, spots: Sequence[Spot]) -> Check:
+def check_over(probe: Probe, states: Sequence[ProbeState]) -> Check:
     """Ask in states that are over."""
     if not probe.over:
         return skipped("over", "no episode ended during the audit")
-    actions = spots[0].actions
+    actions = states[0].actions
     for i, (state, label) in enumerate(probe.over):
-        spot = Spot(state, f"the end after {label}", actions, probe.identity_of(state), b"", None, b"")
-        for action, found in zip(actions, probe.ask(spot, actions, probe.noise("over", i)), strict=True):
+        at = ProbeState(state, f"the end after {label}", actions, probe.identity_of(state))
+        for action, found in zip(actions, probe.ask(at, actions, probe.noise("over", i)), strict=True):
             message = ""
             if found.reward != 0:
                 message = f"it still pays {found.reward:.6g}"
-            elif not found.is_over or found.identity != spot.identity:
+            elif not found.is_over or found.identity != at.identity:
                 message = "it leads to another state" if found.is_over else "the episode goes on"
             if message:
-                return failed("over", f"{probe.where(spot, action)}: {message}", "over state does not absorb")
+                return failed("over", f"{probe.where(at, action)}: {message}", "over state does not absorb")
     return Check("over", "pass", f"{len(probe.over)} states that are over paid nothing and stayed")
 
 
-def check_identity(probe: Probe, spots: Sequence[Spot], pool: Sequence[Spot]) -> Check:
+def check_identity(probe: Probe, states: Sequence[ProbeState], pool: Sequence[ProbeState]) -> Check:
     """Copies must have the identity of their original, and states with one identity must behave alike."""
     if not probe.names_states:
         return skipped("identity", "to name a state takes too long to do it everywhere")
     if probe.changing_identity:
         return _changing(probe, probe.changing_identity)
-    for spot in spots:
-        again = probe.identity_of(spot.state)
-        copied = faithful_copy(spot.state)  # what cannot be copied is compared with itself alone
+    for at in states:
+        again = probe.identity_of(at.state)
+        copied = faithful_copy(at.state)  # what cannot be copied is compared with itself alone
         twin = again if copied is None else probe.identity_of(copied)
-        if again != twin or (again != spot.identity and not probe.is_blind):
-            return _changing(probe, spot.label)
-    groups: dict[Hashable, list[Spot]] = defaultdict(list)
-    for spot in pool:
-        groups[spot.identity].append(spot)
+        if again != twin or (again != at.identity and not probe.is_blind):
+            return _changing(probe, at.label)
+    groups: dict[Hashable, list[ProbeState]] = defaultdict(list)
+    for at in pool:
+        groups[at.identity].append(at)
     met = [group for group in groups.values() if len(group) > 1]
-    if all(spot.label.startswith(START) for group in met for spot in group):
+    if all(at.label.startswith(START) for group in met for at in group):
         message = f"no two of {len(pool)} states beyond the start were the same: normal where states are continuous"
         return Check("identity", "pass", message)
     for group in probe.timed(sorted(met, key=len, reverse=True)[:MEETINGS]):
@@ -214,7 +218,7 @@ def check_identity(probe: Probe, spots: Sequence[Spot], pool: Sequence[Spot]) ->
         if not probe.is_blind and one.seen != other.seen:
             return failed("identity", f"{one.label} and {other.label} have one identity and look different", fault)
         for draw in range(2):
-            answers = [probe.ask(spot, one.actions, probe.noise("identity", draw)) for spot in (one, other)]
+            answers = [probe.ask(at, one.actions, probe.noise("identity", draw)) for at in (one, other)]
             for action, x, y in zip(one.actions, *answers, strict=True):
                 found = probe.compare("identity", x, y, probe.where(one, action))
                 if found is not None:
@@ -234,13 +238,39 @@ def _changing(probe: Probe, where: str) -> Check:
     return found("identity", message, "identity of the object")
 
 
+def same_law_level(x: Floats, y: Floats) -> float:
+    """How unlikely two equally large samples of one law are to be this far apart, an upper bound.
+
+    Twice the exact one-sided level of Kolmogorov and Smirnov's test, ``P(n·D⁺ ≥ k) = C(2n, n+k) / C(2n, n)``. It holds
+    for laws with atoms too, where it is conservative.
+    """
+    n = len(x)
+    pooled = np.sort(np.concatenate([x, y]))
+    apart = np.searchsorted(np.sort(x), pooled, side="right") - np.searchsorted(np.sort(y), pooled, side="right")
+    k = int(np.abs(apart).max())
+    return min(1.0, 2 * math.exp(sum(math.log((n - i) / (n + i + 1)) for i in range(k)))) if k <= n else 0.0
+
+
+def without_rounding(x: Floats, y: Floats, precision: float) -> tuple[Floats, Floats]:
+    """Two samples in which values that differ by rounding alone are equal; symmetric in the samples."""
+    pooled = np.nan_to_num(np.concatenate([x, y]), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    order = np.argsort(pooled, kind="stable")
+    ranked = pooled[order]
+    scale = max(1.0, float(np.abs(ranked[np.isfinite(ranked)]).max(initial=0.0)))
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(ranked) > ROUNDING * precision * scale
+    groups = np.empty(len(ranked))
+    groups[order] = np.concatenate([[0], np.cumsum(steps)])
+    return groups[: len(x)], groups[len(x) :]
+
+
 COORDINATES = 8  # of an observation that are tested
 
 
 class _Pair(NamedTuple):
     """Samples of one number: from queries, and from plain steps."""
 
-    spot: Spot
+    at: ProbeState
     where: object
     part: str  # "reward", "termination" or "observation k"
     query: Floats  # [n]
@@ -253,7 +283,7 @@ class _Pair(NamedTuple):
         return same_law_level(*without_rounding(self.query, self.plain, self.precision))
 
 
-def check_law(probe: Probe, spots: Sequence[Spot], num_samples: int, false_alarm: float) -> tuple[Check, int]:
+def check_law(probe: Probe, states: Sequence[ProbeState], num_samples: int, false_alarm: float) -> tuple[Check, int]:
     """The check, and how many tests share its false-alarm rate.
 
     What is one and the same number in both samples needs no test. Which numbers vary is read off the two samples thrown
@@ -261,14 +291,14 @@ def check_law(probe: Probe, spots: Sequence[Spot], num_samples: int, false_alarm
     """
     pairs: list[_Pair] = []
     compared = 0
-    for s, spot in probe.timed(enumerate(spots)):
-        rows = [probe.ask(spot, spot.actions, probe.noise("law", s, i), is_light=True) for i in range(num_samples)]
-        for k, action in enumerate(spot.actions):
-            plain = [_plain(probe, spot, k, (s, i)) for i in range(num_samples)]
+    for s, at in probe.timed(enumerate(states)):
+        rows = [probe.ask(at, at.actions, probe.noise("law", s, i), is_light=True) for i in range(num_samples)]
+        for k, action in enumerate(at.actions):
+            plain = [_plain(probe, at, k, (s, i)) for i in range(num_samples)]
             query = [row[k] for row in rows]
             parts = _parts(query, plain, probe.is_blind)
             compared += sum(x.shape[1] for x, _ in parts.values())
-            pairs += _varying(spot, probe.where(spot, action), parts, max(s.precision for s in query + plain))
+            pairs += _varying(at, probe.where(at, action), parts, max(s.precision for s in query + plain))
     level = false_alarm / max(1, len(pairs))
     bad = [pair for pair in pairs if pair.level <= level]
     way = "plain_step" if hasattr(probe.simulator, "plain_step") else "step under fresh noise"
@@ -287,14 +317,14 @@ def check_law(probe: Probe, spots: Sequence[Spot], num_samples: int, false_alarm
     return failed("law", message, fault, cause), len(pairs)
 
 
-def _plain(probe: Probe, spot: Spot, k: int, address: tuple[int, int]) -> ObservedOutcome:
+def _plain(probe: Probe, at: ProbeState, k: int, address: tuple[int, int]) -> ObservedOutcome:
     simulator: Any = probe.simulator
-    where = probe.where(spot, spot.actions[k])
-    state, step = probe.handed(spot), getattr(simulator, "plain_step", simulator.step)
+    where = probe.where(at, at.actions[k])
+    state, step = probe.handed(at), getattr(simulator, "plain_step", simulator.step)
     source: Any = probe.noise("plain", k, *address)
     if hasattr(simulator, "plain_step"):
         source = np.random.default_rng([probe.seed, 2, k, *address])
-    outcome = probe.guarded(where, lambda: step(state, spot.actions[k], source))
+    outcome = probe.guarded(where, lambda: step(state, at.actions[k], source))
     return probe.look(Outcome(*outcome), where, is_light=True)
 
 
@@ -317,7 +347,7 @@ def _parts(
     return parts
 
 
-def _varying(spot: Spot, where: object, parts: dict[str, tuple[Floats, Floats]], precision: float) -> list[_Pair]:
+def _varying(at: ProbeState, where: object, parts: dict[str, tuple[Floats, Floats]], precision: float) -> list[_Pair]:
     """The numbers that are not constant over both samples; of an observation those with the most different values."""
     found = []
     for part, (x, y) in parts.items():
@@ -326,7 +356,7 @@ def _varying(spot: Spot, where: object, parts: dict[str, tuple[Floats, Floats]],
         for k in np.argsort(-counts, kind="stable")[:COORDINATES]:
             if counts[k]:
                 name = f"{part} {k}" if part == "observation" else part
-                found.append(_Pair(spot, where, name, x[:, k], y[:, k], precision))
+                found.append(_Pair(at, where, name, x[:, k], y[:, k], precision))
     return found
 
 
@@ -352,7 +382,7 @@ def _diagnosed(pair: _Pair, pairs: Sequence[_Pair]) -> tuple[str, str]:
         )
     if pair.part == "termination":
         return "law of the termination", ""
-    held = [other.query for other in pairs if other.spot is pair.spot and other.part == pair.part]
+    held = [other.query for other in pairs if other.at is pair.at and other.part == pair.part]
     if len(np.unique(held)) > 1:
         return "law of the observation", ""
     return "stale observation", (

@@ -1,12 +1,6 @@
-"""What a comparison found, as numbers: each alternative, the gap of each pair, and how it ended.
+"""What a comparison found: each alternative, the gap of each pair, how it ended, and all of it in words.
 
-A comparison in words: the verdict, an aligned table of each alternative and each gap, and what is promised.
-
-A comparison as a picture: gaps to the best alternative with shared and independent noise, and who is best.
-
-What the report of a comparison shows: the alternatives as the actions of one state, with sampled laws.
-
-The answer of `compare`: numbers that explain themselves in words, as JSON and as a picture.
+The words are the verdict, an aligned table of the alternatives and one of the gaps, and what is promised.
 """
 
 from __future__ import annotations
@@ -16,30 +10,24 @@ import enum
 import math
 import textwrap
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace, aligned, as_dataset
+from jointmdp.ground.answers import ResultFace, aligned, as_dataset, upstairs
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import SHARING_WORDS, Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, to_json
 from jointmdp.ground.intervals import Interval
-from jointmdp.show.plots import style
-from jointmdp.show.report.report_page import ends, short, shorts, thinned, write_page
 from jointmdp.simulation.montecarlo.confidence_intervals import FEW
 from jointmdp.simulation.montecarlo.samples import GapSample
 
 if TYPE_CHECKING:
     import xarray
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    # MERGED
 
 
 def varies(values: Floats, slack: Floats) -> bool:
@@ -149,8 +137,8 @@ class PairedGap(GapSample):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Compared(ResultFace):
-    """Alternatives compared under common random numbers."""
+class Comparison(ResultFace):
+    """Alternatives compared under common random numbers; ``print(comparison)`` explains it."""
 
     title: str
     """What is compared, in words."""
@@ -241,6 +229,33 @@ class Compared(ResultFace):
             {"title": self.title, "status": self.status.value, "best": self.best_label, "seed": self.seed},
         )
 
+    def figure(self) -> Figure:
+        """Gaps to the best alternative with their intervals, paired and unpaired, and who is best how often."""
+        drawn: Figure = upstairs("show.plots.result_plots", "comparison")(self)
+        return drawn
+
+    def report(self, path: FilePath = "report.html", *, title: str | None = None) -> Path:
+        """Write one HTML file that needs nothing else: pick two alternatives, and see what their difference is like."""
+        write = upstairs("show.report.comparison_page", "write_comparison")
+        written: Path = write(self, path, self.title if title is None else title)
+        return written
+
+    def to_json(self) -> str:
+        """One strict JSON object; what is infinite is null."""
+        left = {"returns", "whole", "values"}  # raw numbers are in `save`, and values may be anything
+        row = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in left}
+        more = {"sentence": self.status.value, "best": self.best_label, "guarantee": self.guarantee}
+        tables = {"alternatives": [dataclasses.asdict(each) for each in self.alternatives], "gaps": self.table()}
+        return to_json({**row, **more, **tables, "replications_unpaired": self.replications_unpaired})
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised of the intervals."""
+        return guarantee(self)
+
     @property
     def replications_unpaired(self) -> float:
         """About how many replications the same answer would have taken with independent noise."""
@@ -289,11 +304,11 @@ class Words(NamedTuple):
 COSTS = Words("costs", "less", "costs least", "lowest", "cost", "lowest cost")
 
 
-def _words(found: Compared) -> Words:
+def _words(found: Comparison) -> Words:
     return COSTS if found.minimise else Words()
 
 
-def as_text(found: Compared) -> str:
+def as_text(found: Comparison) -> str:
     """Everything a person wants to know, from the answer to the small print."""
     words = _words(found)
     parts = [
@@ -311,7 +326,7 @@ def as_text(found: Compared) -> str:
     return "\n".join(parts)
 
 
-def verdict(found: Compared) -> str:
+def verdict(found: Comparison) -> str:
     """The answer in a sentence or two."""
     best, others = found.best_label, found.others
     gaps = [found.advantage(other) for other in others]
@@ -354,7 +369,7 @@ def verdict(found: Compared) -> str:
     )
 
 
-def _rarely(found: Compared) -> list[str]:
+def _rarely(found: Comparison) -> list[str]:
     """A word of warning where hardly anything differed: what has not been seen may decide."""
     least, rival = min(((found.advantage(other), other) for other in found.others), key=lambda pair: pair[0].differing)
     if found.is_exact or least.differing >= FEW:
@@ -378,7 +393,7 @@ def _third(replications: int) -> int:
     return max(1, round(replications / 3))
 
 
-def _often(found: Compared) -> str:
+def _often(found: Comparison) -> str:
     """A word of warning where the best on average is not the one that is best most of the time."""
     often = max(found.alternatives, key=lambda each: each.best)
     best = found.alternatives[found.best_index]
@@ -390,7 +405,7 @@ def _often(found: Compared) -> str:
     )
 
 
-def cost(found: Compared) -> str:
+def cost(found: Comparison) -> str:
     """What was sampled, and what sharing the noise saved."""
     text = f"Sampled: {found.replications:,} replications of each in {found.seconds:.1f} s"
     text += f", seed {found.seed}." if found.seed is not None else "."
@@ -413,7 +428,7 @@ def cost(found: Compared) -> str:
     return f"{text} Sharing the noise did not pay here: with independent noise about {_round(alone):,} would do."
 
 
-def guarantee(found: Compared) -> str:
+def guarantee(found: Comparison) -> str:
     """What is promised of the intervals."""
     text = (
         f"Promised: all intervals of gaps hold together with probability {found.confidence:g}, and so do all others "
@@ -428,7 +443,7 @@ def guarantee(found: Compared) -> str:
     )
 
 
-def _legend(found: Compared) -> str:
+def _legend(found: Comparison) -> str:
     sharings = {"std_state": "with noise shared in the same state", "std_time": "with noise shared at the same time"}
     kinds = [text for name, text in sharings.items() if any(getattr(gap, name) is not None for gap in found.gaps)]
     words = _words(found)
@@ -440,14 +455,14 @@ def _legend(found: Compared) -> str:
     )
 
 
-def _beside(found: Compared) -> str:
+def _beside(found: Comparison) -> str:
     """How many replications stand behind the kinds of sharing that were only looked at."""
     if not found.beside or found.beside >= found.replications:
         return ""
     return f" (what was not sampled itself: from {found.beside:,} replications)"
 
 
-def _alternative_rows(found: Compared) -> list[list[str]]:
+def _alternative_rows(found: Comparison) -> list[list[str]]:
     rows = [["", f"mean {_words(found).amount}", "± one run", "P(best)"]]
     for each in found.alternatives:
         scale = each.mean_interval.width / 2
@@ -462,7 +477,7 @@ def _alternative_rows(found: Compared) -> list[list[str]]:
     return rows
 
 
-def _gap_rows(found: Compared) -> list[list[str]]:
+def _gap_rows(found: Comparison) -> list[list[str]]:
     """The best alternative against each other one; every pair is in `table()`."""
     words = _words(found)
     head = [f"{found.best_label} instead of", f"{words.gives} {words.more}", "± independent"]
@@ -528,154 +543,3 @@ def _round(count: float) -> int:
 
 def _list(labels: list[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
-
-
-ROW = 0.42  # inches for one alternative
-
-
-def draw(found: Compared) -> Figure:
-    """Left: how much more the best alternative gives than each other one. Right: P(best)."""
-    with style.context():
-        height = 1.5 + ROW * len(found.alternatives)
-        fig, (left, right) = style.figure(columns=2, rows=1, width=4.4, height=height)
-        best, others = found.best_label, found.others
-        gaps = [found.advantage(other) for other in others]
-        places = list(range(len(gaps)))
-        alone = [gap.half_width_unpaired for gap in gaps]
-        below, above = ([abs(end - gap.mean) for gap, end in zip(gaps, ends, strict=True)] for ends in _gap_ends(gaps))
-        for shift, reach, label, i in (
-            (-0.14, [below, above], f"{SHARING_WORDS[found.sharing]}, {found.replications:,} replications", 1),
-            (0.14, [alone, alone], "independent noise, as many replications", 0),
-        ):
-            left.errorbar(
-                [gap.mean for gap in gaps],
-                [place + shift for place in places],
-                xerr=reach,
-                label=label,
-                color=style.PALETTE[i],
-                marker=style.MARKERS[i],
-                linestyle="none",
-                capsize=3,
-            )
-        left.axvline(0, color=style.GREY, linewidth=1)
-        if found.indifference:
-            left.axvspan(-found.indifference, 0, color="#DDDDDD", zorder=0, label="too little to matter")
-        left.set_yticks(places, others)
-        left.set_ylim(len(gaps) - 0.5, -0.5)
-        words = f"less {best} costs" if found.minimise else f"more {best} gives"
-        left.set_title(f"How much {words} than …", loc="left")
-        left.set_xlabel(f"mean gap; all intervals hold together at {found.confidence:.0%}")
-        _best(found, right)
-        fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return fig
-
-
-def _gap_ends(gaps: list[PairedGap]) -> tuple[list[float], list[float]]:
-    """Both ends; the mean where an end is not known, as a picture has no room for infinity."""
-    pairs = [gap.mean_interval if math.isfinite(gap.half_width) else (gap.mean, gap.mean) for gap in gaps]
-    return [lower for lower, _ in pairs], [upper for _, upper in pairs]
-
-
-def _best(found: Compared, ax: Axes) -> None:
-    for i, each in enumerate(found.alternatives):
-        colour = style.PALETTE[1] if each.label == found.best_label else style.GREY
-        ax.barh(i, each.best, color=colour, height=0.55, alpha=0.85)
-        ends = [[max(0.0, each.best - each.best_interval.lower)], [max(0.0, each.best_interval.upper - each.best)]]
-        ax.errorbar([each.best], [i], xerr=ends, color="black", capsize=3, linewidth=1)
-        ax.text(min(each.best_interval.upper, 1.0) + 0.02, i, f"{each.best:.3f}", va="center", fontsize=style.SMALL)
-    ax.set_yticks(range(len(found.alternatives)), list(found.labels))
-    ax.set_ylim(len(found.alternatives) - 0.5, -0.5)
-    ax.set_xlim(0, 1.2)
-    ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    ax.set_title(f"How often each has the {'lowest cost' if found.minimise else 'highest return'}", loc="left")
-    ax.set_xlabel(f"P(best), from {found.replications:,} replications; equal firsts share")
-
-
-QUANTILES = (0.05, 0.5, 0.95)
-
-
-def comparison_data(found: Compared, title: str) -> dict[str, Any]:
-    """Everything on the page."""
-    pairs = list(combinations(range(len(found.alternatives)), 2))
-    sharings: dict[str, list[float | None]] = {"state": [], "time": []}
-    for gap in found.gaps:
-        for kind, std in (("state", gap.std_state), ("time", gap.std_time)):
-            known = gap.std if kind == found.sharing else std
-            sharings[kind].append(None if known is None else short(known**2))
-    runs = f"{found.replications:,} replications"
-    return {
-        "title": title,
-        "summary": f"Best: {found.best_label} ({found.status.value}). {found.title}: {len(found.alternatives)} "
-        f"alternatives, {SHARING_WORDS[found.sharing]}, {runs}."
-        + (" Returns are costs: the lowest is the best." if found.minimise else ""),
-        "states": [found.title],
-        "actions": list(found.labels),
-        "arrows": [""] * len(found.labels),
-        "sharing": found.sharing,
-        "own": [found.best_index],
-        "ownTitle": "best in",
-        "sign": -1 if found.minimise else 1,
-        "policy": [[(i, short(each.best, 4)) for i, each in enumerate(found.alternatives)]],
-        "mean": [short(each.mean) for each in found.alternatives],
-        "variance": [short(each.std**2) for each in found.alternatives],
-        "gapMeans": [short(gap.mean) for gap in found.gaps],
-        "gaps": {kind: values for kind, values in sharings.items() if None not in values},
-        "meanError": 0.0,
-        "start": 0,
-        "laws": {f"0,{i},{j}": _sampled(gap) for (i, j), gap in zip(pairs, found.gaps, strict=True)},
-        "parts": {},
-        "partsNote": "Samples do not tell where the variance arises; the gaps of jointmdp.evaluate do.",
-        "wrongNote": "",
-        "grid": None,
-        "foot": [
-            ("What is promised", guarantee(found)),
-            *([("Remark", found.remark)] if found.remark else []),
-            *(("Warning", each) for each in found.warnings),
-        ],
-    }
-
-
-def _sampled(gap: PairedGap) -> dict[str, Any]:
-    """The sampled law; its band holds the whole of the law with the confidence of the gap."""
-    back = gap.reversed()
-    return {
-        **thinned(*gap.band),
-        "better": ends(gap.superiority()),
-        "worse": ends(gap.inferiority()),
-        "tie": ends(gap.tie()),
-        "quantiles": [ends(gap.quantile(q)) for q in QUANTILES],
-        "lowest": ends(gap.cvar(0.05)),
-        "highest": shorts(-np.array(ends(back.cvar(0.05)))[::-1]),
-        "certified": False,
-        "mean": ends(gap.mean_interval),
-    }
-
-
-class Comparison(Compared):
-    """Alternatives compared under common random numbers; ``print(comparison)`` explains it."""
-
-    @property
-    def guarantee(self) -> str:
-        """What is promised of the intervals."""
-        return guarantee(self)
-
-    def __repr__(self) -> str:
-        return as_text(self)
-
-    def figure(self) -> Figure:
-        """Gaps to the best alternative with their intervals, paired and unpaired, and who is best how often."""
-        # MERGED
-
-        return draw(self)
-
-    def report(self, path: FilePath = "report.html", *, title: str | None = None) -> Path:
-        """Write one HTML file that needs nothing else: pick two alternatives, and see what their difference is like."""
-        return write_page(comparison_data(self, self.title if title is None else title), path)
-
-    def to_json(self) -> str:
-        """One strict JSON object; what is infinite is null."""
-        left = {"returns", "whole", "values"}  # raw numbers are in `save`, and values may be anything
-        row = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in left}
-        more = {"sentence": self.status.value, "best": self.best_label, "guarantee": self.guarantee}
-        tables = {"alternatives": [dataclasses.asdict(each) for each in self.alternatives], "gaps": self.table()}
-        return to_json({**row, **more, **tables, "replications_unpaired": self.replications_unpaired})

@@ -23,14 +23,36 @@ ONE = -1  # the child where both branches are one
 SAME = 1e-15  # probabilities that differ by rounding alone
 
 
-class Cells(NamedTuple):
-    """Outcomes of some states, numbered within each state."""
+class Cells:
+    """Which outcome each scenario and each action of a policy has in a state; made when a state is first asked for."""
 
-    cells: Ints  # [n, W, B] the outcome of each scenario and each action that the policy takes
-    actions: Ints  # [n, B] these actions, padded with the first
-    is_taken: Bools  # [n, B] not for padding
-    rewards: Floats  # [n, O]
-    successors: Ints  # [n, O]
+    def __init__(self, model: JointMDP, policy: Floats) -> None:
+        self.model = model
+        taken = np.argsort(policy <= 0, axis=1, kind="stable")[:, : int((policy > 0).sum(axis=1).max())]
+        self.is_taken = np.take_along_axis(policy, taken, axis=1) > 0  # [S, B] not for padding
+        self.actions = np.where(self.is_taken, taken, taken[:, :1])  # [S, B]
+        # Memory of states that nobody asks about is not taken.
+        self.cells = np.empty((model.num_states, model.num_scenarios, taken.shape[1]), dtype=np.int64)
+        self.first = np.full(model.num_states, UNSEEN)  # of the outcomes of a state, which its cells count from
+        self.count = np.zeros(model.num_states, dtype=np.int64)
+        self.rewards, self.successors = np.zeros(0), np.zeros(0, dtype=np.int64)
+
+    def know(self, states: Ints) -> None:
+        """Make the cells of these states, each given once."""
+        new = states[self.first[states] == UNSEEN]
+        if not len(new):
+            return
+        tables, at = (self.model.rewards, self.model.successors), (new[:, None], slice(None), self.actions[new])
+        paid, to = (table[at].ravel() for table in tables)  # scenarios come last
+        row = np.repeat(np.arange(len(new)), len(paid) // len(new))
+        order, number = _grouped(row, to, paid)
+        start = np.append(number[np.searchsorted(row, np.arange(len(new)))], number[-1] + 1)
+        self.first[new], self.count[new] = len(self.rewards) + start[:-1], np.diff(start)
+        cells = np.empty(len(order), dtype=np.int64)
+        cells[order] = number - start[row]
+        self.cells[new] = cells.reshape(*self.actions[new].shape, -1).swapaxes(1, 2)
+        kept = order[np.diff(number, prepend=-1) > 0]
+        self.rewards, self.successors = np.append(self.rewards, paid[kept]), np.append(self.successors, to[kept])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,32 +80,9 @@ class OtherBranch:
         return branch_outcomes(self.model.with_sharing("none") if is_timed else self.model, self.policy)
 
     @cached_property
-    def _known(self) -> dict[bytes, Cells]:
-        return {}
-
-    def cells(self, states: Ints) -> Cells:
-        """What it does with noise that is given, in these states; kept, as step after step often has the same."""
-        key = states.tobytes()
-        if key not in self._known:
-            self._known[key] = self._cells(states)
-        return self._known[key]
-
-    def _cells(self, states: Ints) -> Cells:
-        chances = self.policy[states]
-        actions = np.argsort(chances <= 0, axis=1, kind="stable")[:, : int((self.policy > 0).sum(axis=1).max())]
-        is_taken = np.take_along_axis(chances, actions, axis=1) > 0
-        actions = np.where(is_taken, actions, actions[:, :1])
-        paid, to = (table[states[:, None], :, actions].ravel() for table in (self.model.rewards, self.model.successors))
-        row = np.repeat(np.arange(len(states)), len(paid) // len(states))
-        order, number = _grouped(row, to, paid)
-        start = number[np.searchsorted(row, np.arange(len(states)))]  # of each state among all outcomes
-        cells = np.empty(len(order), dtype=np.int64)
-        cells[order] = number - start[row]
-        shape = (len(states), int(cells.max()) + 1)
-        rewards, successors = np.zeros(shape), np.zeros(shape, dtype=np.int64)
-        rewards[row, cells], successors[row, cells] = paid, to
-        # Scenarios come last in what was read.
-        return Cells(cells.reshape(*actions.shape, -1).swapaxes(1, 2), actions, is_taken, rewards, successors)
+    def cells(self) -> Cells:
+        """What it does with noise that is given."""
+        return Cells(self.model, self.policy)
 
 
 def _grouped(*keys: Ints | Floats) -> tuple[Ints, Ints]:
@@ -225,24 +224,24 @@ def _shared(  # many parameters: where both are, what is known, and what the oth
     nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, own: SeenMoves, other: OtherBranch
 ) -> PairedMoves:
     """Both meet the same scenario, of which the posterior is known; scenarios that lead alike are one move."""
-    states, which = np.unique(y, return_inverse=True)
-    table = other.cells(states)
+    table = other.cells
+    table.know(np.unique(y))
     place, w = np.nonzero(step.posterior > 0)
     start = np.searchsorted(place, np.arange(len(step.state) + 1))
     i, entry = _entries(start, k, np.arange(len(k)))
     w, chance, move = w[entry], step.posterior[place, w][entry], own.of_scenario[place, w][entry]
-    most_moves, most = int(np.diff(own.start).max()), table.rewards.shape[1]
+    most_moves, most = int(np.diff(own.start).max()), int(table.count[y].max())
     base = (i * most_moves + move) * most
     total = np.zeros(len(k) * most_moves * most)
     for slot in range(table.actions.shape[1]):
-        taken = np.where(table.is_taken[which, slot], rows[np.arange(len(k)), table.actions[which, slot]], 0.0)
-        total += summed(base + table.cells[which[i], w, slot], chance * taken[i], len(total))
+        taken = np.where(table.is_taken[y, slot], rows[np.arange(len(k)), table.actions[y, slot]], 0.0)
+        total += summed(base + table.cells[y[i], w, slot], chance * taken[i], len(total))
     code = np.flatnonzero(total)
     i, rest = np.divmod(code, most_moves * most)
     move, outcome = np.divmod(rest, most)
-    e = own.start[k[i]] + move
-    child = own.place[e] * other.model.num_states + table.successors[which[i], outcome]
-    return PairedMoves(nodes[i], total[code], table.rewards[which[i], outcome], own.reward[e], child, own.place[e])
+    e, o = own.start[k[i]] + move, table.first[y[i]] + outcome
+    child = own.place[e] * other.model.num_states + table.successors[o]
+    return PairedMoves(nodes[i], total[code], table.rewards[o], own.reward[e], child, own.place[e])
 
 
 def _apart(nodes: Ints, k: Ints, y: Ints, own: SeenMoves, other: OtherBranch) -> PairedMoves:

@@ -6,7 +6,6 @@ What has been learned so far, with its errors: an answer at any time.
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,19 +18,18 @@ from jointmdp.exact.bellman.sample_backups import powers
 from jointmdp.exact.bellman.tuple_moments import Tuples
 from jointmdp.exact.moments.certificates import norm_weight
 from jointmdp.ground import checks
-from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset
+from jointmdp.ground.answers import SHOWN, SHOWN_STATES, as_dataset
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.incremental.replicas import Estimate, LearnedGap, LearnedMoments, Replicas
-from jointmdp.learning.incremental.simulator_walks import NOWHERE, Coordinate, Picks, Walks, state_key
+from jointmdp.learning.estimates import Estimate, Replicas, RunSummary, StateAnswers
+from jointmdp.learning.walks import NOWHERE, Coordinate, ListWalks, Picks, state_key
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.simulation.simulators.simulator import Simulator, Snapshot
 
 if TYPE_CHECKING:
     import xarray
-    from matplotlib.figure import Figure
 
 OVER = 0  # number of the coordinate that pays nothing any more, and of every pair with it
 BITS = 31  # of the number of a coordinate
@@ -121,7 +119,7 @@ class KnownCoordinates:
     empty.
     """
 
-    def __init__(self, walks: Walks) -> None:
+    def __init__(self, walks: ListWalks) -> None:
         self.walks = walks
         self.known = 0  # states that are open to choice
         # Parent state or BEGINNING, action or NOWHERE (the parent itself), and the step, lane and walker of the move.
@@ -169,7 +167,7 @@ class KnownCoordinates:
         return {"origins": origins, "known": np.array([self.known], dtype=np.int64)}
 
     @classmethod
-    def of(cls, walks: Walks, arrays: Mapping[str, Ints], keys: Sequence[bytes]) -> KnownCoordinates:
+    def of(cls, walks: ListWalks, arrays: Mapping[str, Ints], keys: Sequence[bytes]) -> KnownCoordinates:
         """From `arrays`; `keys` name the states."""
         found = cls(walks)
         found.origins = [(p, a, step, lane, w) for p, a, step, lane, w in arrays["origins"].tolist()]
@@ -202,56 +200,68 @@ class BlockVisits(NamedTuple):
         return seen
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class RunSummary(ResultFace):
-    """How an answer came about."""
+@dataclass(frozen=True, eq=False)
+class LearnedMoments:
+    """Moments of one and two coordinates as learned; `at` gives those of given coordinates."""
 
     order: int
     sharing: Sharing
-    replicas: int
-    seed: int
-    steps: int
-    updates: int
-    """Coordinate updates, over all replicas."""
-    log: tuple[dict[str, Any], ...] = ()
-    """One row per report: step, updates, seconds and the error at that time."""
+    mean: Replicas  # [X]
+    pair: Replicas  # [K, X, X], or where `place` says
 
-    def figure(self) -> Figure:
-        """How the error fell."""
-        return self._drawn("learning_curve")
+    def place(self, x: Any, y: Any) -> tuple[Any, ...]:
+        """Where pairs of coordinates are held, behind the axis of the powers."""
+        return x, y
 
-    def _words(self) -> str:
-        return f"order {self.order}, {self.steps:,} steps, {self.replicas} replicas, {self.updates:.3g} updates"
+    def single(self, k: int, x: Any) -> Replicas:
+        """E[Z(x)ᵏ] for arrays of coordinates."""
+        return self.mean[x] if k == 1 else self.pair[powers(self.order).index((k - 1, 1)), *self.place(x, x)]
+
+    def at(self, i: int, j: int, x: Any, y: Any) -> Replicas:
+        """E[Z(x)ⁱ Z(y)ʲ] for arrays of coordinates."""
+        held = powers(self.order)
+        if (i, j) not in held:
+            raise ModelError(f"powers {i!r}, {j!r} asked for; held are i, j ≥ 1 with i + j up to {self.order}")
+        found = self.pair[held.index((i, j)), *self.place(x, y)]
+        if self.sharing != "none":
+            return found
+        # Distinct coordinates are independent: nothing has to be learned but the moments of each.
+        product = self.single(i, x).times(self.single(j, y))
+        same = np.asarray(x) == np.asarray(y)
+        bounds = np.where(same, found.bias_bound, product.bias_bound)
+        return Replicas(
+            np.where(same, found.values, product.values), bounds, np.where(same, found.unseen, product.unseen)
+        )
+
+    def covariance(self, x: Any, y: Any) -> Replicas:
+        """Cov(Z(x), Z(y)) for arrays of coordinates."""
+        return self.at(1, 1, x, y).plus(self.mean[x].times(self.mean[y]), -1.0)
+
+    def difference(self, x: int, y: int) -> tuple[Estimate, Estimate]:
+        """Mean and variance of the gap between two coordinates."""
+        means = self.mean[x].plus(self.mean[y], -1.0)
+        second = self.at(1, 1, x, x).plus(self.at(1, 1, y, y))
+        second = second.plus(self.at(1, 1, x, y), -1.0).plus(self.at(1, 1, y, x), -1.0)
+        return means.estimate, second.plus(means.times(means), -1.0).estimate
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PairAnswers(RunSummary, ABC):
-    """What is answered alike whether states have numbers or were discovered."""
+class PairAnswers(RunSummary, StateAnswers):
+    """What is answered alike whether states have numbers or were discovered; coordinates are numbers."""
 
     _moments: LearnedMoments = field(kw_only=True)
 
-    @abstractmethod
-    def _coordinate(self, state: Any, action: Any) -> tuple[int, str]:
-        """The number of a coordinate, and its action in words."""
+    def _mean(self, x: int) -> Estimate:
+        return self._moments.mean[x].estimate
 
-    def mean_at(self, state: Any, action: Any) -> Estimate:
-        """E Z(state, action)."""
-        return self._moments.mean[self._coordinate(state, action)[0]].estimate
-
-    def second_moment_at(self, state: Any, action: Any, other: Any) -> Estimate:
-        """E[Z(state, action) Z(state, other)]."""
-        x, y = (self._coordinate(state, each)[0] for each in (action, other))
+    def _second_moment(self, x: int, y: int) -> Estimate:
         return self._moments.at(1, 1, x, y).estimate
 
-    def covariance_at(self, state: Any, action: Any, other: Any) -> Estimate:
-        """Cov(Z(state, action), Z(state, other))."""
-        x, y = (self._coordinate(state, each)[0] for each in (action, other))
+    def _covariance(self, x: int, y: int) -> Estimate:
         return self._moments.covariance(x, y).estimate
 
-    def gap(self, state: Any, action: Any, other: Any) -> LearnedGap:
-        """``Z(state, action) − Z(state, other)``: mean and variance with their errors."""
-        (x, first), (y, second) = (self._coordinate(state, each) for each in (action, other))
-        return self._moments.gap(first, second, x, y)
+    def _difference(self, x: int, y: int) -> tuple[Estimate, Estimate]:
+        return self._moments.difference(x, y)
 
     def _largest_error(self, weight: float, mean: Replicas, pair: Callable[[int, int], Replicas]) -> float:
         """In the norm ‖·‖_λ: the error of order k counts over λ^{k−1}; `pair` gives the moments of powers (i, j)."""
@@ -306,14 +316,6 @@ class Learned(PairAnswers):
     def moment_error(self, i: int, j: int) -> Floats:
         """Errors of `moment`, ``[S, A, A]``."""
         return self._blocks(self._moments.at(i, j, *self._same_state()).error)
-
-    def second_moment_between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> Estimate:
-        """E[Z(s,a) Z(t,b)] for any two coordinates."""
-        return self._moments.at(1, 1, self._coordinate(s, a)[0], self._coordinate(t, b)[0]).estimate
-
-    def covariance_between(self, s: StateLike, a: ActionLike, t: StateLike, b: ActionLike) -> Estimate:
-        """Cov(Z(s,a), Z(t,b)) for any two coordinates."""
-        return self._moments.covariance(self._coordinate(s, a)[0], self._coordinate(t, b)[0]).estimate
 
     @property
     def error(self) -> float:

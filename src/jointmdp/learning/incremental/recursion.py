@@ -31,6 +31,7 @@ Rounding is added to the bias bounds in every step: where nothing is random it i
 A coordinate that one step names several times is updated once, with the mean of its sample backups.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -44,9 +45,13 @@ from jointmdp.exact.bellman import sample_backups
 from jointmdp.exact.bellman.sample_backups import MeansAndPairs
 from jointmdp.exact.bellman.sample_backups import Sample as Sample
 from jointmdp.ground.arrays import Floats, float64, on_device
-from jointmdp.learning.incremental import table_draws
-from jointmdp.learning.incremental.settings import RunSettings
-from jointmdp.learning.incremental.table_draws import DrawTables
+from jointmdp.learning import table_walks
+from jointmdp.learning.incremental.settings import IncrementalSettings, RunSettings
+from jointmdp.learning.runs import Learner
+from jointmdp.learning.table_walks import DrawTables
+from jointmdp.learning.walks import Choice
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.simulation.simulators.simulator import Simulator
 
 IN: Any = "promise_in_bounds"
 
@@ -218,11 +223,11 @@ def _uniforms(settings: RunSettings, source: DrawTables, state: State, ahead: in
     replicas, batch, _ = state.walkers.shape
     key = jax.random.fold_in(settings.key, state.step + ahead)
     if settings.choice == "sweep":
-        count = table_draws.scenario_draws(source, settings.sharing)
-        found = table_draws.uniforms(key, (replicas, count + source.size))
+        count = table_walks.scenario_draws(source, settings.sharing)
+        found = table_walks.uniforms(key, (replicas, count + source.size))
         return found[:, :count], found[:, count:], found[:, :0]
-    m = table_draws.length(source, settings.choice)
-    found = table_draws.uniforms(key, (2 * m + table_draws.LIST_UNIFORMS[settings.choice], replicas, batch))
+    m = table_walks.length(source, settings.choice)
+    found = table_walks.uniforms(key, (2 * m + table_walks.LIST_UNIFORMS[settings.choice], replicas, batch))
     return first((found[:m], found[m : 2 * m], found[2 * m :]))
 
 
@@ -230,10 +235,10 @@ def _draw(settings: RunSettings, source: DrawTables, uniform: StepUniforms, stat
     """The sample of the next step, and the walkers that it is drawn for."""
     scenario, action, coordinate = uniform
     if settings.choice == "sweep":
-        one = partial(table_draws.draw_field, source, sharing=settings.sharing)
+        one = partial(table_walks.draw_field, source, sharing=settings.sharing)
         return jax.vmap(one)(scenario, action), state.walkers
-    named, walkers = jax.vmap(partial(table_draws.choose, source, settings.choice))(coordinate, state.walkers)
-    each = partial(table_draws.draw_lists, source, sharing=settings.sharing)
+    named, walkers = jax.vmap(partial(table_walks.choose, source, settings.choice))(coordinate, state.walkers)
+    each = partial(table_walks.draw_lists, source, sharing=settings.sharing)
     return jax.vmap(each)(scenario, action, named), walkers
 
 
@@ -269,7 +274,7 @@ def _listed(settings: RunSettings, size: int, tables: ListTables, sample: Sample
 
 
 def _moved(settings: RunSettings, source: DrawTables, uniform: Array, walkers: Array) -> Array:
-    return jax.vmap(partial(table_draws.move, source, settings.choice, sharing=settings.sharing))(uniform, walkers)
+    return jax.vmap(partial(table_walks.move, source, settings.choice, sharing=settings.sharing))(uniform, walkers)
 
 
 def packed(state: State) -> ListTables:
@@ -364,3 +369,35 @@ def advance(settings: RunSettings, source: DrawTables, state: State, count: Any)
 
     start = (state, packed(state), drawn(state, _uniforms(settings, source, state)), then(state))
     return unpacked(*jax.lax.fori_loop(0, count, body, start)[:2])
+
+
+class RecursionLearner(Learner):
+    """A run of the recursion; subclasses draw the samples and form the answers."""
+
+    def __init__(
+        self,
+        source: JointMDP | Simulator,
+        method: IncrementalSettings,
+        choice: Choice,
+        reward_bound: float,
+        described: Mapping[str, Any],
+    ) -> None:
+        """`described` is what must be the same for a run to be continued, beside the settings."""
+        self.restart = 1 - source.discount if method.restart is None else method.restart
+        with float64():
+            self._settings = method.settings(source.discount, reward_bound, source.sharing, choice)
+        run = {**described, **method.described(), "coordinates": choice, "restart": self.restart}
+        super().__init__(method, source.discount, run)
+
+    def updates(self, state: State) -> int:
+        """Coordinate updates so far, over all replicas."""
+        if state.visits is None:
+            empty = 0 if isinstance(state.values, MeansAndPairs) else len(state.values)  # moments of the empty tuple
+            return int(state.step) * (sum(part.size for part in jax.tree.leaves(state.values)) - empty)
+        mean, pair = (int(np.asarray(part).sum(dtype=np.int64)) for part in state.visits)
+        return mean + len(sample_backups.powers(self.method.order)) * pair
+
+    def _summary(self, state: State, log: tuple[dict[str, Any], ...]) -> tuple[Any, ...]:
+        """The fields of a `RunSummary`."""
+        method, sharing = self.method, self._settings.sharing
+        return method.order, sharing, method.replicas, method.seed, int(state.step), self.updates(state), log

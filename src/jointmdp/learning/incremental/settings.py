@@ -1,4 +1,4 @@
-"""Step sizes, and the check that they meet the conditions of Robbins and Monro.
+"""The settings of incremental learning, and step sizes that meet the conditions of Robbins and Monro.
 
 A step size α(n) belongs to the n-th update of a coordinate. The conditions:
 
@@ -10,8 +10,6 @@ A step size α(n) belongs to the n-th update of a coordinate. The conditions:
 near 1 for about ``offset = 10/(1−γ)`` updates, ten effective horizons, and then falls with power 0.65; averaging of the
 iterates after that time removes the noise that such large steps let through. The root mean square error of averaged
 iterates falls like n^(−1/2), whatever the power, and that of the last iterate like n^(−power/2).
-
-The settings of a run: what a user gives, checked once, and what the compiled loops read.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +29,8 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, float64, random_key
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.ground.files import FilePath
+from jointmdp.learning.runs import SamplingMethod, whole
+from jointmdp.learning.walks import Choice
 
 POWER = 0.65  # nearer to ½ forgets faster and is noisier before averaging
 FUTURES = 10.0  # effective horizons 1/(1−γ) before the steps begin to fall
@@ -96,9 +95,11 @@ def as_schedule(schedule: Any, discount: float) -> tuple[Array, ScheduleFunction
     if isinstance(schedule, int | float | np.number):
         raise ModelError(
             f"the schedule is the constant {schedule!r}: Σ α² = ∞, so the noise never averages away (Robbins and Monro "
-            "ask for Σ α = ∞ and Σ α² < ∞); take Polynomial(power=0.65), or leave it out"
+            "ask for Σ α = ∞ and Σ α² < ∞); take Incremental.Polynomial(power=0.65), or leave it out"
         )
-    raise ModelError(f"the schedule must be Polynomial(...) or a function of the update number, not {schedule!r}")
+    raise ModelError(
+        f"the schedule must be Incremental.Polynomial(...) or a function of the update number, not {schedule!r}"
+    )
 
 
 def _check_power(power: float, words: str, edge: float = 0.0) -> None:
@@ -134,11 +135,7 @@ def _check_function(function: ScheduleFunction) -> None:
 
 WEIGHT = 1.0  # averages weigh the n-th iterate by n: what is left of the start falls like 1/n², at 1.15 times the noise
 BURN_IN = 5.0  # effective horizons before averaging begins, for each order: at 2, e^(−8) of the start is left
-RUN = 100.0  # effective horizons of a run whose length is not given
-LEAST = 1000  # steps of such a run at least
 HIGHEST_ORDER = 8
-
-Choice = Literal["sweep", "uniform", "trajectory", "pairs"]
 
 
 @jax.tree_util.register_dataclass
@@ -168,63 +165,47 @@ class RunSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class LearnOptions:
-    """Settings of `learn`; each has a default that serves."""
+class IncrementalSettings(SamplingMethod):
+    """What the user of `jointmdp.Incremental` chooses, checked."""
+
+    Polynomial: ClassVar[type[Polynomial]] = Polynomial
 
     order: int = 2
     """Highest moment."""
     coordinates: Choice | None = None
     """Which coordinates a step updates: all of them in a ``"sweep"``, ``"uniform"`` pairs, those along a
     ``"trajectory"``, or along ``"pairs"`` of branches. Sweeps for tables, pairs for simulators by default."""
-    batch: int = 32
-    """Lists of coordinates in one step of one replica; a sweep is one list of all."""
+    joint: bool = False
+    """Learn the moments of any number of returns up to the order, not of pairs alone: for small tables, in sweeps."""
     schedule: Schedule | None = None
-    """Step sizes by the number of updates; by default `Polynomial.for_discount`."""
+    """Step sizes by the number of updates: ``Incremental.Polynomial(...)``, or a function; see docs/incremental.md."""
     averaging: bool | float = True
     """Average the iterates, the n-th with weight n, or n to another power; False: the last iterate."""
     burn_in: int | None = None
     """Updates of a coordinate that are left out of its average; by default 5·order/(1 − γ)."""
-    replicas: int = 8
-    """Independent runs, whose disagreement gives the error; 1 for no error."""
     start: ArrayLike | None = None
     """Law of the states in which walkers begin, or one state; uniform by default."""
     restart: float | None = None
     """Probability that a walker begins again in a step; 1 − γ by default."""
     reward_bound: float | None = None
     """Largest absolute reward, where a simulator does not say."""
-    seed: int = 0
-    checkpoint: FilePath | None = None
-    """Where the run is saved now and then, and continued from."""
-    checkpoint_seconds: float = 10.0
-    """Seconds between two savings."""
-    memory_limit: float = 2 * 2**30
-    """Bytes that the moments may take."""
 
     def __post_init__(self) -> None:
-        def keep(name: str, check: Callable[..., float], *limits: int) -> None:
-            object.__setattr__(self, name, check(name, getattr(self, name), *limits))
-
-        keep("order", checks.as_count, 2, HIGHEST_ORDER)
-        keep("batch", checks.as_count)
-        keep("seed", checks.as_count, 0, 2**63 - 1)
-        keep("memory_limit", checks.as_positive)
-        keep("checkpoint_seconds", checks.as_amount)
-        keep("replicas", checks.as_count)
+        super().__post_init__()
+        self._keep("order", checks.as_count, 2, HIGHEST_ORDER)
+        self._keep("restart", checks.as_probability)
+        self._keep("burn_in", checks.as_count, 0, 2**31 - 1)
         if self.coordinates is not None and self.coordinates not in get_args(Choice):
             known = ", ".join(f'"{name}"' for name in get_args(Choice))
             raise ModelError(f"coordinates is {self.coordinates!r}; known are {known}")
-        if self.restart is not None:
-            keep("restart", checks.as_probability)
         if not isinstance(self.averaging, bool):
-            keep("averaging", checks.as_amount)
-        if self.burn_in is not None:
-            keep("burn_in", checks.as_count, 0, 2**31 - 1)
+            self._keep("averaging", checks.as_amount)
 
     def settings(self, discount: float, reward_bound: float, sharing: Sharing, choice: Choice) -> RunSettings:
         """What the compiled loops read; to be called in `arrays.float64`."""
         schedule, function = as_schedule(self.schedule, discount)
         power = (WEIGHT if self.averaging else -1.0) if isinstance(self.averaging, bool) else self.averaging
-        burn_in = _whole(BURN_IN * self.order / (1 - discount)) if self.burn_in is None else self.burn_in
+        burn_in = whole(BURN_IN * self.order / (1 - discount)) if self.burn_in is None else self.burn_in
         gamma, bound, weight = (jnp.asarray(float(each)) for each in (discount, reward_bound, power))
         updates, key = jnp.asarray(burn_in, dtype=jnp.int64), random_key(self.seed)
         return RunSettings(self.order, sharing, choice, function, schedule, gamma, bound, weight, updates, key)
@@ -236,20 +217,3 @@ class LearnOptions:
         same = ("order", "batch", "averaging", "burn_in", "replicas", "seed")
         schedule = repr(self.schedule) if is_known else f"function {name}"
         return {"schedule": schedule, **{each: getattr(self, each) for each in same}}
-
-
-def as_options(options: Any) -> LearnOptions:
-    """The options given, or the defaults."""
-    if options is not None and not isinstance(options, LearnOptions):
-        raise ModelError(f"options must be jointmdp.LearnOptions(...), not {options!r}")
-    return options or LearnOptions()
-
-
-def default_steps(discount: float) -> int:
-    """Steps of a run whose length is not given: ten times the burn-in of order 2."""
-    return max(LEAST, _whole(RUN / (1 - discount)))
-
-
-def _whole(number: float) -> int:
-    """Rounded up, except for what is rounding already."""
-    return math.ceil(number * (1 - 1e-12))

@@ -1,6 +1,6 @@
 """Learning from a simulator whose states are discovered on the way.
 
-Walkers start in the simulator's starting states and go where `simulator_walks` leads them. A state is new when its
+Walkers start in the simulator's starting states and go where `walks` leads them. A state is new when its
 identity is; a coordinate gets a number when it is first seen, and so does a pair of coordinates, so memory grows with
 what is visited and not with all possible pairs. Episodes that are over pay nothing more: moments of 0.
 
@@ -24,8 +24,8 @@ from jointmdp.exact.bellman.sample_backups import Sample
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, Ints, float64, on_device
 from jointmdp.ground.errors import ModelError
+from jointmdp.learning.estimates import Replicas, unseen_chance, unseen_change
 from jointmdp.learning.incremental import recursion
-from jointmdp.learning.incremental.base_learner import BaseLearner
 from jointmdp.learning.incremental.learned import (
     OVER,
     DiscoveredMoments,
@@ -33,15 +33,11 @@ from jointmdp.learning.incremental.learned import (
     KnownCoordinates,
     LearnedStates,
 )
-from jointmdp.learning.incremental.recursion import Info, ListTables, State
-from jointmdp.learning.incremental.replicas import Replicas, unseen_chance, unseen_change
-from jointmdp.learning.incremental.settings import LearnOptions, RunSettings, as_options
-from jointmdp.learning.incremental.simulator_walks import Walker, Walks, WalkTask, behaviour
-from jointmdp.simulation.executors.executor import Executor, Serial
-from jointmdp.simulation.simulators.simulator import Simulator, as_agent
+from jointmdp.learning.incremental.recursion import Info, ListTables, RecursionLearner, State
+from jointmdp.learning.incremental.settings import IncrementalSettings, RunSettings
+from jointmdp.learning.walks import STEPS_AHEAD, Lanes, ListWalks, behaviour
+from jointmdp.simulation.simulators.simulator import Simulator
 
-STEPS_AHEAD = 64  # steps drawn at once at most, up to a multiple of it; there new states join in uniform choices
-LANES = 16  # lists in a task: at 0.1 ms a query a task takes 0.2 s
 FIRST = 256  # coordinates and pairs for which there is room at first; four times as much when needed: shapes compile
 
 DrawnSteps = tuple[Sample, Array, Array]  # samples, places of their pairs, and of the pairs of their next coordinates
@@ -61,43 +57,41 @@ def _apply(settings: RunSettings, state: State, drawn: DrawnSteps, count: Array)
     return recursion.unpacked(state, tables)._replace(step=state.step + count)
 
 
-class SimulatorLearner(BaseLearner):
+class SimulatorLearner(RecursionLearner):
     """Incremental JIPE on any simulator with numbered actions.
 
     ``state = learner.init()``, then ``state, info = learner.step(state, learner.draw(state))`` again and again, or
     ``learner.advance(state, 1000)``. Unlike a table's it goes one way: samples are drawn for its latest state alone.
     """
 
-    def __init__(
-        self, simulator: Simulator, policy: Any, options: LearnOptions | None = None, executor: Executor | None = None
-    ) -> None:
-        options = as_options(options)
-        self.simulator, self.executor = simulator, executor or Serial()
+    may_grow = True
+
+    def __init__(self, simulator: Simulator, policy: Any, method: IncrementalSettings) -> None:
+        self.simulator = simulator
         if simulator.action_names is None:
             raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates cannot be listed")
         if simulator.discount >= 1:
             raise ModelError(f"the discount of {simulator.name} is 1: returns over an endless future need one below 1")
-        choice = options.coordinates or "pairs"
+        choice = method.coordinates or "pairs"
         if choice == "sweep":
             raise ModelError(
                 'the states of a simulator are discovered on the way: coordinates must be "pairs", "trajectory" or '
                 '"uniform"; for a sweep make tables first (from_gymnasium, from_noise, from_sampler)'
             )
-        if options.start is not None:
+        if method.start is not None:
             raise ModelError("a simulator begins where its start says; leave start out")
-        self.bound = self._reward_bound(options.reward_bound)
+        self.bound = self._reward_bound(method.reward_bound)
         described = {
             "simulator": simulator.name,
             "discount": simulator.discount,
             "sharing": simulator.sharing,
             "reward_bound": self.bound,
-            "digest": behaviour(simulator, policy) if options.checkpoint else "",
+            "digest": behaviour(simulator, policy) if method.checkpoint else "",
         }
-        super().__init__(simulator, options, choice, self.bound, described)
+        super().__init__(simulator, method, choice, self.bound, described)
         # Updates are the same for all lists, however they were chosen: one program.
         self._settings = replace(self._settings, choice="pairs")
-        self._lanes = options.replicas * options.batch
-        self.walks = Walks(simulator, as_agent(policy, simulator), choice, options.seed, self.restart)
+        self.walks = ListWalks(simulator, policy, choice, method.seed, self.restart)
         self._begin(DiscoveredStates())
 
     def _reward_bound(self, given: float | None) -> float:
@@ -113,8 +107,8 @@ class SimulatorLearner(BaseLearner):
 
     def _begin(self, discovered: DiscoveredStates) -> None:
         """Before the first step."""
-        self.discovered, self._step = discovered, 0
-        self._walkers: list[list[Walker | None]] = [[None] * self.walks.walkers for _ in range(self._lanes)]
+        self.discovered = discovered
+        self._lanes = Lanes(self.walks, self.method.replicas * self.method.batch)
         self._known = KnownCoordinates(self.walks)
         self._pending: tuple[int, Sample] | None = None
 
@@ -126,7 +120,7 @@ class SimulatorLearner(BaseLearner):
     def _blank(self, coordinates: int, pairs: int) -> State:
         """A state with room for so many coordinates and pairs; what is over has no bias."""
         self._check_memory(pairs)
-        state = recursion.list_start(self._settings, self.options.replicas, coordinates, pairs, batch=0)
+        state = recursion.list_start(self._settings, self.method.replicas, coordinates, pairs, batch=0)
         with float64():
             bounds = jax.tree.map(lambda part: part.at[..., OVER].set(0.0), state.bias_bounds)
         return state._replace(bias_bounds=bounds, average_bias_bounds=bounds)
@@ -142,21 +136,10 @@ class SimulatorLearner(BaseLearner):
 
     def _sampled(self, step: int, count: int) -> tuple[NDArray[np.int32], Floats, NDArray[np.int32]]:
         """Coordinates, rewards and nexts of some steps up to a multiple of `STEPS_AHEAD`, ``[T, R, B, m]``."""
-        if step != self._step:
-            raise ModelError(f"samples can be drawn for step {self._step} only, where the walkers are, not for {step}")
         is_uniform = self.walks.choice == "uniform"
-        if is_uniform and step % STEPS_AHEAD == 0:
+        if is_uniform and step % STEPS_AHEAD == 0:  # new states join in uniform choices
             self._known.open(list(self.discovered.states))
-        cut = [range(i, min(i + LANES, self._lanes)) for i in range(0, self._lanes, LANES)]
-        steps = range(step, step + count)
-        tasks = [
-            WalkTask(steps, lanes, self._walkers[lanes.start : lanes.stop], self._known.picks(steps, lanes))
-            for lanes in cut
-        ]
-        found = list(self.executor.map(self.walks, tasks))
-        self._walkers = [walkers for each in found for walkers in each.walkers]
-        self._step = step + count
-        keys, actions, rewards = (np.concatenate(parts, axis=1) for parts in zip(*(f[:3] for f in found), strict=True))
+        keys, actions, rewards = self._lanes.sampled(self.executor, step, count, self._known.picks)
         largest = float(np.max(np.abs(rewards)))
         if largest > self.bound * (1 + 1e-9):
             raise ModelError(
@@ -165,7 +148,7 @@ class SimulatorLearner(BaseLearner):
         numbers, news = self.discovered.number(keys, actions)
         if is_uniform:
             self._known.note(self.discovered, step, keys, actions, news)
-        m, shape = self.walks.length, (count, self.options.replicas, self.options.batch)
+        m, shape = self.walks.length, (count, self.method.replicas, self.method.batch)
         both = numbers.reshape(*shape, 2 * m)
         return both[..., :m], rewards.reshape(*shape, m), both[..., m:]
 
@@ -218,8 +201,8 @@ class SimulatorLearner(BaseLearner):
 
     def _check_memory(self, pairs: int) -> None:
         states = len(self.discovered.states)
-        needed = 8 * 10 * self.options.replicas * pairs * len(sample_backups.powers(self.options.order))
-        if needed > self.options.memory_limit:
+        needed = 8 * 10 * self.method.replicas * pairs * len(sample_backups.powers(self.method.order))
+        if needed > self.method.memory_limit:
             raise ModelError(
                 f"{states:,} states discovered so far, and {pairs:,} pairs of coordinates need about "
                 f"{needed / 2**30:.2g} GiB, above memory_limit; states of continuous models never come back: give the "
@@ -230,7 +213,7 @@ class SimulatorLearner(BaseLearner):
         """What has been learned so far."""
         state = self._grown(state)
         averages, bounds, counts = map(jax.tree.leaves, (state.averages, state.average_bias_bounds, state.visits))
-        most, orders = self.bound / (1 - self.discount), [[i + j] for i, j in sample_backups.powers(self.options.order)]
+        most, orders = self.bound / (1 - self.discount), [[i + j] for i, j in sample_backups.powers(self.method.order)]
         sizes = (np.array(most), most ** np.array(orders))
         mean, pair = (
             Replicas(
@@ -242,7 +225,7 @@ class SimulatorLearner(BaseLearner):
             )
             for average, bound, count, size in zip(averages, bounds, counts, sizes, strict=True)
         )
-        how = (self.options.order, self.simulator.sharing, mean, pair)
+        how = (self.method.order, self.simulator.sharing, mean, pair)
         return LearnedStates(
             *self._summary(state, log),
             simulator=self.simulator,
@@ -252,17 +235,12 @@ class SimulatorLearner(BaseLearner):
         )
 
     def _extra(self, state: State) -> dict[str, NDArray[Any]]:
-        assert int(state.step) == self._step, "walkers are ahead of the state"
-        since = [[self._step if each is None else each.since for each in walkers] for walkers in self._walkers]
-        return {**self.discovered.arrays(), "since": np.array(since, dtype=np.int64), **self._known.arrays()}
+        return {**self.discovered.arrays(), "since": self._lanes.since(int(state.step)), **self._known.arrays()}
 
     def _restore(self, step: int, arrays: Mapping[str, Ints]) -> None:
         self._begin(DiscoveredStates.of(arrays))
-        self._step, walks = step, self.walks
-        self._known = KnownCoordinates.of(walks, arrays, list(self.discovered.states))
-        tasks = [(lane, w, int(since), step) for (lane, w), since in np.ndenumerate(arrays["since"])]
-        found = list(self.executor.map(lambda task: walks.found_again(*task), tasks))
-        self._walkers = [found[i : i + walks.walkers] for i in range(0, len(found), walks.walkers)]
+        self._known = KnownCoordinates.of(self.walks, arrays, list(self.discovered.states))
+        self._lanes.restore(self.executor, step, arrays["since"])
 
 
 def _enough(have: int, needed: int) -> int:

@@ -14,18 +14,18 @@ from jointmdp.exact.bellman.tuple_moments import Tuples
 from jointmdp.exact.moments.transition_kernels import digest
 from jointmdp.ground.arrays import Floats, Ints, float64
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.incremental import recursion, table_draws
-from jointmdp.learning.incremental.base_learner import BaseLearner
-from jointmdp.learning.incremental.learned import Learned, LearnedJoint
-from jointmdp.learning.incremental.recursion import Info, State
-from jointmdp.learning.incremental.replicas import LearnedMoments, Replicas, unseen_chance, unseen_change
-from jointmdp.learning.incremental.settings import LearnOptions, as_options
+from jointmdp.learning import table_walks
+from jointmdp.learning.estimates import Replicas, unseen_chance, unseen_change
+from jointmdp.learning.incremental import recursion
+from jointmdp.learning.incremental.learned import Learned, LearnedJoint, LearnedMoments
+from jointmdp.learning.incremental.recursion import Info, RecursionLearner, State
+from jointmdp.learning.incremental.settings import IncrementalSettings
 from jointmdp.model.episodes import start_law
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 
 
-class TableLearner(BaseLearner):
+class TableLearner(RecursionLearner):
     """Incremental JIPE on a model in tables.
 
     ``state = learner.init()``, then ``state, info = learner.step(state, learner.draw(state))`` again and again;
@@ -33,36 +33,34 @@ class TableLearner(BaseLearner):
     been learned so far. States are values: nothing is changed in place.
     """
 
-    def __init__(
-        self, model: JointMDP, policy: ArrayLike, options: LearnOptions | None = None, *, is_joint: bool = False
-    ) -> None:
-        """`is_joint`: moments of any number of returns up to the order, for small tables and sweeps only."""
+    is_compiled = True
+
+    def __init__(self, model: JointMDP, policy: ArrayLike, method: IncrementalSettings) -> None:
         if model.discount >= 1:
             raise ModelError("discount is 1: returns over an endless future need a discount below 1")
-        options = as_options(options)
-        if options.reward_bound is not None:
+        if method.reward_bound is not None:
             raise ModelError("a model in tables knows its rewards; leave reward_bound out")
         self.model, self.policy = model, as_policy(model, policy)
-        choice = options.coordinates or "sweep"
-        if is_joint and choice != "sweep":
+        choice = method.coordinates or "sweep"
+        if method.joint and choice != "sweep":
             raise ModelError(f'moments of several returns are learned in sweeps, not coordinates="{choice}"')
-        _check_memory(int(model.available.sum()), options, is_joint)
+        _check_memory(int(model.available.sum()), method)
         count = model.num_states
-        start = np.full(count, 1 / count) if options.start is None else start_law(model, options.start)
-        kind = "joint" if is_joint else "pairs"
+        start = np.full(count, 1 / count) if method.start is None else start_law(model, method.start)
+        kind = "joint" if method.joint else "pairs"
         described = {"digest": digest(model, self.policy), "kind": kind, "start": start.tolist()}
-        super().__init__(model, options, choice, model.reward_bound, described)
-        self._tuples = Tuples(np.nonzero(model.available)[0], options.order) if is_joint else None
+        super().__init__(model, method, choice, model.reward_bound, described)
+        self._tuples = Tuples(np.nonzero(model.available)[0], method.order) if method.joint else None
         with float64():
             links = None if self._tuples is None else sample_backups.links(self._tuples)
-            self._source = table_draws.draw_tables(model, self.policy, start, self.restart)._replace(links=links)
+            self._source = table_walks.draw_tables(model, self.policy, start, self.restart)._replace(links=links)
 
     def init(self) -> State:
         """The state before the first step."""
-        replicas, size = self.options.replicas, self._source.size
+        replicas, size = self.method.replicas, self._source.size
         if self._settings.choice == "sweep":
             return recursion.sweep_start(self._settings, self._source, replicas)
-        return recursion.list_start(self._settings, replicas, size, size * size, self.options.batch)
+        return recursion.list_start(self._settings, replicas, size, size * size, self.method.batch)
 
     def draw(self, state: State) -> Sample:
         """The sample of the next step, ``[R, …, m]``; it depends on the seed, the step's number and the walkers."""
@@ -84,7 +82,7 @@ class TableLearner(BaseLearner):
         """What has been learned so far."""
         summary = self._summary(state, log)
         if self._tuples is not None:
-            degrees = np.repeat(np.arange(self.options.order + 1), np.diff(self._tuples.starts))
+            degrees = np.repeat(np.arange(self.method.order + 1), np.diff(self._tuples.starts))
             bounds = np.asarray(state.average_bias_bounds)[degrees]
             held = Replicas(np.asarray(state.averages), bounds, self._unseen(state, None, degrees, bounds))
             return LearnedJoint(*summary, model=self.model, _tuples=self._tuples, _values=held)
@@ -96,7 +94,7 @@ class TableLearner(BaseLearner):
 
     def _moments(self, state: State) -> LearnedMoments:
         assert isinstance(state.averages, MeansAndPairs)
-        order, bounds = self.options.order, state.average_bias_bounds
+        order, bounds = self.method.order, state.average_bias_bounds
         mean, pair = (np.asarray(part) for part in state.averages)
         shape = (pair.shape[1], mean.shape[1], mean.shape[1])
         degrees = [i + j for i, j in sample_backups.powers(order)]
@@ -118,7 +116,7 @@ class TableLearner(BaseLearner):
 
     def _unseen(self, state: State, visits: Ints | None, degrees: Ints, bias_bound: Floats) -> Floats:
         """`unseen_change` of moments of these degrees, for updates of all replicas together."""
-        updates = np.asarray(int(state.step) * self.options.replicas) if visits is None else visits
+        updates = np.asarray(int(state.step) * self.method.replicas) if visits is None else visits
         powers = degrees.astype(np.float64)
         most: Floats = (self.model.reward_bound / (1 - self.discount)) ** powers * (powers > 0)
         return unseen_change(self._rare_mass(unseen_chance(updates)), most, self.discount, bias_bound)
@@ -140,18 +138,18 @@ class TableLearner(BaseLearner):
         return rarest, np.append(0.0, most)
 
 
-def _check_memory(size: int, options: LearnOptions, is_joint: bool) -> None:
+def _check_memory(size: int, method: IncrementalSettings) -> None:
     """Values, averages, their successors in a step, and what is gathered on the way."""
-    if is_joint:
-        entries = comb(size + options.order, options.order)
-        words = f"sorted tuples of up to {options.order} of {size} coordinates"
+    if method.joint:
+        entries = comb(size + method.order, method.order)
+        words = f"sorted tuples of up to {method.order} of {size} coordinates"
     else:
-        entries = size * size * len(sample_backups.powers(options.order))
+        entries = size * size * len(sample_backups.powers(method.order))
         words = f"moments of pairs of {size} coordinates"
-    each = 6 if options.coordinates in (None, "sweep") else 10  # beside the values their bias bounds
-    needed = 8 * each * options.replicas * entries
-    if needed > options.memory_limit:
+    each = 6 if method.coordinates in (None, "sweep") else 10  # beside the values their bias bounds
+    needed = 8 * each * method.replicas * entries
+    if needed > method.memory_limit:
         raise ModelError(
-            f"{entries:,} {words} in {options.replicas} replicas need about {needed / 2**30:.2g} GiB, above "
-            f"memory_limit = {options.memory_limit / 2**30:.2g} GiB; take fewer replicas, a smaller order, or evaluate"
+            f"{entries:,} {words} in {method.replicas} replicas need about {needed / 2**30:.2g} GiB, above "
+            f"memory_limit = {method.memory_limit / 2**30:.2g} GiB; take fewer replicas, a smaller order, or evaluate"
         )

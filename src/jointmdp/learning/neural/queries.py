@@ -57,7 +57,7 @@ class Lists(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RecordedQueries:
-    """Queries of a simulator under a policy, as `record_queries` makes them; `jointmdp.train` learns from them."""
+    """Queries of a simulator under a policy, as `record_queries` makes them; `jointmdp.Neural` learns from them."""
 
     simulator: str
     discount: float

@@ -1,28 +1,31 @@
-"""The settings of a training run."""
+"""The settings of networks and of their training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from numbers import Number
+from typing import TYPE_CHECKING, Any, Literal
 
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath
+from jointmdp.learning.runs import Method
+
+if TYPE_CHECKING:
+    from jointmdp.learning.neural.queries import RecordedQueries
 
 MatrixForm = Literal["parts", "gram"]
 BLOCKS = ("mean", "diag", "same", "cross", "gap")
-PLACES = ("checkpoint", "checkpoint_seconds", "log")  # do not change what is learned
+ELSEWHERE = ("queries", "checkpoint", "checkpoint_seconds", "log")  # not compared with a checkpoint, or not as they are
 
 
-@dataclass(frozen=True)
-class TrainConfig:
-    """Settings of `train`; each has a default that serves."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NeuralSettings(Method):
+    """What the user of `jointmdp.Neural` chooses, checked."""
 
-    queries: int = 100_000
-    """Lists of three coordinates that are recorded, each drawn twice; rounded up to thousands."""
-    steps: int = 20_000
-    """Steps of the optimiser."""
+    queries: int | RecordedQueries = 100_000
+    """Lists of three coordinates that are recorded, each drawn twice, rounded up to thousands; or recorded ones."""
     batch: int = 256
     """Lists in a step."""
     networks: int = 3
@@ -51,29 +54,24 @@ class TrainConfig:
     """The chance that a pair of branches begins anew in a step; 1 − γ by default."""
     episode_restart: float | None = None
     """The chance that an episode begins anew in a step; 1 − γ by default."""
-    seed: int = 0
-    checkpoint: FilePath | None = None
-    """A folder where queries and weights are saved now and then, and continued from."""
     checkpoint_seconds: float = 30.0
     log: FilePath | None = None
     """A folder for TensorBoard."""
 
     def __post_init__(self) -> None:
-        for name in ("queries", "steps", "batch", "networks", "rank"):
-            self._keep(name, checks.as_count(name, getattr(self, name)))
-        for name in ("own_rank", "seed"):
-            self._keep(name, checks.as_count(name, getattr(self, name), 0))
-        if self.action_rank is not None:
-            self._keep("action_rank", checks.as_count("action_rank", self.action_rank))
+        super().__post_init__()
+        for name in ("batch", "networks", "rank", "action_rank"):
+            self._keep(name, checks.as_count)
+        if isinstance(self.queries, Number):
+            self._keep("queries", checks.as_count)
+        self._keep("own_rank", checks.as_count, 0)
+        self._keep("learning_rate", checks.as_positive)
+        self._keep("weight_decay", checks.as_amount)
+        for name in ("target_rate", "averaging", "restart", "episode_restart"):
+            self._keep(name, checks.as_probability)
         if not isinstance(self.hidden, tuple | list):
             raise ModelError(f"hidden is {self.hidden!r}; give the units of each layer, as in hidden=(256, 256)")
-        self._keep("hidden", tuple(checks.as_count("hidden", units) for units in self.hidden))
-        self._keep("learning_rate", checks.as_positive("learning_rate", self.learning_rate))
-        for name in ("weight_decay", "checkpoint_seconds"):
-            self._keep(name, checks.as_amount(name, getattr(self, name)))
-        for name in ("target_rate", "averaging", "restart", "episode_restart"):
-            if getattr(self, name) is not None:
-                self._keep(name, checks.as_probability(name, getattr(self, name)))
+        object.__setattr__(self, "hidden", tuple(checks.as_count("hidden", units) for units in self.hidden))
         if self.target_rate == 0:
             raise ModelError("target_rate is 0: the target network would never learn")
         if self.averaging == 1:
@@ -88,12 +86,9 @@ class TrainConfig:
         factors = {name: checks.as_amount(f"the weight of {name}", self.weights.get(name, 1.0)) for name in BLOCKS}
         if not any(factors.values()):
             raise ModelError("all weights are 0: there is nothing to learn")
-        self._keep("weights", factors)
-
-    def _keep(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+        object.__setattr__(self, "weights", factors)
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a run to be continued."""
-        found = asdict(self)
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items() if name not in PLACES}
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ELSEWHERE}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}

@@ -25,7 +25,7 @@ from jointmdp.exact.bellman.network_backups import MomentHeads, backup, draw_err
 from jointmdp.ground.arrays import on_device, random_key
 from jointmdp.learning.neural.networks import MomentNetwork, eqx, optax
 from jointmdp.learning.neural.queries import LISTED, OVER, Encoding, Lists, RecordedQueries
-from jointmdp.learning.neural.settings import BLOCKS, TrainConfig
+from jointmdp.learning.neural.settings import BLOCKS, NeuralSettings
 
 PORTION = 100  # steps of a compiled loop
 SCALE_RATE = 0.01  # of the running averages of units
@@ -70,9 +70,9 @@ class Metrics(NamedTuple):
 class Trainer:
     """``state = trainer.init()``, then ``state, metrics = trainer.advance(state)`` until ``trainer.is_done(state)``."""
 
-    def __init__(self, queries: RecordedQueries, config: TrainConfig) -> None:
-        self.queries, self.config, self.encoding = queries, config, Encoding.of(queries)
-        self.optimiser = optimiser_of(config)
+    def __init__(self, queries: RecordedQueries, method: NeuralSettings, steps: int) -> None:
+        self.queries, self.method, self.steps, self.encoding = queries, method, steps, Encoding.of(queries)
+        self.optimiser = optimiser_of(method, steps)
         self._shape = self.network(np.random.default_rng(0))
         lists = queries.lists
         unit = self.encoding.units.deviation
@@ -85,22 +85,22 @@ class Trainer:
 
     def network(self, rng: np.random.Generator) -> MomentNetwork:
         """A network with random weights."""
-        c, actions = self.config, len(self.queries.action_names)
+        c, actions = self.method, len(self.queries.action_names)
         ranks = (c.rank, c.own_rank)
         return MomentNetwork(self.encoding.shape, actions, c.hidden, ranks, c.action_rank, c.form, rng)
 
     def init(self) -> TrainState:
         """Before the first step."""
-        drawn = [self.network(np.random.default_rng([self.config.seed, i])) for i in range(self.config.networks)]
+        drawn = [self.network(np.random.default_rng([self.method.seed, i])) for i in range(self.method.networks)]
         online: Any = jax.tree.map(lambda *each: jnp.stack(each), *(eqx.filter(one, eqx.is_array) for one in drawn))
         optimiser = jax.vmap(self.optimiser.init)(online)
-        units = jnp.ones(self.config.networks, jnp.float32)
-        scales = Scales(units, units, jnp.ones((self.config.networks, len(BLOCKS)), jnp.float32))
+        units = jnp.ones(self.method.networks, jnp.float32)
+        scales = Scales(units, units, jnp.ones((self.method.networks, len(BLOCKS)), jnp.float32))
         return TrainState(jnp.zeros((), jnp.int32), online, online, online, optimiser, scales)
 
     def is_done(self, state: TrainState) -> bool:
         """Whether all steps were taken."""
-        return int(state.step) >= self.config.steps
+        return int(state.step) >= self.steps
 
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """The next `PORTION` steps, or those that are left."""
@@ -117,9 +117,9 @@ class Trainer:
         return MomentHeads((units.offset + units.mean * mean) / units.deviation, v, w, d)
 
     def _steps(self, data: Any, state: TrainState) -> tuple[TrainState, Metrics]:
-        count = jnp.minimum(PORTION, self.config.steps - state.step)
-        R = self.config.networks
-        keys = jax.random.split(jax.random.fold_in(random_key(self.config.seed), 1), R)
+        count = jnp.minimum(PORTION, self.steps - state.step)
+        R = self.method.networks
+        keys = jax.random.split(jax.random.fold_in(random_key(self.method.seed), 1), R)
 
         def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, sums = carry
@@ -136,7 +136,7 @@ class Trainer:
     ) -> tuple[Any, ...]:
         """One step of one network."""
         pool, lists = data
-        chosen = jax.random.randint(jax.random.fold_in(key, step), (self.config.batch,), 0, lists.actions.shape[0])
+        chosen = jax.random.randint(jax.random.fold_in(key, step), (self.method.batch,), 0, lists.actions.shape[0])
         batch: Any = Lists(*(part[chosen] for part in lists))
         discount = self.queries.discount
         mean, covariance = self._moments(target, pool, batch.next_observed, batch.next_actions, batch.next_states)
@@ -153,15 +153,15 @@ class Trainer:
             losses = jnp.stack([_mean(e**2, mask) for e, mask in zip(errors, masks, strict=True)])
             units = jnp.stack([scales.variance, *[scales.variance**2] * 3, scales.gap**2])
             sizes = jnp.maximum(scales.errors, EXACT * units)
-            factors = jnp.array([self.config.weights[name] for name in BLOCKS])
+            factors = jnp.array([self.method.weights[name] for name in BLOCKS])
             return jnp.sum(factors * losses / sizes), (found, errors, losses / sizes)
 
         (_, (found, errors, losses)), gradient = jax.value_and_grad(total, has_aux=True)(online)
         changes, optimiser = self.optimiser.update(gradient, optimiser, online)
         online = optax.apply_updates(online, changes)
-        target = optax.incremental_update(online, target, self.config.target_rate)
+        target = optax.incremental_update(online, target, self.method.target_rate)
         # The average of the first steps weighs them alike, and forgets the start.
-        average = optax.incremental_update(online, average, jnp.maximum(1 - self.config.averaging, 1 / (step + 1.0)))
+        average = optax.incremental_update(online, average, jnp.maximum(1 - self.method.averaging, 1 / (step + 1.0)))
         metrics = self._metrics(found, batch, mean, covariance, errors, masks, losses)
         sizes = Scales(_mean(aims[1], masks[1]), _mean(aims[4], masks[4]), metrics.squared)
         rate = jnp.maximum(SCALE_RATE, 1 / (step + 1.0))
@@ -206,12 +206,12 @@ class Trainer:
         return Metrics(means([e**2 for e in errors]), -means(errors), double, losses)
 
 
-def optimiser_of(config: TrainConfig) -> Any:
+def optimiser_of(method: NeuralSettings, steps: int) -> Any:
     """Adam with decay of weights and a rate that falls to 0."""
-    schedule = optax.cosine_decay_schedule(config.learning_rate, config.steps)
+    schedule = optax.cosine_decay_schedule(method.learning_rate, steps)
     return optax.chain(
         optax.clip_by_global_norm(MOST_NORM),
-        optax.adamw(schedule, weight_decay=config.weight_decay, mask=_are_weights),
+        optax.adamw(schedule, weight_decay=method.weight_decay, mask=_are_weights),
     )
 
 

@@ -1,17 +1,18 @@
-"""Samples of pairs and their features, drawn from a simulator along the pair process with restarts.
+"""Projected JIPE-2 from samples of a simulator: sums of features along the pair process, then their fixed point.
+
+The operator is estimated in the space of features, and the projection iterated with it. (Solving first and projecting
+once at the end would be another fixed point where the constraint matters.) For state spaces too large to list, or
+continuous: memory depends on the number of features alone.
 
 Walkers go in pairs from two actions of a starting state, and begin anew with a fixed probability in every step: they
 visit pairs as the restart weighting weighs them. Each visit draws the outcome of both coordinates *twice*,
 independently: half the product of the differences of two draws is a covariance without bias, whatever its mean. The
-first draw is also where the walkers go on.
+first draw is also where the walkers go on. Coordinates whose episode is over have features and rewards of 0. Under
+``"none"`` two branches are looked at as a pair in the first step only: later pairs are independent, and nothing refers
+to them.
 
-Coordinates whose episode is over have features and rewards of 0. Under ``"none"`` two branches are looked at as a pair
-in the first step only: later pairs are independent, and nothing refers to them.
-
-The sums of `bellman.feature_moments`, estimated from visited pairs.
-
-Every visit adds to sums of fixed size, so that memory does not depend on the number of states. With ``u`` and ``u'``
-the products of features of a pair and of the next one, and Δ the difference of two independent draws:
+Every visit adds to the sums of `bellman.feature_moments`. With ``u`` and ``u'`` the products of features of a pair and
+of the next one, and Δ the difference of two independent draws:
 
     H += u uᵀ        G += u u'ᵀ        covariance source  ½ (ΔR + γθᵀΔφ')(ΔR̃ + γθᵀΔφ̃')
 
@@ -19,26 +20,18 @@ and as many vectors u, one after the other, as covariances have parts, each 0 at
 The source is a polynomial of degree 2 in θ, which is not known before the end: three sums hold its coefficients. Where
 theory says that two branches are independent, their covariance is 0 and not estimated.
 
-Moments as functions of features, as learned from samples, with their errors.
-
 The point estimate is the fixed point of all samples together. Its error comes from the jackknife: the fixed points that
 leave out one replica each say how far samples move it (half of a 95 % interval by Student's law). That is the error of
 *sampling*; how well the features can do at all is another matter, which only other features or simulated gaps show.
-
-Projected JIPE-2 from samples of a simulator: sums of features along the pair process, then their fixed point.
-
-The operator is estimated in the space of features, and the projection iterated with it. (Solving first and projecting
-once at the end would be another fixed point where the constraint matters.) For state spaces too large to list, or
-continuous: memory depends on the number of features alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -48,20 +41,7 @@ from jointmdp.exact.bellman.feature_moments import PARTS, PairMatrices, PairPart
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError, NotKnownError, Status
-from jointmdp.learning.incremental.base_learner import BaseLearner
-from jointmdp.learning.incremental.learned import RunSummary
-from jointmdp.learning.incremental.replicas import Estimate, LearnedGap, student_factor
-from jointmdp.learning.incremental.settings import LearnOptions, as_options
-from jointmdp.learning.incremental.simulator_walks import (
-    NOWHERE,
-    Coordinate,
-    DrawnOutcome,
-    Walker,
-    Walks,
-    WalkTask,
-    behaviour,
-    state_key,
-)
+from jointmdp.learning.estimates import Estimate, RunSummary, StateAnswers, student_factor
 from jointmdp.learning.projected.features.feature_forms import (
     FeatureRows,
     FeatureTable,
@@ -79,14 +59,22 @@ from jointmdp.learning.projected.fixed_point import (
     solve_fixed_point,
     svec,
 )
-from jointmdp.learning.projected.projecting import Projected, centred
-from jointmdp.simulation.executors.executor import Executor, Serial
-from jointmdp.simulation.simulators.simulator import Simulator, as_agent
+from jointmdp.learning.projected.projecting import ProjectionSettings, centred
+from jointmdp.learning.projected.weighting import continuation
+from jointmdp.learning.runs import Learner
+from jointmdp.learning.walks import (
+    STEPS_AHEAD,
+    Coordinate,
+    Lanes,
+    PairWalks,
+    Standing,
+    Walker,
+    WalkTask,
+    behaviour,
+    state_key,
+)
+from jointmdp.simulation.simulators.simulator import Simulator
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
-
-T = TypeVar("T")
-
-DRAWS = ("", "again ")  # the words that make the noise of the two draws different
 
 
 class PairKind:
@@ -105,82 +93,44 @@ class FeatureSamples(NamedTuple):
     next_kinds: NDArray[Any]  # [T, L, 2 draws]
 
 
-class FeatureWalkResult(NamedTuple):
-    """What a task gives."""
-
-    samples: FeatureSamples
-    walkers: list[list[Walker | None]]
-
-
-class FeatureWalks:
+class FeatureWalks(PairWalks):
     """Walks that give features; a task gives the same in every process."""
 
-    def __init__(self, walks: Walks, rows: FeatureRows) -> None:
-        self.walks, self.rows = walks, rows
+    def __init__(self, simulator: Simulator, policy: Any, seed: int, restart: float, rows: FeatureRows) -> None:
+        super().__init__(simulator, policy, seed, restart)
+        self.rows = rows
 
-    def __call__(self, task: WalkTask) -> FeatureWalkResult:
+    def __call__(self, task: WalkTask) -> tuple[FeatureSamples, Standing]:
         shape, K = (len(task.steps), len(task.lanes)), len(self.rows.names)
         kinds = np.zeros(shape, dtype=np.int8)
         rewards, next_kinds = np.zeros((*shape, 2, 2)), np.zeros((*shape, 2), dtype=np.int8)
         listed: list[Coordinate] = []
         standing = [list(walkers) for walkers in task.walkers]
-        for t, i in np.ndindex(shape):
-            step, lane = task.steps[t], task.lanes[i]
-            walker = self._here(step, lane, standing[i][0])
-            kinds[t, i] = self._kind(step, walker)
-            drawn = [self._outcomes(word, step, lane, walker) for word in DRAWS]
-            standing[i] = [self._after(walker, drawn[0])]
-            rewards[t, i] = [[reward for _, reward, _ in each] for each in drawn]
-            nexts = [[after for _, _, after in each] for each in drawn]
-            next_kinds[t, i] = [_pair_kind(*each) for each in nexts]
-            listed += [*_two(walker.places), *nexts[0], *nexts[1]]
+        for at, ((walker,), (draws,)) in zip(np.ndindex(shape), self.visits(task, standing), strict=True):
+            both = [[each[0], each[-1]] for each in draws]  # one branch stands for both
+            kinds[at] = self._kind(task.steps[at[0]], walker)
+            rewards[at] = [[each.reward for each in two] for two in both]
+            nexts = [[each.after for each in two] for two in both]
+            next_kinds[at] = [_pair_kind(*two) for two in nexts]
+            listed += [walker.places[0], walker.places[-1], *nexts[0], *nexts[1]]
         features = self._features(listed).reshape(*shape, 3, 2, K)
-        samples = FeatureSamples(kinds, features[:, :, 0], rewards, features[:, :, 1:], next_kinds)
-        return FeatureWalkResult(samples, standing)
-
-    def found_again(self, lane: int, since: int, step: int) -> Walker | None:
-        """A walker that began at the step `since`, as it stands before `step`."""
-        walker = None
-        for k in range(since, step):
-            here = self._here(k, lane, walker)
-            walker = self._after(here, self._outcomes(DRAWS[0], k, lane, here))
-        return walker
-
-    def _here(self, step: int, lane: int, walker: Walker | None) -> Walker:
-        """Where a pair stands; one branch has one place."""
-        here = self.walks.here(step, lane, 0, walker, {})
-        return _one_if_same(here) if here.since == step else here
-
-    def _outcomes(self, word: str, step: int, lane: int, walker: Walker) -> list[DrawnOutcome]:
-        """What both coordinates give; those that are over stay and pay nothing."""
-        alive = [place for place in walker.places if place.action != NOWHERE]
-        found = {id(each[0]): each for each in self.walks.drawn(word, step, lane, alive)}
-        return _two([found.get(id(place), (place, 0.0, place)) for place in walker.places])
-
-    def _after(self, walker: Walker, drawn: list[DrawnOutcome]) -> Walker | None:
-        """Where both go on; None where both are over."""
-        nexts = tuple(after for _, _, after in drawn[: len(walker.places)])
-        if all(place.action == NOWHERE for place in nexts):
-            return None
-        after = Walker(walker.since, nexts)
-        # Without shared noise branches that meet stay two.
-        return after if self.walks.simulator.sharing == "none" else _one_if_same(after)
+        return FeatureSamples(kinds, features[:, :, 0], rewards, features[:, :, 1:], next_kinds), standing
 
     def _kind(self, step: int, walker: Walker) -> int:
         if len(walker.places) == 1:
             return PairKind.ONE
-        one, other = walker.places
-        is_later = self.walks.simulator.sharing == "none" and step > walker.since
-        if is_later or NOWHERE in (one.action, other.action):
+        is_later = self.simulator.sharing == "none" and step > walker.since
+        if is_later or any(place.is_over for place in walker.places):
             return PairKind.NO_PAIR
+        one, other = walker.places
         return PairKind.SAME_STATE if one.key == other.key else PairKind.APART
 
     def _features(self, places: list[Coordinate]) -> Floats:
         """The features of coordinates, 0 where they are over."""
-        alive = np.flatnonzero([place.action != NOWHERE for place in places])
+        alive = np.flatnonzero([not place.is_over for place in places])
         found = np.zeros((len(places), len(self.rows.names)))
         if len(alive):
-            observe = self.walks.simulator.observe
+            observe = self.simulator.observe
             actions: Ints = np.array([places[i].action for i in alive], dtype=np.int64)
             found[alive] = self.rows([observe(places[i].state) for i in alive], actions)
         return found
@@ -191,18 +141,6 @@ def _pair_kind(one: Coordinate, other: Coordinate) -> int:
     if one.key != other.key:
         return PairKind.APART
     return PairKind.ONE if one.action == other.action else PairKind.SAME_STATE
-
-
-def _one_if_same(walker: Walker) -> Walker:
-    """One branch where both stand at one coordinate."""
-    if len(walker.places) == 2 and walker.places[0][1:] == walker.places[1][1:]:
-        return walker._replace(places=walker.places[:1])
-    return walker
-
-
-def _two(places: Sequence[T]) -> list[T]:
-    """Both of a pair; one branch stands for both."""
-    return [places[0], places[-1]]
 
 
 RIDGE = 1e-13  # of the mean square of the features: directions that were hardly visited are held at 0
@@ -357,20 +295,37 @@ FOLLOWS = 1e-4  # of a feature: √DEPENDENT is what a spare one is off on avera
 RARE = 2  # replicas in which a feature must have been seen
 
 
+@dataclass(frozen=True)
+class FeaturePlace:
+    """A coordinate and its features."""
+
+    key: bytes
+    action: int
+    features: Floats = field(compare=False)
+
+
 class FittedMoments(NamedTuple):
     """θ and Ψ of all features."""
 
     theta: Floats
     covariances: PairMatrices
 
-    def covariance(self, x: Floats, y: Floats, is_same: bool) -> float:
-        """Of two actions of a state."""
-        matrix = self.covariances.all + self.covariances.same_state
-        return float(x @ (matrix + self.covariances.same_action if is_same else matrix) @ y)
+    def mean(self, x: FeaturePlace) -> float:
+        """φᵀθ."""
+        return float(x.features @ self.theta)
+
+    def covariance(self, x: FeaturePlace, y: FeaturePlace) -> float:
+        """φᵀΨφ, with the parts that two coordinates have."""
+        matrix = self.covariances.all
+        if x.key == y.key:
+            matrix = matrix + self.covariances.same_state
+        if x == y:
+            matrix = matrix + self.covariances.same_action
+        return float(x.features @ matrix @ y.features)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnedFeatures(RunSummary):
+class LearnedFeatures(RunSummary, StateAnswers):
     """Means and covariances as linear functions of features, for every state of a simulator, visited or not."""
 
     simulator: Simulator = field(kw_only=True)
@@ -547,45 +502,24 @@ class LearnedFeatures(RunSummary):
         follows = np.linalg.lstsq(scaled, gram[np.ix_(kept, others)] / size[kept, None])[0] / size[kept, None]
         return others, follows, size[others]
 
-    def mean_at(self, state: Any, action: Any) -> Estimate:
-        """E Z(state, action)."""
-        x = self.features_at(state, action)
-        return self._estimate(lambda fit: float(x @ fit.theta))
-
-    def covariance_at(self, state: Any, action: Any, other: Any) -> Estimate:
-        """Cov(Z(state, action), Z(state, other))."""
-        x, y, is_same = self._pair_at(state, action, other)
-        return self._estimate(lambda fit: fit.covariance(x, y, is_same))
-
-    def second_moment_at(self, state: Any, action: Any, other: Any) -> Estimate:
-        """E[Z(state, action) Z(state, other)]."""
-        x, y, is_same = self._pair_at(state, action, other)
-        return self._estimate(lambda fit: fit.covariance(x, y, is_same) + float(x @ fit.theta) * float(y @ fit.theta))
-
-    def _pair_at(self, state: Any, action: Any, other: Any) -> tuple[Floats, Floats, bool]:
+    def _coordinate(self, state: Any, action: Any) -> tuple[FeaturePlace, str]:
         place = self.simulator.snapshot(state)
-        a, b = (self.simulator.action_index(each, place) for each in (action, other))
-        return self.features_at(state, a), self.features_at(state, b), a == b
+        a = self.simulator.action_index(action, place)
+        found = FeaturePlace(state_key(self.simulator, place), int(a), self.features_at(state, a))
+        return found, self.simulator.action_label(a)
 
-    def covariance_between(self, s: Any, a: Any, t: Any, b: Any) -> Estimate:
-        """Cov(Z(s, a), Z(t, b)) of any two coordinates."""
-        if state_key(self.simulator, self.simulator.snapshot(s)) == state_key(
-            self.simulator, self.simulator.snapshot(t)
-        ):
-            return self.covariance_at(s, a, b)
-        x, y = self.features_at(s, a), self.features_at(t, b)
-        return self._estimate(lambda fit: float(x @ fit.covariances.all @ y))
+    def _mean(self, x: FeaturePlace) -> Estimate:
+        return self._estimate(lambda fit: fit.mean(x))
 
-    def gap(self, state: Any, action: Any, other: Any) -> LearnedGap:
-        """``Z(state, action) − Z(state, other)``: mean and variance with their errors of sampling."""
-        place, label = self.simulator.snapshot(state), self.simulator.action_label
-        a, b = (self.simulator.action_index(each, place) for each in (action, other))
-        x, y = self.features_at(state, a), self.features_at(state, b)
-        if a == b:
-            return LearnedGap(label(a), label(b), 0.0, 0.0, 0.0, 0.0)
-        mean = self._estimate(lambda fit: float((x - y) @ fit.theta))
-        variance = self._estimate(lambda fit: fit.covariances.of_gap(x, y))
-        return LearnedGap(label(a), label(b), *mean, max(0.0, variance.value), variance.error)
+    def _second_moment(self, x: FeaturePlace, y: FeaturePlace) -> Estimate:
+        return self._estimate(lambda fit: fit.covariance(x, y) + fit.mean(x) * fit.mean(y))
+
+    def _covariance(self, x: FeaturePlace, y: FeaturePlace) -> Estimate:
+        return self._estimate(lambda fit: fit.covariance(x, y))
+
+    def _difference(self, x: FeaturePlace, y: FeaturePlace) -> tuple[Estimate, Estimate]:
+        mean = self._estimate(lambda fit: float((x.features - y.features) @ fit.theta))
+        return mean, self._estimate(lambda fit: fit.covariances.of_gap(x.features, y.features))
 
     def table(self) -> list[dict[str, Any]]:
         """One row per feature: its part in the mean, with its error, and how often it was seen."""
@@ -595,11 +529,6 @@ class LearnedFeatures(RunSummary):
             value, error = self._estimate(lambda fit, k=k: float(fit.theta[k]))  # type: ignore[misc]
             rows.append({"feature": name, "theta": value, "theta_error": error, "mean_square": float(counts[k])})
         return rows
-
-
-STEPS_AHEAD = 64  # steps drawn at once at most
-LANES = 16  # lists in a task
-NOT_HERE = ("schedule", "start", "burn_in")  # settings of the incremental methods
 
 
 class FeatureState(NamedTuple):
@@ -620,25 +549,23 @@ class TableRows(FeatureRows):
         return self.values[np.asarray(observations, dtype=np.int64), actions]
 
 
-class FeatureLearner(BaseLearner):
+class FeatureLearner(Learner):
     """``state = learner.init()``, then ``state = learner.advance(state, steps)`` and ``learner.answer(state)``."""
 
-    reports = 1
-    """In every power of ten of steps: each solves for the fixed point once, and once without each replica."""
+    reports = 1  # in every power of ten of steps: each solves for the fixed point once, and once without each replica
 
-    def __init__(
-        self,
-        simulator: Simulator,
-        policy: Any,
-        features: Any,
-        options: LearnOptions | None = None,
-        executor: Executor | None = None,
-    ) -> None:
-        options = as_options(options)
-        method = features if isinstance(features, Projected) else Projected(features)
-        self.simulator, self.executor, self.method = simulator, executor or Serial(), method
-        self._check(options)
-        self.rows = _rows(method.features, simulator)
+    def __init__(self, simulator: Simulator, policy: Any, method: ProjectionSettings) -> None:
+        if simulator.action_names is None:
+            raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates have no features")
+        if simulator.discount >= 1:
+            raise ModelError(f"the discount of {simulator.name} is 1: a projection contracts only below")
+        if method.weighting != "restart" or method.states is not None:
+            raise ModelError(
+                "samples come from pairs that begin in the simulator's starting states: the weighting is "
+                '"restart"; let the simulator start in the states that you ask about'
+            )
+        self.simulator, self.rows = simulator, _rows(method.features, simulator)
+        restart = 1 - continuation(simulator.discount, method.c)
         parts = method.parts_of(simulator.sharing, len(self.rows.names), self.rows.coordinates)
         described = {
             "simulator": simulator.name,
@@ -647,54 +574,25 @@ class FeatureLearner(BaseLearner):
             "features": list(self.rows.names),
             "constraint": method.constraint,
             "parts": list(parts),
-            "digest": behaviour(simulator, policy) if options.checkpoint else "",
+            "digest": behaviour(simulator, policy) if method.checkpoint else "",
+            **{name: getattr(method, name) for name in ("batch", "replicas", "seed")},
+            "restart": restart,
         }
-        super().__init__(simulator, options, "pairs", 1.0, described)
-        c = 1 - self.restart
-        if not simulator.discount**2 < c < 1:
-            raise ModelError(
-                f"restart is {self.restart:g}, so walkers go on with probability {c:g}; that must lie between "
-                f"γ² = {simulator.discount**2:.6g}, where second moments stop contracting, and 1"
-            )
-        self._lanes = options.replicas * options.batch
-        walks = Walks(simulator, as_agent(policy, simulator), "pairs", options.seed, self.restart)
-        self.walks = FeatureWalks(walks, self.rows)
+        super().__init__(method, simulator.discount, described)
+        self.walks = FeatureWalks(simulator, policy, method.seed, restart, self.rows)
         self.rules = VisitRules(simulator.discount, simulator.sharing, method.constraint != "second_moment", parts)
-        self._begin()
+        self._lanes = Lanes(self.walks, method.replicas * method.batch)
 
-    def _check(self, options: LearnOptions) -> None:
-        simulator, method = self.simulator, self.method
-        if simulator.action_names is None:
-            raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates have no features")
-        if simulator.discount >= 1:
-            raise ModelError(f"the discount of {simulator.name} is 1: a projection contracts only below")
-        if options.order != 2:
-            raise ModelError(f"features fit moments of order 2, not {options.order}")
-        if options.coordinates not in (None, "pairs"):
-            raise ModelError('features are learned along "pairs" of branches; leave coordinates out')
-        if method.weighting != "restart" or method.states is not None:
-            raise ModelError(
-                "samples come from pairs that begin in the simulator's starting states: the weighting is "
-                '"restart"; let the simulator start in the states that you ask about'
-            )
-        for name in NOT_HERE:
-            if getattr(options, name) is not None:
-                raise ModelError(f"{name} belongs to learning without features; leave it out")
-
-    def _begin(self) -> None:
-        self._step = 0
-        self._walkers: list[list[Walker | None]] = [[None] for _ in range(self._lanes)]
-
-    def init(self) -> FeatureState:  # type: ignore[override]
+    def init(self) -> FeatureState:
         """Before the first step."""
-        K, replicas, parts = len(self.rows.names), self.options.replicas, len(self.rules.parts)
+        K, replicas, parts = len(self.rows.names), self.method.replicas, len(self.rules.parts)
         needed = size_of_sums(replicas, K, parts)
-        if needed > self.options.memory_limit:
+        if needed > self.method.memory_limit:
             raise ModelError(
                 f"{K:,} features need about {needed / 2**30:.2g} GiB for {replicas} replicas, above memory_limit; use "
                 "fewer features"
             )
-        self._begin()
+        self._lanes = Lanes(self.walks, replicas * self.method.batch)
         return FeatureState(np.array(0, dtype=np.int64), empty_sums(replicas, K, parts))
 
     def advance(self, state: FeatureState, count: int) -> FeatureState:
@@ -711,54 +609,41 @@ class FeatureLearner(BaseLearner):
 
     def _sampled(self, step: int, count: int) -> FeatureSamples:
         """Visits ``[T, L]`` of the next steps."""
-        if step != self._step:
-            raise ModelError(f"samples can be drawn for step {self._step} only, where the walkers are, not for {step}")
-        cut = [range(i, min(i + LANES, self._lanes)) for i in range(0, self._lanes, LANES)]
-        steps = range(step, step + count)
-        tasks = [WalkTask(steps, lanes, self._walkers[lanes.start : lanes.stop]) for lanes in cut]
-        found = list(self.executor.map(self.walks, tasks))
-        self._walkers = [walkers for each in found for walkers in each.walkers]
-        self._step = step + count
-        parts: list[NDArray[Any]] = [
-            np.concatenate(each, axis=1) for each in zip(*(f.samples for f in found), strict=True)
-        ]
-        return FeatureSamples(*parts)
+        return FeatureSamples(*self._lanes.sampled(self.executor, step, count))
 
     def _add(self, sums: Sums, samples: FeatureSamples) -> None:
         """Add the visits ``[L]`` of one step."""
-        batch = self.options.batch
-        for r in range(self.options.replicas):
+        batch = self.method.batch
+        for r in range(self.method.replicas):
             own = FeatureSamples(*(part[r * batch : (r + 1) * batch] for part in samples))
             add(sums, r, own, self.rules)
 
-    def updates(self, state: FeatureState) -> int:  # type: ignore[override]
-        """Pairs visited so far, over all replicas."""
-        return int(np.asarray(state.sums.pairs).sum())
-
     def answer(self, state: FeatureState, log: tuple[dict[str, Any], ...] = ()) -> LearnedFeatures:
-        """What has been learned so far."""
+        """What has been learned so far; updates are the pairs visited."""
+        method, sums = self.method, Sums(*map(np.asarray, state.sums))
         return LearnedFeatures(
-            *self._summary(state, log),  # type: ignore[arg-type]
+            2,
+            self.simulator.sharing,
+            method.replicas,
+            method.seed,
+            int(state.step),
+            int(sums.pairs.sum()),
+            log,
             simulator=self.simulator,
             rows=self.rows,
             is_centred=self.rules.is_centred,
             part_names=self.rules.parts,
-            is_psd=self.method.constraint is not None,
-            tolerance=self.method.tolerance,
-            max_steps=self.method.max_steps,
-            _sums=Sums(*map(np.asarray, state.sums)),
+            is_psd=method.constraint is not None,
+            tolerance=method.tolerance,
+            max_steps=method.max_steps,
+            _sums=sums,
         )
 
-    def _extra(self, state: FeatureState) -> dict[str, NDArray[Any]]:  # type: ignore[override]
-        assert int(state.step) == self._step, "walkers are ahead of the state"
-        since = [[self._step if each is None else each.since for each in walkers] for walkers in self._walkers]
-        return {"since": np.array(since, dtype=np.int64)}
+    def _extra(self, state: FeatureState) -> dict[str, NDArray[Any]]:
+        return {"since": self._lanes.since(int(state.step))}
 
     def _restore(self, step: int, arrays: Mapping[str, Ints]) -> None:
-        self._begin()
-        self._step, walks = step, self.walks
-        tasks = [(lane, int(since), step) for (lane, _), since in np.ndenumerate(arrays["since"])]
-        self._walkers = [[walker] for walker in self.executor.map(lambda task: walks.found_again(*task), tasks)]
+        self._lanes.restore(self.executor, step, arrays["since"])
 
 
 def _rows(features: Any, simulator: Simulator) -> FeatureRows:

@@ -1,4 +1,4 @@
-"""`Projected`, the method, and its answer: moments in features, and what theory says of their distance to the truth.
+"""A projection, from its settings to its answer: moments in features, and what theory says of their distance to truth.
 
 Writing m̂ and M̂ for the fixed point, μ and M for the truth, c and c₂ for the constants of the weights of means and of
 pairs, κ₁ = γ/√c and κ₂ = γ²/√c₂:
@@ -40,6 +40,7 @@ from jointmdp.learning.projected.features.feature_forms import FeatureTable, as_
 from jointmdp.learning.projected.fixed_point import FixedPoint, QuadraticForm, fit_psd, solve_fixed_point
 from jointmdp.learning.projected.table_sums import TableSums
 from jointmdp.learning.projected.weighting import PairWeighting, own_weighting, restart_weighting, stationary_weighting
+from jointmdp.learning.runs import SamplingMethod
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
@@ -321,8 +322,8 @@ EVERY_PAIR = 4096  # coordinates up to which the equations are looked at on ever
 
 
 @dataclass(frozen=True, eq=False)
-class Projected:
-    """Projected JIPE-2: means and covariances as linear functions of features, at the fixed point of the projection."""
+class ProjectionSettings(SamplingMethod):
+    """What the user of `jointmdp.Projected` chooses, checked."""
 
     features: Any
     """`jointmdp.features.…`, an array ``[S, A, K]``, or a function of state and action that gives K numbers."""
@@ -343,6 +344,7 @@ class Projected:
     throw: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         is_array = not isinstance(self.weighting, str | Number | None)
         if not is_array and self.weighting not in WEIGHTINGS:
             known = ", ".join(f'"{name}"' for name in WEIGHTINGS)
@@ -357,10 +359,6 @@ class Projected:
         _check_parts(self.parts)
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
-
-    def solution(self, model: JointMDP, policy: Floats) -> ProjectedSolution:
-        """What `evaluate` gives with this method."""
-        return project(model, policy, self)
 
     def parts_of(
         self, sharing: Sharing, features: int, coordinates: float, weighting: PairWeighting | None = None
@@ -391,7 +389,7 @@ class Projected:
         return restart_weighting(model, policy, self.c, self.states)
 
 
-def project(model: JointMDP, policy: Floats, method: Projected) -> ProjectedSolution:
+def project(model: JointMDP, policy: Floats, method: ProjectionSettings) -> ProjectedSolution:
     """The projected fixed point of a model under a policy."""
     if model.discount == 1:
         raise ModelError("a projection contracts only below discount 1; the default method evaluates discount 1")
@@ -447,7 +445,9 @@ def check_memory(features: int, parts: int) -> None:
         )
 
 
-def _check_columns(weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: Projected) -> None:
+def _check_columns(
+    weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: ProjectionSettings
+) -> None:
     seen = weighting.mean > 0
     check_rank(np.sqrt(weighting.mean[seen])[:, None] * features[seen], names, f"the {weighting.name} weighting")
     if method.constraint is None:
@@ -464,7 +464,7 @@ def _check_columns(weighting: PairWeighting, features: Floats, names: tuple[str,
 
 
 def _answer(
-    sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: Projected
+    sums: TableSums, found: FixedPoint, features: Floats, policy: Floats, method: ProjectionSettings
 ) -> ProjectedSolution:
     weighting, model, g = sums.weighting, sums.model, sums.discount
     theta, matrices = sums.unwhitened(found.theta, found.matrix)

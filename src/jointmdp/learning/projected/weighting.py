@@ -93,16 +93,22 @@ class PairWeighting:
         return f"the {self.name} weighting sees {seen:,} of the {total:,} pairs of two actions in one state"
 
 
+def continuation(discount: float, c: float | None) -> float:
+    """How likely the pair process goes on in a step, checked; γ by default."""
+    c = discount if c is None else checks.as_number("restart c", c)
+    if not discount**2 < c < 1:
+        raise ModelError(
+            f"c is {c:g}; a restart weighting needs c between γ² = {discount**2:.6g}, where second moments stop "
+            "contracting, and 1; c=None takes γ itself"
+        )
+    return c
+
+
 def restart_weighting(
     model: JointMDP, policy: Floats, c: float | None, states: Sequence[StateLike] | None
 ) -> PairWeighting:
     """``ξ = (1−c) Σ_k cᵏ ρ P₂ᵏ``, where ρ is uniform over the states asked about and over pairs of actions in each."""
-    c = model.discount if c is None else checks.as_number("restart c", c)
-    if not model.discount**2 < c < 1:
-        raise ModelError(
-            f"c is {c:g}; a restart weighting needs c between γ² = {model.discount**2:.6g}, where second moments stop "
-            "contracting, and 1; c=None takes γ itself"
-        )
+    c = continuation(model.discount, c)
     asked, is_over = asked_states(model, states), terminal_states(model)
     exists = model.available & asked[:, None] & ~is_over[:, None]
     rho = (exists[:, :, None] & exists[:, None, :]) / np.maximum(exists.sum(axis=1), 1)[:, None, None] ** 2

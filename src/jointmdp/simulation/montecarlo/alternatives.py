@@ -21,9 +21,9 @@ from jointmdp.model.episodes import start_law
 from jointmdp.model.policies import as_policy
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
-from jointmdp.simulation.simulators.any_simulator import as_simulator
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, as_named, is_run_function
 from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot, as_agent
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 

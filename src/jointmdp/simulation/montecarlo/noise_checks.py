@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,23 +19,16 @@ from jointmdp.simulation.executors.executor import Executor, Serial
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, RunSampler
 from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
-from jointmdp.simulation.simulators.fingerprints import fingerprint
-from jointmdp.simulation.simulators.global_generators import global_states, kept_globals, seed_globals
+from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.probe import WHO, Event, Record, are_close
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
 MANY = 100
 FEW = 20  # replications from which on it is odd that none differs from another
 WALK = 20  # steps that are looked at, to see whether noise moves anything
-ROUNDING = 1e-9  # relative: two runs on several threads may add in another order
 GLOBAL = "the generator of the whole program"
-WHO = {
-    "start": "the start",
-    "policy": "the policy",
-    "outcome": "a step",
-    "observation": "what a step shows",
-}
 CAUSES = {
     "start": "a start must depend on its seed alone, not on a generator of its own, the clock or earlier episodes",
     "policy": (
@@ -52,63 +45,6 @@ RUN_CAUSE = (
     "all its randomness must come from its seed, as in rng = np.random.default_rng(seed); look for numpy.random or "
     "random, a generator without a seed, the clock, or something kept between calls"
 )
-
-
-class Event(NamedTuple):
-    """An answer during a replication: whose, when, for which branch, and what it was."""
-
-    what: str
-    step: int
-    branch: int
-    answer: Any
-
-
-class Record:
-    """What is noted of one replication, and which global generators moved during it, by whom.
-
-    Whenever one has moved, all are put elsewhere: else whoever seeds it would share its draws with the next, who does
-    not. With another `seed` they are put to other places.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        seed_globals(seed)
-        self.events: list[Event] = []
-        self.moved: dict[str, str] = {}
-        self._globals = global_states()
-        self._after: dict[tuple[Any, ...], int] = {}  # where a global generator stood after an event, hashed
-        self._movers: set[tuple[Any, ...]] = set()  # events that moved it
-
-    def __call__(self, what: str, step: int, branch: int, answer: Any) -> None:
-        """Take note of an event."""
-        now = global_states()
-        for name, state in now.items():
-            self._after[name, what, step, branch] = hash(state)
-            if self._globals.get(name, state) != state:
-                self.moved.setdefault(name, what)
-                self._movers.add((name, what, step, branch))
-        if self._globals != now:
-            self._seed += 1
-            seed_globals(self._seed)
-            now = global_states()
-        self._globals = now
-        self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
-
-    def unseeded(self, other: Record) -> set[str]:
-        """Global generators that the same event left in different places; one that it seeds ends in the same place."""
-        return {key[0] for key in self._movers | other._movers if self._after.get(key) != other._after.get(key)}
-
-    def difference(self, other: Record) -> Event | None:
-        """The first event that was another one in the other record; an observation where no return can have changed."""
-        theirs = {event[:3]: event for event in other.events}
-        found = [event for event in self.events if not _are_same(event, theirs.get(event[:3], event))]
-        if not found:
-            return None
-        first = min(found, key=lambda event: (event.step, list(WHO).index(event.what), event.branch))
-        is_decisive = any(event.what in ("policy", "outcome") for event in found)
-        if not is_decisive:
-            return first._replace(what="observation")
-        return first._replace(what="outcome") if first.what == "observation" else first
 
 
 class NoiseChecks:
@@ -143,7 +79,7 @@ class NoiseChecks:
         if executor is not None and not isinstance(executor, Serial):
             here = there[0][1].returns
             away = sample(self.found.sampler, 0, 1, self.found.sharing, executor).returns
-            if not _close(here, away):
+            if not are_close(here, away):
                 raise ModelError(
                     f"replication 0 of {self._name} returned {here[0].tolist()} here and {away[0].tolist()} in a "
                     "worker: something differs between processes, such as the hash of a text or the order of a set"
@@ -194,7 +130,7 @@ class NoiseChecks:
     def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
         n, whole = len(run.returns), run.whole
-        is_same = _are_all_same(whole) and (run.is_whole is None or _close(run.leads, whole.leads[:1]))
+        is_same = _are_all_same(whole) and (run.is_whole is None or are_close(run.leads, whole.leads[:1]))
         frozen = str(getattr(self.found.simulator, "frozen_noise", "")).rstrip(".")
         if frozen and (is_same or (not len(whole.returns) and _are_all_same(run))):
             raise ModelError(
@@ -227,32 +163,13 @@ class NoiseChecks:
 
 
 def _are_all_same(run: Replications) -> bool:
-    return len(run.returns) > 1 and _close(run.returns, run.returns[:1]) and not np.ptp(run.steps)
+    return len(run.returns) > 1 and are_close(run.returns, run.returns[:1]) and not np.ptp(run.steps)
 
 
 def _cure(who: str, name: str) -> str:
     if who == "policy":
         return CAUSES["policy"]
     return f"draw from the noise or the seed that is given instead of {name}"
-
-
-def _are_same(one: Event, other: Event) -> bool:
-    if one.what != "outcome":
-        return bool(one.answer == other.answer)
-    (reward, is_over), (again, is_over_again) = one.answer, other.answer
-    return is_over == is_over_again and _close(reward, again)
-
-
-def _close(one: Any, other: Any) -> bool:
-    return bool(np.allclose(one, other, rtol=ROUNDING, atol=0.0))
-
-
-def _digest(value: Any) -> bytes:
-    """A hash of what a policy sees or chooses; one for all where there is none."""
-    try:
-        return fingerprint(value)
-    except ValueError:
-        return b""
 
 
 def _is_moved_by_noise(simulator: JaxSimulator, place: Any) -> bool:

@@ -1,14 +1,12 @@
-"""What objects hold, and a walk from object to object.
+"""What objects hold: a walk from object to object, and a hash for telling whether two states are the same.
 
 Hashes of states, the search for random generators and the search for functions that point back into an environment all
 use this one notion. Properties are never asked: they may do things.
 
-A hash of what an object holds, for telling whether two states are the same.
-
-Numbers, texts, arrays, containers and the attributes of objects count, with types and shapes; functions and classes
-count by their names. What is not state does not count: random generators (each step has its own noise) and modules.
-Two objects that hold the same are the same, wherever they were made; the bytes of a pickle would also depend on which
-parts are shared.
+In a hash, numbers, texts, arrays, containers and the attributes of objects count, with types and shapes; functions and
+classes count by their names. What is not state does not count: random generators (each step has its own noise) and
+modules. Two objects that hold the same are the same, wherever they were made; the bytes of a pickle would also depend
+on which parts are shared.
 """
 
 import functools
@@ -34,9 +32,9 @@ MOST_OBJECTS = 20_000  # a walk that has entered this many is in the middle of d
 
 
 class Link(NamedTuple):
-    """How an object holds another: a closure holds variables, and what a module or class holds has its own name."""
+    """How an object holds another: closures and running generators hold variables; a module's or class's has a name."""
 
-    kind: Literal["attribute", "item", "closure", "default", "named"]
+    kind: Literal["attribute", "item", "closure", "default", "variable", "named"]
     name: Any
 
 
@@ -109,7 +107,7 @@ def _variables(code: Any) -> Iterator[tuple[Link, Any]]:
     """The variables that a function closes over and its defaults, or those of a running generator."""
     if isinstance(code, types.GeneratorType):
         frame = code.gi_frame
-        yield from ((Link("closure", name), value) for name, value in (frame.f_locals if frame else {}).items())
+        yield from ((Link("variable", name), value) for name, value in (frame.f_locals if frame else {}).items())
         return
     for name, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
         try:
@@ -120,20 +118,20 @@ def _variables(code: Any) -> Iterator[tuple[Link, Any]]:
         yield Link("default", (i, f"a default of {code.__qualname__}")), value
 
 
-class Stand:
-    """An object that stands for another one, and is searched and hashed as if it were that."""
+class Proxy:
+    """An object that is searched and hashed as if it were another one."""
 
     __slots__ = ()
 
-    def stands_for(self) -> Any:
+    def target(self) -> Any:
         """The other one."""
         raise NotImplementedError
 
 
 def attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object, those in slots too."""
-    if isinstance(value, Stand):
-        return {"content": value.stands_for()}
+    if isinstance(value, Proxy):
+        return {"content": value.target()}
     found = dict(getattr(value, "__dict__", {}))
     found.update({slot: getattr(value, slot) for slot in _slots(type(value)) if hasattr(value, slot)})  # type: ignore[arg-type]
     return found
@@ -173,7 +171,8 @@ def path_text(path: Path, root: str = "") -> str:
         if kind in ("default", "named"):
             root = str(name[1] if kind == "default" else name)
         else:
-            root += {"attribute": f".{name}", "item": f"[{name!r}]", "closure": f" closes over {name}"}[kind]
+            words = {"attribute": f".{name}", "item": f"[{name!r}]", "closure": f" closes over {name}"}
+            root += words.get(kind, f", its variable {name}")
     return root
 
 
@@ -196,6 +195,14 @@ def fingerprint(value: Any, ignored: frozenset[str] = frozenset()) -> bytes:
     return _digest(found)
 
 
+def safe_fingerprint(value: Any) -> bytes:
+    """A fingerprint, or the text of a value that has none."""
+    try:
+        return fingerprint(value)
+    except (ValueError, TypeError, RuntimeError):
+        return repr(value).encode()
+
+
 def _flat(value: Any) -> bytes | None:
     """A number, a text, or a tuple of such, as `_Writer` writes it; None for anything else.
 
@@ -214,7 +221,7 @@ def _flat(value: Any) -> bytes | None:
 def _is_plain(kind: type) -> bool:
     """Whether tuples of a class hold their items and nothing else."""
     has_more = kind.__dictoffset__ or any(vars(base).get("__slots__") for base in kind.__mro__)
-    return not (has_more or issubclass(kind, Stand) or hasattr(kind, "__array__") or kind.__name__ in READERS)
+    return not (has_more or issubclass(kind, Proxy) or hasattr(kind, "__array__") or kind.__name__ in READERS)
 
 
 def _word(value: object) -> bytes:

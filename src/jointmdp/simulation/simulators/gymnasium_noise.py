@@ -7,9 +7,6 @@ be changed (a tuple, a closure, a function's default) is seeded where it is.
 
 from __future__ import annotations
 
-import random
-import re
-import sys
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -28,13 +25,12 @@ from jointmdp.simulation.simulators.fingerprints import (
     put_at,
     walk,
 )
-from jointmdp.simulation.simulators.global_generators import is_global
+from jointmdp.simulation.simulators.generators import DEPTH, fresh, is_global, is_key, seed
 from jointmdp.simulation.simulators.gymnasium_wrappers import Memo, levels
 from jointmdp.simulation.simulators.noise import Noise, StreamName, words_taken
 
 MAIN = "np_random"  # the stream that Gymnasium gives every environment
 MAIN_PATH = (Link("item", 0), Link("attribute", "_np_random"))  # paths begin with the number of the level
-DEPTH = 16  # attributes of attributes that are searched
 GONE = (AttributeError, LookupError, TypeError)  # what a path raises whose objects are not there for now
 
 Renewed = tuple[str, Any, Any]  # a stream's name, the source that was, the source that comes
@@ -112,13 +108,13 @@ class Streams:
     def renewed(self, stack: Sequence[Any], noise: Noise) -> list[Renewed]:
         """For each stream the source that an environment's levels hold now, and one like it from `noise`."""
         found = self._sources(stack)
-        return [(name, old, None if name in self.fixed else _fresh(old, noise, name)) for name, old in found]
+        return [(name, old, None if name in self.fixed else fresh(old, noise, name)) for name, old in found]
 
     def put(self, stack: Sequence[Any], renewed: Iterable[Renewed], noise: Noise) -> None:
         """Put new sources in their places; those that can only be seeded are seeded there."""
         for name, _, new in renewed:
             if new is None:
-                _seed(_first_held(stack, self.places[name]), Noise(noise.address, name))
+                seed(_first_held(stack, self.places[name]), Noise(noise.address, name))
                 continue
             for path in self.places[name]:
                 # A second holder may have nothing before the reset, and asks for nothing then.
@@ -252,50 +248,4 @@ def _name(path: Path) -> str:
 
 
 def _is_source(name: str, value: Any) -> bool:
-    return is_generator(value) or _is_jax_key(name, value)
-
-
-def _is_jax_key(name: str, value: Any) -> bool:
-    """Typed keys are known by their type, old ones by two or four words under a name that says it."""
-    jax = sys.modules.get("jax")
-    if jax is None or not isinstance(value, jax.Array):
-        return False
-    says_so = re.split(r"[._]", name)[-1] in ("rng", "key", "random")
-    return _is_typed_key(value) or (says_so and value.dtype == np.uint32 and value.shape in ((2,), (4,)))
-
-
-def _is_typed_key(value: Any) -> bool:
-    dtypes = sys.modules["jax"].dtypes
-    return bool(dtypes.issubdtype(value.dtype, dtypes.prng_key))
-
-
-def _fresh(old: Any, noise: Noise, name: str) -> Any:
-    """A source like `old` from the beginning of a draw; None where `old` can only be seeded."""
-    if old is None or isinstance(old, np.random.Generator):
-        return noise[name]
-    if isinstance(old, np.random.RandomState):
-        return np.random.RandomState(noise[name].bit_generator)
-    own = Noise(noise.address, name)
-    if isinstance(old, random.Random):
-        return random.Random(int.from_bytes(own.address, "little"))
-    if _is_jax_key(name, old):
-        jax, key = sys.modules["jax"], own.key
-        return key if _is_typed_key(old) else jax.device_put(np.resize(jax.random.key_data(key), old.shape))
-    if is_generator(old):  # PyTorch's
-        new = type(old)(device=old.device)
-        _seed(new, own)
-        return new
-    return None
-
-
-def _seed(source: Any, noise: Noise) -> None:
-    """Start a source at the beginning of a draw, where it is."""
-    number = int.from_bytes(noise.address, "little")
-    if isinstance(source, np.random.Generator):
-        source.bit_generator.state = type(source.bit_generator)(number).state
-    elif isinstance(source, random.Random):
-        source.seed(number)
-    elif is_generator(source) and not isinstance(source, np.random.RandomState):
-        source.manual_seed(number % 2**63)
-    else:
-        source.seed(noise.seed)
+    return is_generator(value) or (not isinstance(value, np.ndarray) and is_key(name, value))

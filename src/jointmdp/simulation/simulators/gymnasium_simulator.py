@@ -32,7 +32,7 @@ except ImportError as error:
 from gymnasium import Env, spaces
 from gymnasium.wrappers import TimeLimit
 
-from jointmdp.simulation.simulators import gymnasium_probe, gymnasium_wrappers
+from jointmdp.simulation.simulators import gymnasium_trials, gymnasium_wrappers
 from jointmdp.simulation.simulators.gymnasium_noise import PlainNoise, SeedNoise, named
 from jointmdp.simulation.simulators.gymnasium_states import (
     Arrival,
@@ -134,7 +134,7 @@ class GymnasiumSimulator(Simulator):
             self._origin = attempt(lambda: copy.deepcopy(self.env)) if is_safe else None
             scratch = (attempt(lambda: copied(self.env, constants(self.env))) if is_safe else None) or self.env
             with named_errors(self.name, "a trial (a reset and some random steps)"):
-                found_streams, self._first_trial = gymnasium_probe.explored(scratch, self._draw)
+                found_streams, self._first_trial = gymnasium_trials.explored(scratch, self._draw)
                 self._streams = found_streams if streams is None else named(scratch, streams)
                 self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch, taken)
                 self.frozen_noise = attempt(self._frozen_noise) or ""
@@ -352,7 +352,7 @@ class GymnasiumSimulator(Simulator):
             return self._live(kind, lambda env: _own(get(env)), lambda env, value: put(env, _own(value))), reason
         if kind == "copy":
             keeper = CopyKeeper(self.env, self._streams)
-            fault = gymnasium_probe.fault_of_copies(keeper, self._draw)
+            fault = gymnasium_trials.fault_of_copies(keeper, self._draw)
             if state is None and fault is not None:
                 reason = f"a deep copy does not serve: {fault}"
             else:
@@ -384,7 +384,7 @@ class GymnasiumSimulator(Simulator):
         make = self._keeper.make if isinstance(self._keeper, ReplayKeeper) else None
         if isinstance(self._keeper, CopyKeeper):
             make = lambda: copied(self.env, constants(self.env))  # noqa: E731
-        return gymnasium_probe.frozen_noise(self.name, self._keeper, make or (lambda: self.env), self._draw)
+        return gymnasium_trials.frozen_noise(self.name, self._keeper, make or (lambda: self.env), self._draw)
 
     def _factory(self, scratch: Env[Any, Any]) -> Callable[[], Env[Any, Any]] | None:
         """A maker of further environments like this one, where its class says how and the first one behaves so."""
@@ -392,9 +392,10 @@ class GymnasiumSimulator(Simulator):
         if origin is None or not isinstance(self.env.unwrapped, gymnasium.utils.EzPickle):
             return None
         if scratch is not self.env:  # all copies may go the same wrong way (Meta-World's arm hangs loose)
-            self._first_trial = gymnasium_probe.explored(self.env, self._draw)[1]
-        trial = attempt(lambda: gymnasium_probe.explored(copy.deepcopy(origin), self._draw)[1])
-        return (lambda: copy.deepcopy(origin)) if trial == self._first_trial else None
+            self._first_trial = gymnasium_trials.explored(self.env, self._draw)[1]
+        trial = attempt(lambda: gymnasium_trials.explored(copy.deepcopy(origin), self._draw)[1])
+        is_like = trial is not None and trial.difference(self._first_trial) is None
+        return (lambda: copy.deepcopy(origin)) if is_like else None
 
 
 def _own(value: Any) -> Any:

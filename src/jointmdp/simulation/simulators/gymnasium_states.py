@@ -28,7 +28,7 @@ from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.simulators import gymnasium_wrappers
-from jointmdp.simulation.simulators.fingerprints import PLAIN, READERS, Stand, fingerprint
+from jointmdp.simulation.simulators.fingerprints import PLAIN, READERS, Proxy, fingerprint
 from jointmdp.simulation.simulators.gymnasium_noise import Streams, repeated
 from jointmdp.simulation.simulators.gymnasium_wrappers import SETUP, copied_value, levels, set_state_of, state_of
 from jointmdp.simulation.simulators.noise import Noise
@@ -200,7 +200,7 @@ class LiveKeeper(Keeper):
         return (name, fingerprint(around)) if around else name
 
 
-class Place(Stand):
+class Place(Proxy):
     """A state by an environment that stood `steps` before it and is only ever copied, or, without steps, stands there.
 
     `live` stands there too, if it was not moved on since. Most states are left by one step and never asked again; they
@@ -214,7 +214,7 @@ class Place(Stand):
     ) -> None:
         self.keeper, self.base, self.steps, self.live = keeper, base, steps, live
 
-    def stands_for(self) -> Env[Any, Any]:
+    def target(self) -> Env[Any, Any]:
         return self.keeper.told(self)
 
     def __deepcopy__(self, memo: Any) -> Place:

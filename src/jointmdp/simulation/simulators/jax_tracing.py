@@ -25,7 +25,7 @@ from jax.extend.core import Literal
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.simulators.global_generators import global_states
+from jointmdp.simulation.simulators.generators import global_states
 
 LIBRARIES = {"jax", "numpy", "math", "functools", "operator", "itertools", "jointmdp", "builtins", "typing"}
 PLAIN = (int, str, bytes, type(None), type(Ellipsis), np.dtype)

@@ -1,25 +1,17 @@
-"""CartPole in gusts of wind: "would the other action have been better here?" where no state comes twice.
+"""A simulator from what people have: a simulator, a joint MDP, an environment, or the name of one.
 
-Models and simulators by name, for the command line and for anything that goes over all built-in ones.
+Names are those of the command line: an environment (``gymnasium:FrozenLake-v1,map_name=8x8``, ``gymnax:CartPole-v1``,
+``atari:Pong``), or a built-in model with its settings, ``inventory:max_stock=10``.
 """
 
-import math
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-
-from jointmdp.ground import checks
-from jointmdp.ground.arrays import Floats
-from jointmdp.ground.checks import Sharing
-from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
-
-import gymnasium  # isort: skip  # after the module that says what to install when it is missing
 import difflib
 import inspect
+import re
+from collections.abc import Callable, Iterable
 from types import NoneType
-from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.built_in_models import (
     anticorrelated_rewards,
@@ -30,67 +22,11 @@ from jointmdp.model.built_in_models import (
     windy_gridworld,
 )
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.simulation.simulators import any_simulator
 from jointmdp.simulation.simulators.simulator import Simulator
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
-# Push the cart to the side to which the pole falls: angle and its speed first, then move the cart back. The gains are
-# those of a linear regulator for the cart-pole, rounded; balancing does not depend on their last digit.
-GAINS = np.array([0.1, 0.3, 3.0, 1.0])  # position, speed, angle, angular speed
-
-
-class Gusts(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Before each step a gust may push the cart, its change of speed drawn from the environment's ``np_random``."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], probability: float, size: float) -> None:
-        super().__init__(env)
-        self.probability, self.size = probability, size
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        inner: Any = self.env.unwrapped
-        # Two draws whatever comes of them, so that the later draws of a step never shift.
-        comes, push = inner.np_random.random(), inner.np_random.standard_normal()
-        if comes < self.probability:
-            x, speed, angle, turn = inner.state
-            inner.state = np.array([x, speed + self.size * push, angle, turn], dtype=np.float64)
-        return super().step(action)
-
-
-def gusty_cartpole(
-    probability: float = 0.2,
-    size: float = 0.5,
-    *,
-    max_steps: int = 200,
-    discount: float = 1.0,
-    sharing: Sharing = "time",
-) -> tuple[GymnasiumSimulator, Callable[[Floats], Floats]]:
-    """CartPole with a random push on the cart, with the actions "left" and "right", and a policy that balances it.
-
-    Args:
-        probability: how often a gust comes, each step.
-        size: the standard deviation of the change of the cart's speed by a gust, in metres a second; the cart's own
-            motor changes it by about 0.2 a step.
-        max_steps: where the episode ends if the pole still stands.
-
-    Rewards are 1 a step until the pole falls or the cart leaves the track.
-    """
-    env = Gusts(
-        gymnasium.make("CartPole-v1", max_episode_steps=checks.as_count("max_steps", max_steps)),
-        checks.as_probability("probability", probability),
-        checks.as_amount("size", size),
-    )
-    found = GymnasiumSimulator(env, discount=discount, sharing=sharing, reward_bounds=(0.0, 1.0))
-    found.name = "gusty CartPole"
-    return found, balancing_policy
-
-
-def balancing_policy(observation: Floats) -> Floats:
-    """Probabilities of "left" and "right" that balance the pole: nearly certain unless it is close to upright."""
-    tendency = float(GAINS @ np.asarray(observation, dtype=np.float64))
-    right = 1 / (1 + math.exp(-max(-50.0, min(50.0, 20 * tendency))))
-    return np.array([1 - right, right])
-
-
+KINDS = ("gymnasium", "gymnax", "atari")
+CARTPOLE = "gusty-cartpole"
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     int: (int, "a whole number"),
@@ -121,23 +57,24 @@ MODELS: dict[str, Entry] = {
 }
 
 
-def make_model(name: str, **settings: Any) -> tuple[JointMDP, Floats]:
-    """The built-in model `name` and its policy; ``make_model("inventory", max_stock=10)``."""
-    return _entry(name, settings).function(**settings)
-
-
-def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and settings of ``"inventory:max_stock=10,sharing=state"``, each value of the type its function wants."""
-    name, colon, rest = text.partition(":")
-    form = f"{name}:setting=value,setting=value"
-    given = any_simulator.settings_of(text, rest.split(",") if colon else [], form)
-    hints = get_type_hints(_entry(name, given).function)
-    return name, {key: _converted(f"{key} of {name}", value, hints[key]) for key, value in given.items()}
-
-
 def as_simulator(source: Any) -> Simulator:
     """A simulator from a simulator, a joint MDP, a Gymnasium environment, or a name that `open_named` knows."""
-    return open_named(source)[0] if isinstance(source, str) else any_simulator.as_simulator(source)
+    if isinstance(source, Simulator):
+        return source
+    if isinstance(source, JointMDP):
+        return TableSimulator(source)
+    if isinstance(source, str):
+        return open_named(source)[0]
+    if callable(getattr(source, "step", None)) and callable(getattr(source, "reset", None)):
+        from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+
+        return GymnasiumSimulator(source)
+    if isinstance(source, tuple) and source and isinstance(source[0], JointMDP):
+        raise ModelError("this is a model with its policy; give the model, and the policy after it")
+    raise ModelError(
+        f"{source!r} is no simulator; give a Simulator, a JointMDP, a Gymnasium environment, or a name such as "
+        "gymnasium:FrozenLake-v1"
+    )
 
 
 def open_named(text: str) -> tuple[Simulator, Any]:
@@ -147,16 +84,16 @@ def open_named(text: str) -> tuple[Simulator, Any]:
     ``minigrid:MiniGrid-Empty-5x5-v0`` (a package to import, and an id), or a built-in model such as
     ``inventory:max_stock=10``.
     """
-    kind = text.partition(":")[0]
-    if text == "gusty-cartpole":
-        # MERGED
+    kind, _, rest = text.partition(":")
+    if text == CARTPOLE:
+        from jointmdp.simulation.simulators.gusty_cartpole import gusty_cartpole
 
         return gusty_cartpole()
-    if any_simulator.is_environment(text):
-        return any_simulator.named_simulator(text), "uniform"
+    if kind in KINDS or re.search(r"-v\d+$", (rest or kind).split(",")[0]):
+        return _environment(text), "uniform"
     if kind not in MODELS:
-        known = f"known: {', '.join(MODELS)}, gusty-cartpole, gymnasium:ID, gymnax:ID"
-        close = difflib.get_close_matches(kind, [*MODELS, "gusty-cartpole", "gymnasium", "gymnax"], n=1)
+        known = f"known: {', '.join(MODELS)}, {CARTPOLE}, gymnasium:ID, gymnax:ID"
+        close = difflib.get_close_matches(kind, [*MODELS, CARTPOLE, "gymnasium", "gymnax"], n=1)
         raise ModelError(f"unknown simulator {text!r}; {f'did you mean {close[0]}?' if close else known}")
     name, settings = parse(text)
     model, policy = make_model(name, **settings)
@@ -165,27 +102,89 @@ def open_named(text: str) -> tuple[Simulator, Any]:
     return simulator, policy
 
 
-def _entry(name: str, settings: dict[str, Any]) -> Entry:
-    """The model of this name, which must have these settings."""
+def _environment(text: str) -> Simulator:
+    """The environment of a name: ``gymnasium:ID,setting=value``, ``gymnax:ID``, ``atari:Pong``, an id of Gymnasium."""
+    kind, _, rest = text.partition(":")
+    if kind not in KINDS:
+        kind, rest = "gymnasium", text
+    name, *parts = rest.split(",")
+    given = _settings(text, parts, f"{kind}:{name},setting=value")
+    if kind == "atari":
+        from jointmdp.simulation.simulators.atari_simulator import AtariSimulator
+
+        _check_settings(kind, given, list(inspect.signature(AtariSimulator).parameters)[1:])
+        hints = get_type_hints(AtariSimulator.__init__)
+        return AtariSimulator(name, **{key: _read(f"{key} of {kind}", given[key], hints[key]) for key in given})
+    settings = {key: _guessed(value) for key, value in given.items()}
+    if kind == "gymnax":
+        from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
+
+        return gymnax_simulator(name, **settings)
+    from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
+
+    return GymnasiumSimulator(name, settings=settings)
+
+
+def make_model(name: str, **settings: Any) -> tuple[JointMDP, Floats]:
+    """The built-in model `name` and its policy; ``make_model("inventory", max_stock=10)``."""
     if name not in MODELS:
         raise ModelError(f"unknown model {name!r}; built in: {', '.join(MODELS)}")
-    known = MODELS[name].settings
-    for key in settings:
+    _check_settings(name, settings, MODELS[name].settings)
+    return MODELS[name].function(**settings)
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and settings of ``"inventory:max_stock=10,sharing=state"``, each value of the type its function wants."""
+    name, colon, rest = text.partition(":")
+    if name not in MODELS:
+        raise ModelError(f"unknown model {name!r}; built in: {', '.join(MODELS)}")
+    given = _settings(text, rest.split(",") if colon else [], f"{name}:setting=value,setting=value")
+    _check_settings(name, given, MODELS[name].settings)
+    hints = get_type_hints(MODELS[name].function)
+    return name, {key: _read(f"{key} of {name}", value, hints[key]) for key, value in given.items()}
+
+
+def _check_settings(name: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for key in given:
         if key not in known:
             raise ModelError(f"{name} has no setting {key!r}; its settings: {', '.join(known)}")
-    return MODELS[name]
 
 
-def _converted(what: str, text: str, wanted: Any) -> Any:
-    """`text` as a value of the annotated type: int, float, bool, a choice, or one of these or None."""
+def _settings(text: str, parts: list[str], form: str) -> dict[str, str]:
+    """The `parts` of a name that are settings, ``key=value``."""
+    settings: dict[str, str] = {}
+    for part in parts:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise ModelError(f"{part!r} in {text!r} is not a setting; write {form}")
+        if key in settings:
+            raise ModelError(f"{key} is set twice in {text!r}")
+        settings[key] = value
+    return settings
+
+
+def _read(what: str, text: str, wanted: Any) -> Any:
+    """`text` as a value of the annotated type: int, float, bool, a choice, one of these or None; else a guess."""
     kinds = get_args(wanted) or (wanted,)
     if NoneType in kinds and text.lower() == "none":
         return None
     if get_origin(wanted) is Literal:
         read, words = dict(zip(kinds, kinds, strict=True)).__getitem__, f"one of {', '.join(kinds)}"
     else:
-        read, words = READERS[kinds[0]]
+        read, words = READERS.get(kinds[0], (_guessed, ""))
     try:
         return read(text)
     except (ValueError, KeyError):
         raise ModelError(f"{what} is {text!r}; it must be {words}") from None
+
+
+def _guessed(text: str) -> Any:
+    """A setting of an environment that declares no types: a truth value, a number, or a text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

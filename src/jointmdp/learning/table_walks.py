@@ -1,11 +1,13 @@
-"""Draws from a model in tables: which coordinates come next, and what their joint outcome is.
+"""The compiled half of the walker: lanes on a model in tables, all of them at once.
 
 Coordinates are the available pairs (s, a), numbered in turn. Which randomness is shared stands in one place, `owners`:
 a coordinate takes its scenario from the first coordinate of its list that shares its noise, and its next action from
 the first that is the same coordinate. Lists along trajectories and pairs follow *walkers*: states or coordinates that
-move on by one random transition in each step and say which coordinates the next list names.
+move on by one random transition in each step and say which coordinates the next list names. `walks` has the same kinds
+of walks for any simulator: `choose` and `move` are its `ListWalks`, and `trunk_step` is its `TrunkWalks`.
 """
 
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -13,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from jointmdp.exact.bellman.sample_backups import Sample, TupleLinks
 from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.checks import Sharing
-from jointmdp.learning.incremental.settings import Choice
+from jointmdp.learning.walks import APART, Choice
 from jointmdp.model.inverse_sampling import drawn_rows, interval_ends
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -26,6 +28,8 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA  # so that a key of zeros is none of the keys of the rounds
 # Uniform numbers a list: which coordinates; or whether walkers begin again, where, and how they move.
 LIST_UNIFORMS = {"uniform": 2, "pairs": 8, "trajectory": 8}
+TRUNK_LIST = 3  # coordinates that a step along a trunk lists
+BEGIN, DRAW, MOVE = 7, 4 * TRUNK_LIST, 2  # uniform numbers of a lane in such a step
 
 
 class DrawTables(NamedTuple):
@@ -160,6 +164,58 @@ def move(
         return draw_lists(tables, uniform[:, 4:6], uniform[:, 6:8], walkers, sharing).nexts
     taken = tables.place[walkers, drawn_rows(tables.action_ends, walkers, uniform[:, 4:6])]
     return tables.successors[taken, drawn_rows(tables.scenario_ends, walkers, uniform[:, 6:8])]
+
+
+class TrunkStep(NamedTuple):
+    """A step of L lanes along trunks: lists, and two draws of what they give."""
+
+    walkers: Int[Array, "L 3"]  # the trunk's state and two coordinates; −1 where something new must begin
+    listed: Int[Array, "L m"]
+    rewards: Float[Array, "L 2 m"]
+    nexts: Int[Array, "L 2 m"]
+
+
+@partial(jax.jit, static_argnames="sharing")
+def trunk_step(
+    tables: DrawTables,
+    walkers: Int[Array, "L 3"],
+    key: Array,
+    episode_restart: Float[Array, ""],
+    is_over: Bool[Array, " S"],
+    sharing: Sharing,
+) -> TrunkStep:
+    """The next step of all lanes."""
+    drawn = uniforms(key, (walkers.shape[0], BEGIN + DRAW + MOVE))
+    begin, draw, move = jnp.split(drawn, [BEGIN, BEGIN + DRAW], axis=1)
+    trunk, x, y = walkers.T
+    first = drawn_rows(tables.start_ends, jnp.zeros_like(trunk), begin[:, 0])
+    trunk = jnp.where((trunk < 0) | (begin[:, 1] < episode_restart), first, trunk)
+    new = tables.packed[trunk, (begin[:, 3] * tables.counts[trunk]).astype(jnp.int32)]
+    is_new = (x < 0) | (begin[:, 2] < tables.restart)
+    is_apart = (x >= 0) & (begin[:, 6] < APART)
+    second = jnp.where(is_apart, new, _other(tables, new, begin[:, 4]))
+    x, y = jnp.where(is_new & ~is_apart, new, x), jnp.where(is_new, second, y)
+    listed = jnp.stack([x, _other(tables, x, begin[:, 5]), y], axis=1)
+    found = [
+        draw_lists(tables, each[:, :TRUNK_LIST], each[:, TRUNK_LIST:], listed, sharing)
+        for each in jnp.split(draw, 2, axis=1)
+    ]
+    rewards, nexts = (jnp.stack([getattr(each, name) for each in found], axis=1) for name in ("rewards", "nexts"))
+    one, other = nexts[:, 0, 0], nexts[:, 0, 2]
+    one_over, other_over = is_over[tables.states[one]], is_over[tables.states[other]]
+    one, other = jnp.where(one_over, other, one), jnp.where(other_over, one, other)
+    ends = one_over & other_over
+    taken = tables.place[trunk, drawn_rows(tables.action_ends, trunk, move[:, 0])]
+    trunk = tables.successors[taken, drawn_rows(tables.scenario_ends, trunk, move[:, 1])]
+    after = [jnp.where(is_over[trunk], -1, trunk), jnp.where(ends, -1, one), jnp.where(ends, -1, other)]
+    return TrunkStep(jnp.stack(after, axis=1).astype(jnp.int32), listed, rewards, nexts)
+
+
+def _other(tables: DrawTables, x: Int[Array, " L"], uniform: Float[Array, " L"]) -> Int[Array, " L"]:
+    """Another action of the same state; the same one where there is no other."""
+    state = tables.states[x]
+    first, count = tables.packed[state, 0], tables.counts[state]  # coordinates of a state follow each other
+    return first + (x - first + 1 + (uniform * (count - 1)).astype(jnp.int32)) % count
 
 
 def uniforms(key: Array, shape: tuple[int, ...]) -> Array:

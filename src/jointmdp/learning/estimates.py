@@ -1,4 +1,4 @@
-"""Numbers from independent replicas: their mean, and how far it may be from the truth.
+"""Learned numbers with their errors, and the questions that every learned answer knows.
 
 The error of a mean over replicas is the half width of Student's 95 % interval, for the noise, plus a bound on the bias
 that is left from the start. Products of estimates (in covariances, in gaps, and under ``sharing="none"``) are formed by
@@ -13,19 +13,22 @@ by all of its range in every step; the error then allows for that, too.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy
 
-from jointmdp.exact.bellman.sample_backups import powers
 from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing
-from jointmdp.ground.errors import ModelError, NotKnownError
+from jointmdp.ground.errors import NotKnownError
 from jointmdp.ground.intervals import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CONFIDENCE = 0.95
 
@@ -120,54 +123,6 @@ class Replicas:
         return Replicas(count * whole - (count - 1) * without[0] * without[1], bias_bound, unseen)
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedMoments:
-    """Moments of one and two coordinates as learned; `at` gives those of given coordinates."""
-
-    order: int
-    sharing: Sharing
-    mean: Replicas  # [X]
-    pair: Replicas  # [K, X, X], or where `place` says
-
-    def place(self, x: Any, y: Any) -> tuple[Any, ...]:
-        """Where pairs of coordinates are held, behind the axis of the powers."""
-        return x, y
-
-    def single(self, k: int, x: Any) -> Replicas:
-        """E[Z(x)ᵏ] for arrays of coordinates."""
-        return self.mean[x] if k == 1 else self.pair[powers(self.order).index((k - 1, 1)), *self.place(x, x)]
-
-    def at(self, i: int, j: int, x: Any, y: Any) -> Replicas:
-        """E[Z(x)ⁱ Z(y)ʲ] for arrays of coordinates."""
-        held = powers(self.order)
-        if (i, j) not in held:
-            raise ModelError(f"powers {i!r}, {j!r} asked for; held are i, j ≥ 1 with i + j up to {self.order}")
-        found = self.pair[held.index((i, j)), *self.place(x, y)]
-        if self.sharing != "none":
-            return found
-        # Distinct coordinates are independent: nothing has to be learned but the moments of each.
-        product = self.single(i, x).times(self.single(j, y))
-        same = np.asarray(x) == np.asarray(y)
-        bounds = np.where(same, found.bias_bound, product.bias_bound)
-        return Replicas(
-            np.where(same, found.values, product.values), bounds, np.where(same, found.unseen, product.unseen)
-        )
-
-    def covariance(self, x: Any, y: Any) -> Replicas:
-        """Cov(Z(x), Z(y)) for arrays of coordinates."""
-        return self.at(1, 1, x, y).plus(self.mean[x].times(self.mean[y]), -1.0)
-
-    def gap(self, action: str, other: str, x: int, y: int) -> LearnedGap:
-        """The gap between two coordinates; that of a coordinate with itself is 0."""
-        if x == y:
-            return LearnedGap(action, other, 0.0, 0.0, 0.0, 0.0)
-        means = self.mean[x].plus(self.mean[y], -1.0)
-        second = self.at(1, 1, x, x).plus(self.at(1, 1, y, y))
-        second = second.plus(self.at(1, 1, x, y), -1.0).plus(self.at(1, 1, y, x), -1.0)
-        variance = second.plus(means.times(means), -1.0).estimate
-        return LearnedGap(action, other, *means.estimate, max(0.0, variance.value), variance.error)
-
-
 @dataclass(frozen=True)
 class LearnedGap(ResultFace):
     """``Z(state, action) − Z(state, other)``, as learned: its first two moments, with 95 % intervals."""
@@ -223,3 +178,77 @@ class LearnedGap(ResultFace):
             f"{what} of {self.action} − {self.other} is not known to learned moments; gaps of evaluate(model, policy) "
             "certify it, and those of simulate(…) estimate it"
         )
+
+
+class StateAnswers(ResultFace, ABC):
+    """What every learned answer can be asked, whatever holds the moments: tables, features or networks."""
+
+    @abstractmethod
+    def _coordinate(self, state: Any, action: Any) -> tuple[Any, str]:
+        """What stands for a coordinate, and its action in words; equal only for equal coordinates."""
+
+    @abstractmethod
+    def _mean(self, x: Any) -> Estimate:
+        """E Z(x)."""
+
+    @abstractmethod
+    def _second_moment(self, x: Any, y: Any) -> Estimate:
+        """E[Z(x) Z(y)]."""
+
+    @abstractmethod
+    def _covariance(self, x: Any, y: Any) -> Estimate:
+        """Cov(Z(x), Z(y))."""
+
+    @abstractmethod
+    def _difference(self, x: Any, y: Any) -> tuple[Estimate, Estimate]:
+        """Mean and variance of Z(x) − Z(y), two distinct coordinates of a state."""
+
+    def mean_at(self, state: Any, action: Any) -> Estimate:
+        """E Z(state, action)."""
+        return self._mean(self._coordinate(state, action)[0])
+
+    def second_moment_at(self, state: Any, action: Any, other: Any) -> Estimate:
+        """E[Z(state, action) Z(state, other)]."""
+        return self.second_moment_between(state, action, state, other)
+
+    def covariance_at(self, state: Any, action: Any, other: Any) -> Estimate:
+        """Cov(Z(state, action), Z(state, other))."""
+        return self.covariance_between(state, action, state, other)
+
+    def second_moment_between(self, s: Any, a: Any, t: Any, b: Any) -> Estimate:
+        """E[Z(s, a) Z(t, b)] of any two coordinates."""
+        return self._second_moment(self._coordinate(s, a)[0], self._coordinate(t, b)[0])
+
+    def covariance_between(self, s: Any, a: Any, t: Any, b: Any) -> Estimate:
+        """Cov(Z(s, a), Z(t, b)) of any two coordinates."""
+        return self._covariance(self._coordinate(s, a)[0], self._coordinate(t, b)[0])
+
+    def gap(self, state: Any, action: Any, other: Any) -> LearnedGap:
+        """``Z(state, action) − Z(state, other)``: mean and variance with their errors."""
+        (x, first), (y, second) = (self._coordinate(state, each) for each in (action, other))
+        if x == y:
+            return LearnedGap(first, second, 0.0, 0.0, 0.0, 0.0)
+        mean, variance = self._difference(x, y)
+        return LearnedGap(first, second, *mean, max(0.0, variance.value), variance.error)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunSummary(ResultFace):
+    """How an answer came about."""
+
+    order: int
+    sharing: Sharing
+    replicas: int
+    seed: int
+    steps: int
+    updates: int
+    """Coordinate updates, over all replicas."""
+    log: tuple[dict[str, Any], ...] = ()
+    """One row per report: step, updates, seconds and the error at that time."""
+
+    def figure(self) -> Figure:
+        """How the error fell."""
+        return self._drawn("learning_curve")
+
+    def _words(self) -> str:
+        return f"order {self.order}, {self.steps:,} steps, {self.replicas} replicas, {self.updates:.3g} updates"

@@ -1,10 +1,9 @@
-"""Trying an environment out before it is believed: where its randomness comes from, and whether copies of it serve.
+"""Trying a Gymnasium environment out before it is used: where its randomness is, and how its state can be kept.
 
-Whether an environment varies in a way that the noise does not reach.
-
-A generator in compiled code, or behind an iterator, cannot be found. Copies and replays then repeat one future, and
-every replication from one state is the same. It shows in the live environment: two episodes that begin alike, with all
-that can be seen of them equal, go different ways under the same noise.
+All trials take the same few random steps in two ways, each into a `Record` of the probe, and compare: from a copy and
+from the original, from a restored state twice, and in two live episodes that begin alike. In the last, a generator
+shows that cannot be found, in compiled code or behind an iterator: copies and replays repeat one future, but two live
+episodes with all that can be seen of them equal go different ways under the same noise.
 """
 
 import time
@@ -17,7 +16,7 @@ from gymnasium import Env
 
 from jointmdp.simulation.simulators import gymnasium_wrappers
 from jointmdp.simulation.simulators.fingerprints import fingerprint
-from jointmdp.simulation.simulators.global_generators import global_states, kept_globals, seed_globals
+from jointmdp.simulation.simulators.generators import global_states, kept_globals
 from jointmdp.simulation.simulators.gymnasium_noise import SpaceWatch, Streams, discovered
 from jointmdp.simulation.simulators.gymnasium_states import (
     Arrival,
@@ -30,16 +29,48 @@ from jointmdp.simulation.simulators.gymnasium_states import (
 )
 from jointmdp.simulation.simulators.gymnasium_wrappers import SETUP, error_text, levels
 from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.probe import Record
 
 DrawAction = Callable[[np.random.Generator, dict[str, Any]], Any]
 """A random action as the environment takes it, from a generator and the last ``info`` (which may hold a mask)."""
+Step = Callable[[Any, Any, Noise], Arrival]
 TRIAL_EPISODES, TRIAL_STEPS = 2, 10
 SLOW, SLOW_STEPS = 0.3, 3  # seconds of a trial episode from which on less is tried
 MOST_REPEATED = 32  # steps that are taken again rather than copied before each
+LIVE_EPISODES, LIVE_STEPS, EARLIER_STEPS = 3, 40, 5
+LIVE_SECONDS, LEAST_LIVE_STEPS = 0.3, 3  # for the steps of live episodes; a slow environment is tried out for fewer
+SLOW_LIVE = 2.0  # seconds of live episodes from which on one comparison has to do
+STOCK = "gymnasium.envs."  # whose generators are known
 
 
-def explored(env: Env[Any, Any], draw: DrawAction) -> tuple[Streams, list[bytes]]:
-    """The streams of an environment after a start and a few random steps, and hashes of what these gave.
+def _steps(
+    step: Step,
+    at: Arrival,
+    draw: DrawAction,
+    *noise: str | int,
+    seed: int = 1,
+    most: int = TRIAL_STEPS,
+) -> Iterator[Arrival]:
+    """Steps with random actions of a seed under the noise of an address, until the episode ends."""
+    rng = np.random.default_rng(seed)
+    for t in range(most):
+        at = step(at.kept, draw(rng, at.info), Noise(*noise, t))
+        yield at
+        if at.is_over:
+            return
+
+
+def _recorded(arrivals: Iterator[Arrival]) -> Record:
+    """What steps give; global generators begin alike, since they are not what is tried out."""
+    with kept_globals():
+        record = Record(0)
+        for t, found in enumerate(arrivals, 1):
+            record("observation", t, 0, (found.observation, found.reward, found.is_over))
+    return record
+
+
+def explored(env: Env[Any, Any], draw: DrawAction) -> tuple[Streams, Record]:
+    """The streams of an environment after a start and a few random steps, and what these gave.
 
     It is searched three times: as it is, after the start, which may hand one generator to several parts, and after the
     steps, since some generators are made when they are first used.
@@ -50,8 +81,9 @@ def explored(env: Env[Any, Any], draw: DrawAction) -> tuple[Streams, list[bytes]
         discovered(env).reseed(env, noise)
         first, info = begun(env, noise.seed)
         streams = discovered(env)
-        seen = _next_steps(partial(moved_under, streams), Arrival(env, first, 0.0, False, info), draw)
-        return streams.joined(discovered(env, watch.used())), [fingerprint(first), *seen]
+        seen = _recorded(_steps(partial(moved_under, streams), Arrival(env, first, 0.0, False, info), draw, "go on"))
+        seen("start", 0, 0, first)
+        return streams.joined(discovered(env, watch.used())), seen
 
 
 def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
@@ -77,22 +109,18 @@ def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
             with kept_globals(0):
                 before, began = global_states(), time.monotonic()
                 at = keeper.start(Noise("trial", episode))
-                rng = np.random.default_rng(episode)
-                for t in range(count):
-                    found = keeper.step(at.kept, draw(rng, at.info), Noise("trial", episode, t))
-                    if found.is_over:
-                        break
-                    at = found
+                for found in _steps(keeper.step, at, draw, "trial", episode, seed=episode):
+                    at = at if found.is_over else found
                     if time.monotonic() - began > SLOW:
                         count = SLOW_STEPS
                         break
                 is_global = is_global or global_states() != before
             itself = at._replace(kept=keeper.pinned(at.kept))
-            ways = [_next_steps(step, at, draw, count) for step in (keeper.step, copied_once)]
-            ways.append(_next_steps(partial(moved_under, keeper.streams), itself, draw, count))
+            ways = ((keeper.step, at), (copied_once, at), (partial(moved_under, keeper.streams), itself))
+            first, *others = (_recorded(_steps(step, state, draw, "go on", most=count)) for step, state in ways)
         except Exception as error:  # whatever an environment raises when it is copied, or stepped half-made
             return error_text(error)
-        if ways[0] != ways[1] or ways[0] != ways[2]:
+        if any(first.difference(other) is not None for other in others):
             return "a copy goes another way than the original, so it does not hold the whole state"
         if count == SLOW_STEPS:
             break
@@ -100,42 +128,16 @@ def fault_of_copies(keeper: CopyKeeper, draw: DrawAction) -> str | None:
     return None
 
 
-def is_repeatable(keeper: Keeper, draw: DrawAction) -> bool:
-    """Whether the same steps from one state go the same way again."""
-    at = keeper.start(Noise("trial"))
-    one, other = (_next_steps(keeper.step, at, draw) for _ in range(2))
-    return one == other
-
-
-def _next_steps(
-    step: Callable[[Any, Any, Noise], Arrival], at: Arrival, draw: DrawAction, count: int = TRIAL_STEPS
-) -> list[bytes]:
-    """Hashes of what the next steps give; global generators begin alike, since they are not what is tried out."""
-    rng, seen = np.random.default_rng(1), []
-    with kept_globals(0):
-        for t in range(count):
-            at = step(at.kept, draw(rng, at.info), Noise("go on", t))
-            seen.append(fingerprint((at.observation, at.reward, at.is_over)))
-            if at.is_over:
-                break
-    return seen
-
-
-EPISODES, STEPS, WARM_STEPS = 3, 40, 5
-SECONDS = 0.3  # for the steps of one trace; a slow environment is tried out for fewer
-SLOW_LIVE = 2.0  # seconds of a trace from which on one comparison has to do
-LEAST_STEPS = 3
-STOCK = "gymnasium.envs."  # whose generators are known
-
-Trace = list[list[bytes]]  # for each episode how it began, then its steps
-
-
 def frozen_noise(name: str, keeper: Keeper, make: Callable[[], Env[Any, Any]], draw: DrawAction) -> str:
     """What was seen of randomness that the noise does not reach, in a sentence; empty where nothing was."""
     if is_stock(keeper.env):
         return ""
     step = unexplained_step(make, keeper.streams, draw)
-    if step is None or not is_repeatable(keeper, draw):
+    if step is None:
+        return ""
+    at = keeper.start(Noise("trial"))
+    one, other = (_recorded(_steps(keeper.step, at, draw, "go on")) for _ in range(2))
+    if one.difference(other) is not None:  # what is random is at least not frozen
         return ""
     is_atari = type(keeper.env.unwrapped).__module__.startswith("ale_py")
     sticky = "make it with repeat_action_probability=0 and wrap it in gymnasium.wrappers.StickyAction"
@@ -153,16 +155,14 @@ def unexplained_step(make: Callable[[], Env[Any, Any]], streams: Streams, draw: 
     The environments that `make` gives differ in nothing but the seed of an earlier reset, or in an earlier episode.
     """
     began = time.monotonic()
-    one = _trace(make(), streams, draw, seed=1, warm_steps=0)
+    one = _live(make(), streams, draw, seed=1, earlier_steps=0)
     is_slow = time.monotonic() - began > SLOW_LIVE
-    for seed, warm_steps in ((2, WARM_STEPS),) if is_slow else ((2, 0), (1, WARM_STEPS)):
-        other = _trace(make(), streams, draw, seed, warm_steps)
-        for (begin, *rows), (other_begin, *other_rows) in zip(one, other, strict=False):
-            if begin == other_begin:
-                pairs = enumerate(zip(rows, other_rows, strict=False), 1)
-                parted = next((t for t, (row, other_row) in pairs if row != other_row), None)
-                if parted is not None:
-                    return parted
+    for seed, earlier_steps in ((2, EARLIER_STEPS),) if is_slow else ((2, 0), (1, EARLIER_STEPS)):
+        other = _live(make(), streams, draw, seed, earlier_steps)
+        for (begin, record), (other_begin, other_record) in zip(one, other, strict=False):
+            found = record.difference(other_record) if begin == other_begin else None
+            if found is not None:
+                return found.step
     return None
 
 
@@ -174,41 +174,36 @@ def is_stock(env: Env[Any, Any]) -> bool:
     )
 
 
-def _trace(env: Env[Any, Any], streams: Streams, draw: DrawAction, seed: int, warm_steps: int) -> Trace:
-    """Live episodes under the same noise, after an earlier episode."""
-    found: Trace = []
-    left, end = STEPS, time.monotonic() + SECONDS
+def _live(
+    env: Env[Any, Any], streams: Streams, draw: DrawAction, seed: int, earlier_steps: int
+) -> list[tuple[bytes, Record]]:
+    """Live episodes under the same noise, after an earlier episode: how each began, and its steps."""
+    found: list[tuple[bytes, Record]] = []
+    left, end = LIVE_STEPS, time.monotonic() + LIVE_SECONDS
+    step = partial(moved_under, streams)
+
+    def in_time(arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
+        for t, each in enumerate(arrivals, 1):
+            yield each
+            if t >= LEAST_LIVE_STEPS and time.monotonic() > end:
+                return
+
     with kept_globals(0):
         streams.reseed(env, Noise("earlier"))
-        _, info = env.reset(seed=seed)
-        list(_steps(env, streams, draw, info, -1, warm_steps))
-        for episode in range(EPISODES):
+        observation, info = begun(env, seed)
+        list(_steps(step, Arrival(env, observation, 0.0, False, info), draw, "live", -1, seed=0, most=earlier_steps))
+        for episode in range(LIVE_EPISODES):
             if episode and time.monotonic() > end:
                 break
-            noise = Noise("live", episode)
-            streams.reseed(env, noise)
-            seed_globals(episode)
-            observation, info = env.reset()
-            found.append([fingerprint((fingerprint(observation), _visible(env, streams)))])
-            for row in _steps(env, streams, draw, info, episode, left):
-                found[-1].append(row)
-                left -= 1
-                if time.monotonic() > end and len(found[-1]) > LEAST_STEPS:
-                    return found
+            streams.reseed(env, Noise("live", episode))
+            with kept_globals(episode):
+                observation, info = begun(env, None)
+            at = Arrival(env, observation, 0.0, False, info)
+            begin = fingerprint((fingerprint(observation), _visible(env, streams)))
+            record = _recorded(in_time(_steps(step, at, draw, "live", episode, seed=episode + 1, most=left)))
+            found.append((begin, record))
+            left -= len(record.events)
     return found
-
-
-def _steps(
-    env: Env[Any, Any], streams: Streams, draw: DrawAction, info: dict[str, Any], episode: int, most: int
-) -> Iterator[bytes]:
-    rng = np.random.default_rng(episode + 1)
-    for t in range(most):
-        seed_globals(t)
-        found = moved_under(streams, env, draw(rng, info), Noise("live", episode, t))
-        info = found.info
-        yield fingerprint((found.observation, found.reward, found.is_over))
-        if found.is_over:
-            return
 
 
 def _visible(env: Env[Any, Any], streams: Streams) -> list[Any]:

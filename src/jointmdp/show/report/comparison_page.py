@@ -1,0 +1,76 @@
+"""What the report of a comparison shows: the alternatives as the actions of one state, with sampled laws."""
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jointmdp.decisions.comparing.comparison import Comparison, PairedGap
+from jointmdp.ground.checks import SHARING_WORDS
+from jointmdp.ground.files import FilePath
+from jointmdp.show.report.report_page import ends, short, shorts, thinned, write_page
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+def write_comparison(found: Comparison, path: FilePath, title: str) -> Path:
+    """The report of a comparison."""
+    return write_page(comparison_data(found, title), path)
+
+
+def comparison_data(found: Comparison, title: str) -> dict[str, Any]:
+    """Everything on the page."""
+    pairs = list(combinations(range(len(found.alternatives)), 2))
+    sharings: dict[str, list[float | None]] = {"state": [], "time": []}
+    for gap in found.gaps:
+        for kind, std in (("state", gap.std_state), ("time", gap.std_time)):
+            known = gap.std if kind == found.sharing else std
+            sharings[kind].append(None if known is None else short(known**2))
+    runs = f"{found.replications:,} replications"
+    return {
+        "title": title,
+        "summary": f"Best: {found.best_label} ({found.status.value}). {found.title}: {len(found.alternatives)} "
+        f"alternatives, {SHARING_WORDS[found.sharing]}, {runs}."
+        + (" Returns are costs: the lowest is the best." if found.minimise else ""),
+        "states": [found.title],
+        "actions": list(found.labels),
+        "arrows": [""] * len(found.labels),
+        "sharing": found.sharing,
+        "own": [found.best_index],
+        "ownTitle": "best in",
+        "sign": -1 if found.minimise else 1,
+        "policy": [[(i, short(each.best, 4)) for i, each in enumerate(found.alternatives)]],
+        "mean": [short(each.mean) for each in found.alternatives],
+        "variance": [short(each.std**2) for each in found.alternatives],
+        "gapMeans": [short(gap.mean) for gap in found.gaps],
+        "gaps": {kind: values for kind, values in sharings.items() if None not in values},
+        "meanError": 0.0,
+        "start": 0,
+        "laws": {f"0,{i},{j}": _sampled(gap) for (i, j), gap in zip(pairs, found.gaps, strict=True)},
+        "parts": {},
+        "partsNote": "Samples do not tell where the variance arises; the gaps of jointmdp.evaluate do.",
+        "wrongNote": "",
+        "grid": None,
+        "foot": [
+            ("What is promised", found.guarantee),
+            *([("Remark", found.remark)] if found.remark else []),
+            *(("Warning", each) for each in found.warnings),
+        ],
+    }
+
+
+def _sampled(gap: PairedGap) -> dict[str, Any]:
+    """The sampled law; its band holds the whole of the law with the confidence of the gap."""
+    back = gap.reversed()
+    return {
+        **thinned(*gap.band),
+        "better": ends(gap.superiority()),
+        "worse": ends(gap.inferiority()),
+        "tie": ends(gap.tie()),
+        "quantiles": [ends(gap.quantile(q)) for q in QUANTILES],
+        "lowest": ends(gap.cvar(0.05)),
+        "highest": shorts(-np.array(ends(back.cvar(0.05)))[::-1]),
+        "certified": False,
+        "mean": ends(gap.mean_interval),
+    }

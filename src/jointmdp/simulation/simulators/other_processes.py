@@ -1,0 +1,179 @@
+"""The probe in other processes: walks of a simulator in a copy of this process, and in new interpreters.
+
+A copy of this whole process leaves no trace here: what is tried out is the simulator itself, with all that it points
+to, and not a copy that somebody's code made. Only threads do not come along, so nothing that computes with JAX is run
+this way. A new interpreter has other hashes of texts, other addresses, and nothing that ran before.
+"""
+
+from __future__ import annotations
+
+import dis
+import gc
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import Pipe
+from types import CodeType, FrameType
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
+from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, clear_difference
+from jointmdp.simulation.simulators.simulator import Action, Outcome
+
+HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using
+WALKS, STEPS = 2, 6
+SCRIPT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from jointmdp.simulation.simulators.other_processes import main; main()"
+)
+HASHING = {"hash", "id", "set", "frozenset", "getpid", "urandom", "uuid4", "gethostname"}
+KNOWN = (*LIBRARIES, "jointmdp", "gymnasium", "unittest", "mock")  # whose code is the same in every process
+STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen"})
+
+
+class ForkedRun:
+    """A call under way in a copy of this process."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._answers, writing = Pipe(duplex=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # threads do not come along, and nothing here needs them
+            self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                gc.disable()
+                silent = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(silent, 1)
+                os.dup2(silent, 2)
+                writing.send(call())
+            finally:
+                os._exit(0)
+        writing.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pid", 0):
+            self.result(0.0)
+
+    def result(self, seconds: float) -> Any:
+        """What the call returned; None where it failed or took longer."""
+        try:
+            return self._answers.recv() if self._answers.poll(seconds) else None
+        except EOFError:
+            return None
+        finally:
+            self._answers.close()
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+
+def forked(simulator: Any, call: Callable[[], Any]) -> ForkedRun | None:
+    """The call under way in a copy of this process; None where such a copy is no independent one."""
+    if not hasattr(os, "fork") or hasattr(simulator, "query_batch"):
+        return None
+    reached = walk([simulator], lambda value: not isinstance(value, CLOSED), 8, 5_000)
+    return None if any(isinstance(value, HANDLES) for _, _, value in reached) else ForkedRun(call)
+
+
+Rows = dict[tuple[int, int], ObservedOutcome]  # by walk and step
+
+
+def walked(simulator: Any, seed: int, actions: Sequence[Action], order: Sequence[int] = range(WALKS)) -> Rows:
+    """Short walks from the start, in this order."""
+    probe, found = Probe(simulator, seed), {}
+    for number in order:
+        state = simulator.start(Noise("audit", seed, "process", number))
+        for t in range(STEPS):
+            if simulator.is_over(state):
+                break
+            legal = list(actions if simulator.action_names is None else simulator.available(state))
+            action = legal[(t + number) % len(legal)]
+            outcome = simulator.query(state, [action], Noise("audit", seed, "process", number, t))[0]
+            found[number, t] = probe.look(Outcome(*outcome), "elsewhere")._replace(state=None, identity=b"")
+            state = outcome.state
+    return found
+
+
+def first_difference(own: Rows, others: Rows | None) -> str:
+    """Where two processes part, in words; empty where they do not."""
+    for place, one in own.items():
+        found = clear_difference(one, (others or {}).get(place, one))
+        if found is not None:
+            return f"walk {place[0]}, step {place[1]}: {found.text}"
+    return ""
+
+
+def parcel(simulator: Any, seed: int, actions: Sequence[Action]) -> bytes | str:
+    """What a new process needs for the walks, or why it cannot be sent."""
+    try:
+        return b"" if hasattr(simulator, "query_batch") else cloudpickle.dumps((simulator, seed, list(actions)))
+    except Exception as error:  # whatever an object raises that cannot be sent
+        return f" ({type(error).__name__})"
+
+
+def walked_elsewhere(parcel: bytes, hashes: str, seconds: float) -> Rows | str:
+    """The walks in a new interpreter that hashes texts otherwise, or why not."""
+    command = [sys.executable, "-c", SCRIPT, json.dumps(sys.path)]
+    environment = {**os.environ, "PYTHONHASHSEED": hashes}
+    try:
+        done = subprocess.run(command, input=parcel, capture_output=True, env=environment, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return "out of time"
+    if done.returncode != 0:
+        words = done.stderr.decode(errors="replace").strip().splitlines()
+        return f"the simulator could not be run in a new process ({words[-1] if words else 'no reason given'})"
+    return cloudpickle.loads(done.stdout)
+
+
+def main() -> None:
+    """The new process: read the simulator, walk, write what was seen."""
+    given = cloudpickle.loads(sys.stdin.buffer.read())
+    out, sys.stdout = sys.stdout.buffer, sys.stderr
+    out.write(cloudpickle.dumps(walked(*given)))
+    out.flush()
+    os._exit(0)
+
+
+@contextmanager
+def watched_calls(codes: set[CodeType]) -> Iterator[None]:
+    """Notes the code of all that is called, unless somebody else is watching."""
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code not in codes:
+            module = str(frame.f_globals.get("__name__", "")).split(".")[0]
+            if module not in KNOWN and not frame.f_code.co_filename.startswith(STANDARD):
+                codes.add(frame.f_code)
+
+    if sys.getprofile() is not None:
+        yield
+        return
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def may_differ(simulator: Any, codes: set[CodeType]) -> bool:
+    """Whether what runs hashes, counts addresses, or walks over sets: the rest is the same in every process."""
+    makes_set = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
+    if any(HASHING & set(c.co_names) or makes_set & {i.opname for i in dis.get_instructions(c)} for c in codes):
+        return True
+    reached = walk([simulator], lambda value: not isinstance(value, CLOSED), 6, 5_000)
+    return any(
+        isinstance(value, set | frozenset)
+        and any(isinstance(part, str | bytes) for part in value)
+        and str(type(owner).__module__).split(".")[0] not in KNOWN
+        for _, owner, value in reached
+    )

@@ -20,6 +20,7 @@ from jointmdp.learning.projected.features.feature_forms import (
     first_observation,
     own_state,
     shortened,
+    stacked,
     state_words,
 )
 from jointmdp.model.joint_mdp import JointMDP
@@ -98,14 +99,15 @@ class Places:
     def _table(self, model: JointMDP) -> Floats:
         """The coordinates of every state, ``[S, D]``."""
         given, S = self.coordinates, model.num_states
-        words = [state_words(model, s) for s in range(S)]
         if callable(given):
-            return _vectors(given, [own_state(model, s) for s in range(S)], words)
+            words = (state_words(model, s) for s in range(S))
+            return stacked((_vector(given, own_state(model, s), where) for s, where in enumerate(words)), "coordinate")
         table = _named_coordinates(model) if given is None else np.asarray(given, dtype=np.float64)
         if len(table) != S or table.shape[1] == 0:
             hint = "; are the axes in another order?" if table.shape[1] == S else ""
             raise ModelError(f"coordinates have shape {table.shape}, expected [S, d] with S = {S} states{hint}")
-        _check_finite(table, words)
+        if at := checks.first_place(~np.isfinite(table)):
+            raise ModelError(f"coordinate {at[1]} of {state_words(model, at[0])} is {table[at]}; it must be finite")
         return table
 
     def _of_simulator(self, simulator: Simulator) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
@@ -116,13 +118,14 @@ class Places:
                 "observation: where observations are state numbers, lambda s: table[s]"
             )
         start = first_observation(simulator)[0]
-        count = _vectors(given, [start], [Shown(start)]).shape[1]
+        count = len(_vector(given, start, Shown(start))[0])
 
         def raw(observations: Sequence[Any]) -> Floats:
-            found = _as_block(observations, count) if given is None else None
-            if found is not None:
-                return found
-            return _vectors(given, observations, [*map(Shown, observations)], count, "the start")
+            block = _as_block(observations, count) if given is None else None
+            if block is not None:
+                return block
+            rows = (_vector(given, each, Shown(each)) for each in observations)
+            return stacked(rows, "coordinate", count, "the start")
 
         own = _space_bounds(simulator, count) if given is None else None
         for ends, k in ((self.low, 0), (self.high, 1)):
@@ -193,38 +196,15 @@ def _parsed(name: Any) -> tuple[float, ...] | None:
     return tuple(map(float, parts)) if is_numbers else None
 
 
-def _vectors(
-    function: Callable[[Any], Any] | None,
-    states: Sequence[Any],
-    words: Sequence[object],
-    count: int | None = None,
-    first: object = None,
-) -> Floats:
-    """The coordinates ``[N, D]`` of states or observations, as a user's function gives them, or as these are.
-
-    There must be `count` of each, as there are at `first`; by default as many as the first in the list has.
-    """
-    rows: list[Floats] = []
-    for state, where in zip(states, words, strict=True):
-        if function is None:
-            row = _as_vector(state, "", where)
-        else:
-            row = _as_vector(asked(function, FUNCTION, where, state), "what coordinates= gives ", where)
-        if count is None:
-            count, first = len(row), where
-        if len(row) != count:
-            raise ModelError(f"there are {len(row)} coordinates at {where}, but {count} at {first}; all need as many")
-        if count == 0:
-            raise ModelError(f"there are no coordinates at {where}; a state needs at least one")
-        rows.append(row)
-    found = np.array(rows).reshape(len(rows), count or 0)
-    _check_finite(found, words)
-    return found
-
-
-def _check_finite(rows: Floats, words: Sequence[object]) -> None:
-    if at := checks.first_place(~np.isfinite(rows)):
-        raise ModelError(f"coordinate {at[1]} of {words[at[0]]} is {rows[at]}; it must be finite")
+def _vector(function: Callable[[Any], Any] | None, state: Any, where: object) -> tuple[Floats, object]:
+    """The coordinates of a state or observation, as a user's function gives them or as it is, and the words for it."""
+    if function is None:
+        row = _as_vector(state, "", where)
+    else:
+        row = _as_vector(asked(function, FUNCTION, where, state), "what coordinates= gives ", where)
+    if len(row) == 0:
+        raise ModelError(f"there are no coordinates at {where}; a state needs at least one")
+    return row, where
 
 
 def _as_vector(value: Any, what: str, where: object) -> Floats:

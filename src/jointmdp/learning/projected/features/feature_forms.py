@@ -26,6 +26,7 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
 
 Source = JointMDP | Simulator
+FeatureFunction = Callable[[Any, int], Any]
 
 MOST_FEATURES = 2_000
 """Second moments of K features are K(K + 1)/2 unknowns; more features than this are a mistake in a setting."""
@@ -210,43 +211,41 @@ class Shown:
         return f"observation {shortened(self._observation)}{self._more}"
 
 
-def _called(
-    function: Callable[[Any, int], Any],
-    coordinates: Iterable[tuple[Any, int, object]],
-    count: int | None = None,
-    first: object = None,
-) -> Floats:
-    """The features ``[N, K]`` that a user's function gives coordinates: states, actions, and words for both.
+def stacked(rows: Iterable[tuple[Floats, object]], noun: str, count: int | None = None, first: object = None) -> Floats:
+    """Rows ``[K]``, each with words for where it comes from, as ``[N, K]``; all of one length, and finite.
 
-    There must be `count` of each, as there are at `first`; by default as many as the first in the list has.
+    There must be `count` numbers, as there are at `first`; by default as many as the first row has.
     """
-    what, rows = "the function of features", []
-    for state, action, where in coordinates:
-        row = asked(function, what, where, state, action)
-        if not (isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind in "biuf"):
-            row = checks.as_floats(f"what {what} returned at {where}", row, "[K]", 0, 1).reshape(-1)
+    found = []
+    for row, where in rows:
         if at := checks.first_place(~np.isfinite(row)):
-            raise ModelError(f"feature {at[0]} of {where} is {row[at]}; it must be a finite number")
+            raise ModelError(f"{noun} {at[0]} of {where} is {row[at]}; it must be a finite number")
         if count is None:
             count, first = len(row), where
         if len(row) != count:
             raise ModelError(
-                f"{what} returned {len(row)} numbers at {where}, but {count} at {first}; every coordinate has the same "
-                "features, zero where they do not apply"
+                f"there are {len(row)} {noun}s at {where}, but {count} at {first}; all need as many, zero where one "
+                "does not apply"
             )
-        rows.append(row)
-    return np.array(rows, dtype=np.float64).reshape(len(rows), count or 0)
+        found.append(row)
+    return np.array(found, dtype=np.float64).reshape(len(found), count or 0)
 
 
-def _called_table(function: Callable[[Any, int], Any], model: JointMDP) -> FeatureTable:
+def _feature_row(function: FeatureFunction, state: Any, action: int, where: object) -> tuple[Floats, object]:
+    """What a user's function gives one coordinate, with the words for it."""
+    what = "the function of features"
+    row = asked(function, what, where, state, action)
+    if not (isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind in "biuf"):
+        row = checks.as_floats(f"what {what} returned at {where}", row, "[K]", 0, 1).reshape(-1)
+    return row, where
+
+
+def _called_table(function: FeatureFunction, model: JointMDP) -> FeatureTable:
     """Features by one call for each available coordinate."""
-    rows = _called(
-        function,
-        (
-            (own_state(model, s), a, f"{state_words(model, s)}, {model.action_label(a)}")
-            for s, a in np.argwhere(model.available).tolist()
-        ),
-    )
+    places = np.argwhere(model.available).tolist()
+    words = (f"{state_words(model, s)}, {model.action_label(a)}" for s, a in places)
+    given = (_feature_row(function, own_state(model, s), a, where) for (s, a), where in zip(places, words, strict=True))
+    rows = stacked(given, "feature")
     values = np.zeros((*model.available.shape, rows.shape[1]))
     values[model.available] = rows
     return FeatureTable(values, ())
@@ -255,19 +254,19 @@ def _called_table(function: Callable[[Any, int], Any], model: JointMDP) -> Featu
 class _CalledRows(FeatureRows):
     """Features of a simulator by one call for each coordinate; the start says how many there are."""
 
-    def __init__(self, function: Callable[[Any, int], Any], simulator: Simulator) -> None:
+    def __init__(self, function: FeatureFunction, simulator: Simulator) -> None:
         self._function, self._simulator = function, simulator
-        count = _called(function, [self._worded(*first_observation(simulator))]).shape[1]
+        count = stacked([self._row(*first_observation(simulator))], "feature").shape[1]
         self.names = tuple(f"feature {k}" for k in range(count))
         _check_names(self.names, count)
 
-    def _worded(self, observation: Any, action: int) -> tuple[Any, int, object]:
-        return observation, action, Shown(observation, f", {self._simulator.action_label(action)}")
+    def _row(self, observation: Any, action: int) -> tuple[Floats, object]:
+        where = Shown(observation, f", {self._simulator.action_label(action)}")
+        return _feature_row(self._function, observation, action, where)
 
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
         numbers = as_numbers(actions, len(observations), count_actions(self._simulator))
-        coordinates = map(self._worded, observations, numbers.tolist())
-        return _called(self._function, coordinates, len(self.names), "the start")
+        return stacked(map(self._row, observations, numbers.tolist()), "feature", len(self.names), "the start")
 
 
 def as_numbers(actions: Ints, count: int, num_actions: int) -> Ints:

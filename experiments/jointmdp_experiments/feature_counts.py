@@ -11,11 +11,11 @@ import numpy as np
 from jointmdp.exact.bellman.feature_moments import PARTS, PairPart
 from jointmdp.exact.evaluate import evaluate
 from jointmdp.exact.solution.solution import Solution
-from jointmdp.features import polynomial
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, Sharing
 from jointmdp.ground.errors import ConvergenceWarning
 from jointmdp.learning.learn import Projected
+from jointmdp.learning.projected.features import polynomial
 from jointmdp.learning.projected.projecting import Constraint
 from jointmdp.model.built_in_models import windy_gridworld
 from jointmdp.model.joint_mdp import JointMDP

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jointmdp.features import polynomial
+from jointmdp.learning.projected.features import polynomial
 from jointmdp_experiments import feature_counts, sampled_projections
 from jointmdp_experiments.result import FigureResult, save_all
 

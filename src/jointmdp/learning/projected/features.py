@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.features.coordinates import CoordinateBox, CoordinatesLike, Places
-from jointmdp.learning.projected.features.feature_forms import (
+from jointmdp.learning.projected.coordinates import CoordinateBox, CoordinatesLike, Places
+from jointmdp.learning.projected.feature_forms import (
     MOST_FEATURES,
     FeatureRows,
     Features,

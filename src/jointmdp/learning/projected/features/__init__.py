@@ -1,1 +1,0 @@
-"""Linear features of states and actions: what an estimator projects onto."""

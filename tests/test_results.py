@@ -81,7 +81,7 @@ def test_datasets_hold_the_samples(made: dict[str, object]) -> None:
     assert isinstance(compared, jm.results.Comparison)
     assert isinstance(returns, jm.results.ReturnSample)
     assert (compared.to_xarray().returns.values == compared.returns).all()
-    assert compared.returns.shape == (compared.replications, 2)
+    assert compared.returns.shape == (compared.num_replications, 2)
     assert (compared.returns[:, 0] - compared.returns[:, 1] == compared.gaps[0].gaps).all()
     assert (returns.to_xarray().returns.sel(action="a1").values == returns.returns[:, 0]).all()
 

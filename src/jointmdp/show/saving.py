@@ -367,7 +367,7 @@ def _gap_shapes(gap: GapSample, count: int | None = None) -> Shapes:
 
 def _return_shapes(sample: ReturnSample) -> Shapes:
     n, m = len(sample.replications.returns), len(sample.actions)
-    one = {"steps", "meetings", "left_out", "is_whole", "followed"}  # for each replication, not for each branch
+    one = {"steps", "left_out", "is_whole", "followed"}  # for each replication, not for each branch
     return ((part, (n,) if name in one else (n, m)) for name, part in sample.replications._asdict().items())
 
 
@@ -376,7 +376,7 @@ def _comparison_shapes(found: Comparison) -> Shapes:
         raise ValueError("its gaps are not those of its alternatives")
     yield found.returns, (len(found.whole), len(found.labels))
     for gap in found.gaps:
-        yield from _gap_shapes(gap, found.replications)
+        yield from _gap_shapes(gap, found.num_replications)
 
 
 def _sampled_kinds() -> dict[str, tuple[type, Callable[[Any], Shapes]]]:

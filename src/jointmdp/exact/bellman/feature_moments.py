@@ -92,14 +92,8 @@ class PairMatrices(NamedTuple):
 class NextValues(NamedTuple):
     """A second moment at the states that are entered, actions still to be drawn."""
 
-    smooth: Float[ndarray, "S S"]  # of two branches, the part for all pairs
-    met: Float[ndarray, " S"]  # what is added where they are in the same state
+    two: Float[ndarray, "S S"]  # of two branches
     one: Float[ndarray, " S"]  # of one branch
-
-    @property
-    def two(self) -> Float[ndarray, "S S"]:
-        """Of two branches."""
-        return self.smooth + np.diag(self.met)
 
 
 class FeatureModel:
@@ -281,7 +275,7 @@ class FeatureModel:
         phi, v, own = self.features, self.state_features, matrices.own
         met = own(v, matrices.same_state) + np.sum(self.policy**2 * own(phi, matrices.same_action), axis=1)
         one = np.sum(self.policy * own(phi, matrices.total), axis=1)
-        return NextValues(v @ matrices.all @ v.T, met, one)
+        return NextValues(v @ matrices.all @ v.T + np.diag(met), one)
 
     def same_backup(self, m: Float[ndarray, "S A"], matrices: PairMatrices, is_centred: bool) -> Floats:
         """The operator's value at all pairs of one state, ``[S, A, A]``."""

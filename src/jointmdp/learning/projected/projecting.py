@@ -519,7 +519,10 @@ class ProjectionSettings(SamplingMethod):
             raise ModelError("c belongs to the restart weighting; leave it out")
         if self.states is not None and isinstance(self.weighting, str) and self.weighting == "stationary":
             raise ModelError("states do not change the stationary weighting; leave them out, or use another weighting")
-        _check_parts(self.parts)
+        if self.parts is not None:
+            known = ", ".join(f'"{name}"' for name in PARTS)
+            if isinstance(self.parts, str) or not len(self.parts) or any(name not in PARTS for name in self.parts):
+                raise ModelError(f"parts are {self.parts!r}; name one or several of {known}, as in parts=[{known}]")
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
 
@@ -588,14 +591,6 @@ def _check_sizes(given: FeatureTable) -> None:
             f"feature {given.names[at[0]]!r} is at most {largest[at]:g} in size, and products of features leave the "
             "range of floats; rescale it to a size near 1"
         )
-
-
-def _check_parts(parts: Sequence[PairPart] | None) -> None:
-    if parts is None:
-        return
-    known = ", ".join(f'"{name}"' for name in PARTS)
-    if isinstance(parts, str) or not len(parts) or any(name not in PARTS for name in parts):
-        raise ModelError(f"parts are {parts!r}; name one or several of {known}, as in parts=[{known}]")
 
 
 def check_memory(features: int, parts: int) -> None:

@@ -154,12 +154,17 @@ class _StateRows(FeatureRows):
 
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
         numbers = as_numbers(actions, len(observations), self._num_actions)
-        found = np.zeros((len(numbers), len(self.names)))
         if len(numbers) == 0:
-            return found
+            return np.zeros((0, len(self.names)))
         values = self._values(observations)
         if not self._by_action:
             return np.concatenate([values[:, self._kept[0]], numbers[:, None] == self._indicated], axis=1)
+        found = np.zeros((len(numbers), len(self.names)))
+        if all(each is self._kept[0] for each in self._kept):  # all actions keep the same, as in every simulator
+            kept = self._kept[0]
+            copies = found.reshape(len(numbers), self._num_actions, len(kept))
+            copies[np.arange(len(numbers)), numbers] = values if len(kept) == values.shape[1] else values[:, kept]
+            return found
         for a in np.unique(numbers):
             rows = np.flatnonzero(numbers == a)
             found[rows, self._ends[a] : self._ends[a + 1]] = values[rows[:, None], self._kept[a]]
@@ -365,7 +370,7 @@ class PolynomialBasis(Basis):
         """Products of powers."""
         powers = _whole_vectors(points.shape[1], self.degree, self.degree)
         values = np.ones((len(points), len(powers)))
-        for k, i in np.argwhere(powers):
+        for k, i in np.argwhere(powers).tolist():
             values[:, k] *= points[:, i] ** int(powers[k, i])
         return values
 

@@ -16,17 +16,22 @@ from gymnasium import spaces
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.feature_forms import (
+from jointmdp.features import (
     FeatureRows,
     Features,
     FeatureTable,
+    aggregation,
     as_feature_rows,
     as_feature_table,
     check_rank,
     dependent_columns,
+    fourier,
+    one_hot,
+    polynomial,
+    radial,
+    tiles,
 )
-from jointmdp.learning.projected.features import aggregation, fourier, one_hot, polynomial, radial, tiles
+from jointmdp.ground.errors import ModelError
 
 NAN, INF = float("nan"), float("inf")
 
@@ -571,7 +576,7 @@ BAD_TABLES: dict[str, tuple[Any, list[str]]] = {
     "objects": (bad_array(None), ["features", "object"]),
     "ragged": ([[[1]], [[1], [1, 2]]], ["features", "numeric array"]),
     "names for others": (FeatureTable(np.ones((3, 2, 3)), ("a", "b")), ["2 names for 3 features"]),
-    "a function of different lengths": (lengths, ["returned 3 numbers at state 1 (b), jump", "2 at state 0 (a), walk"]),
+    "a function of different lengths": (lengths, ["3 features at state 1 (b), jump", "2 at state 0 (a), walk"]),
     "a function without return": (lambda s, a: None, ["returned None at state 0 (a), walk", "return missing"]),
     "a function that returns a matrix": (lambda s, a: np.eye(2), ["state 0 (a), walk", "2 axes"]),
     "a function that returns text": (lambda s, a: ["x"], ["state 0 (a), walk", "numeric"]),
@@ -633,7 +638,7 @@ BAD_ROWS: dict[str, tuple[Any, list[str]]] = {
     "an array": (np.ones((3, 2, 1)), ["array", "models in tables", "lambda observation, action"]),
     "a constructor that was not called": (fourier, ["features is fourier itself"]),
     "one_hot": (one_hot(), ["one_hot()", "aggregation", "tiles"]),
-    "a function of different lengths": (late, ["2 numbers at observation 5", "1 at the start"]),
+    "a function of different lengths": (late, ["2 features at observation 5, action 1", "1 at the start"]),
     "a function that returns nan": (lambda o, a: [1, NAN if o else 0], ["feature 1 of observation 5, action 1", "nan"]),
     "a function that fails": (lambda o, a: 1 / (o - 5), ["raised ZeroDivisionError at observation 5, action 1"]),
     "a function that returns nothing": (lambda o, a: [], ["K = 0"]),

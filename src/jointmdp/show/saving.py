@@ -314,14 +314,12 @@ def _packed(thing: Any, arrays: dict[str, NDArray[Any]], place: str = "") -> Any
 def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
     """What `_packed` wrote, as a value of the type `hint`."""
     form, parts = get_origin(hint) or hint, get_args(hint)
-    if form is NDArray:  # since NumPy 2.5 an alias with a name of its own
-        form, kinds = np.ndarray, parts
     if form in (Union, types.UnionType):
         (hint,) = (part for part in parts if part is not types.NoneType)
         return None if given is None else _unpacked(hint, given, arrays, place)
-    elif form is np.ndarray:
-        kinds = get_args(parts[1])
-    if form is np.ndarray and given == {"array": place}:
+    # NumPy's alias of an array is one of the type itself, or since version 2.5 one with a name of its own.
+    kinds = get_args(parts[1]) if form is np.ndarray else parts if form is NDArray else ()
+    if kinds and given == {"array": place}:
         (kind,) = kinds
         if (arrays[place].dtype.kind == "f") == (kind is np.float64):
             return arrays[place].astype(kind, copy=False)

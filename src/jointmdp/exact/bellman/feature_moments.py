@@ -34,7 +34,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from jointmdp.exact.bellman.pair_step import coordinate_kernel, coordinate_kernels
-from jointmdp.ground.arrays import Floats
+from jointmdp.ground.arrays import Floats, Ints, summed
 from jointmdp.model.joint_mdp import JointMDP
 
 ROWS = 2**22  # numbers in a block of rows of products
@@ -92,22 +92,8 @@ class PairMatrices(NamedTuple):
 class NextValues(NamedTuple):
     """A second moment at the states that are entered, actions still to be drawn."""
 
-    smooth: Float[ndarray, "S S"]  # of two branches, the part for all pairs
-    met: Float[ndarray, " S"]  # what is added where they are in the same state
+    two: Float[ndarray, "S S"]  # of two branches
     one: Float[ndarray, " S"]  # of one branch
-
-    @property
-    def two(self) -> Float[ndarray, "S S"]:
-        """Of two branches."""
-        return self.smooth + np.diag(self.met)
-
-
-class JointSuccessors(NamedTuple):
-    """Joint successors of all actions of some states, with their probabilities."""
-
-    states: Int[ndarray, " N"]
-    successors: Int[ndarray, "N A"]
-    chances: Float[ndarray, " N"]
 
 
 class FeatureModel:
@@ -122,14 +108,12 @@ class FeatureModel:
         self.kernel = coordinate_kernel(model)  # P(s'|s,a)
         self.next_features = (self.kernel @ self.state_features).reshape(S, A, K)
 
-    def means(self, nu: Float[ndarray, "S A"]) -> tuple[Floats, Floats, Floats]:
-        """A, N and r."""
-        phi, weighted = self.features, nu[:, :, None] * self.features
-        reward = np.einsum("swa,swa->sa", self.chances, self.rewards)
+    def mean_system(self, nu: Float[ndarray, "S A"]) -> tuple[Float[ndarray, "K K"], Float[ndarray, " K"]]:
+        """N and r."""
+        weighted = nu[:, :, None] * self.features
         return (
-            np.einsum("sai,saj->ij", weighted, phi),
             np.einsum("sai,saj->ij", weighted, self.next_features),
-            np.einsum("sai,sa->i", weighted, reward),
+            np.einsum("sai,sa->i", weighted, self._expected(self.rewards)),
         )
 
     def gram(self, weights: PairWeights) -> Float[ndarray, "n n"]:
@@ -144,33 +128,32 @@ class FeatureModel:
     def next_gram(self, weights: PairWeights) -> Float[ndarray, "Q Q"]:
         """The part of G from pairs of distinct coordinates, on vectors ``φ_i(x) φ_k(X')`` of all i and k."""
         model, phi = self.model, self.features
-        A, K = phi.shape[1:]
+        S, A, K = phi.shape
         found = np.zeros((K * K, K * K))
         if model.sharing == "none":
             return found
-
-        def at_nodes(later: Float[ndarray, "S A K"]) -> Float[ndarray, "N Q"]:
-            return _by_node(weights, phi, later)
-
-        if model.sharing == "state" and weights.cross.any():
-            nodes = at_nodes(self.next_features)
-            found += nodes.T @ (weights.cross @ nodes)
-        elif weights.cross.any():
-            for w, chance in enumerate(model.probabilities[0]):
-                if chance > 0:
-                    nodes = at_nodes(self.state_features[model.successors[:, w, :]])
-                    found += chance * (nodes.T @ (weights.cross @ nodes))
+        if weights.cross.any():
+            for chance, kernel in coordinate_kernels(self.model):
+                nodes = _by_node(weights, phi, (kernel @ self.state_features).reshape(S, A, K))
+                found += chance * (nodes.T @ (weights.cross @ nodes))
         off = weights.same * (1 - np.eye(A))
-        states = np.flatnonzero(off.any(axis=(1, 2)))
+        at, successors, chances = self._joint_successors(np.flatnonzero(off.any(axis=(1, 2))))
         step = max(1, ROWS // (A * K * K))
-        outcomes = self._outcomes(states)
-        for i in range(0, len(outcomes.chances), step):
-            at, chances = outcomes.states[i : i + step], outcomes.chances[i : i + step]
-            later = self.state_features[outcomes.successors[i : i + step]]
-            rows = (phi[at][:, :, :, None] * later[:, :, None, :]).reshape(len(at), A, K * K)
-            shared = chances[:, None, None] * off[at]
+        for some in (slice(i, i + step) for i in range(0, len(at), step)):
+            later = self.state_features[successors[some]]
+            rows = (phi[at[some]][:, :, :, None] * later[:, :, None, :]).reshape(-1, A, K * K)
+            shared = chances[some, None, None] * off[at[some]]
             found += np.tensordot(rows, np.einsum("sab,sbq->saq", shared, rows, optimize=True), ((0, 1), (0, 1)))
         return found
+
+    def _joint_successors(self, states: Int[ndarray, " N"]) -> tuple[Ints, Ints, Floats]:
+        """Where all actions of some states lead together, each case once: states, successors ``[n, A]``, chances."""
+        model = self.model
+        W, A = model.successors.shape[1:]
+        rows = np.column_stack([np.repeat(states, W), model.successors[states].reshape(-1, A)])
+        distinct, kind = np.unique(rows, axis=0, return_inverse=True)
+        chances = summed(kind.ravel(), model.probabilities[states].ravel(), len(distinct))
+        return distinct[:, 0], distinct[:, 1:], chances
 
     def meetings(self, weights: PairWeights) -> Float[ndarray, "S K K"]:
         """``Σ ξ(x,y) P(both go to s') φ(x) φ(y)ᵀ`` for every state s', of pairs of distinct coordinates."""
@@ -208,15 +191,6 @@ class FeatureModel:
         squares = np.einsum("sa,sai,saj->sij", self.policy**2, self.features, self.features, optimize=True)
         return v[:, :, None] * v[:, None, :], squares
 
-    def _outcomes(self, states: Int[ndarray, " N"]) -> JointSuccessors:
-        """What can happen in some states, scenarios that lead to the same successors taken together."""
-        model = self.model
-        W, A = model.successors.shape[1:]
-        rows = np.column_stack([np.repeat(states, W), model.successors[states].reshape(-1, A)])
-        distinct, kind = np.unique(rows, axis=0, return_inverse=True)
-        chances = np.bincount(kind.ravel(), model.probabilities[states].ravel(), len(distinct))
-        return JointSuccessors(distinct[:, 0], distinct[:, 1:], chances)
-
     def next_squares(self) -> Float[ndarray, "S A K K"]:
         """E[φ(X') φ(X')ᵀ] of one branch."""
         each = np.einsum("sa,sai,saj->sij", self.policy, self.features, self.features)
@@ -225,56 +199,70 @@ class FeatureModel:
 
     def next_means(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S A"]:
         """``E[R + γ m(X')]``, one backup of the means."""
-        return np.einsum("swa,swa->sa", self.chances, self.rewards + self._later(m))
+        return self._expected(self.rewards + self._later(m))
 
     def source(self, weights: PairWeights, m: Float[ndarray, "S A"], is_centred: bool) -> Float[ndarray, "K K"]:
         """``Σ ξ φ(x) φ(y)ᵀ t(x,y)``, given the means of all coordinates."""
         phi = self.features
         found = np.einsum("sab,sai,sbj->ij", weights.same * self.one_step(m, is_centred), phi, phi, optimize=True)
-        for chance, factors, core in self._cross_factors(m, is_centred):
-            nodes = [_by_node(weights, phi, each[:, :, None]) for each in factors]
-            for (i, j), times in np.ndenumerate(core):
-                if times:
-                    found = found + chance * times * (nodes[i].T @ (weights.cross @ nodes[j]))
+        for chance, *factors in self._cross_products(m, is_centred) if weights.cross.any() else []:
+            left, right = (_by_node(weights, phi, each[:, :, None]) for each in factors)
+            found = found + chance * (left.T @ (weights.cross @ right))
         return found
 
     def one_step(self, m: Float[ndarray, "S A"], is_centred: bool) -> Float[ndarray, "S A A"]:
         """t(x,y) for all pairs of one state."""
-        p, is_shared = self.model.probabilities, self.model.sharing != "none"
-        same = np.eye(m.shape[1], dtype=bool)
+        products = self._products(m, is_centred)
+        diagonal = self.step_variance(m) if is_centred else sum(self._expected(x * y) for x, y in products)
+        shared = np.zeros((*m.shape, m.shape[1]))
+        if self.model.sharing != "none":
+            for left, right in products:
+                shared += np.einsum("sw,swa,swb->sab", self.model.probabilities, left, right, optimize=True)
+        else:  # as in distinct states
+            for chance, left, right in self._cross_products(m, is_centred):
+                shared += chance * left[:, :, None] * right[:, None, :]
+        return np.where(np.eye(m.shape[1], dtype=bool), np.asarray(diagonal)[:, :, None], shared)
+
+    def _products(self, m: Float[ndarray, "S A"], is_centred: bool) -> list[tuple[Floats, Floats]]:
+        """t(x,y) in one scenario as a sum of products of what each branch gives, ``[S, W, A]``."""
         if is_centred:
             noise = self.noise(m)
-            diagonal = self.step_variance(m)
-            shared = np.einsum("sw,swa,swb->sab", p, noise, noise, optimize=True) * is_shared
-        else:
-            paid, later = self.rewards, self._later(m)
-            diagonal = np.einsum("swa,swa->sa", self.chances, paid**2 + 2 * paid * later)
-            shared = np.einsum("sw,swa,swb->sab", p, paid, paid + later, optimize=True)
-            shared = shared + np.einsum("sw,swa,swb->sab", p, later, paid, optimize=True)
-            if not is_shared:
-                backed = self.next_means(m)
-                shared = backed[:, :, None] * backed[:, None, :]
-        return np.where(same, diagonal[:, :, None], shared)
+            return [(noise, noise)]
+        paid, later = self.rewards, self._later(m)
+        return [(paid, paid + later), (later, paid)]
+
+    def _cross_products(self, m: Float[ndarray, "S A"], is_centred: bool) -> list[tuple[float, Floats, Floats]]:
+        """t(x,y) in distinct states: chances of what both see, and products of what each branch then gives."""
+        sharing = self.model.sharing
+        if is_centred and sharing != "time":
+            return []  # independent scenarios
+        if sharing == "none":
+            backed = self.next_means(m)
+            return [(1.0, backed, backed)]
+        products = self._products(m, is_centred)
+        if sharing == "state":
+            return [(1.0, self._expected(left), self._expected(right)) for left, right in products]
+        chances = [(w, float(chance)) for w, chance in enumerate(self.model.probabilities[0]) if chance > 0]
+        return [(chance, left[:, w], right[:, w]) for w, chance in chances for left, right in products]
 
     def noise(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S W A"]:
         """``R + γ v(S')`` less its mean over the scenarios."""
         outcome = self.rewards + self._later(m)
-        centre = np.einsum("swa,swa->sa", self.chances, outcome)
-        return np.where(self.model.is_possible, outcome - centre[:, None, :], 0.0)
+        return np.where(self.model.is_possible, outcome - self._expected(outcome)[:, None, :], 0.0)
 
     def step_variance(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S A"]:
         """The variance of ``R + γ m(X')`` over scenario and next action."""
         v = np.sum(self.policy * m, axis=1)
         spread = np.sum(self.policy * (m - v[:, None]) ** 2, axis=1)
         values = self.noise(m) ** 2 + self.model.discount**2 * spread[self.model.successors]
-        return np.einsum("swa,swa->sa", self.chances, values)
+        return self._expected(values)
 
     def entered(self, matrices: PairMatrices) -> NextValues:
         """A second moment as the next step sees it."""
         phi, v, own = self.features, self.state_features, matrices.own
         met = own(v, matrices.same_state) + np.sum(self.policy**2 * own(phi, matrices.same_action), axis=1)
         one = np.sum(self.policy * own(phi, matrices.total), axis=1)
-        return NextValues(v @ matrices.all @ v.T, met, one)
+        return NextValues(v @ matrices.all @ v.T + np.diag(met), one)
 
     def same_backup(self, m: Float[ndarray, "S A"], matrices: PairMatrices, is_centred: bool) -> Floats:
         """The operator's value at all pairs of one state, ``[S, A, A]``."""
@@ -298,34 +286,17 @@ class FeatureModel:
         """The operator's value at all coordinates of some states and of others, all pairs taken as distinct states."""
         g, A = self.model.discount, m.shape[1]
         found = np.zeros((len(one), A, len(other), A))
-        for chance, factors, core in self._cross_factors(m, is_centred):
-            for (i, j), times in np.ndenumerate(core):
-                if times:
-                    found += chance * times * factors[i][one][:, :, None, None] * factors[j][other]
+        for chance, left, right in self._cross_products(m, is_centred):
+            found += chance * left[one][:, :, None, None] * right[other]
         two = self.entered(matrices).two
         rows, columns = ((states[:, None] * A + np.arange(A)).ravel() for states in (one, other))
         for chance, kernel in coordinate_kernels(self.model):
             found += g**2 * chance * (kernel[columns] @ (kernel[rows] @ two).T).T.reshape(found.shape)
         return found
 
-    def _cross_factors(self, m: Float[ndarray, "S A"], is_centred: bool) -> list[tuple[float, list[Floats], Floats]]:
-        """t(x,y) in distinct states as ``Σ chance · Σ_ij core_ij f_i(x) f_j(y)``."""
-        sharing = self.model.sharing
-        if sharing == "none":
-            return [] if is_centred else [(1.0, [self.next_means(m)], np.ones((1, 1)))]
-        if sharing == "state" and is_centred:
-            return []  # independent scenarios
-        raw = np.array([[1.0, 1.0], [1.0, 0.0]])  # R R̃ + R γm(Y') + γm(X') R̃
-        later = self._later(m)
-        if sharing == "state":
-            parts = [np.einsum("swa,swa->sa", self.chances, each) for each in (self.rewards, later)]
-            return [(1.0, parts, raw)]
-        noise, chances = self.noise(m), self.model.probabilities[0]
-        if is_centred:
-            return [(float(chance), [noise[:, w]], np.ones((1, 1))) for w, chance in enumerate(chances) if chance > 0]
-        return [
-            (float(chance), [self.rewards[:, w], later[:, w]], raw) for w, chance in enumerate(chances) if chance > 0
-        ]
+    def _expected(self, values: Float[ndarray, "S W A"]) -> Float[ndarray, "S A"]:
+        """The mean over the scenarios."""
+        return np.einsum("swa,swa->sa", self.chances, values)
 
     def _later(self, m: Float[ndarray, "S A"]) -> Float[ndarray, "S W A"]:
         """γ v(S') where it can happen."""

@@ -13,7 +13,16 @@ from numpy.typing import ArrayLike
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.feature_forms import Shown, asked, first_observation, own_state, shortened, state_words
+from jointmdp.learning.projected.feature_forms import (
+    Shown,
+    Source,
+    asked,
+    first_observation,
+    own_state,
+    shortened,
+    stacked,
+    state_words,
+)
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
@@ -64,11 +73,12 @@ class Places:
             table = checks.as_floats("coordinates, unless they are a function,", self.coordinates, "[S, d]", 1, 2)
             object.__setattr__(self, "coordinates", table[:, None] if table.ndim == 1 else table)
 
-    def of_model(self, model: JointMDP) -> tuple[Floats, CoordinateBox]:
-        """The coordinates of every state, ``[S, D]``, and their box."""
-        raw = self._raw(model)
-        if at := checks.first_place(~np.isfinite(raw)):
-            raise ModelError(f"coordinate {at[1]} of {state_words(model, at[0])} is {raw[at]}; it must be finite")
+    def of(self, source: Source) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
+        """Coordinates ``[N, D]`` as a function of numbers of a model's states, or of observations, and their box."""
+        return self._of_model(source) if isinstance(source, JointMDP) else self._of_simulator(source)
+
+    def _of_model(self, model: JointMDP) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
+        raw = self._table(model)
         least, most = raw.min(axis=0), raw.max(axis=0)
         used = least < most
         if not used.any():
@@ -84,29 +94,23 @@ class Places:
                 f"all states lie on one side of the range from {box.low[i]:g} to {box.high[i]:g} in dimension {i}; "
                 f"they go from {least[i]:g} to {most[i]:g}; are low= and high= in the units of the coordinates?"
             )
-        return raw, box
+        return lambda states: raw[np.asarray(states, dtype=np.int64)], box
 
-    def _raw(self, model: JointMDP) -> Floats:
+    def _table(self, model: JointMDP) -> Floats:
+        """The coordinates of every state, ``[S, D]``."""
         given, S = self.coordinates, model.num_states
-        if given is None:
-            return _named_coordinates(model)
-        if not callable(given):
-            table = np.asarray(given, dtype=np.float64)
-            if len(table) != S or table.shape[1] == 0:
-                hint = "; are the axes in another order?" if table.shape[1] == S else ""
-                raise ModelError(f"coordinates have shape {table.shape}, expected [S, d] with S = {S} states{hint}")
-            return table
-        rows: list[Floats] = []
-        for s in range(S):
-            where = state_words(model, s)
-            rows.append(
-                _as_vector(asked(given, FUNCTION, where, own_state(model, s)), f"what coordinates= gives {where}")
-            )
-            _check_length(rows[-1], len(rows[0]), where, state_words(model, 0))
-        return np.array(rows)
+        if callable(given):
+            words = (state_words(model, s) for s in range(S))
+            return stacked((_vector(given, own_state(model, s), where) for s, where in enumerate(words)), "coordinate")
+        table = _named_coordinates(model) if given is None else np.asarray(given, dtype=np.float64)
+        if len(table) != S or table.shape[1] == 0:
+            hint = "; are the axes in another order?" if table.shape[1] == S else ""
+            raise ModelError(f"coordinates have shape {table.shape}, expected [S, d] with S = {S} states{hint}")
+        if at := checks.first_place(~np.isfinite(table)):
+            raise ModelError(f"coordinate {at[1]} of {state_words(model, at[0])} is {table[at]}; it must be finite")
+        return table
 
-    def of_simulator(self, simulator: Simulator) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
-        """Coordinates of observations, ``[N, D]``, as a function of these, and their box."""
+    def _of_simulator(self, simulator: Simulator) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
         given = self.coordinates
         if given is not None and not callable(given):
             raise ModelError(
@@ -114,10 +118,14 @@ class Places:
                 "observation: where observations are state numbers, lambda s: table[s]"
             )
         start = first_observation(simulator)[0]
-        count = len(_observed(given, start))
+        count = len(_vector(given, start, Shown(start))[0])
 
         def raw(observations: Sequence[Any]) -> Floats:
-            return _all_observed(given, observations, count)
+            block = _as_block(observations, count) if given is None else None
+            if block is not None:
+                return block
+            rows = (_vector(given, each, Shown(each)) for each in observations)
+            return stacked(rows, "coordinate", count, "the start")
 
         own = _space_bounds(simulator, count) if given is None else None
         for ends, k in ((self.low, 0), (self.high, 1)):
@@ -188,59 +196,44 @@ def _parsed(name: Any) -> tuple[float, ...] | None:
     return tuple(map(float, parts)) if is_numbers else None
 
 
-def _as_vector(value: Any, subject: object) -> Floats:
-    """Numbers, arrays and sequences of them as one flat vector; `subject` is what they come from."""
+def _vector(function: Callable[[Any], Any] | None, state: Any, where: object) -> tuple[Floats, object]:
+    """The coordinates of a state or observation, as a user's function gives them or as it is, and the words for it."""
+    if function is None:
+        row = _as_vector(state, "", where)
+    else:
+        row = _as_vector(asked(function, FUNCTION, where, state), "what coordinates= gives ", where)
+    if len(row) == 0:
+        raise ModelError(f"there are no coordinates at {where}; a state needs at least one")
+    return row, where
+
+
+def _as_vector(value: Any, what: str, where: object) -> Floats:
+    """Numbers, arrays and sequences of them as one flat vector; `what` and `where` say in words what they come from."""
     if isinstance(value, Mapping):
         keys = ", ".join(map(repr, list(value)[:5]))
         raise ModelError(
-            f"{subject} is a dictionary ({keys}); give coordinates=, a function that makes one vector of it"
+            f"{what}{where} is a dictionary ({keys}); give coordinates=, a function that makes one vector of it"
         )
     if isinstance(value, tuple | list):
-        parts = [_as_vector(part, subject) for part in value]
+        parts = [_as_vector(part, what, where) for part in value]
         return np.concatenate(parts) if parts else np.zeros(0)
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise ModelError(
-            f"{subject} is no vector of numbers, it holds {shortened(value)}; give coordinates=, a function that "
+            f"{what}{where} is no vector of numbers, it holds {shortened(value)}; give coordinates=, a function that "
             "returns one"
         )
     return array.astype(np.float64).reshape(-1)
 
 
-def _check_length(row: Floats, count: int, where: object, first: object) -> None:
-    if len(row) != count:
-        raise ModelError(f"there are {len(row)} coordinates at {where}, but {count} at {first}; all need as many")
-    if count == 0:
-        raise ModelError(f"there are no coordinates at {where}; a state needs at least one")
-
-
-def _observed(function: Callable[[Any], Any] | None, observation: Any) -> Floats:
-    """The coordinates of one observation."""
-    where = Shown(observation)
-    if function is None:
-        row = _as_vector(observation, where)
-    else:
-        row = _as_vector(asked(function, FUNCTION, where, observation), Shown(observation, " as coordinates= gives it"))
-    _check_length(row, len(row), where, where)
-    if at := checks.first_place(~np.isfinite(row)):
-        raise ModelError(f"coordinate {at[0]} of {where} is {row[at]}; it must be finite")
-    return row
-
-
-def _all_observed(function: Callable[[Any], Any] | None, observations: Sequence[Any], count: int) -> Floats:
-    """The coordinates of many observations; plain arrays of one shape are taken at once."""
-    if function is None:
-        try:
-            block = np.asarray(observations)
-        except ValueError:  # of different shapes
-            block = np.zeros(0, dtype=object)
-        if block.dtype.kind in "biuf" and block.size == len(observations) * count and np.isfinite(block).all():
-            return block.astype(np.float64).reshape(len(observations), count)
-    rows = []
-    for observation in observations:
-        rows.append(_observed(function, observation))
-        _check_length(rows[-1], count, Shown(observation), "the start")
-    return np.array(rows).reshape(-1, count)
+def _as_block(observations: Sequence[Any], count: int) -> Floats | None:
+    """Plain arrays of one shape are taken at once; None where observations are anything else."""
+    try:
+        block = np.asarray(observations)
+    except ValueError:  # of different shapes
+        return None
+    is_plain = block.dtype.kind in "biuf" and block.size == len(observations) * count and np.isfinite(block).all()
+    return block.astype(np.float64).reshape(len(observations), count) if is_plain else None
 
 
 def _space_bounds(simulator: Simulator, count: int) -> tuple[Floats, Floats] | None:

@@ -4,28 +4,28 @@ A user's functions are asked about one coordinate at a time. They get the state 
 states have names, else its number; names that were numbers are text), or the observation of a simulator. Actions are
 always numbers.
 
-Which features are combinations of others where the weighting looks: QR with column pivoting, and words for it.
-
-Columns are scaled to length 1 first. A column is dependent when less than `THRESHOLD` of it is left after the columns
-picked before it are taken out of it. That is the root of the rounding of float64: products of features, which normal
-equations are made of, cannot tell such a column from a combination.
+Which features are combinations of others, where the weighting looks, comes from QR with column pivoting, of columns
+scaled to length 1. A column is dependent when less than `THRESHOLD` of it is left after the columns picked before it
+are taken out of it. That is the root of the rounding of float64: products of features, which normal equations are made
+of, cannot tell such a column from a combination.
 """
 
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Bools, Floats, Ints, refuse_traced
+from jointmdp.ground.arrays import Floats, Ints, refuse_traced
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
 
+Source = JointMDP | Simulator
 FeatureFunction = Callable[[Any, int], Any]
 
 MOST_FEATURES = 2_000
@@ -73,15 +73,13 @@ def as_feature_table(given: Any, model: JointMDP) -> FeatureTable:
     refuse_traced("features", given)
     forms = "Features such as features.fourier(3), an array [S, A, K], or a function f(state, action) -> [K]"
     if isinstance(given, Features):
-        return checked_table(given.for_model(model), model)
-    if isinstance(given, FeatureTable):
-        return checked_table(given, model)
-    if callable(given):
+        given = given.for_model(model)
+    elif callable(given):
         _refuse_constructor(given, forms)
-        return checked_table(_called_table(given, model), model)
-    if given is None or isinstance(given, str | bytes | dict | set | int | float | complex):
+        given = _called_table(given, model)
+    elif given is None or isinstance(given, str | bytes | dict | set | int | float | complex):
         raise ModelError(f"features must be {forms}, not {given!r}")
-    return checked_table(FeatureTable(given, ()), model)
+    return _checked_table(given if isinstance(given, FeatureTable) else FeatureTable(given, ()), model)
 
 
 def as_feature_rows(given: Any, simulator: Simulator) -> FeatureRows:
@@ -112,7 +110,7 @@ def _refuse_constructor(given: Any, forms: str) -> None:
         raise ModelError(f"features is {name} itself; call it: features.{name}(…)")
 
 
-def checked_table(given: FeatureTable, model: JointMDP) -> FeatureTable:
+def _checked_table(given: FeatureTable, model: JointMDP) -> FeatureTable:
     """A feature table of a model, checked and read-only; without names the features are numbered."""
     S, A = model.num_states, model.num_actions
     values = checks.as_floats("features", given.values, "[S, A, K]", 0, 1, 2, 3)
@@ -122,7 +120,7 @@ def checked_table(given: FeatureTable, model: JointMDP) -> FeatureTable:
             + _shape_guess(values.shape, S, A)
         )
     names = tuple(map(str, given.names)) or tuple(f"feature {k}" for k in range(values.shape[2]))
-    check_names(names, values.shape[2])
+    _check_names(names, values.shape[2])
     values[~model.available] = 0.0
     if at := checks.first_place(~np.isfinite(values)):
         where = f"{state_words(model, at[0])}, {model.action_label(at[1])}"
@@ -131,7 +129,7 @@ def checked_table(given: FeatureTable, model: JointMDP) -> FeatureTable:
     return FeatureTable(values, names)
 
 
-def check_names(names: tuple[str, ...], count: int) -> None:
+def _check_names(names: tuple[str, ...], count: int) -> None:
     """Raise unless there are features, and a name for each."""
     if count == 0:
         raise ModelError("there are no features (K = 0); give at least one, a constant 1 for example")
@@ -213,39 +211,43 @@ class Shown:
         return f"observation {shortened(self._observation)}{self._more}"
 
 
-def as_row(found: Any, what: str, where: object) -> Floats:
-    """A vector of numbers that a user's function returned; one number is a vector of length 1."""
-    if not (isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype.kind in "biuf"):
-        found = checks.as_floats(f"what {what} returned at {where}", found, "[K]", 0, 1)
-    return found.astype(np.float64).reshape(-1)
+def stacked(rows: Iterable[tuple[Floats, object]], noun: str, count: int | None = None, first: object = None) -> Floats:
+    """Rows ``[K]``, each with words for where it comes from, as ``[N, K]``; all of one length, and finite.
+
+    There must be `count` numbers, as there are at `first`; by default as many as the first row has.
+    """
+    found = []
+    for row, where in rows:
+        if at := checks.first_place(~np.isfinite(row)):
+            raise ModelError(f"{noun} {at[0]} of {where} is {row[at]}; it must be a finite number")
+        if count is None:
+            count, first = len(row), where
+        if len(row) != count:
+            raise ModelError(
+                f"there are {len(row)} {noun}s at {where}, but {count} at {first}; all need as many, zero where one "
+                "does not apply"
+            )
+        found.append(row)
+    return np.array(found, dtype=np.float64).reshape(len(found), count or 0)
 
 
-def _feature_row(function: FeatureFunction, where: object, state: Any, action: int) -> Floats:
+def _feature_row(function: FeatureFunction, state: Any, action: int, where: object) -> tuple[Floats, object]:
+    """What a user's function gives one coordinate, with the words for it."""
     what = "the function of features"
-    row = as_row(asked(function, what, where, state, action), what, where)
-    if at := checks.first_place(~np.isfinite(row)):
-        raise ModelError(f"feature {at[0]} of {where} is {row[at]}; it must be a finite number")
-    return row
-
-
-def _check_length(row: Floats, count: int, where: object, first: str) -> None:
-    if len(row) != count:
-        raise ModelError(
-            f"the function of features returned {len(row)} numbers at {where}, but {count} at {first}; every "
-            "coordinate has the same features, zero where they do not apply"
-        )
+    row = asked(function, what, where, state, action)
+    if not (isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind in "biuf"):
+        row = checks.as_floats(f"what {what} returned at {where}", row, "[K]", 0, 1).reshape(-1)
+    return row, where
 
 
 def _called_table(function: FeatureFunction, model: JointMDP) -> FeatureTable:
     """Features by one call for each available coordinate."""
-    places = np.argwhere(model.available)
-    words = [f"{state_words(model, s)}, {model.action_label(a)}" for s, a in places]
-    rows: list[Floats] = []
-    for (s, a), where in zip(places.tolist(), words, strict=True):
-        rows.append(_feature_row(function, where, own_state(model, s), a))
-        _check_length(rows[-1], len(rows[0]), where, words[0])
-    values = np.zeros((*model.available.shape, len(rows[0])))
-    values[model.available] = np.array(rows)
+    places = np.argwhere(model.available).tolist()
+    words = (f"{state_words(model, s)}, {model.action_label(a)}" for s, a in places)
+    given = (_feature_row(function, own_state(model, s), a, where) for (s, a), where in zip(places, words, strict=True))
+    rows = stacked(given, "feature")
+    values = np.zeros((*model.available.shape, rows.shape[1]))
+    values[model.available] = rows
     return FeatureTable(values, ())
 
 
@@ -254,23 +256,17 @@ class _CalledRows(FeatureRows):
 
     def __init__(self, function: FeatureFunction, simulator: Simulator) -> None:
         self._function, self._simulator = function, simulator
-        observation, action = first_observation(simulator)
-        row = self._row(observation, action)
-        self.names = tuple(f"feature {k}" for k in range(len(row)))
-        check_names(self.names, len(row))
+        count = stacked([self._row(*first_observation(simulator))], "feature").shape[1]
+        self.names = tuple(f"feature {k}" for k in range(count))
+        _check_names(self.names, count)
 
-    def _row(self, observation: Any, action: int) -> Floats:
+    def _row(self, observation: Any, action: int) -> tuple[Floats, object]:
         where = Shown(observation, f", {self._simulator.action_label(action)}")
-        return _feature_row(self._function, where, observation, action)
+        return _feature_row(self._function, observation, action, where)
 
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
         numbers = as_numbers(actions, len(observations), count_actions(self._simulator))
-        values = np.zeros((len(observations), len(self.names)))
-        for n, (observation, action) in enumerate(zip(observations, numbers.tolist(), strict=True)):
-            row = self._row(observation, action)
-            _check_length(row, len(self.names), Shown(observation), "the start")
-            values[n] = row
-        return values
+        return stacked(map(self._row, observations, numbers.tolist()), "feature", len(self.names), "the start")
 
 
 def as_numbers(actions: Ints, count: int, num_actions: int) -> Ints:
@@ -293,12 +289,6 @@ def check_count(count: int, what: str, advice: str, coordinates: int = 1) -> Non
             f"{what} would make {count:,} features of {coordinates:,} coordinates, {count * coordinates:.2g} numbers, "
             f"more than {MOST_NUMBERS:.2g}; {advice}"
         )
-
-
-def used_columns(table: FeatureTable, available: Bools) -> FeatureTable:
-    """A table without the features that are zero at every available coordinate."""
-    used = np.flatnonzero((table.values != 0)[available].any(axis=0))
-    return FeatureTable(table.values[:, :, used], tuple(table.names[k] for k in used))
 
 
 THRESHOLD = 2.0**-26  # the root of the spacing of float64, 1.5e-8

@@ -1,12 +1,9 @@
-"""Linear features of states and actions: what an estimator projects onto.
+"""The constructors of features; each fits any model in tables and, but for `one_hot`, any simulator.
 
-Every constructor gives `Features`, which fit any model in tables and, but for `one_hot`, any simulator. Some tell
-states, or groups of states, apart: an indicator for each. The others are functions of where a state is, in the unit
-box: polynomials, cosines, tiles, Gaussian bumps.
-
-With ``by_action=True`` each action has its own copy of the features of the state. With ``by_action=False`` all actions
-share them, and every action but the first has an indicator of its own: two actions then differ by the same amount in
-every state. In tables, features that are zero at every available coordinate are left out.
+All but `one_hot` look at the state alone: `aggregation` at its group, the others at where it is, as functions on the
+unit box of its coordinates. With ``by_action=True`` each action has its own copy of the features of the state. With
+``by_action=False`` all actions share them, and every action but the first has an indicator of its own: two actions then
+differ by the same amount in every state. In tables, features that are zero at every available coordinate are left out.
 """
 
 import itertools
@@ -15,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +29,7 @@ from jointmdp.learning.projected.feature_forms import (
     Features,
     FeatureTable,
     Shown,
+    Source,
     action_words,
     as_numbers,
     asked,
@@ -42,34 +40,56 @@ from jointmdp.learning.projected.feature_forms import (
     own_state,
     shortened,
     state_words,
-    used_columns,
 )
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
 
+COUNTLESS = 10**12  # nobody asks how many more
+ON_BORDER = 1e-9  # of a tile: coordinates this near to the next tile are rounded ones on its border
+FUNCTION = "the function of groups"
 
-def _none(support: Bools) -> Sequence[int]:
+
+@dataclass(frozen=True)
+class OneHot(Features):
+    """An indicator of every available coordinate."""
+
+    def for_model(self, model: JointMDP) -> FeatureTable:
+        """The unit vectors."""
+        places = np.argwhere(model.available)
+        check_count(
+            len(places), "one_hot()", "put states into groups: features.aggregation(groups)", model.available.size
+        )
+        values = np.zeros((*model.available.shape, len(places)))
+        values[places[:, 0], places[:, 1], np.arange(len(places))] = 1.0
+        actions = action_words(model.action_names, model.num_actions)
+        return FeatureTable(values, tuple(f"{actions[a]}: {model.state_label(s)}" for s, a in places))
+
+    def for_simulator(self, simulator: Simulator) -> FeatureRows:
+        """Not possible: nobody lists the states."""
+        raise ModelError(
+            f"one_hot() counts the states of a table, and {simulator.name} does not list its own; use "
+            "features.aggregation(function, num_groups=...) for groups of observations, "
+            "aggregation(lambda s: s, num_groups=S) where they are state numbers, or features.tiles(...) where they "
+            "are vectors"
+        )
+
+
+def one_hot() -> Features:
+    """One feature for each available coordinate of a model in tables: the projection then changes nothing."""
+    return OneHot()
+
+
+def _nothing(states: Sequence[Any]) -> Sequence[int]:
     return ()
 
 
 class StateColumns(NamedTuple):
-    """Features of N states."""
+    """Features of the states of a model, which are given by number, or of what a simulator shows."""
 
-    values: Floats  # [N, k]
     names: tuple[str, ...]  # k
-    spare: Callable[[Bools], Sequence[int]] = _none  # columns that others make up for in the states of a mask [N]
-
-    def on(self, support: Bools) -> "StateColumns":
-        """The columns that matter in the states of a mask."""
-        kept = np.delete(np.arange(len(self.names)), self.spare(support))
-        return StateColumns(self.values[:, kept], tuple(self.names[k] for k in kept))
-
-
-class ObservedColumns(NamedTuple):
-    """Features of what a simulator shows."""
-
-    values: Callable[[Sequence[Any]], Floats]  # [N, k] of N observations
-    names: tuple[str, ...]  # k
+    values: Callable[[Sequence[Any]], Floats]  # [N, k] of N states
+    spare: Callable[[Sequence[Any]], Sequence[int]] = _nothing
+    """Columns that others make up for: in these states, or anywhere if there are none."""
 
 
 @dataclass(frozen=True)
@@ -83,77 +103,176 @@ class StateFeatures(Features):
             raise ModelError(f"by_action must be True or False, not {self.by_action!r}")
 
     @abstractmethod
-    def model_columns(self, model: JointMDP) -> StateColumns:
-        """Features of every state of a model."""
-
-    @abstractmethod
-    def simulator_columns(self, simulator: Simulator) -> ObservedColumns:
-        """Features of observations of a simulator."""
+    def columns(self, source: Source) -> StateColumns:
+        """Features of states."""
 
     def for_model(self, model: JointMDP) -> FeatureTable:
-        """Copies for each action, or shared features and indicators of all actions but the first that there is."""
-        columns, words = self.model_columns(model), action_words(model.action_names, model.num_actions)
-        return used_columns(self._table(columns, model.available, words), model.available)
-
-    def _table(self, columns: StateColumns, available: Bools, words: list[str]) -> FeatureTable:
-        S, A = available.shape
-        if not self.by_action:
-            shared = columns.on(np.ones(S, dtype=bool))
-            present = np.flatnonzero(available.any(axis=0))[1:]
-            count = len(shared.names) + len(present)
-            check_count(count, "sharing by all actions", "take fewer features of the state", S * A)
-            own = np.broadcast_to(np.eye(A)[None, :, present], (S, A, len(present)))
-            copies = np.broadcast_to(shared.values[:, None, :], (S, A, len(shared.names)))
-            values = np.concatenate([copies, own], axis=2) * available[:, :, None]
-            return FeatureTable(values, shared.names + tuple(words[a] for a in present))
-        on = {mask.tobytes(): columns.on(mask) for mask in np.unique(available.T, axis=0)}
-        parts = [on[available[:, a].tobytes()] for a in range(A)]
-        count = sum(len(part.names) for part in parts)
-        advice = "take fewer features of the state, or by_action=False"
-        check_count(count, f"a copy for each of {A} actions", advice, S * A)
-        values, end = np.zeros((S, A, count)), 0
-        for a, part in enumerate(parts):
-            values[available[:, a], a, end : end + len(part.names)] = part.values[available[:, a]]
-            end += len(part.names)
-        return FeatureTable(values, tuple(f"{words[a]}: {name}" for a, part in enumerate(parts) for name in part.names))
+        """Of every action where it is available; shared ones have indicators of all actions but the first there is."""
+        can, columns = model.available, self.columns(model)
+        own = columns.values(range(model.num_states))
+        words = action_words(model.action_names, model.num_actions)
+        rows = _StateRows(columns._replace(values=own.__getitem__), self.by_action, can, words)
+        values = np.zeros((*can.shape, len(rows.names)))
+        for a, states in enumerate(map(np.flatnonzero, can.T)):
+            values[states, a] = rows(states, np.full(len(states), a))  # type: ignore[arg-type]
+        used = np.flatnonzero((values != 0).any(axis=(0, 1)))
+        return FeatureTable(values[:, :, used], tuple(rows.names[k] for k in used))
 
     def for_simulator(self, simulator: Simulator) -> FeatureRows:
-        """The same for what a simulator shows."""
-        return _StateRows(self.simulator_columns(simulator), self.by_action, simulator)
+        """The same of what a simulator shows, where nobody lists the states."""
+        A = count_actions(simulator)
+        words, nowhere = action_words(simulator.action_names, A), np.ones((0, A), dtype=bool)
+        rows = _StateRows(self.columns(simulator), self.by_action, nowhere, words)
+        rows([first_observation(simulator)[0]], np.zeros(1, dtype=np.int64))  # what does not fit shows itself at once
+        return rows
 
 
 class _StateRows(FeatureRows):
-    """Features of observations, copied for each action or shared."""
+    """Features of states and actions from those of states, which are kept where `available` ``[S, A]`` needs them."""
 
     is_reducible = True
 
-    def __init__(self, columns: ObservedColumns, by_action: bool, simulator: Simulator) -> None:
-        self._values, self._by_action, self._num_actions = columns.values, by_action, count_actions(simulator)
-        self._values([first_observation(simulator)[0]])  # what does not fit shows itself at once
-        own = columns.names
-        words = action_words(simulator.action_names, self._num_actions)
-        if by_action:
-            A, advice = self._num_actions, "take fewer features of the state, or by_action=False"
-            check_count(len(own) * A, f"a copy for each of {A} actions", advice)
-            self.names = tuple(f"{word}: {name}" for word in words for name in own)
-        else:
-            self.names = own + tuple(words[1:])
+    def __init__(self, columns: StateColumns, by_action: bool, available: Bools, words: list[str]) -> None:
+        S, A = available.shape
+
+        @cache  # many actions are available in the same states
+        def kept(support: bytes) -> Ints:
+            spare = columns.spare(np.flatnonzero(np.frombuffer(support, dtype=bool)))  # type: ignore[arg-type]
+            return np.delete(np.arange(len(columns.names)), spare)
+
+        supports = available.T if by_action else np.ones((1, S), dtype=bool)
+        self._values, self._by_action, self._num_actions = columns.values, by_action, A
+        self._kept = [kept(support.tobytes()) for support in supports]  # of each action, or of all
+        self._indicated = np.flatnonzero(available.any(axis=0) | (S == 0))[1:] if not by_action else np.empty(0)
+        self._ends = np.cumsum([0, *map(len, self._kept)])
+        what, less = (f"a copy for each of {A} actions", ", or by_action=False") if by_action else ("sharing", "")
+        count = int(self._ends[-1]) + len(self._indicated)
+        check_count(count, what, f"take fewer features of the state{less}", max(1, S * A))
+        own = [columns.names[k] for each in self._kept for k in each]
+        of = [f"{words[a]}: " for a, each in enumerate(self._kept) for _ in each] if by_action else [""] * len(own)
+        self.names = (*map("".join, zip(of, own, strict=True)), *(words[int(a)] for a in self._indicated))
 
     def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
-        N, A = len(observations), self._num_actions
-        numbers = as_numbers(actions, N, A)
-        if N == 0:
+        numbers = as_numbers(actions, len(observations), self._num_actions)
+        if len(numbers) == 0:
             return np.zeros((0, len(self.names)))
         values = self._values(observations)
         if not self._by_action:
-            return np.concatenate([values, np.eye(A)[numbers, 1:]], axis=1)
-        copies = np.zeros((N, A, values.shape[1]))
-        copies[np.arange(N), numbers] = values
-        return copies.reshape(N, -1)
+            return np.concatenate([values[:, self._kept[0]], numbers[:, None] == self._indicated], axis=1)
+        found = np.zeros((len(numbers), len(self.names)))
+        if all(each is self._kept[0] for each in self._kept):  # all actions keep the same, as in every simulator
+            kept = self._kept[0]
+            copies = found.reshape(len(numbers), self._num_actions, len(kept))
+            copies[np.arange(len(numbers)), numbers] = values if len(kept) == values.shape[1] else values[:, kept]
+            return found
+        for a in np.unique(numbers):
+            rows = np.flatnonzero(numbers == a)
+            found[rows, self._ends[a] : self._ends[a + 1]] = values[rows[:, None], self._kept[a]]
+        return found
 
 
-COUNTLESS = 10**12  # nobody asks how many more
-ON_BORDER = 1e-9  # of a tile: coordinates this near to the next tile are rounded ones on its border
+def plain(label: Any) -> Any:
+    """A label without its NumPy type, so that equal labels look the same."""
+    return label.item() if isinstance(label, np.generic) or (hasattr(label, "item") and np.ndim(label) == 0) else label
+
+
+@dataclass(frozen=True)
+class Aggregation(StateFeatures):
+    """Indicators of groups of states."""
+
+    groups: tuple[Any, ...] | Callable[[Any], Any]
+    num_groups: int | None
+
+    def columns(self, source: Source) -> StateColumns:
+        """One for each label of a model's states, in the order they appear; with `num_groups` one for each number."""
+        check_count(self.num_groups or 0, "aggregation", "take larger groups")
+        if not isinstance(source, JointMDP):
+            return self._observed(source)
+        labels = [self._label(source, s) for s in range(source.num_states)]
+        known = dict.fromkeys(labels) if self.num_groups is None else range(self.num_groups)
+        check_count(len(known), "aggregation", "take larger groups")
+        place = {label: i for i, label in enumerate(known)}
+        return StateColumns(
+            _group_names(known), lambda states: _indicators([place[labels[s]] for s in states], len(known))
+        )
+
+    def _label(self, model: JointMDP, state: int) -> Any:
+        where = state_words(model, state)
+        if callable(self.groups):
+            label = plain(asked(self.groups, FUNCTION, where, own_state(model, state)))
+        elif len(self.groups) != model.num_states:
+            raise ModelError(f"groups has {len(self.groups)} labels for {model.num_states} states; give one for each")
+        else:
+            label = self.groups[state]
+        if self.num_groups is not None:
+            return _as_group(label, self.num_groups, where)
+        if isinstance(label, float) and math.isnan(label):
+            raise ModelError(f"the group of {where} is nan, which is equal to no other group")
+        try:
+            hash(label)
+        except TypeError:
+            hint = "; give a tuple" if isinstance(label, list | np.ndarray) else ""
+            raise ModelError(f"the group of {where} is {shortened(label)}, which cannot be looked up{hint}") from None
+        return label
+
+    def _observed(self, simulator: Simulator) -> StateColumns:
+        groups, count = self.groups, self.num_groups
+        if not callable(groups):
+            raise ModelError(
+                f"groups is a list of labels, which is for models in tables; for {simulator.name} give a function "
+                "observation -> number of the group, and num_groups="
+            )
+        if count is None:
+            raise ModelError(
+                f"aggregation needs num_groups= for {simulator.name}: what a simulator may show is not listed, so "
+                "groups are numbers from 0 to num_groups - 1"
+            )
+
+        def values(observations: Sequence[Any]) -> Floats:
+            seen = [(each, Shown(each)) for each in observations]
+            labels = (plain(asked(groups, FUNCTION, where, each)) for each, where in seen)
+            return _indicators([_as_group(label, count, w) for label, (_, w) in zip(labels, seen, strict=True)], count)
+
+        return StateColumns(_group_names(range(count)), values)
+
+
+def _indicators(numbers: Sequence[int], count: int) -> Floats:
+    """A unit vector ``[count]`` for each number."""
+    found = np.zeros((len(numbers), count))
+    found[np.arange(len(numbers)), numbers] = 1.0
+    return found
+
+
+def _as_group(label: Any, count: int, where: object) -> int:
+    if isinstance(label, int) and 0 <= label < count:
+        return int(label)  # truth values tell two groups apart
+    number = checks.as_count(f"with num_groups={count} the group of {where}", label, -(2**62))
+    if not 0 <= number < count:
+        hint = "; groups count from 0" if number == count else ""
+        raise ModelError(f"the group of {where} is {number}, outside 0..{count - 1} of num_groups={count}{hint}")
+    return number
+
+
+def _group_names(labels: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(f"group {label!r}" for label in labels)
+
+
+def aggregation(
+    groups: Sequence[Hashable] | Callable[[Any], Hashable], by_action: bool = True, *, num_groups: int | None = None
+) -> Features:
+    """One feature for each group of states.
+
+    Args:
+        groups: for a model the label of every state, ``[S]``, or a function of the state that gives it; labels are any
+            values that can be looked up. For a simulator a function of the observation that gives a number in
+            ``range(num_groups)``.
+        by_action: whether each action has groups of its own.
+        num_groups: how many groups there are; simulators need it. With it, labels of a model are such numbers too.
+    """
+    if isinstance(groups, str | bytes | dict | set | frozenset) or not (callable(groups) or np.iterable(groups)):
+        raise ModelError(f"groups must be a label for each state, or a function state -> label, not {groups!r}")
+    given = groups if callable(groups) else tuple(plain(label) for label in groups)
+    return Aggregation(by_action, given, None if num_groups is None else checks.as_count("num_groups", num_groups))
 
 
 class Basis(ABC):
@@ -188,42 +307,41 @@ class OnCoordinates(StateFeatures):
     basis: Basis
     places: Places
 
-    def model_columns(self, model: JointMDP) -> StateColumns:
-        """Functions of the coordinates of every state."""
-        raw, box = self.places.of_model(model)
-        self._check(box)
-        points = box.scaled(raw)
-
-        def spare(support: Bools) -> list[int]:
-            return self.basis.spare(points[support], box)
-
-        return StateColumns(self.basis.values(points, box), self.basis.names(box), spare)
-
-    def simulator_columns(self, simulator: Simulator) -> ObservedColumns:
-        """Functions of the coordinates of observations."""
-        raw, box = self.places.of_simulator(simulator)
-        self._check(box)
-        spare = self.basis.spare(np.zeros((0, len(box.dims))), box)
-
-        def values(observations: Sequence[Any]) -> Floats:
-            return np.delete(self.basis.values(box.scaled(raw(observations)), box), spare, axis=1)
-
-        names = self.basis.names(box)
-        return ObservedColumns(values, tuple(names[k] for k in range(len(names)) if k not in spare))
-
-    def _check(self, box: CoordinateBox) -> None:
+    def columns(self, source: Source) -> StateColumns:
+        """Functions of the coordinates of states."""
+        basis, (raw, box) = self.basis, self.places.of(source)
         d = len(box.dims)
-        check_count(self.basis.count(box), f"{self.basis} in {d} dimension{'' if d == 1 else 's'}", self.basis.advice)
+        check_count(basis.count(box), f"{basis} in {d} dimension{'' if d == 1 else 's'}", basis.advice)
+        return StateColumns(
+            basis.names(box),
+            lambda states: basis.values(box.scaled(raw(states)), box),
+            lambda states: basis.spare(box.scaled(raw(states)), box),
+        )
 
 
 @lru_cache(maxsize=16)
-def _powers(num_dims: int, total: int) -> list[tuple[tuple[int, int], ...]]:
-    """All ways to spread a sum of at most `total` over dimensions, as pairs of dimension and power."""
-    return [
-        tuple(Counter(chosen).items())
+def _whole_vectors(num_dims: int, largest: int, total: int) -> Ints:
+    """All vectors of whole numbers from 0 to `largest` that sum to at most `total`, ``[k, d]``."""
+    if total >= largest * num_dims:
+        return np.array(list(itertools.product(range(largest + 1), repeat=num_dims)), dtype=np.int64)
+    spread = (
+        Counter(chosen)
         for n in range(total + 1)
         for chosen in itertools.combinations_with_replacement(range(num_dims), n)
-    ]
+    )
+    return np.array([[c[i] for i in range(num_dims)] for c in spread if max(c.values(), default=0) <= largest])
+
+
+def _count_whole_vectors(num_dims: int, largest: int, total: int) -> int:
+    """How many there are."""
+    if total >= largest * num_dims:
+        return int((largest + 1) ** num_dims)
+    ways = [1] + [0] * total  # to reach each sum with the dimensions so far
+    for _ in range(num_dims):
+        ways = [sum(ways[max(0, n - largest) : n + 1]) for n in range(total + 1)]
+        if sum(ways) > COUNTLESS:
+            break
+    return sum(ways)
 
 
 @dataclass(frozen=True)
@@ -232,9 +350,6 @@ class PolynomialBasis(Basis):
 
     degree: int
     advice = "take a lower degree, or fewer coordinates="
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", checks.as_count("degree", self.degree, 0, MOST_FEATURES))
 
     def __str__(self) -> str:
         return f"polynomial({self.degree})"
@@ -245,31 +360,43 @@ class PolynomialBasis(Basis):
 
     def names(self, box: CoordinateBox) -> tuple[str, ...]:
         """``x0^2 x1``."""
-        x = box.labels
-        terms = _powers(len(x), self.degree)
-        return tuple(" ".join(x[i] if p == 1 else f"{x[i]}^{p}" for i, p in term) or "constant" for term in terms)
+        terms = [
+            [x if p == 1 else f"{x}^{p}" for x, p in zip(box.labels, powers, strict=True) if p]
+            for powers in _whole_vectors(len(box.dims), self.degree, self.degree).tolist()
+        ]
+        return tuple(" ".join(term) or "constant" for term in terms)
 
     def values(self, points: Floats, box: CoordinateBox) -> Floats:
         """Products of powers."""
-        terms = _powers(points.shape[1], self.degree)
-        values = np.ones((len(points), len(terms)))
-        for k, term in enumerate(terms):
-            for i, power in term:
-                values[:, k] *= points[:, i] ** power
+        powers = _whole_vectors(points.shape[1], self.degree, self.degree)
+        values = np.ones((len(points), len(powers)))
+        for k, i in np.argwhere(powers).tolist():
+            values[:, k] *= points[:, i] ** int(powers[k, i])
         return values
 
 
-@lru_cache(maxsize=16)
-def _frequencies(order: int, max_total: int | None, num_dims: int) -> Ints:
-    """All c with entries up to `order` and a sum of at most `max_total`, ``[k, d]``."""
-    if max_total is None or max_total >= order * num_dims:
-        return np.array(list(itertools.product(range(order + 1), repeat=num_dims)), dtype=np.int64)
-    terms = [term for term in _powers(num_dims, max_total) if all(power <= order for _, power in term)]
-    found = np.zeros((len(terms), num_dims), dtype=np.int64)
-    for k, term in enumerate(terms):
-        for i, power in term:
-            found[k, i] = power
-    return found
+def polynomial(
+    degree: int,
+    by_action: bool = True,
+    *,
+    coordinates: CoordinatesLike | None = None,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> Features:
+    """Products of powers of the coordinates of the state, ``x0^i x1^j …`` with ``i + j + … ≤ degree``.
+
+    Args:
+        degree: the largest sum of powers; 0 is a constant, 1 adds the coordinates themselves.
+        by_action: whether each action has a copy of its own.
+        coordinates: where states are. For a model an array ``[S, d]``, or a function of the state; by default their
+            names where these are numbers or tuples of numbers, also in text, else their numbers. For a simulator a
+            function of the observation; by default the observation as a vector.
+        low, high: the range of each coordinate, which is scaled to [0, 1]; coordinates outside count as on its edge. By
+            default the least and largest of the model's states, or the bounds of the simulator's observation space. A
+            coordinate in which all states of a model agree, or whose space has one value, is left out.
+    """
+    basis = PolynomialBasis(checks.as_count("degree", degree, 0, MOST_FEATURES))
+    return OnCoordinates(by_action, basis, Places(coordinates, low, high))
 
 
 @dataclass(frozen=True)
@@ -280,37 +407,50 @@ class FourierBasis(Basis):
     max_total: int | None
     advice = "take a lower order, limit the sum of frequencies with max_total=, or take fewer coordinates="
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", checks.as_count("order", self.order, 0, MOST_FEATURES))
-        if self.max_total is not None:
-            object.__setattr__(self, "max_total", checks.as_count("max_total", self.max_total, 0, MOST_FEATURES))
-
     def __str__(self) -> str:
         return f"fourier({self.order}{'' if self.max_total is None else f', max_total={self.max_total}'})"
 
+    def _limits(self, box: CoordinateBox) -> tuple[int, int, int]:
+        d = len(box.dims)
+        return d, self.order, self.order * d if self.max_total is None else self.max_total
+
     def count(self, box: CoordinateBox) -> int:
         """(order + 1)^d, or as many of these as sum to at most `max_total`."""
-        num_dims = len(box.dims)
-        if self.max_total is None or self.max_total >= self.order * num_dims:
-            return (self.order + 1) ** num_dims
-        ways = [1] + [0] * self.max_total  # to reach each sum with the dimensions so far
-        for _ in range(num_dims):
-            ways = [sum(ways[max(0, n - self.order) : n + 1]) for n in range(self.max_total + 1)]
-            if sum(ways) > COUNTLESS:
-                break
-        return sum(ways)
+        return _count_whole_vectors(*self._limits(box))
 
     def names(self, box: CoordinateBox) -> tuple[str, ...]:
         """``cos π(x0 + 2 x1)``."""
         found = []
-        for c in _frequencies(self.order, self.max_total, len(box.dims)).tolist():
+        for c in _whole_vectors(*self._limits(box)).tolist():
             parts = [f"{f} {x}" if f > 1 else x for f, x in zip(c, box.labels, strict=True) if f]
             found.append(f"cos π({' + '.join(parts)})" if parts else "constant")
         return tuple(found)
 
     def values(self, points: Floats, box: CoordinateBox) -> Floats:
         """cos(π c·x)."""
-        return np.cos(np.pi * (points @ _frequencies(self.order, self.max_total, points.shape[1]).T))
+        return np.cos(np.pi * (points @ _whole_vectors(*self._limits(box)).T))
+
+
+def fourier(
+    order: int,
+    by_action: bool = True,
+    *,
+    max_total: int | None = None,
+    coordinates: CoordinatesLike | None = None,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> Features:
+    """Cosines ``cos(π c·x)`` of the coordinates of the state, for all c with entries from 0 to `order`.
+
+    Args:
+        order: the largest entry of c; there are ``(order + 1)^d`` cosines in d dimensions.
+        max_total: the largest sum of the entries of c, where all would be too many.
+        by_action, coordinates, low, high: as in `polynomial`.
+    """
+    order = checks.as_count("order", order, 0, MOST_FEATURES)
+    if max_total is not None:
+        max_total = checks.as_count("max_total", max_total, 0, MOST_FEATURES)
+    return OnCoordinates(by_action, FourierBasis(order, max_total), Places(coordinates, low, high))
 
 
 @dataclass(frozen=True)
@@ -318,15 +458,8 @@ class TileBasis(Basis):
     """Indicators of the tiles of shifted grids."""
 
     tilings: int
-    bins: int | Sequence[int]
+    bins: int | tuple[int, ...]
     advice = "take fewer tilings or bins, or fewer coordinates="
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tilings", checks.as_count("tilings", self.tilings, 1, MOST_FEATURES))
-        bins: Any = self.bins
-        is_one = np.ndim(bins) == 0
-        whole = checks.as_count("bins", bins) if is_one else tuple(checks.as_count("bins", each) for each in bins)
-        object.__setattr__(self, "bins", whole)
 
     def __str__(self) -> str:
         return f"tiles({self.tilings}, {self.bins})"
@@ -393,32 +526,45 @@ class TileBasis(Basis):
         return spare + [int(rest[each.column]) for each in dependent_columns(values, [""] * len(rest))]
 
 
+def tiles(
+    tilings: int,
+    bins: int | Sequence[int],
+    by_action: bool = True,
+    *,
+    coordinates: CoordinatesLike | None = None,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> Features:
+    """Tile coding: in each of several shifted grids, one feature for each tile, 1 inside of it and 0 outside.
+
+    The first grid divides the range of each coordinate into `bins` equal tiles. The others have tiles of the same size
+    and are shifted, each by another part of a tile in every dimension, so that they have one tile more there. A point
+    on a border belongs to the upper tile.
+
+    The tiles of a grid sum to 1, so one tile of every grid but the first is left out, the one in the middle: nothing is
+    lost, and the features are independent. In tables it is the one with the most states, and further tiles are left
+    out where states are too few to tell them from the others.
+
+    Args:
+        tilings: how many grids.
+        bins: how many tiles in each dimension, one number or one for each.
+        by_action, coordinates, low, high: as in `polynomial`.
+    """
+    tilings = checks.as_count("tilings", tilings, 1, MOST_FEATURES)
+    whole = tuple(checks.as_count("bins", each) for each in (bins if np.ndim(bins) else [bins]))  # type: ignore[union-attr]
+    return OnCoordinates(
+        by_action, TileBasis(tilings, whole if np.ndim(bins) else whole[0]), Places(coordinates, low, high)
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class RadialBasis(Basis):
     """Gaussian bumps around centres, and a constant."""
 
-    centres: Any  # a number, or [C, d] once checked
-    width: Any
+    centres: Any  # a number, or [C, d]
+    width: Floats | None  # one number, or [d]
     constant: bool
     advice = "take fewer centres, give their places [C, d], or take fewer coordinates="
-
-    def __post_init__(self) -> None:
-        if np.ndim(self.centres) == 0:
-            object.__setattr__(self, "centres", checks.as_count("centres", self.centres))
-        else:
-            places = checks.as_floats("centres", self.centres, "[C, d]", 1, 2)
-            places = places[:, None] if places.ndim == 1 else places
-            checks.check_finite("centres", places, "centre", "dimension")
-            if places.size == 0:
-                raise ModelError(f"centres have shape {places.shape}; give at least one")
-            object.__setattr__(self, "centres", places)
-        if self.width is not None:
-            width = checks.as_floats("width", self.width, "[d], or one number", 0, 1)
-            if not (np.isfinite(width) & (width > 0)).all():
-                raise ModelError(f"width is {self.width!r}; widths must be positive and finite")
-            object.__setattr__(self, "width", width)
-        if not isinstance(self.constant, bool | np.bool_):
-            raise ModelError(f"constant must be True or False, not {self.constant!r}")
 
     def __str__(self) -> str:
         return (
@@ -483,205 +629,6 @@ class RadialBasis(Basis):
         return np.concatenate([np.ones((len(points), 1)), bumps], axis=1) if self.constant else bumps
 
 
-def plain(label: Any) -> Any:
-    """A label without its NumPy type, so that equal labels look the same."""
-    return label.item() if isinstance(label, np.generic) or (hasattr(label, "item") and np.ndim(label) == 0) else label
-
-
-@dataclass(frozen=True)
-class OneHot(Features):
-    """An indicator of every available coordinate."""
-
-    def for_model(self, model: JointMDP) -> FeatureTable:
-        """The unit vectors."""
-        places = np.argwhere(model.available)
-        check_count(
-            len(places), "one_hot()", "put states into groups: features.aggregation(groups)", model.available.size
-        )
-        values = np.zeros((*model.available.shape, len(places)))
-        values[places[:, 0], places[:, 1], np.arange(len(places))] = 1.0
-        actions = action_words(model.action_names, model.num_actions)
-        return FeatureTable(values, tuple(f"{actions[a]}: {model.state_label(s)}" for s, a in places))
-
-    def for_simulator(self, simulator: Simulator) -> FeatureRows:
-        """Not possible: nobody lists the states."""
-        raise ModelError(
-            f"one_hot() counts the states of a table, and {simulator.name} does not list its own; use "
-            "features.aggregation(function, num_groups=...) for groups of observations, "
-            "aggregation(lambda s: s, num_groups=S) where they are state numbers, or features.tiles(...) where they "
-            "are vectors"
-        )
-
-
-@dataclass(frozen=True)
-class Aggregation(StateFeatures):
-    """Indicators of groups of states."""
-
-    groups: tuple[Any, ...] | Callable[[Any], Any]
-    num_groups: int | None
-
-    def model_columns(self, model: JointMDP) -> StateColumns:
-        """One column for each label, in the order they appear; with `num_groups` one for each number."""
-        check_count(self.num_groups or 0, "aggregation", "take larger groups")
-        labels = [self._state_label(model, s) for s in range(model.num_states)]
-        if self.num_groups is None:
-            known = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-        else:
-            known = {i: i for i in range(self.num_groups)}
-        check_count(len(known), "aggregation", "take larger groups")
-        return StateColumns(np.eye(len(known))[[known[label] for label in labels]], _group_names(known))
-
-    def _state_label(self, model: JointMDP, state: int) -> Any:
-        where, what = state_words(model, state), "the function of groups"
-        if callable(self.groups):
-            label = plain(asked(self.groups, what, where, own_state(model, state)))
-        elif len(self.groups) != model.num_states:
-            raise ModelError(f"groups has {len(self.groups)} labels for {model.num_states} states; give one for each")
-        else:
-            label = self.groups[state]
-        if self.num_groups is not None:
-            return _as_group(label, self.num_groups, where)
-        if isinstance(label, float) and math.isnan(label):
-            raise ModelError(f"the group of {where} is nan, which is equal to no other group")
-        try:
-            hash(label)
-        except TypeError:
-            hint = "; give a tuple" if isinstance(label, list | np.ndarray) else ""
-            raise ModelError(f"the group of {where} is {shortened(label)}, which cannot be looked up{hint}") from None
-        return label
-
-    def simulator_columns(self, simulator: Simulator) -> ObservedColumns:
-        """One column for each number of a group."""
-        groups, count = self.groups, self.num_groups
-        if not callable(groups):
-            raise ModelError(
-                f"groups is a list of labels, which is for models in tables; for {simulator.name} give a function "
-                "observation -> number of the group, and num_groups="
-            )
-        if count is None:
-            raise ModelError(
-                f"aggregation needs num_groups= for {simulator.name}: what a simulator may show is not listed, so "
-                "groups are numbers from 0 to num_groups - 1"
-            )
-        check_count(count, "aggregation", "take larger groups")
-
-        def values(observations: Sequence[Any]) -> Floats:
-            found = np.zeros((len(observations), count))
-            for n, observation in enumerate(observations):
-                where = Shown(observation)
-                label = asked(groups, "the function of groups", where, observation)
-                found[n, _as_group(plain(label), count, where)] = 1.0
-            return found
-
-        return ObservedColumns(values, _group_names(range(count)))
-
-
-def _as_group(label: Any, count: int, where: object) -> int:
-    if isinstance(label, int) and 0 <= label < count:
-        return int(label)  # truth values tell two groups apart
-    number = checks.as_count(f"with num_groups={count} the group of {where}", label, -(2**62))
-    if not 0 <= number < count:
-        hint = "; groups count from 0" if number == count else ""
-        raise ModelError(f"the group of {where} is {number}, outside 0..{count - 1} of num_groups={count}{hint}")
-    return number
-
-
-def _group_names(labels: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(f"group {label!r}" for label in labels)
-
-
-def one_hot() -> Features:
-    """One feature for each available coordinate of a model in tables: the projection then changes nothing."""
-    return OneHot()
-
-
-def aggregation(
-    groups: Sequence[Hashable] | Callable[[Any], Hashable], by_action: bool = True, *, num_groups: int | None = None
-) -> Features:
-    """One feature for each group of states.
-
-    Args:
-        groups: for a model the label of every state, ``[S]``, or a function of the state that gives it; labels are any
-            values that can be looked up. For a simulator a function of the observation that gives a number in
-            ``range(num_groups)``.
-        by_action: whether each action has groups of its own.
-        num_groups: how many groups there are; simulators need it. With it, labels of a model are such numbers too.
-    """
-    if isinstance(groups, str | bytes | dict | set | frozenset) or not (callable(groups) or np.iterable(groups)):
-        raise ModelError(f"groups must be a label for each state, or a function state -> label, not {groups!r}")
-    given = groups if callable(groups) else tuple(plain(label) for label in groups)
-    return Aggregation(by_action, given, None if num_groups is None else checks.as_count("num_groups", num_groups))
-
-
-def polynomial(
-    degree: int,
-    by_action: bool = True,
-    *,
-    coordinates: CoordinatesLike | None = None,
-    low: ArrayLike | None = None,
-    high: ArrayLike | None = None,
-) -> Features:
-    """Products of powers of the coordinates of the state, ``x0^i x1^j …`` with ``i + j + … ≤ degree``.
-
-    Args:
-        degree: the largest sum of powers; 0 is a constant, 1 adds the coordinates themselves.
-        by_action: whether each action has a copy of its own.
-        coordinates: where states are. For a model an array ``[S, d]``, or a function of the state; by default their
-            names where these are numbers or tuples of numbers, also in text, else their numbers. For a simulator a
-            function of the observation; by default the observation as a vector.
-        low, high: the range of each coordinate, which is scaled to [0, 1]; coordinates outside count as on its edge. By
-            default the least and largest of the model's states, or the bounds of the simulator's observation space. A
-            coordinate in which all states of a model agree, or whose space has one value, is left out.
-    """
-    return OnCoordinates(by_action, PolynomialBasis(degree), Places(coordinates, low, high))
-
-
-def fourier(
-    order: int,
-    by_action: bool = True,
-    *,
-    max_total: int | None = None,
-    coordinates: CoordinatesLike | None = None,
-    low: ArrayLike | None = None,
-    high: ArrayLike | None = None,
-) -> Features:
-    """Cosines ``cos(π c·x)`` of the coordinates of the state, for all c with entries from 0 to `order`.
-
-    Args:
-        order: the largest entry of c; there are ``(order + 1)^d`` cosines in d dimensions.
-        max_total: the largest sum of the entries of c, where all would be too many.
-        by_action, coordinates, low, high: as in `polynomial`.
-    """
-    return OnCoordinates(by_action, FourierBasis(order, max_total), Places(coordinates, low, high))
-
-
-def tiles(
-    tilings: int,
-    bins: int | Sequence[int],
-    by_action: bool = True,
-    *,
-    coordinates: CoordinatesLike | None = None,
-    low: ArrayLike | None = None,
-    high: ArrayLike | None = None,
-) -> Features:
-    """Tile coding: in each of several shifted grids, one feature for each tile, 1 inside of it and 0 outside.
-
-    The first grid divides the range of each coordinate into `bins` equal tiles. The others have tiles of the same size
-    and are shifted, each by another part of a tile in every dimension, so that they have one tile more there. A point
-    on a border belongs to the upper tile.
-
-    The tiles of a grid sum to 1, so one tile of every grid but the first is left out, the one in the middle: nothing is
-    lost, and the features are independent. In tables it is the one with the most states, and further tiles are left
-    out where states are too few to tell them from the others.
-
-    Args:
-        tilings: how many grids.
-        bins: how many tiles in each dimension, one number or one for each.
-        by_action, coordinates, low, high: as in `polynomial`.
-    """
-    return OnCoordinates(by_action, TileBasis(tilings, bins), Places(coordinates, low, high))
-
-
 def radial(
     centres: int | ArrayLike,
     width: float | Sequence[float] | None = None,
@@ -704,4 +651,17 @@ def radial(
         constant: whether there is a constant feature too.
         coordinates, low, high: as in `polynomial`.
     """
-    return OnCoordinates(by_action, RadialBasis(centres, width, constant), Places(coordinates, low, high))
+    if np.ndim(centres) == 0:
+        places: Any = checks.as_count("centres", centres)
+    else:
+        places = checks.as_floats("centres", centres, "[C, d]", 1, 2)
+        places = places[:, None] if places.ndim == 1 else places
+        checks.check_finite("centres", places, "centre", "dimension")
+        if places.size == 0:
+            raise ModelError(f"centres have shape {places.shape}; give at least one")
+    widths = None if width is None else checks.as_floats("width", width, "[d], or one number", 0, 1)
+    if widths is not None and not (np.isfinite(widths) & (widths > 0)).all():
+        raise ModelError(f"width is {width!r}; widths must be positive and finite")
+    if not isinstance(constant, bool | np.bool_):
+        raise ModelError(f"constant must be True or False, not {constant!r}")
+    return OnCoordinates(by_action, RadialBasis(places, widths, constant), Places(coordinates, low, high))

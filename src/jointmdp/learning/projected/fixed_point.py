@@ -1,9 +1,19 @@
-"""Symmetric matrices as vectors, and linear maps between them as matrices.
+"""The projected fixed point, in the space of features, and the best positive semidefinite matrices it is made of.
 
-``svec`` lists the entries on and above the diagonal, those above it times √2, so that inner products stay what they
-are: ``⟨svec Θ, svec Ψ⟩ = tr(ΘΨ)``. K features make n = K(K+1)/2 numbers.
+**The fixed point.** The mean is solved first, ``Aθ = r + γNθ``. Then ``Θ ← argmin ½⟨Θ, HΘ⟩ − ⟨g + γ²GΘ, Θ⟩`` over the
+allowed matrices: one application of the operator, projected. Without a constraint its fixed point solves
+``(H − γ²G)Θ = g``; where that matrix happens to be allowed it is the constrained fixed point, too. Else the projection
+is iterated, each step warm from the one before and as exact as the iteration needs it.
 
-The best positive semidefinite matrix, or several at once, for a weighted least-squares problem.
+The iteration contracts by γ²/√c, slowly where γ is near 1. So between its steps Newton's method is tried on the
+equation ``Θ = P(Θ − F(Θ)/L)`` with ``F(Θ) = HΘ − γ²GΘ − g`` and the projection P onto positive semidefinite matrices,
+whose derivative is known (Sun and Sun 2002). What comes out is judged by that equation, which holds at the fixed point
+alone, and by ``‖Θ − Θ*‖ ≤ ‖Θ − ΠTΘ‖ / (1 − κ)``.
+
+Everything is done in features that are whitened, ``A = 1``: matrices stay positive semidefinite under ``Θ ↦ LᵀΘL``,
+and steps of the gradient fit all directions.
+
+**One projection** is the best positive semidefinite matrix for a weighted least-squares problem,
 
     minimise  f(Θ) = ½⟨Θ, HΘ⟩ − ⟨q, Θ⟩   over  Θ ⪰ 0
 
@@ -22,20 +32,8 @@ is not known; twice that of the present one, or of the one a step further, stand
 By hand, because interior-point solvers form all K(K+1)/2 unknowns at once: at K = 40 Clarabel takes more than twenty
 times as long (`python -m benchmarks projected`).
 
-The projected fixed point, in the space of features.
-
-The mean is solved first, ``Aθ = r + γNθ``. Then ``Θ ← argmin ½⟨Θ, HΘ⟩ − ⟨g + γ²GΘ, Θ⟩`` over the allowed matrices: one
-application of the operator, projected. Without a constraint its fixed point solves ``(H − γ²G)Θ = g``; where that
-matrix happens to be allowed it is the constrained fixed point, too. Else the projection is iterated, each step warm
-from the one before and as exact as the iteration needs it.
-
-The iteration contracts by γ²/√c, slowly where γ is near 1. So between its steps Newton's method is tried on the
-equation ``Θ = P(Θ − F(Θ)/L)`` with ``F(Θ) = HΘ − γ²GΘ − g`` and the projection P onto positive semidefinite matrices,
-whose derivative is known (Sun and Sun 2002). What comes out is judged by that equation, which holds at the fixed point
-alone, and by ``‖Θ − Θ*‖ ≤ ‖Θ − ΠTΘ‖ / (1 − κ)``.
-
-Everything is done in features that are whitened, ``A = 1``: matrices stay positive semidefinite under ``Θ ↦ LᵀΘL``,
-and steps of the gradient fit all directions.
+**Symmetric matrices are vectors**: ``svec`` lists the entries on and above the diagonal, those above it times √2, so
+that inner products stay what they are, ``⟨svec Θ, svec Ψ⟩ = tr(ΘΨ)``. K features make n = K(K+1)/2 numbers.
 """
 
 from __future__ import annotations
@@ -133,8 +131,7 @@ def matrices(vector: Float[ndarray, " N"], parts: int) -> Float[ndarray, "P K K"
 
 def nearest_psd(vector: Float[ndarray, " N"], parts: int = 1) -> Float[ndarray, " N"]:
     """The nearest positive semidefinite matrix, part by part."""
-    values, vectors = np.linalg.eigh(matrices(vector, parts))
-    return svec((vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.swapaxes(1, 2)).ravel()
+    return _Projection(vector, parts).value
 
 
 def least_eigenvalue(vector: Float[ndarray, " N"], parts: int = 1) -> float:
@@ -392,7 +389,7 @@ class _Newton:
         return float(np.linalg.norm(x - nearest_psd(x - (self.matrix @ x - self.source) / self.largest, self.parts)))
 
     def error(self, x: Floats, off: float) -> float:
-        """Bound on ``‖Θ − ΠTΘ‖`` in the norm of H, from how far Θ is `off`; see `psd_least_squares`."""
+        """Bound on ``‖Θ − ΠTΘ‖`` in the norm of H, from how far Θ is `off`."""
         known = [duality_error(self.form, self.source + self.later @ x, x)]
         if self.form.least > 0:
             known.append(2 * self.largest * off / np.sqrt(self.form.least))

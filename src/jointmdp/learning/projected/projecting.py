@@ -1,6 +1,4 @@
-"""The sums of a model in tables, in whitened features, and how far an answer is from the equations.
-
-The answer of a projection: moments in features, and what the theory says of their distance to the truth.
+"""A projection, from its settings to its answer: moments in features, and what theory says of their distance to truth.
 
 Writing m̂ and M̂ for the fixed point, μ and M for the truth, c and c₂ for the constants of the weights of means and of
 pairs, κ₁ = γ/√c and κ₂ = γ²/√c₂:
@@ -16,14 +14,12 @@ with every answer. docs/projected.md derives b:
 
 A number that is a sum ``Σ k_z M(z)`` over pairs is off by at most ``‖M̂ − M‖ √(Σ k_z²/ξ(z))``; two coordinates that are
 distinct make two pairs, and the weights of both count.
-
-The settings, and the way from a model to its projected solution.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Number
@@ -59,6 +55,9 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 
 BLOCK = 2**22  # pairs of coordinates looked at together
+# How near a fit comes to the best one. Distances to the truth are the sides of a right angle: the best is then known to
+CLOSE = 1e-4  # 1e-8 of itself, if this is a part of the distance that is left without the constraint
+CLOSEST = 1e-7  # and to 1e-14 of the size of the fit, where that is less
 
 
 class TableSums(FeatureSums):
@@ -85,8 +84,7 @@ class TableSums(FeatureSums):
 
     def mean_system(self) -> tuple[Floats, Floats]:
         """N and r."""
-        _, later, reward = self.equations.means(self.weighting.mean)
-        return later, reward
+        return self.equations.mean_system(self.weighting.mean)
 
     def pair_system(self) -> tuple[Floats, Floats]:
         """H and G."""
@@ -145,16 +143,13 @@ class TableSums(FeatureSums):
 
     def pair_residual(self, theta: Floats, vector: Floats) -> float:
         """The norm of ``M − TM`` in the weights of pairs, the means being given."""
-        equations, weights, matrices = self.equations, self.weights, self.matrices(vector)
-        m, phi = equations.features @ theta, equations.features
-        off = matrices.in_state(phi) - equations.same_backup(m, matrices, self.is_centred)
-        total = float(np.sum(weights.same * off**2))
-        states = weights.node_state
-        for shares, some in self._cross_shares():
-            target = equations.cross_backup(states[some], states, m, matrices, self.is_centred)
-            fit = np.einsum("nai,ij,mbj->namb", phi[states[some]], matrices.all, phi[states], optimize=True)
-            total += float(np.sum(shares * (fit - target) ** 2))
-        return float(np.sqrt(total))
+        equations, matrices, every = self.equations, self.matrices(vector), self.weights.node_state
+        m = equations.features @ theta
+        return self._norm_off(
+            matrices,
+            equations.same_backup(m, matrices, self.is_centred),
+            lambda states: equations.cross_backup(states, every, m, matrices, self.is_centred),
+        )
 
     def largest_residual(self, m: Floats, centred: PairMatrices) -> float:
         """The largest ``|C − TC|`` of covariances over all pairs of available coordinates."""
@@ -166,8 +161,10 @@ class TableSums(FeatureSums):
         step = max(1, BLOCK // (exists.size * exists.shape[1]))
         for i in range(0, len(states), step):
             some = states[i : i + step]
-            fit = np.einsum("nai,ij,mbj->namb", phi[some], centred.all, phi, optimize=True)
-            off = np.abs(fit - equations.cross_backup(some, states, m, centred, is_centred=True))
+            off = np.abs(
+                self._cross_fit(centred, some, states)
+                - equations.cross_backup(some, states, m, centred, is_centred=True)
+            )
             other = exists[some][:, :, None, None] & exists & (some[:, None, None, None] != states[:, None])
             largest = max(largest, float(np.max(off, where=other, initial=0.0)))
         return largest
@@ -188,14 +185,23 @@ class TableSums(FeatureSums):
 
     def distance(self, table: Floats, vector: Floats) -> float:
         """``‖M − t‖`` in the weights of pairs, of numbers given for all pairs of coordinates, ``[S, A, S, A]``."""
-        phi, matrices, states = self.equations.features, self.matrices(vector), self.weights.node_state
-        here = np.arange(len(phi))
-        off = matrices.in_state(phi) - table[here, :, here, :]
-        total = float(np.sum(self.weights.same * off**2))
+        here, every = np.arange(len(table)), self.weights.node_state
+        matrices = self.matrices(vector)
+        return self._norm_off(matrices, table[here, :, here, :], lambda states: table[states][:, :, every])
+
+    def _norm_off(self, matrices: PairMatrices, same: Floats, cross: Callable[[Ints], Floats]) -> float:
+        """The norm of M less targets: ``[S, A, A]``, and as a function of n states ``[n, A, N, A]`` with all nodes."""
+        nodes = self.weights.node_state
+        total = float(np.sum(self.weights.same * (matrices.in_state(self.equations.features) - same) ** 2))
         for shares, some in self._cross_shares():
-            fit = np.einsum("nai,ij,mbj->namb", phi[states[some]], matrices.all, phi[states], optimize=True)
-            total += float(np.sum(shares * (fit - table[states[some]][:, :, states]) ** 2))
+            off = self._cross_fit(matrices, nodes[some], nodes) - cross(nodes[some])
+            total += float(np.sum(shares * off**2))
         return float(np.sqrt(total))
+
+    def _cross_fit(self, matrices: PairMatrices, states: Ints, others: Ints) -> Floats:
+        """M at coordinates of states and of others, all pairs taken as distinct states, ``[n, A, m, A]``."""
+        phi = self.equations.features
+        return np.einsum("nai,ij,mbj->namb", phi[states], matrices.all, phi[others], optimize=True)
 
     def _cross_shares(self) -> Iterator[tuple[Floats, Ints]]:
         """ξ of pairs in distinct states, ``[n, A, N, A]`` for some nodes at a time."""
@@ -205,11 +211,6 @@ class TableSums(FeatureSums):
         for i in range(0, len(rows), step):
             some = rows[i : i + step]
             yield choice[some][:, :, None, None] * choice * weights.cross[some][:, None, :, None], some
-
-
-# How near a fit comes to the best one. Distances to the truth are the sides of a right angle: the best is then known to
-CLOSE = 1e-4  # 1e-8 of itself, if this is a part of the distance that is left without the constraint
-CLOSEST = 1e-7  # and to 1e-14 of the size of the fit, where that is less
 
 
 class Contraction(NamedTuple):
@@ -305,6 +306,7 @@ class ProjectedMoments:
 class ProjectedSolution(Solution):
     """Joint moments fitted by features, with the same face as exact ones; errors are bounds from the theory."""
 
+    moments: ProjectedMoments = field(repr=False)
     weighting: PairWeighting = field(kw_only=True)
     fixed_point: FixedPoint = field(kw_only=True)
     mean_residual: float = field(kw_only=True)
@@ -334,19 +336,14 @@ class ProjectedSolution(Solution):
         )
 
     @property
-    def _held(self) -> ProjectedMoments:
-        assert isinstance(self.moments, ProjectedMoments)
-        return self.moments
-
-    @property
     def features(self) -> Floats:
         """φ(s,a), ``[S, A, K]``; zero in states where nothing is ever paid any more."""
-        return self._held.features
+        return self.moments.features
 
     @property
     def theta(self) -> Floats:
         """θ: means are ``φᵀθ``."""
-        return self._held.theta
+        return self.moments.theta
 
     @property
     def second_moment_matrix(self) -> Floats:
@@ -356,23 +353,24 @@ class ProjectedSolution(Solution):
     @property
     def covariance_matrix(self) -> Floats:
         """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
-        return self._held.centred.all
+        return self.moments.centred.all
 
     @property
     def parts(self) -> dict[PairPart, Floats]:
         """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
-        return {name: getattr(self._held.centred, name) for name in PARTS if name in ("all", *self.sums.names)}
+        return {name: getattr(self.moments.centred, name) for name in PARTS if name in ("all", *self.sums.names)}
 
     @property
     def mean_contraction(self) -> Contraction:
         """Of the projected mean operator, in the weights of means."""
-        c = self.weighting.mean_constant
-        return Contraction(self.model.discount / math.sqrt(c) if c > 0 else math.inf, self.fixed_point.mean_contraction)
+        bound = _factor(self.model.discount, self.weighting.mean_constant)
+        return Contraction(bound, self.fixed_point.mean_contraction)
 
     @property
     def pair_contraction(self) -> Contraction:
         """Of the projected operator of covariances or second moments, in the weights of pairs."""
-        return Contraction(_pair_bound(self.sums), self.fixed_point.pair_contraction)
+        bound = _factor(self.model.discount**2, self.weighting.pair_constant)
+        return Contraction(bound, self.fixed_point.pair_contraction)
 
     @property
     def coverage(self) -> str:
@@ -390,7 +388,7 @@ class ProjectedSolution(Solution):
         i, j = self.model.state_index(s), self.model.state_index(t)
         a, b = self.model.action_index(a, i), self.model.action_index(b, j)
         one, other = self.weighting.weight(i, a, j, b), self.weighting.weight(j, b, i, a)
-        return self._held.combined_error(((1.0, one if (i, a) == (j, b) else one + other),))
+        return self.moments.combined_error(((1.0, one if (i, a) == (j, b) else one + other),))
 
     def projection_errors(self, exact: Solution) -> ProjectionErrors:
         """How well these features could do, given the exact solution of the same model and policy."""
@@ -398,11 +396,11 @@ class ProjectedSolution(Solution):
             raise ModelError("the exact solution belongs to another model or policy")
         sums, weighting = self.sums, self.weighting
         mu = np.where(self.model.available, exact.moments.mean, 0.0)
-        truth = pair_table(exact, self._held.is_centred)
+        truth = pair_table(exact, self.moments.is_centred)
         phi = sums.equations.features
         best = np.einsum("sai,sa,sa->i", phi, weighting.mean, mu)
         mean_projection = _mean_norm(weighting, phi @ best - mu)
-        mean_error = _mean_norm(weighting, self._held.mean - mu)
+        mean_error = _mean_norm(weighting, self.moments.mean - mu)
         H, _ = sums.pair_system()
         form = QuadraticForm(H, sums.parts)
         q = sums.weighted(truth)
@@ -411,12 +409,11 @@ class ProjectedSolution(Solution):
             near = max(CLOSE * sums.distance(truth, fitted), CLOSEST * form.size(fitted), 1e-300)
             fitted = fit_psd(form, q, fitted, near).vector
         best_distance, own_distance = (
-            sums.distance(truth, vector) for vector in (fitted, sums.whitened(self._held.matrices))
+            sums.distance(truth, vector) for vector in (fitted, sums.whitened(self.moments.matrices))
         )
-        kappa, kappa_pair = self.mean_contraction.bound, self.pair_contraction.bound
-        mean_bound = mean_projection / (1 - kappa) if kappa < 1 else math.inf
-        b = source_constant(sums, self._held.mean, self.certificate.mean_error, mu)
-        pair_bound = (best_distance + b * mean_error) / (1 - kappa_pair) if kappa_pair < 1 else math.inf
+        mean_bound = _through(mean_projection, self.mean_contraction.bound)
+        b = source_constant(sums, self.moments.mean, self.certificate.mean_error, mu)
+        pair_bound = _through(best_distance + b * mean_error, self.pair_contraction.bound)
         return ProjectionErrors(mean_projection, mean_bound, mean_error, best_distance, pair_bound, own_distance)
 
 
@@ -429,9 +426,14 @@ def _mean_norm(weighting: PairWeighting, values: Floats) -> float:
     return math.sqrt(float(np.sum(weighting.mean * values**2)))
 
 
-def _pair_bound(sums: TableSums) -> float:
-    c = sums.weighting.pair_constant
-    return sums.discount**2 / math.sqrt(c) if c > 0 else math.inf
+def _factor(discount: float, constant: float) -> float:
+    """κ, given γ or γ² and the constant of the weights; infinite where these see less than where the process goes."""
+    return discount / math.sqrt(constant) if constant > 0 else math.inf
+
+
+def _through(distance: float, factor: float) -> float:
+    """What a distance of one step says of the distance to the fixed point; nothing where κ is not below 1."""
+    return distance / (1 - factor) if factor < 1 else math.inf
 
 
 def pair_table(exact: Solution, is_centred: bool) -> Floats:
@@ -444,6 +446,11 @@ def pair_table(exact: Solution, is_centred: bool) -> Floats:
         return table
     mu = np.where(model.available, exact.moments.mean, 0.0)
     return table + mu[:, :, None, None] * mu
+
+
+def _largest_deviation(sums: TableSums, m: Floats) -> float:
+    """The largest standard deviation of one step, given the means."""
+    return math.sqrt(float(np.max(sums.equations.step_variance(m))))
 
 
 def source_constant(sums: TableSums, m: Floats, largest: float, mu: Floats | None = None) -> float:
@@ -461,18 +468,13 @@ def source_constant(sums: TableSums, m: Floats, largest: float, mu: Floats | Non
             return 2 * g * bound / math.sqrt(c)
         most = float(np.max(np.abs(sums.equations.next_means(m)))) + bound / (1 - g)
         return g * max(2 * bound, most) / math.sqrt(c)
-    sigma = math.sqrt(float(np.max(sums.equations.step_variance(m))))
+    sigma = _largest_deviation(sums, m)
     if mu is None:
         # At most half of what R + γ μ(X') can vary by, and what the error adds to the spread under m.
-        true = min(_reward_range(sums) / (2 * (1 - g)), sigma + g * largest)
+        true = min(float(np.ptp(sums.equations.rewards)) / (2 * (1 - g)), sigma + g * largest)
     else:
-        true = math.sqrt(float(np.max(sums.equations.step_variance(mu))))
+        true = _largest_deviation(sums, mu)
     return g * (sigma + true) / math.sqrt(c)
-
-
-def _reward_range(sums: TableSums) -> float:
-    rewards = sums.equations.rewards
-    return float(rewards.max() - rewards.min())
 
 
 Constraint = Literal["covariance", "second_moment"]
@@ -517,7 +519,10 @@ class ProjectionSettings(SamplingMethod):
             raise ModelError("c belongs to the restart weighting; leave it out")
         if self.states is not None and isinstance(self.weighting, str) and self.weighting == "stationary":
             raise ModelError("states do not change the stationary weighting; leave them out, or use another weighting")
-        _check_parts(self.parts)
+        if self.parts is not None:
+            known = ", ".join(f'"{name}"' for name in PARTS)
+            if isinstance(self.parts, str) or not len(self.parts) or any(name not in PARTS for name in self.parts):
+                raise ModelError(f"parts are {self.parts!r}; name one or several of {known}, as in parts=[{known}]")
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
 
@@ -588,14 +593,6 @@ def _check_sizes(given: FeatureTable) -> None:
         )
 
 
-def _check_parts(parts: Sequence[PairPart] | None) -> None:
-    if parts is None:
-        return
-    known = ", ".join(f'"{name}"' for name in PARTS)
-    if isinstance(parts, str) or not len(parts) or any(name not in PARTS for name in parts):
-        raise ModelError(f"parts are {parts!r}; name one or several of {known}, as in parts=[{known}]")
-
-
 def check_memory(features: int, parts: int) -> None:
     """Matrices of pairs of features: H, G and their factors, and the products that G is made of."""
     needed = 8 * (4 * (parts * features * (features + 1) // 2) ** 2 + 2 * features**4)
@@ -634,8 +631,8 @@ def _answer(
     size = model.reward_bound + float(np.max(np.abs(features) @ np.abs(theta), initial=0.0))
     operations = mean_operations(model.num_scenarios, model.num_actions) + 4 * len(theta)
     local = np.abs(sums.mean_residual(found.theta)) + operations * UNIT * size
-    mean_residual = math.sqrt(float(np.sum(weighting.mean * local**2)))
-    mean_error = _over(mean_residual, g, weighting.mean_constant)
+    mean_residual = _mean_norm(weighting, local)
+    mean_error = _through(mean_residual, _factor(g, weighting.mean_constant))
     with np.errstate(divide="ignore", invalid="ignore"):
         pointwise = np.where(weighting.mean > 0, mean_error / np.sqrt(weighting.mean), np.inf)
     largest_local = float(np.max(local, where=model.available, initial=0.0))
@@ -648,12 +645,12 @@ def _answer(
     total = math.sqrt(float(weighting.same.sum() + weighting.cross.sum()))
     pair_residual = sums.pair_residual(found.theta, found.matrix) + rounding * total
     b = source_constant(sums, m, everywhere)
-    pair_error = _over(pair_residual + b * mean_error, g**2, weighting.pair_constant)
+    pair_error = _through(pair_residual + b * mean_error, _factor(g**2, weighting.pair_constant))
 
     in_white = centred(found.theta, sums.matrices(found.matrix), sums.is_centred)
     largest = anywhere = math.inf
     if model.num_states * model.num_actions <= EVERY_PAIR:
-        delta, sigma = float(mean_errors.max()), math.sqrt(float(np.max(sums.equations.step_variance(m))))
+        delta, sigma = float(mean_errors.max()), _largest_deviation(sums, m)
         largest = sums.largest_residual(m, in_white) + rounding
         anywhere = (largest + 2 * sigma * g * delta + g**2 * delta**2) / (1 - g**2)
     moments = ProjectedMoments(
@@ -690,9 +687,3 @@ def _answer(
         pair_norm_error=pair_error,
         sums=sums,
     )
-
-
-def _over(residual: float, factor: float, constant: float) -> float:
-    """A residual through the contraction: ``residual / (1 − factor/√c)``, infinite where nothing contracts."""
-    kappa = factor / math.sqrt(constant) if constant > 0 else math.inf
-    return residual / (1 - kappa) if kappa < 1 else math.inf

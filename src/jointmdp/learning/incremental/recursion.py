@@ -46,6 +46,7 @@ from jointmdp.exact.bellman.sample_backups import MeansAndPairs
 from jointmdp.exact.bellman.sample_backups import Sample as Sample
 from jointmdp.ground.arrays import Floats, float64, on_device
 from jointmdp.learning import table_walks
+from jointmdp.learning.estimates import Replicas, unseen_chance, unseen_change
 from jointmdp.learning.incremental.settings import IncrementalSettings, RunSettings
 from jointmdp.learning.runs import Learner
 from jointmdp.learning.table_walks import DrawTables
@@ -386,6 +387,7 @@ class RecursionLearner(Learner):
         self.restart = 1 - source.discount if method.restart is None else method.restart
         with float64():
             self._settings = method.settings(source.discount, reward_bound, source.sharing, choice)
+        self.reward_bound = reward_bound
         run = {**described, **method.described(), "coordinates": choice, "restart": self.restart}
         super().__init__(method, source.discount, run)
 
@@ -401,3 +403,14 @@ class RecursionLearner(Learner):
         """The fields of a `RunSummary`."""
         method, sharing = self.method, self._settings.sharing
         return method.order, sharing, method.replicas, method.seed, int(state.step), self.updates(state), log
+
+    def _rare_mass(self, chance: Floats) -> Floats:
+        """The probability, in any state, of all that is rarer than this."""
+        return chance
+
+    def _replicas(self, averages: Any, bias_bound: Floats, updates: Any, degrees: Any) -> Replicas:
+        """Moments of these degrees, with what so many updates of all replicas together may not have shown."""
+        powers = np.asarray(degrees, dtype=np.float64)
+        most: Floats = (self.reward_bound / (1 - self.discount)) ** powers * (powers > 0)
+        unseen = unseen_change(self._rare_mass(unseen_chance(updates)), most, self.discount, bias_bound)
+        return Replicas(np.asarray(averages), bias_bound, unseen)

@@ -1,6 +1,4 @@
-"""The sums of a model in tables, in whitened features, and how far an answer is from the equations.
-
-The answer of a projection: moments in features, and what the theory says of their distance to the truth.
+"""Projecting a model in tables: its sums, their fixed point, and what the theory says of its distance to the truth.
 
 Writing m̂ and M̂ for the fixed point, μ and M for the truth, c and c₂ for the constants of the weights of means and of
 pairs, κ₁ = γ/√c and κ₂ = γ²/√c₂:
@@ -16,14 +14,12 @@ with every answer. docs/projected.md derives b:
 
 A number that is a sum ``Σ k_z M(z)`` over pairs is off by at most ``‖M̂ − M‖ √(Σ k_z²/ξ(z))``; two coordinates that are
 distinct make two pairs, and the weights of both count.
-
-The settings, and the way from a model to its projected solution.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Number
@@ -145,16 +141,12 @@ class TableSums(FeatureSums):
 
     def pair_residual(self, theta: Floats, vector: Floats) -> float:
         """The norm of ``M − TM`` in the weights of pairs, the means being given."""
-        equations, weights, matrices = self.equations, self.weights, self.matrices(vector)
-        m, phi = equations.features @ theta, equations.features
-        off = matrices.in_state(phi) - equations.same_backup(m, matrices, self.is_centred)
-        total = float(np.sum(weights.same * off**2))
-        states = weights.node_state
-        for shares, some in self._cross_shares():
-            target = equations.cross_backup(states[some], states, m, matrices, self.is_centred)
-            fit = np.einsum("nai,ij,mbj->namb", phi[states[some]], matrices.all, phi[states], optimize=True)
-            total += float(np.sum(shares * (fit - target) ** 2))
-        return float(np.sqrt(total))
+        equations, states, matrices = self.equations, self.weights.node_state, self.matrices(vector)
+        m = equations.features @ theta
+        same = equations.same_backup(m, matrices, self.is_centred)
+        return self._apart(
+            vector, same, lambda some: equations.cross_backup(states[some], states, m, matrices, self.is_centred)
+        )
 
     def largest_residual(self, m: Floats, centred: PairMatrices) -> float:
         """The largest ``|C − TC|`` of covariances over all pairs of available coordinates."""
@@ -188,13 +180,16 @@ class TableSums(FeatureSums):
 
     def distance(self, table: Floats, vector: Floats) -> float:
         """``‖M − t‖`` in the weights of pairs, of numbers given for all pairs of coordinates, ``[S, A, S, A]``."""
+        states, here = self.weights.node_state, np.arange(len(self.equations.features))
+        return self._apart(vector, table[here, :, here, :], lambda some: table[states[some]][:, :, states])
+
+    def _apart(self, vector: Floats, same: Floats, cross: Callable[[Ints], Floats]) -> float:
+        """``‖M − t‖`` in the weights of pairs; t in the same state, and between some nodes and all."""
         phi, matrices, states = self.equations.features, self.matrices(vector), self.weights.node_state
-        here = np.arange(len(phi))
-        off = matrices.in_state(phi) - table[here, :, here, :]
-        total = float(np.sum(self.weights.same * off**2))
+        total = float(np.sum(self.weights.same * (matrices.in_state(phi) - same) ** 2))
         for shares, some in self._cross_shares():
             fit = np.einsum("nai,ij,mbj->namb", phi[states[some]], matrices.all, phi[states], optimize=True)
-            total += float(np.sum(shares * (fit - table[states[some]][:, :, states]) ** 2))
+            total += float(np.sum(shares * (fit - cross(some)) ** 2))
         return float(np.sqrt(total))
 
     def _cross_shares(self) -> Iterator[tuple[Floats, Ints]]:
@@ -301,8 +296,31 @@ class ProjectedMoments:
         return self.pair_error * math.sqrt(math.fsum(factor**2 / weight for factor, weight in parts if factor))
 
 
+class FeatureMatrices:
+    """The matrices that covariances of features are made of, under their names."""
+
+    theta: Any
+    covariances: Any
+    part_names: Any
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
+        return np.asarray(self.covariances.all)
+
+    @property
+    def second_moment_matrix(self) -> Floats:
+        """Θ: second moments are ``φᵀΘφ``, and more in the same state where there are `parts`."""
+        return self.covariance_matrix + np.outer(self.theta, self.theta)
+
+    @property
+    def parts(self) -> dict[PairPart, Floats]:
+        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
+        return {name: getattr(self.covariances, name) for name in PARTS if name in ("all", *self.part_names)}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class ProjectedSolution(Solution):
+class ProjectedSolution(FeatureMatrices, Solution):
     """Joint moments fitted by features, with the same face as exact ones; errors are bounds from the theory."""
 
     weighting: PairWeighting = field(kw_only=True)
@@ -349,19 +367,14 @@ class ProjectedSolution(Solution):
         return self._held.theta
 
     @property
-    def second_moment_matrix(self) -> Floats:
-        """Θ: second moments are ``φᵀΘφ``, and more in the same state where there are `parts`."""
-        return self.covariance_matrix + np.outer(self.theta, self.theta)
+    def covariances(self) -> PairMatrices:
+        """Ψ in its parts, 0 where there is none."""
+        return self._held.centred
 
     @property
-    def covariance_matrix(self) -> Floats:
-        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
-        return self._held.centred.all
-
-    @property
-    def parts(self) -> dict[PairPart, Floats]:
-        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
-        return {name: getattr(self._held.centred, name) for name in PARTS if name in ("all", *self.sums.names)}
+    def part_names(self) -> tuple[PairPart, ...]:
+        """Which parts there are."""
+        return self.sums.names
 
     @property
     def mean_contraction(self) -> Contraction:

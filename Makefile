@@ -80,9 +80,10 @@ wild: $(WILD)/.installed ## audit third-party environments; ROWS="minigrid pgx" 
 # Versions already in the lock stay unless pyproject.toml forbids them; `make lock LOCKFLAGS=--upgrade` moves them all.
 # One version of each package serves every Python (fewest), so that results do not depend on the interpreter.
 # Nothing that names an index is written, so that the lock installs from any mirror.
+# `dev` has all extras but `experiments`: that package stands in this repository, and is installed from there.
 lock: $(BIN)/uv ## pin all dependencies in requirements.lock
 	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
-		--all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
+		--extra dev --generate-hashes --no-emit-index-url --no-emit-find-links --no-header $(LOCKFLAGS) \
 		--output-file requirements.lock pyproject.toml
 	$(BIN)/uv pip compile --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest \
 		--extra plots --group build --constraint requirements.lock --generate-hashes --no-emit-index-url \

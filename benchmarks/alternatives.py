@@ -36,7 +36,7 @@ def mean_solvers(model: jm.JointMDP, policy: np.ndarray) -> dict[str, Callable[[
     ordinary = model.marginal_mdp()
 
     def ours() -> np.ndarray:
-        return jm.mean_returns(model, policy).mean[states, chosen]
+        return jm.evaluate(model, policy, order=1).mean[states, chosen]
 
     def all_of_ours() -> np.ndarray:
         return jm.evaluate(model.with_sharing("none"), policy).mean[states, chosen]

@@ -60,7 +60,9 @@ def apart() -> tuple[jm.JointMDP, np.ndarray]:
 def compiled(name: str, source: Any, policy: Any, state: Any, actions: tuple[Any, Any]) -> None:
     found = medians(
         REPEATS,
-        compare=lambda: jm.compare(source, policy, state, actions, pilot=COUNT, max_replications=COUNT).replications,
+        compare=lambda: (
+            jm.compare(source, policy, state, actions, pilot=COUNT, max_replications=COUNT).num_replications
+        ),
         gap=lambda: jm.simulate(source, policy, state, actions, num_samples=COUNT, gaps_only=True).replications,
         returns=lambda: jm.simulate(source, policy, state, actions, num_samples=COUNT).returns,
     )
@@ -97,7 +99,7 @@ def by_hand(name: str, count: int) -> None:
         return returns
 
     def compare() -> object:
-        return jm.compare(simulator, moves, state, pilot=count, max_replications=count).replications
+        return jm.compare(simulator, moves, state, pilot=count, max_replications=count).num_replications
 
     found = medians(REPEATS, compare=compare, script=script)
     ours, bare = found["compare"], found["script"]

@@ -39,7 +39,6 @@ def replications_of(returns: np.ndarray, left_out: float = 0.0) -> Replications:
         returns - returns[:, :1],
         ROUNDING_UNITS * 2.0**-52 * (np.abs(returns) + np.abs(returns[:, :1])),
         steps=none,
-        meetings=none,
         leaders=np.broadcast_to(np.arange(m), returns.shape),
         left_out=np.full(n, left_out),
     )
@@ -231,7 +230,7 @@ def _count(
                 others_hold(found, means, variances, truth),
                 decided,
                 decided and is_right,
-                found.replications,
+                found.num_replications,
                 found.replications_unpaired,
             )
         )

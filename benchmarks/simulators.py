@@ -180,7 +180,7 @@ def decision(name: str, run: Callable[[], jm.results.Comparison | jm.results.Aud
     found = run()
     seconds = time.perf_counter() - start
     if isinstance(found, jm.results.Comparison):
-        answer = f"{found.replications:,} replications: {found.status.value}"
+        answer = f"{found.num_replications:,} replications: {found.status.value}"
     else:
         answer = str(found).partition("\n")[0].partition(": ")[2]
     print(f"{name:<46}{seconds:>8.1f}s  {answer}", flush=True)

@@ -47,7 +47,7 @@ def show(simulation: Callable[..., float]) -> None:
     for check in (*report.failures, *report.warnings):
         print(f"  {check.fault}: {check.cause}")
     gap = jm.compare(simulation, decisions=[2, 4], half_width=4.0, max_replications=4_000).gap(2, 4)
-    print(f"  service every 2 weeks instead of 4 costs {gap.mean_interval:.1f} more, from {gap.replications} years")
+    print(f"  service every 2 weeks instead of 4 costs {gap.mean_interval:.1f} more, from {gap.num_replications} years")
     print(f"  ± {gap.std:.0f} with shared noise, ± {gap.std_unpaired:.0f} with independent noise\n")
 
 

@@ -23,7 +23,7 @@ def day(agents: int, noise: jm.Noise) -> float:
 
 def main() -> None:
     found = jm.compare(day, decisions=[3, 4, 5, 6, 7], minimise=True, indifference=10.0, max_replications=2_000)
-    print(f"cheapest: {found.best} agents, {found.replications} days of each; {found.status.value}")
+    print(f"cheapest: {found.best} agents, {found.num_replications} days of each; {found.status.value}")
     for alternative in found.alternatives:
         print(f"  {alternative.label} agents cost {alternative.mean:.0f} ± {alternative.std:.0f} on a day")
     print(f"{found.best} agents instead of (negative: cheaper, with all intervals at {found.confidence:.0%} together)")

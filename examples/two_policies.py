@@ -48,7 +48,7 @@ def main() -> None:
         f"± {gap.independent_variance**0.5:.1f} with different stress; better with probability {gap.superiority():.2f}"
     )
     sampled = jm.compare(pump, policies={name: policies[name] for name in ("at 3", "at 5")}, state="age 0")
-    print(f"sampled: {sampled.gap('at 3', 'at 5').mean_interval:.2f} from {sampled.replications} pairs", end=" ")
+    print(f"sampled: {sampled.gap('at 3', 'at 5').mean_interval:.2f} from {sampled.num_replications} pairs", end=" ")
     print("holds the exact mean:", gap.mean in sampled.gap("at 3", "at 5").mean_interval)
 
 

@@ -268,6 +268,20 @@ def test_reproduce_prints_and_writes(tmp_path, monkeypatch: pytest.MonkeyPatch) 
     assert "cannot make the folder" in refused.output
 
 
+@pytest.mark.parametrize("asked", [[], ["--help"], ["tabular"], ["all", "--quick"]])
+def test_experiments_that_are_not_installed_are_refused_with_advice(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jointmdp_experiments", None)
+    monkeypatch.delitem(sys.modules, "jointmdp_experiments.commands", raising=False)
+    refused = CliRunner().invoke(main, ["reproduce", *asked])
+    assert refused.exit_code == 1
+    assert refused.output.startswith("Error: the paper's experiments are a package of their own")
+    assert "pip install 'jointmdp[experiments]'" in refused.output
+    assert refused.output.count("\n") == 1
+    assert "reproduce" in CliRunner().invoke(main, ["--help"]).output  # which needs nothing of them
+
+
 @pytest.mark.slow
 def test_demo_with_nothing_to_compare() -> None:
     result = CliRunner().invoke(main, ["demo", "--stock", "20"])
@@ -309,11 +323,13 @@ def test_completion_knows_commands_options_and_models() -> None:
 
 def test_every_command_has_examples_and_json() -> None:
     def commands(group: click.Group) -> Iterator[click.Command]:
-        for command in group.commands.values():
+        context = click.Context(group)
+        for command in (group.get_command(context, name) for name in group.list_commands(context)):
+            assert command is not None
             yield from commands(command) if isinstance(command, click.Group) else [command]
 
     found = {command.name: command for command in commands(main)}
-    assert len(found) > 8
+    assert {"evaluate", "compare", "tabular", "projected", "atari", "all"} <= found.keys()
     assert [name for name, each in found.items() if "Examples:" not in (each.help or "")] == []
     flags = {name: {flag for option in each.params for flag in option.opts} for name, each in found.items()}
     assert [name for name, each in flags.items() if "--json" not in each] == ["completion"]

@@ -194,14 +194,14 @@ def test_constant_gaps_are_ties_of_another_kind():
 def test_the_numbers_are_those_of_the_sample():
     found = run(close_pair(0.05), half_width=0.01, other_sharing=True)
     assert run(close_pair(0.05)).gap(0, 1).std_state is None  # on request alone
-    rows = sampler_of(close_pair(0.05))(0, found.replications, "time").returns
+    rows = sampler_of(close_pair(0.05))(0, found.num_replications, "time").returns
     gap, gaps = found.gap(0, 1), rows[:, 0] - rows[:, 1]
     assert found.status is Verdict.PRECISE
     assert gap.mean == pytest.approx(gaps.mean(), abs=1e-12)
     assert gap.std == gap.std_time == pytest.approx(gaps.std(ddof=1))
     assert gap.std_unpaired == pytest.approx(np.sqrt(rows.var(axis=0, ddof=1).sum()))
     side = sampler_of(close_pair(0.05))(0, found.beside, "state").returns
-    assert found.beside == min(found.replications, 1000)
+    assert found.beside == min(found.num_replications, 1000)
     assert gap.std_state == pytest.approx((side[:, 0] - side[:, 1]).std(ddof=1))
     assert gap.variance == pytest.approx(gaps.var(ddof=1))
     assert gap.better == np.mean(gaps > 0)
@@ -223,12 +223,12 @@ def test_replications_saved():
     A variance from n normal values has relative error √(2/n); five of them on either side.
     """
     found = run(close_pair(0.05), half_width=0.01)
-    n = found.replications
+    n = found.num_replications
     ratio = found.gap(0, 1).replications_unpaired / n
     assert ratio == pytest.approx(101, rel=5 * 2 * math.sqrt(2 / n))
     assert found.replications_unpaired == pytest.approx(ratio * n)
     same = run(lambda rng, k: rng.normal(size=(k, 2)), half_width=0.1)
-    assert same.replications_unpaired / same.replications == pytest.approx(1, rel=0.3)
+    assert same.replications_unpaired / same.num_replications == pytest.approx(1, rel=0.3)
 
 
 def test_the_hardest_pair_sets_what_is_saved():
@@ -246,21 +246,21 @@ def test_the_hardest_pair_sets_what_is_saved():
 
 def test_verdicts():
     assert run(close_pair(0.5)).status is Verdict.BEST
-    assert run(close_pair(0.5)).replications == 200
+    assert run(close_pair(0.5)).num_replications == 200
     tied = run(close_pair(0.0), indifference=0.003)
     assert tied.status is Verdict.CLOSE
     assert tied.looks > 1
     never = run(close_pair(0.0), indifference=0.0, max_replications=1000)
     assert never.status is Verdict.UNDECIDED
     assert not never.status.is_success
-    assert never.replications == 1000
+    assert never.num_replications == 1000
     both = run(close_pair(0.5), half_width=0.05, indifference=0.001)
     assert both.status is Verdict.PRECISE
     assert both.gap(0, 1).half_width <= 0.05
     assert both.indifference == 0.001
     strict = run(close_pair(0.0), half_width=1.0, indifference=0.003)
     assert max(strict.gap(i, 1 - i).mean_interval.lower for i in (0, 1)) >= -0.003
-    assert strict.replications > 200  # the wide half width alone would have stopped at the pilot
+    assert strict.num_replications > 200  # the wide half width alone would have stopped at the pilot
 
 
 @pytest.mark.parametrize("draw", [close_pair(0.0, 0.3), rare(0.01), lambda rng, n: np.full((n, 2), 7.0)])
@@ -298,7 +298,7 @@ def test_noise_that_is_rounding():
     gap = found.gap(1, 0)
     assert np.ptp(gap.gaps) > 0
     assert found.status is Verdict.BEST
-    assert found.replications == 2000  # ten pilots, as nothing varied
+    assert found.num_replications == 2000  # ten pilots, as nothing varied
     assert gap.std == gap.std_unpaired == 0
     unseen = 1 - (stopping.worst_case_error(0.05) / 2) ** (1 / 2000)
     assert gap.mean_interval == pytest.approx((1.7 - 3.4 * unseen, 1.7), rel=1e-9)
@@ -311,11 +311,11 @@ def test_a_reward_that_is_still_to_come():
         return np.column_stack([np.zeros(n), np.arange(n) % 2000 == 1500])
 
     found = run(draw, indifference=0.01)
-    assert found.replications > 1500
+    assert found.num_replications > 1500
     assert found.best == "option 1"
     nothing = run(lambda rng, n: np.zeros((n, 2)))
     assert nothing.status is Verdict.UNDECIDED
-    assert nothing.replications == 20_000
+    assert nothing.num_replications == 20_000
     assert nothing.gap(0, 1).mean_interval == (-math.inf, math.inf)
     assert "nothing is known of how large a difference can be" in " ".join(str(nothing).split())
     assert json.loads(nothing.to_json())["gaps"][0]["mean_interval"] == {"lower": None, "upper": None}
@@ -333,13 +333,13 @@ def test_nothing_is_decided_at_the_pilot_when_nothing_varied():
         return np.column_stack([np.ones(n), 500.0 * (rng.random(n) < 0.004)])
 
     found = [run(draw, seed=seed) for seed in range(40)]
-    assert min(each.replications for each in found) >= 2000
+    assert min(each.num_replications for each in found) >= 2000
     assert sum(each.best != "option 1" for each in found) <= 5
     text = " ".join(str(found[0]).split())
     assert "Mind what is rare: in only" in text
     assert "the rule of three, 95 %" in text
     # With an event that is rare among many, 30 differences are enough.
-    assert run(rare(0.5)).replications == 200
+    assert run(rare(0.5)).num_replications == 200
 
 
 def test_large_amounts_do_not_hide_small_ones():
@@ -419,11 +419,11 @@ def test_known_bounds_hold_for_every_number_of_replications():
     exact = run(draw, half_width=0.1, bounds=Interval(0, 1))
     usual = run(draw, half_width=0.1)
     assert exact.is_exact
-    assert exact.replications in stopping.Ladder(200, 20_000).sizes
-    assert exact.replications > usual.replications
+    assert exact.num_replications in stopping.Ladder(200, 20_000).sizes
+    assert exact.num_replications > usual.num_replications
     assert 1 / 6 in exact.gap(0, 1).mean_interval
     assert "for every number of replications" in str(exact)
-    n, log = exact.replications, math.log(4 / (0.05 / len(stopping.Ladder(200, 20_000).sizes)))
+    n, log = exact.num_replications, math.log(4 / (0.05 / len(stopping.Ladder(200, 20_000).sizes)))
     rows = sampler_of(draw)(0, n, "time").leads
     half = rows[:, 1].std(ddof=1) * math.sqrt(2 * log / n) + 2 * 7 * log / (3 * (n - 1))
     assert exact.gap(0, 1).half_width == pytest.approx(half)
@@ -584,7 +584,7 @@ def test_it_explains_itself():
     assert "option 1 is the best: on average at least 0.4" in text
     assert "option 1 instead of" in text
     assert "noise shared at the same time" in text
-    assert f"Sampled: {found.replications:,} replications of each" in text
+    assert f"Sampled: {found.num_replications:,} replications of each" in text
     assert "seed 4" in text
     assert "hold together with probability 0.95" in text
     assert max(map(len, text.splitlines())) <= 120
@@ -628,10 +628,10 @@ def test_json_is_strict_and_complete():
     assert read["gaps"][0]["better"] == gap.better
     assert read["gaps"][0]["superiority"] == {"lower": gap.superiority().lower, "upper": gap.superiority().upper}
     assert read["alternatives"][1]["mean"] == found.alternatives[1].mean
-    assert read["replications"] == found.replications
+    assert read["num_replications"] == found.num_replications
     constant = run(lambda rng, n: np.ones((n, 2)))
     assert "with independent noise" in str(constant)
-    assert json.loads(constant.to_json())["replications_unpaired"] == constant.replications
+    assert json.loads(constant.to_json())["replications_unpaired"] == constant.num_replications
 
 
 def test_the_figure_shows_both_kinds_of_noise(tmp_path):

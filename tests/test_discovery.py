@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
-from jointmdp.model import discovery
-from jointmdp.model.discovery import VectorNumbers
+from jointmdp.model import noise_models
+from jointmdp.model.noise_models import VectorNumbers
 
 NOISE = [(0, 0), (1, 0), (2, 1), (3, 0)]  # demand, and whether the order is late
 LAW = [0.2, 0.4, 0.3, 0.1]
@@ -92,7 +92,7 @@ STOCHASTIC = {s: {(2, 0): 0.5, (0, 0): 0.5} if sum(s) < 4 else (0, 0) for s in F
 def test_whole_arrays_are_as_good_as_single_calls(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     slow = found(**options)
     assert found(is_vectorised=True, **options) == slow
-    monkeypatch.setattr(discovery, "BATCH", 1)  # one state at a time
+    monkeypatch.setattr(noise_models, "BATCH", 1)  # one state at a time
     assert found(is_vectorised=True, **options) == slow
 
 
@@ -278,3 +278,13 @@ def test_vectors_are_numbered_as_a_dictionary_would(width: int, size: int, front
         wanted = [expected.setdefault(tuple(row), len(expected)) for row in rows.tolist()]
         assert space.numbers(rows).tolist() == wanted
     assert [tuple(row) for row in space.rows.tolist()] == list(expected)
+
+
+def test_vectors_with_one_key_are_told_apart() -> None:
+    space = VectorNumbers(2)
+    assert space.numbers(np.array([[1, 2]])).tolist() == [0]
+    space._factors = np.zeros(2, dtype=np.uint64)  # every vector has the key 0
+    space._keys = np.zeros(1, dtype=np.uint64)
+    rows = np.array([[3, 4], [1, 2], [5, 6], [3, 4]])
+    assert space.numbers(rows).tolist() == [1, 0, 2, 1]
+    assert space.rows.tolist() == [[1, 2], [3, 4], [5, 6]]

@@ -15,8 +15,10 @@ from oracle import exact_moments, random_model
 
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.built_in_models import coupled_reward_chain, inventory, windy_gridworld
-from jointmdp.model.importers import from_gymnasium, from_noise
-from jointmdp.model.joint_mdp import JointEnv, JointMDP
+from jointmdp.model.gymnasium_env import JointEnv
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.noise_models import from_noise
+from jointmdp.model.ordinary_models import from_gymnasium
 
 # -- windy gridworld -------------------------------------------------------------------------------------------
 
@@ -338,6 +340,6 @@ def test_the_same_seed_plays_the_same_frozen_lake() -> None:
 
 def test_missing_gymnasium_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    monkeypatch.delitem(sys.modules, "jointmdp.model.joint_mdp")
+    monkeypatch.delitem(sys.modules, "jointmdp.model.gymnasium_env")
     with pytest.raises(ImportError, match=r"pip install 'jointmdp\[gymnasium\]'"):
-        importlib.import_module("jointmdp.model.joint_mdp")
+        importlib.import_module("jointmdp.model.gymnasium_env")

@@ -228,7 +228,8 @@ def test_iterate_starts_anywhere() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"order": 1}, "order is 1"),
+        ({"order": 0}, "order is 0"),
+        ({"order": 1, "horizon": 3}, "order=1 gives the means of an endless future"),
         ({"horizon": 0}, "horizon is 0"),
         ({"horizon": 2.5}, "whole number"),
         ({"horizon": 3, "method": jm.Solve()}, "leave method=None"),
@@ -353,10 +354,10 @@ def test_means_alone_are_those_of_evaluate(seed: int) -> None:
         rng.dirichlet(np.ones(4), size), rng.normal(size=(size, 4, 3)), successors, 0.95, available=available
     )
     for policy in ("uniform", np.zeros(size, dtype=int)):
-        found, whole = jm.mean_returns(model, policy), jm.evaluate(model, policy)
+        found, whole = jm.evaluate(model, policy, order=1), jm.evaluate(model, policy)
         np.testing.assert_array_equal(np.isnan(found.mean), ~model.available)
         off = np.nanmax(np.abs(found.mean - whole.mean))
         assert off <= found.error + whole.certificate.mean_error
         assert found.error < 1e-10
     with pytest.raises(jm.ModelError, match="discount is 1"):
-        jm.mean_returns(model.with_discount(1.0), "uniform")
+        jm.evaluate(model.with_discount(1.0), "uniform", order=1)

@@ -83,7 +83,7 @@ def blocks():
 def replications_of(returns) -> Replications:
     """What a sampler gives, of which only the returns matter."""
     none, apart = np.zeros(len(returns), int), np.broadcast_to(np.arange(returns.shape[1]), returns.shape)
-    return Replications(returns, returns, np.zeros_like(returns), none, none, apart, np.zeros(len(returns)))
+    return Replications(returns, returns, np.zeros_like(returns), none, apart, np.zeros(len(returns)))
 
 
 def assert_same_bits(found: Replications, wanted: Replications) -> None:

@@ -419,7 +419,7 @@ def test_answers_do_not_hand_out_their_own_arrays() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"order": 1}, "order is 1; it must be at least 2"),
+        ({"order": 0}, "order is 0; it must be at least 1"),
         ({"order": 2.5}, "order must be a whole number"),
         ({"order": 99}, "at most"),
         ({"order": 3, "method": jm.Iterate()}, "joint_moments"),

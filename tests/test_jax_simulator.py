@@ -287,7 +287,7 @@ def test_states_are_told_apart_by_what_they_hold() -> None:
     negative = first._replace(state={**first.state, "x": -first.state["x"]})
     assert simulator.identity(negative) == simulator.identity(first)
     found = rolled(simulator, 0, first, (0, 1, 0), horizon=3)(0, 4, "state")
-    assert found.meetings.tolist() == [0] * 4
+    assert found.leaders.tolist() == [[0, 1, 0]] * 4  # the policy is the same for all: who met would be one
 
 
 def test_a_query_compiles_once_for_any_number_of_actions(compilations: list[str]) -> None:
@@ -365,13 +365,17 @@ def test_whole_policies_are_compared_and_never_become_one() -> None:
     eager, lazy = np.array([2] * 7), np.array([2, 2, 0, 0, 0, 0, 0])
     simulator, model = shop(), shop_model("time")
     policies = (eager, lazy, eager)
-    found = rolled(simulator, policies, 2, None, until_merged=True)(0, 8 * BLOCK, "time")
+    sampler = rolled(simulator, policies, 2, None, until_merged=True)
+    found = sampler(0, 8 * BLOCK, "time")
     values = [jm.evaluate(model, law, horizon=HORIZON).mean[2, law[2]] for law in (eager, lazy)]
     gaps = found.leads[:, 1]
     assert abs(gaps.mean() - (values[1] - values[0])) <= LIMIT * gaps.std() / np.sqrt(len(gaps))
     assert gaps.std() > 0
     assert not found.leads[:, 2].any()  # the same policy twice is one branch
-    assert found.meetings.max() > 0
+    # They are in one state now and then, and two all the same.
+    paths = [sampler.traced(i, "time").states for i in range(4)]
+    assert any(one.state == other.state for path in paths for one, other, _ in path[1:])
+    assert (found.leaders[:, 1] == 1).all()
     alike = rolled(simulator, policies, 0, None, until_merged=True)(0, 50, "time")
     assert (alike.steps == HORIZON).all()  # all order 2 at first, and are two all the same
 

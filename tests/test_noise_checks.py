@@ -145,7 +145,7 @@ def test_a_start_of_its_own_is_refused():
 
 def test_a_worker_that_gives_something_else_is_refused():
     here = walker(lambda x, a, u: u + os.getpid())
-    assert asked(here).replications == 30
+    assert asked(here).num_replications == 30
     with pytest.raises(jm.ModelError, match="in a worker: something differs between processes"):
         asked(here, executor="processes:1")
 
@@ -364,12 +364,12 @@ def test_a_time_limit_stops_it_and_says_so():
     found = jm.compare(slow, decisions=[1.0, 1.001], seconds=0.2, pilot=10_000)
     assert found.status is Verdict.TIME
     assert not found.status.is_success
-    assert 2 <= found.replications < 10_000
-    assert found.replications == len(found.gaps[0].gaps)
-    assert f"Undecided when the time was up, after {found.replications:,} replications" in str(found)
+    assert 2 <= found.num_replications < 10_000
+    assert found.num_replications == len(found.gaps[0].gaps)
+    assert f"Undecided when the time was up, after {found.num_replications:,} replications" in str(found)
     assert "Allow more time" in " ".join(str(found).split())
     never = jm.compare(slow, decisions=[1.0, 1.001], seconds=1e-9)
-    assert never.replications == 2
+    assert never.num_replications == 2
     with pytest.raises(jm.ModelError, match="seconds is 0"):
         jm.compare(slow, decisions=[1, 2], seconds=0)
 
@@ -394,12 +394,12 @@ def test_the_last_look_stands_where_the_time_is_up_soon_after_it(monkeypatch):
         now[0] += 1e3 * (made[0] > 210)
         part, none = rows[first : first + count], np.zeros(count, int)
         apart = np.broadcast_to(np.arange(2), part.shape)
-        return Replications(part, part - part[:, :1], 0 * part, none, none, apart, np.zeros(count))
+        return Replications(part, part - part[:, :1], 0 * part, none, apart, np.zeros(count))
 
     found = Alternatives(sampler, ("a", "b"), "options", "time", ("time",), None)
     late = decide(found, Rules(seconds=100, indifference=0.0, max_replications=900))
     assert made[0] > 210
-    assert (late.status, late.replications) == (Verdict.TIME, 200)
+    assert (late.status, late.num_replications) == (Verdict.TIME, 200)
     assert len(late.gaps[0].gaps) == 200
 
 

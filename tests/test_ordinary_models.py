@@ -25,6 +25,21 @@ def test_sparse_transitions(kind: Any) -> None:
     assert jm.from_mdp(matrices(kind), by_successor, 0.9) == MODEL
 
 
+def test_sparse_matrices_may_be_out_of_order_and_hold_a_place_twice() -> None:
+    def shuffled(matrix: Any) -> sp.csr_array:
+        """Every row backwards, and each entry as two halves."""
+        dense = np.asarray(matrix)
+        rows = [np.repeat(np.flatnonzero(row)[::-1], 2) for row in dense]
+        data = np.concatenate([row[places] / 2 for row, places in zip(dense, rows, strict=True)])
+        ends = np.cumsum([0, *map(len, rows)])
+        return sp.csr_array((data, np.concatenate(rows), ends), shape=dense.shape)
+
+    by_successor = [shuffled(np.where(P[:, a] > 0, R[:, [a]], 0)) for a in range(2)]
+    given = [shuffled(P[:, a]) for a in range(2)]
+    assert jm.from_mdp(given, by_successor, 0.9) == MODEL
+    assert not given[0].has_sorted_indices  # what the user gave stays as it was
+
+
 def test_dictionaries() -> None:
     names = ["low", "high", "end"]
     plain = {
@@ -148,7 +163,7 @@ def test_vectorised_functions_of_noise() -> None:
         (
             lambda s, a, u: 1.0 if s > 0 else 0.0,
             lambda s, a, u: s,
-            r"vectorised reward failed: ValueError.*\[S, W, A\]",
+            r"vectorised reward failed: ValueError.*\[n, W\]",
         ),
         (lambda s, a, u: np.zeros(7), lambda s, a, u: s, "vectorised reward failed.*broadcast"),
         (lambda s, a, u: s * u, lambda s, a, u: s + 0.5, "not a whole number"),

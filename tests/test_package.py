@@ -106,3 +106,20 @@ def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path, ve
     )
     assert refused.returncode == 2
     assert "pip install 'jointmdp[gymnasium]'" in refused.stderr  # an extra that is missing is named
+    apart = subprocess.run([str(place / "bin" / "jointmdp"), "reproduce"], capture_output=True, text=True, cwd=tmp_path)
+    assert apart.returncode == 1
+    assert "pip install 'jointmdp[experiments]'" in apart.stderr
+
+
+def test_the_experiments_are_a_package_beside_the_library(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT / "experiments", check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("jointmdp_experiments-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        told = message_from_bytes(archive.read(metadata))
+    assert "jointmdp_experiments/commands.py" in names
+    assert {name.partition("/")[0] for name in names} == {"jointmdp_experiments", metadata.partition("/")[0]}
+    assert told["Version"] == jm.__version__
+    assert told["Requires-Dist"].startswith("jointmdp[")

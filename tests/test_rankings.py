@@ -450,7 +450,7 @@ def test_leads_that_the_future_can_turn_are_counted_both_ways() -> None:
     """Three branches, the first two of which are one: 0.03 ahead or behind, with up to 0.02 or 0.04 still to come."""
     lead = np.array([[0.0, 0.0, 0.03], [0.0, 0.0, -0.03], [0.0, 0.01, -0.5]])
     none, leaders = np.zeros(3, dtype=np.int64), np.array([[0, 0, 2]] * 3)
-    run = Replications(lead, lead, np.full(lead.shape, 1e-12), none, none, leaders, np.ones(3))
+    run = Replications(lead, lead, np.full(lead.shape, 1e-12), none, leaders, np.ones(3))
     sure, open_ = (rankings.count(run, np.full(3, ahead)) for ahead in (0.02, 0.04))
     for counts in sure.counts.transpose(1, 0, 2):
         assert counts.tolist() == [[0, 1, 1], [1, 1, 0], [1, 2, 1]]  # alone, tied, either

@@ -1,5 +1,6 @@
 """What every result can do: rows as a data frame and in a notebook, datasets, pictures, and files."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_datasets_hold_the_samples(made: dict[str, object]) -> None:
     assert isinstance(compared, jm.results.Comparison)
     assert isinstance(returns, jm.results.ReturnSample)
     assert (compared.to_xarray().returns.values == compared.returns).all()
-    assert compared.returns.shape == (compared.replications, 2)
+    assert compared.returns.shape == (compared.num_replications, 2)
     assert (compared.returns[:, 0] - compared.returns[:, 1] == compared.gaps[0].gaps).all()
     assert (returns.to_xarray().returns.sel(action="a1").values == returns.returns[:, 0]).all()
 
@@ -125,6 +126,21 @@ def test_infinite_intervals_come_back_too(tmp_path: Path) -> None:
     again = jm.load(tmp_path / "nothing")
     assert isinstance(again, jm.results.Comparison)
     assert again.gaps[0].mean_interval == (-math.inf, math.inf)
+    assert again.warnings == nothing.warnings
+    assert len(again.warnings) == 1
+
+
+def test_masks_come_back_as_masks(made: dict[str, object], tmp_path: Path) -> None:
+    """As numbers they would choose the first two replications, again and again."""
+    sample = made["ReturnSample"]
+    assert isinstance(sample, jm.results.ReturnSample)
+    is_whole = np.arange(len(sample.returns)) % 3 == 1
+    jm.save(
+        dataclasses.replace(sample, replications=sample.replications._replace(is_whole=is_whole)), tmp_path / "some"
+    )
+    again = jm.load(tmp_path / "some")
+    assert isinstance(again, jm.results.ReturnSample)
+    assert np.array_equal(again.replications.whole.returns, sample.returns[is_whole])
 
 
 def test_what_cannot_be_saved_is_named(made: dict[str, object], tmp_path: Path) -> None:

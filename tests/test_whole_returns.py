@@ -175,7 +175,7 @@ def test_a_few_more_returns_are_not_looked_at() -> None:
             leads, is_whole = part - part[:, :1], (np.arange(first, first + count) % 200 < 100)
             is_whole[max(limit - first, 0) :] = False
             leaders = np.tile([0, 1], (count, 1))
-            return Replications(part, leads, 1e-15 + 0 * leads, none, none, leaders, none * 0.0, None, is_whole)
+            return Replications(part, leads, 1e-15 + 0 * leads, none, leaders, none * 0.0, None, is_whole)
 
         return sample
 
@@ -183,16 +183,16 @@ def test_a_few_more_returns_are_not_looked_at() -> None:
         names = ("a", "b")
         found = Alternatives(sampler(limit), names, "options", "time", ("time",), None)  # type: ignore[arg-type]
         made = decide(found, Rules(indifference=0.0, pilot=200, max_replications=300))
-        assert (made.looks, made.replications, len(made.whole), len(made.returns)) == (2, 300, seen, seen)
+        assert (made.looks, made.num_replications, len(made.whole), len(made.returns)) == (2, 300, seen, seen)
         assert made.alternatives[0].mean == pytest.approx(rows[made.whole, 0].mean())
 
 
 def test_the_range_of_returns_is_that_of_all() -> None:
     """A large return that is not whole widens what an unseen gap may be, up to what the rewards allow."""
     zeros = np.zeros((200, 2))
-    run = Replications(
-        zeros.copy(), zeros, zeros, np.ones(200, int), np.ones(200, int), zeros.astype(int), zeros[:, 0], None
-    )._replace(is_whole=np.arange(200) < 100)
+    run = Replications(zeros.copy(), zeros, zeros, np.ones(200, int), zeros.astype(int), zeros[:, 0], None)._replace(
+        is_whole=np.arange(200) < 100
+    )
     names = ("a", "b")
     found = Alternatives(lambda *_: run, names, "options", "time", ("time",), None, discount=0.9)
     assert found.reach(run) == np.inf

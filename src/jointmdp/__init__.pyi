@@ -20,7 +20,6 @@ from .exact.moments.joint_moments import joint_moments as joint_moments
 from .exact.moments.optimal_policy import optimal_policy as optimal_policy
 from .exact.moments.pair_solver import Solve as Solve
 from .exact.moments.sharded_solver import Sharded as Sharded
-from .exact.moments.single_branch import mean_returns as mean_returns
 from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__
@@ -30,12 +29,12 @@ from .learning.learn import Incremental as Incremental
 from .learning.learn import Neural as Neural
 from .learning.learn import Projected as Projected
 from .learning.learn import learn as learn
-from .model.discovery import from_start as from_start
 from .model.gumbel_max import GumbelMax as GumbelMax
-from .model.importers import from_gymnasium as from_gymnasium
-from .model.importers import from_mdp as from_mdp
-from .model.importers import from_noise as from_noise
 from .model.joint_mdp import JointMDP as JointMDP
+from .model.noise_models import from_noise as from_noise
+from .model.noise_models import from_start as from_start
+from .model.ordinary_models import from_gymnasium as from_gymnasium
+from .model.ordinary_models import from_mdp as from_mdp
 from .show.saving import load as load
 from .show.saving import save as save
 from .simulation.montecarlo.simulate import simulate as simulate

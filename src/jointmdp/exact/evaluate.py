@@ -7,7 +7,7 @@ floor, such as `Projected`, evaluates itself.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, overload
+from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from jointmdp.exact.moments.low_memory import needs_lean, solve_lean
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.exact.moments.partial_solve import Reach, reached_from, solve_asked
 from jointmdp.exact.moments.sharded_solver import Sharded, solve_checkpointed
+from jointmdp.exact.moments.single_branch import MeanReturns, mean_returns
 from jointmdp.exact.moments.transition_kernels import checked_policy
 from jointmdp.exact.solution.policy_returns import PolicyReturns
 from jointmdp.exact.solution.solution import Solution
@@ -55,6 +56,10 @@ def evaluate(
 
 
 @overload
+def evaluate(model: JointMDP, policy: Any, method: Solve | None = ..., *, order: Literal[1]) -> MeanReturns: ...
+
+
+@overload
 def evaluate(
     model: JointMDP,
     policy: Any,
@@ -74,7 +79,7 @@ def evaluate(
     order: int = 2,
     horizon: int | None = None,
     states: Iterable[StateLike] | None = None,
-) -> Solution | PolicyReturns:
+) -> Solution | PolicyReturns | MeanReturns:
     """The joint moments of the returns of all actions under `policy`, with their certificate and status.
 
     Args:
@@ -83,7 +88,8 @@ def evaluate(
             docs/models.md. Several whole policies, ``{"name": policy, …}``, are followed from the first step on: the
             answer has the return of each and the gap of every two.
         method: `Solve()` by default, `Sharded()` on several devices, `Iterate()`, or `Projected(features)`.
-        order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs.
+        order: highest moment; 2, or more for the skewness, kurtosis and further moments of gaps and pairs; 1 for the
+            means alone, which take far less.
         horizon: evaluate the first `horizon` steps only, exactly. Without one the discount may be 1 where every return
             surely comes to an end under the policy.
         states: only these are asked about. Then only what they lead to is looked at, by every action first and by the
@@ -92,13 +98,15 @@ def evaluate(
     if named := _named_policies(model, policy):
         return _evaluate_policies(model, named, method, order, horizon, states)
     chosen = checked_policy(model, policy, EXAMPLE)
-    order = checks.as_count("order", order, least=2, most=MAX_ORDER)
+    order = checks.as_count("order", order, most=MAX_ORDER)
     if not isinstance(method, Solve | Sharded | Iterate | None) and not hasattr(method, "solution"):
         raise ModelError(
             "method must be jointmdp.Solve(...), jointmdp.Sharded(...), jointmdp.Iterate(...) or "
             f"jointmdp.Projected(...), not {method!r}"
         )
     _check_combination(method, order, horizon, states)
+    if order == 1:
+        return mean_returns(model, chosen)
     is_foreseen = states is not None or (order == 2 and horizon is None and isinstance(method, Solve | None))
     _check_size(model, order, is_counted=not (is_foreseen or isinstance(method, Sharded)))
     if horizon is not None:
@@ -143,6 +151,10 @@ def _check_combination(
 ) -> None:
     """Raise where a method does not know what is asked of it."""
     name = type(method).__name__
+    if order == 1 and (horizon is not None or states is not None or not isinstance(method, Solve | None)):
+        raise ModelError(
+            "order=1 gives the means of an endless future by Solve(); leave horizon, states and others out"
+        )
     if order > 2 and isinstance(method, Iterate):
         raise ModelError(
             f"Iterate evaluates moments of order 2, not {order}; joint_moments(model, policy, {order}) iterates the "

@@ -19,6 +19,7 @@ import numpy as np
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
+from jointmdp.model.available_actions import ScenarioTables, blank_tables
 
 
 class ActionLaw(NamedTuple):
@@ -153,7 +154,6 @@ def _with_several_rewards(law: ActionLaw) -> set[int]:
 # Break points this close are one: 1/3 + 1/3 and 2/3 differ by a rounding, and a scenario as thin as that is
 # not part of the model. Outcomes less likely than this can be lost; no probability is off by more than twice it.
 SAME_POINT = 16 * float(np.finfo(np.float64).eps)
-ScenarioTables = tuple[Floats, Floats, Ints]  # the first three arguments of JointMDP
 
 
 def one_uniform_tables(laws: ActionLaws, coupling: str, common: bool, max_entries: int) -> ScenarioTables:
@@ -265,9 +265,7 @@ def merged_by_state(tables: ScenarioTables) -> ScenarioTables:
     state, scenario = np.nonzero(totals > 0)
     counts = np.bincount(state, minlength=S)
     column = np.arange(len(state)) - np.repeat(np.cumsum(counts) - counts, counts)
-    shape = (S, int(counts.max()), A)
-    law, gains = np.zeros(shape[:2]), np.zeros(shape)
-    targets = np.tile(np.arange(S)[:, None, None], (1, *shape[1:]))
+    law, gains, targets = blank_tables(S, int(counts.max()), A)
     law[state, column] = totals[state, scenario]
     gains[state, column], targets[state, column] = rewards[state, scenario], successors[state, scenario]
     return law, gains, targets

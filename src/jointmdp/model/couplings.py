@@ -20,7 +20,7 @@ A *coupling* joins the laws of the actions of a state and leaves every action's 
   listed order: action ``a`` gets outcome ``i`` when ``F_a(i−1) ≤ u < F_a(i)``;
 - ``"antithetic"``: the same, but the actions 1, 3, 5, … see ``1 − u``;
 - ``"independent"``: every action has a uniform of its own;
-- ``"maximal"``: equal outcomes coincide as often as they can, see `maximal_coupling`;
+- ``"maximal"``: equal outcomes coincide as often as they can, see above;
 - ``"gumbel-max"``: every outcome has a noise of its own that all actions share, see `gumbel_max`;
 - a function of the state and the actions' laws that returns the scenarios itself.
 
@@ -44,12 +44,12 @@ from jointmdp.model.action_laws import (
     ActionLaw,
     ActionLaws,
     NumberedLaw,
-    ScenarioTables,
     check_size,
     common_edges,
     numbered_laws,
     one_uniform_tables,
 )
+from jointmdp.model.available_actions import ScenarioTables, blank_tables
 from jointmdp.model.gumbel_max import GumbelMax, gumbel_scenarios
 
 Scenarios = tuple[Floats, Ints]  # of one state: probabilities [W], and the outcome that each action gets [W, A]
@@ -127,6 +127,8 @@ def on_one_grid(scenarios: Sequence[Scenarios]) -> list[Scenarios]:
 CouplingFunction = Callable[[int, list[Floats]], tuple[ArrayLike, ArrayLike]]
 Coupling = Literal["comonotone", "antithetic", "independent", "maximal", "gumbel-max"] | GumbelMax | CouplingFunction
 
+MAX_ENTRIES = 20_000_000  # of a table, where nobody says otherwise
+
 # Couplings from a linear program or another solver meet their marginals this closely; farther is a mistake.
 MARGINAL_TOLERANCE = 1e-9
 
@@ -155,9 +157,8 @@ def coupled_tables(laws: ActionLaws, coupling: Coupling, common: bool, max_entri
             f'coupling is {coupling!r}; it must be "comonotone", "antithetic", "independent", "maximal", "gumbel-max", '
             "a GumbelMax or a function"
         )
-    shape = (len(rows), max(len(chances) for chances, _ in scenarios), laws.num_actions)
-    table, gains = np.zeros(shape[:2]), np.zeros(shape)
-    targets = np.tile(np.arange(shape[0])[:, None, None], (1, *shape[1:]))
+    width = max(len(chances) for chances, _ in scenarios)
+    table, gains, targets = blank_tables(len(rows), width, laws.num_actions)
     for s, (chances, choices) in enumerate(scenarios):
         table[s, : len(chances)] = chances
         for a, law in enumerate(rows[s]):

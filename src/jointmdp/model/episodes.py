@@ -7,6 +7,7 @@ from scipy.sparse import csgraph
 
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints, distinct
+from jointmdp.model.available_actions import possible
 from jointmdp.model.tables import ModelTables
 
 
@@ -35,7 +36,7 @@ def policy_kernel(model: ModelTables, policy: Floats) -> sp.csr_array:
     """P(s'|s) under the policy, ``[S, S]`` sparse; chances too small for a float stand there as zeros."""
     weights = model.probabilities[:, :, None] * policy[:, None, :]
     rows = np.broadcast_to(np.arange(model.num_states)[:, None, None], weights.shape)
-    taken = (model.probabilities > 0)[:, :, None] & (policy > 0)[:, None, :]
+    taken = possible(model.probabilities, policy > 0)
     shape = (model.num_states, model.num_states)
     kernel = sp.csr_array((weights[taken], (rows[taken], model.successors[taken])), shape=shape)
     kernel.sum_duplicates()
@@ -58,7 +59,7 @@ def endless_state(model: ModelTables, policy: Floats, start: ArrayLike) -> int |
 def idle_states(model: ModelTables, policy: Floats, kernel: sp.csr_array | None = None) -> Bools:
     """States from which nothing is ever paid any more under the policy, ``[S]``; `kernel` is the policy's, if known."""
     kernel = policy_kernel(model, policy) if kernel is None else kernel
-    pays = (model.rewards != 0) & (model.probabilities > 0)[:, :, None] & (policy > 0)[:, None, :]
+    pays = (model.rewards != 0) & possible(model.probabilities, policy > 0)
     return ~_reached(kernel.T.tocsr(), np.flatnonzero(pays.any(axis=(1, 2))))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
 from jointmdp.ground.errors import ModelError
+from jointmdp.model.available_actions import possible
 from jointmdp.model.joint_mdp import JointMDP
 
 MOST_CLOSED = 20_000  # states up to which all that can be reached are taken, whatever their probability
@@ -66,14 +67,14 @@ def with_layers(part: ReachedPart, least: float) -> ReachedPart:
 
 def _closed(model: JointMDP, policy: Floats, asked: Ints, most: int) -> Ints | None:
     """All states that can be reached, the asked ones included; None beyond `most`."""
-    exists = (model.probabilities[asked] > 0)[:, :, None] & model.available[asked][:, None, :]
+    exists = possible(model.probabilities[asked], model.available[asked])
     known = np.unique(asked)
     fresh = np.setdiff1d(model.successors[asked][exists], known)
     while len(fresh):
         known = np.union1d(known, fresh)
         if len(known) > most:
             return None
-        taken = (model.probabilities[fresh] > 0)[:, :, None] & (policy[fresh] > 0)[:, None, :]
+        taken = possible(model.probabilities[fresh], policy[fresh] > 0)
         fresh = np.setdiff1d(model.successors[fresh][taken], known)
     return known
 
@@ -147,7 +148,7 @@ def _restricted(model: JointMDP, policy: Floats, states: Ints, asked: Ints, laye
     exists[places] = model.available[asked]
     chances, rewards, n = model.probabilities[states], model.rewards[states], model.successors[states]
     to = np.minimum(np.searchsorted(states, n), count - 1)
-    is_possible = (chances > 0)[:, :, None] & exists[:, None, :]
+    is_possible = possible(chances, exists)
     leaves = (states[to] != n) & is_possible
     to = np.where(leaves, count, np.where(is_possible, to, np.arange(count)[:, None, None]))
     chosen, outside, value_error = policy[states], None, 0.0
@@ -175,7 +176,7 @@ def _reward_ends(model: JointMDP) -> tuple[float, float]:
     """The least and the largest reward that can be paid."""
     low, high = np.inf, -np.inf
     for block in np.array_split(np.arange(model.num_states), model.num_states // 100_000 + 1):
-        is_possible = (model.probabilities[block] > 0)[:, :, None] & model.available[block][:, None, :]
+        is_possible = possible(model.probabilities[block], model.available[block])
         paid = model.rewards[block]
         low = min(low, float(np.min(paid, where=is_possible, initial=np.inf)))
         high = max(high, float(np.max(paid, where=is_possible, initial=-np.inf)))

@@ -1,7 +1,4 @@
-"""Which actions are available in which state; what a table says of the others is ignored.
-
-The tables of a joint MDP, checked and read-only: what everything else reads of a model.
-"""
+"""The tables of a joint MDP, checked and read-only: what everything else reads of a model."""
 
 import contextlib
 import inspect
@@ -16,24 +13,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-
-
-def as_available(values: ArrayLike | None, num_states: int, num_actions: int) -> Bools:
-    """Which actions exist in which state."""
-    if values is None:
-        return np.ones((num_states, num_actions), dtype=bool)
-    try:
-        raw = np.asarray(values)
-    except ValueError as error:
-        raise ModelError(f"available must be an [S, A] array of booleans: {error}") from None
-    if raw.dtype.kind not in "bui" or not np.isin(raw, (0, 1)).all():
-        raise ModelError("available must hold booleans, one for each state and action")
-    checks.check_shape("available", raw, (num_states, num_actions), "[S, A]")
-    exists = raw.astype(bool)
-    if at := checks.first_place(~exists.any(axis=1)):
-        raise ModelError(f"{checks.place(at, 'state')} has no available action")
-    return exists
-
+from jointmdp.model.available_actions import as_available, possible, without_unavailable
 
 StateLike = Hashable  # an index, or a name: text, a tuple or any other fixed value
 ActionLike = Hashable
@@ -75,11 +55,10 @@ class ModelTables:
             )
         checks.check_shape("rewards", table, shape, "[S, W, A]")
         exists = as_available(available, num_states, num_actions)
-        missing = np.broadcast_to(~exists[:, None, :], shape)
-        table[missing] = 0.0
+        without_unavailable(table, exists, 0.0)
         checks.check_finite("reward", table, "state", "scenario", "action")
         checks.check_shape("successors", targets, shape, "[S, W, A]")
-        targets[missing] = np.broadcast_to(np.arange(num_states)[:, None, None], shape)[missing]
+        without_unavailable(targets, exists, np.arange(num_states)[:, None, None])
 
         self.probabilities = checks.normalised("scenario probabilities", chances, "state", "scenario")
         self.rewards = table
@@ -130,7 +109,7 @@ class ModelTables:
     @property
     def is_possible(self) -> Bools:
         """Which entries of the tables can ever matter, ``[S, W, A]``: available actions in possible scenarios."""
-        return (self.probabilities > 0)[:, :, None] & self.available[:, None, :]
+        return possible(self.probabilities, self.available)
 
     @cached_property
     def _state_places(self) -> dict[Any, int]:

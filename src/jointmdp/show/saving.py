@@ -1,205 +1,38 @@
-"""Samples and comparisons as a page of words and named arrays, and back, for `jointmdp.save` and `load`.
+"""Models and results on disk: what `save` writes, `load` gives back bit for bit, or refuses with a reason.
 
-All numbers are in arrays, where infinity is a number like others; names and the rest are in the page.
-
-Models and results on disk: what `save` writes, `load` gives back bit for bit, or refuses with a reason.
+A file is a page of JSON and named arrays (`ground.archives`). Samples and comparisons are written field by field, as
+their types say: whatever a class holds is kept, and read back with the type that it must have.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jointmdp.decisions.comparing.comparison import Alternative, Comparison, PairedGap, Verdict
 from jointmdp.ground import archives, checks
-from jointmdp.ground.checks import as_sharing
 from jointmdp.ground.errors import ModelError, Status
 from jointmdp.ground.files import FilePath, path_name
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.simulation.montecarlo.samples import GapSample, Replications
-from jointmdp.simulation.montecarlo.simulate import ReturnSample
 
 if TYPE_CHECKING:
+    from jointmdp.decisions.comparing.comparison import Comparison
     from jointmdp.exact.solution.solution import Solution
+    from jointmdp.simulation.montecarlo.samples import GapSample
+    from jointmdp.simulation.montecarlo.simulate import ReturnSample
 
 Arrays = Mapping[str, NDArray[Any]]
-Sampled = Comparison | ReturnSample | GapSample
-
-GAP_NUMBERS = ("truncation_bound", "reach", "confidence", "within")
-PAIR_NUMBERS = (*GAP_NUMBERS, "decided", "std_unpaired", "std_state", "std_time", "half_width_unpaired")
-ALTERNATIVE_NUMBERS = ("mean", "mean_interval", "std", "best", "best_interval")
-COMPARISON_NUMBERS = ("confidence", "half_width", "indifference", "seconds")
-WORDS = ("title", "replications", "looks", "sharing", "is_exact", "seed", "beside", "remark", "minimise")
-INTERVALS = {"within", "decided", "mean_interval", "best_interval"}
-
-
-def is_kept(thing: object) -> TypeGuard[Sampled]:
-    """Whether `thing` can be saved; a gap of a comparison is saved with it."""
-    return isinstance(thing, Comparison | ReturnSample) or type(thing) is GapSample
-
-
-def parts(thing: Sampled) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The page and the arrays."""
-    if isinstance(thing, GapSample):
-        page = {"kind": "gap sample", "names": [thing.action, thing.other], "steps": thing.steps, "seed": thing.seed}
-        arrays = {"gaps": thing.gaps, "slack": thing.slack, "numbers": _packed(thing, GAP_NUMBERS)}
-    elif isinstance(thing, ReturnSample):
-        page = {"kind": "return sample", "names": list(thing.actions), "seed": thing.seed}
-        page["values"] = _plain_values(thing.values)
-        held = {name: part for name, part in thing.replications._asdict().items() if part is not None}
-        arrays = {**held, "numbers": _packed(thing, ("return_bound", "reach"))}
-    else:
-        page = {name: getattr(thing, name) for name in WORDS}
-        page |= {"kind": "comparison", "names": list(thing.labels), "status": thing.status.name}
-        page["values"] = _plain_values(thing.values)
-        page["steps"] = [gap.steps for gap in thing.gaps]
-        arrays = {
-            "returns": thing.returns,
-            "whole": thing.whole,
-            "gaps": np.stack([gap.gaps for gap in thing.gaps]),
-            "slack": np.stack([gap.slack for gap in thing.gaps]),
-            "pairs": np.stack([_packed(gap, PAIR_NUMBERS) for gap in thing.gaps]),
-            "alternatives": np.stack([_packed(each, ALTERNATIVE_NUMBERS) for each in thing.alternatives]),
-            "numbers": _packed(thing, COMPARISON_NUMBERS),
-        }
-    return page, {
-        name: np.ascontiguousarray(array, dtype="<f8" if array.dtype.kind == "f" else "<i8")
-        for name, array in arrays.items()
-    }
-
-
-def restored(page: Mapping[str, Any], arrays: Arrays) -> Sampled:
-    """What a page and arrays hold."""
-    readers: dict[Any, Callable[[Mapping[str, Any], Arrays], Sampled]] = {
-        "gap sample": _gap_sample,
-        "return sample": _return_sample,
-        "comparison": _comparison,
-    }
-    kind = page.get("kind")
-    if not isinstance(kind, str) or kind not in readers:
-        raise ModelError(f"its kind is {kind!r}; known are 'model', 'solution' and {', '.join(map(repr, readers))}")
-    _check_types(page)
-    try:
-        return readers[kind](page, arrays)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
-        raise ModelError(f"it is damaged: its parts do not make a {kind} ({error})") from None
-
-
-def _check_types(page: Mapping[str, Any]) -> None:
-    """Words are words and counts are counts, whoever wrote them."""
-    lists = {"names": str, "values": int | float | str}
-    kinds = {"title": str, "remark": str, "status": str, "replications": int, "looks": int, "beside": int}
-    for name, kind in {**kinds, "is_exact": bool, "minimise": bool, "seed": int | None}.items():
-        if name in page and not isinstance(page[name], kind):
-            raise ModelError(f"it is damaged: its {name} is a {type(page[name]).__name__}")
-    for name, kind in lists.items():
-        held = page.get(name, [])
-        if not isinstance(held, list) or not all(isinstance(each, kind) for each in held):
-            raise ModelError(f"it is damaged: its {name} must be a list of plain values")
-    steps = page.get("steps", 0)
-    if not all(isinstance(each, int) for each in (steps if isinstance(steps, list) else [steps])):
-        raise ModelError("it is damaged: its steps must be whole numbers")
-
-
-def _gap_sample(page: Mapping[str, Any], arrays: Arrays) -> GapSample:
-    action, other = page["names"]
-    numbers = _unpacked(arrays["numbers"], GAP_NUMBERS)
-    gaps, slack = arrays["gaps"], arrays["slack"]
-    _check_shape(slack, gaps.shape)
-    return GapSample(action, other, gaps, slack, steps=page["steps"], seed=page["seed"], **numbers)
-
-
-def _return_sample(page: Mapping[str, Any], arrays: Arrays) -> ReturnSample:
-    held = Replications(*(arrays.get(name) for name in Replications._fields))  # type: ignore[arg-type]
-    n, m = held.returns.shape
-    rows = ("steps", "meetings", "left_out", "is_whole", "followed")
-    for name, part in held._asdict().items():
-        if part is not None:
-            _check_shape(part, (n,) if name in rows else (n, m))
-    flags = {name: part.astype(bool) for name in rows[3:] if (part := getattr(held, name)) is not None}
-    names, values = tuple(page["names"]), tuple(page.get("values", ()))
-    if len(names) != m:
-        raise ValueError(f"{len(names)} names for {m} columns")
-    numbers = _unpacked(arrays["numbers"], ("return_bound", "reach"))
-    return ReturnSample(names, held._replace(**flags), seed=page["seed"], values=values, **numbers)
-
-
-def _comparison(page: Mapping[str, Any], arrays: Arrays) -> Comparison:
-    names, returns = page["names"], arrays["returns"]
-    pairs = list(itertools.combinations(names, 2))
-    n = page["replications"]
-    for name, rows in (
-        ("gaps", len(pairs)),
-        ("slack", len(pairs)),
-        ("pairs", len(pairs)),
-        ("alternatives", len(names)),
-    ):
-        _check_shape(arrays[name], (rows, n) if name in ("gaps", "slack") else (rows, arrays[name].shape[1]))
-    _check_shape(returns, (len(arrays["whole"]), len(names)))
-    as_sharing(page["sharing"])
-    gaps = tuple(
-        PairedGap(
-            action=action,
-            other=other,
-            gaps=arrays["gaps"][k],
-            slack=arrays["slack"][k],
-            steps=page["steps"][k],
-            seed=page["seed"],
-            **_unpacked(arrays["pairs"][k], PAIR_NUMBERS),
-        )
-        for k, (action, other) in enumerate(pairs)
-    )
-    each = zip(names, arrays["alternatives"], strict=True)
-    return Comparison(
-        alternatives=tuple(Alternative(label, **_unpacked(row, ALTERNATIVE_NUMBERS)) for label, row in each),
-        gaps=gaps,
-        status=Verdict[page["status"]],
-        values=tuple(page["values"]),
-        returns=returns,
-        whole=arrays["whole"],
-        **{name: page[name] for name in WORDS},
-        **_unpacked(arrays["numbers"], COMPARISON_NUMBERS),
-    )
-
-
-def _plain_values(values: tuple[Any, ...]) -> list[Any]:
-    """Values that a page can hold; none where one of them is something else."""
-    return list(values) if all(isinstance(value, int | float | str) for value in values) else []
-
-
-def _packed(thing: Any, names: tuple[str, ...]) -> NDArray[Any]:
-    """Numbers in a row, intervals as two; not a number where there is none."""
-    row: list[float] = []
-    for name in names:
-        value = getattr(thing, name)
-        missing = (np.nan,) * (2 if name in INTERVALS else 1)
-        row += missing if value is None else value if name in INTERVALS else (value,)
-    return np.array(row, dtype=np.float64)
-
-
-def _unpacked(row: NDArray[Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The same by name."""
-    left = iter(np.asarray(row, dtype=np.float64).tolist())
-    found: dict[str, Any] = {}
-    for name in names:
-        ends = [next(left) for _ in range(2 if name in INTERVALS else 1)]
-        is_missing = any(np.isnan(end) for end in ends)
-        found[name] = None if is_missing else Interval(*ends) if name in INTERVALS else ends[0]
-    if next(left, None) is not None:
-        raise ValueError("too many numbers")
-    return found
-
-
-def _check_shape(array: NDArray[Any], shape: tuple[int, ...]) -> None:
-    if array.shape != shape:
-        raise ValueError(f"shape {array.shape} instead of {shape}")
-
+SAMPLED = ("comparison", "return sample", "gap sample")
+NOT_KEPT = {"origin"}  # what a sample was made from: a simulator is no part of a file
+PLAIN = (int, float, str)
 
 # The arrays of each kind of file, with their axes: S, W and A are the model's, P is S or 1 where no pairs are held,
 # U is 1, H is the length of the history, Q counts the four numbers of a certificate, and those that bound a value's
@@ -244,12 +77,11 @@ def save(thing: JointMDP | Solution | Comparison | ReturnSample | GapSample, pat
     if isinstance(thing, JointMDP):
         archives.write(path, *_model_parts(thing, "model"))
         return
-    # MERGED
-
-    if is_kept(thing):
-        page, arrays = parts(thing)
-        archives.write(path, {**archives.HEAD, **page}, arrays)
-        return
+    for kind, (form, _) in _sampled_kinds().items():
+        if type(thing) is form:
+            arrays: dict[str, NDArray[Any]] = {}
+            archives.write(path, {**archives.HEAD, "kind": kind, **_packed(thing, arrays)}, arrays)
+            return
     from jointmdp.exact.solution.solution import Solution
 
     if not isinstance(thing, Solution):
@@ -257,9 +89,9 @@ def save(thing: JointMDP | Solution | Comparison | ReturnSample | GapSample, pat
         kept = ", which Neural(checkpoint=folder) keeps, and learn gives back when called again"
         name = type(thing).__name__
         raise ModelError(f"only {known} can be saved, not {name}{kept if name == 'TrainedMoments' else ''}")
-    page, arrays = _model_parts(thing.model, "solution")
+    page, parts = _model_parts(thing.model, "solution")
     more, results = _answer_parts(thing)
-    archives.write(path, {**page, **more}, {**arrays, **results})
+    archives.write(path, {**page, **more}, {**parts, **results})
 
 
 def load(path: FilePath) -> JointMDP | Solution | Comparison | ReturnSample | GapSample:
@@ -273,10 +105,10 @@ def load(path: FilePath) -> JointMDP | Solution | Comparison | ReturnSample | Ga
     source = path_name(path)
     try:
         kind = page.get("kind")
+        if isinstance(kind, str) and kind in SAMPLED:
+            return _sampled(kind, page, arrays)
         if kind not in ("model", "solution"):
-            # MERGED
-
-            return restored(page, arrays)
+            raise ModelError(f"its kind is {kind!r}; known are 'model', 'solution', {', '.join(map(repr, SAMPLED))}")
         _check_keys(page, MODEL_KEYS | (ANSWER_KEYS if kind == "solution" else set()))
         if kind == "model":
             _check_arrays(arrays, MODEL)
@@ -307,7 +139,7 @@ def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, 
     }
 
 
-def _model(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> JointMDP:
+def _model(page: dict[str, Any], arrays: Arrays) -> JointMDP:
     if not isinstance(page["discount"], float):
         raise ModelError(f"its discount must be a number with a decimal point, not {type(page['discount']).__name__}")
     return JointMDP(
@@ -391,7 +223,7 @@ def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray
     return page, {name: _plain(array, "<f8") for name, array in arrays.items()}
 
 
-def _answer(page: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Solution:
+def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
     kind, status, horizon = page["moments"], page["status"], page["horizon"]
     if not isinstance(kind, str) or kind not in MOMENTS:
         raise ModelError(f"its moments are held by {kind!r}; known are {', '.join(map(repr, MOMENTS))}")
@@ -444,10 +276,114 @@ def _check_keys(page: dict[str, Any], expected: set[str]) -> None:
         raise ModelError(f"it is damaged: {archives.PAGE} lacks or should not have {odd}")
 
 
-def _check_arrays(arrays: Mapping[str, NDArray[Any]], axes: Mapping[str, str]) -> None:
+def _check_arrays(arrays: Arrays, axes: Mapping[str, str]) -> None:
     if list(arrays) != list(axes):
         raise ModelError(f"it is damaged: it holds the arrays {', '.join(arrays)} instead of {', '.join(axes)}")
     for name, letters in axes.items():
         kinds = {"successors": "i", "available": "u"}.get(name, "f")
         if arrays[name].dtype.kind != kinds or arrays[name].ndim != len(letters):
             raise ModelError(f"it is damaged: {name} has {arrays[name].ndim} axes of {arrays[name].dtype}")
+
+
+# -- samples and comparisons -----------------------------------------------------------------------------------------
+
+
+def _fields(form: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a dataclass or named tuple that are kept, with their types."""
+    names = form._fields if issubclass(form, tuple) else [each.name for each in dataclasses.fields(form)]
+    hints = get_type_hints(form)
+    return ((name, hints[name]) for name in names if name not in NOT_KEPT)
+
+
+def _packed(thing: Any, arrays: dict[str, NDArray[Any]], place: str = "") -> Any:
+    """As JSON, arrays apart; what is infinite is a word."""
+    if isinstance(thing, np.ndarray):
+        arrays[place] = _plain(thing, {"f": "<f8", "b": "|b1"}.get(thing.dtype.kind, "<i8"))
+        return {"array": place}
+    if isinstance(thing, enum.Enum):
+        return thing.name
+    if dataclasses.is_dataclass(thing) or (hasattr(thing, "_fields") and not isinstance(thing, Interval)):
+        inside = f"{place}." if place else ""
+        return {name: _packed(getattr(thing, name), arrays, inside + name) for name, _ in _fields(type(thing))}
+    if isinstance(thing, tuple):
+        is_known = all(isinstance(each, PLAIN) or hasattr(each, "__dataclass_fields__") for each in thing)
+        return [_packed(each, arrays, f"{place}.{i}") for i, each in enumerate(thing if is_known else ())]
+    return str(float(thing)) if isinstance(thing, float) and not math.isfinite(thing) else thing
+
+
+def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
+    """What `_packed` wrote, as a value of the type `hint`."""
+    form, parts = get_origin(hint) or hint, get_args(hint)
+    if form in (Union, types.UnionType):
+        (hint,) = (part for part in parts if part is not types.NoneType)
+        return None if given is None else _unpacked(hint, given, arrays, place)
+    if form is np.ndarray and given == {"array": place}:
+        (kind,) = get_args(parts[1])
+        if (arrays[place].dtype.kind == "f") == (kind is np.float64):
+            return arrays[place].astype(kind, copy=False)
+    elif form is tuple and isinstance(given, list):
+        return tuple(_unpacked(parts[0], each, arrays, f"{place}.{i}") for i, each in enumerate(given))
+    elif form is Interval and isinstance(given, list) and len(given) == 2:
+        return Interval(*(_unpacked(float, each, arrays) for each in given))
+    elif form is float and (type(given) in (int, float) or given in ("inf", "-inf", "nan")):
+        return float(given)
+    elif form is Literal and given in parts:
+        return given
+    elif isinstance(form, enum.EnumMeta) and isinstance(given, str):
+        return form[given]
+    elif form is Any and isinstance(given, PLAIN):
+        return given
+    elif isinstance(form, type) and isinstance(given, dict):
+        inside, fields = f"{place}." if place else "", dict(_fields(form))
+        if given.keys() == fields.keys():
+            found = {name: _unpacked(hints, given[name], arrays, inside + name) for name, hints in fields.items()}
+            return form(**found)
+    elif form in (int, str, bool) and type(given) is form:
+        return given
+    raise ModelError(f"it is damaged: {place} is not what it should be")
+
+
+def _sampled(kind: str, page: Mapping[str, Any], arrays: Arrays) -> Comparison | ReturnSample | GapSample:
+    """A sample or a comparison whose parts fit together."""
+    given = {name: value for name, value in page.items() if name not in (*archives.HEAD, "kind")}
+    form, shapes = _sampled_kinds()[kind]
+    try:
+        found: Comparison | ReturnSample | GapSample = _unpacked(form, given, arrays)
+        for array, shape in shapes(found):
+            if array is not None and array.shape != shape:
+                raise ValueError(f"shape {array.shape} instead of {shape}")
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise ModelError(f"it is damaged: its parts do not make a {kind} ({error})") from None
+    return found
+
+
+Shapes = Iterator[tuple[NDArray[Any] | None, tuple[int, ...]]]
+
+
+def _gap_shapes(gap: GapSample, count: int | None = None) -> Shapes:
+    size = len(gap.gaps) if count is None else count
+    return ((array, (size,)) for array in (gap.gaps, gap.slack))
+
+
+def _return_shapes(sample: ReturnSample) -> Shapes:
+    n, m = len(sample.replications.returns), len(sample.actions)
+    one = {"steps", "left_out", "is_whole", "followed"}  # for each replication, not for each branch
+    return ((part, (n,) if name in one else (n, m)) for name, part in sample.replications._asdict().items())
+
+
+def _comparison_shapes(found: Comparison) -> Shapes:
+    if [(gap.action, gap.other) for gap in found.gaps] != list(itertools.combinations(found.labels, 2)):
+        raise ValueError("its gaps are not those of its alternatives")
+    yield found.returns, (len(found.whole), len(found.labels))
+    for gap in found.gaps:
+        yield from _gap_shapes(gap, found.num_replications)
+
+
+def _sampled_kinds() -> dict[str, tuple[type, Callable[[Any], Shapes]]]:
+    """The classes, and which shapes their arrays must have; models are saved and loaded without waiting for them."""
+    from jointmdp.decisions.comparing.comparison import Comparison
+    from jointmdp.simulation.montecarlo.samples import GapSample
+    from jointmdp.simulation.montecarlo.simulate import ReturnSample
+
+    kinds = ((Comparison, _comparison_shapes), (ReturnSample, _return_shapes), (GapSample, _gap_shapes))
+    return dict(zip(SAMPLED, kinds, strict=True))

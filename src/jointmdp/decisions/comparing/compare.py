@@ -323,7 +323,7 @@ def decide(
         ),
         gaps=tuple(gaps),
         status=verdict or (Verdict.TIME if is_late else Verdict.UNDECIDED),
-        replications=size,
+        num_replications=size,
         looks=look,
         sharing=sharing,
         confidence=rules.confidence,

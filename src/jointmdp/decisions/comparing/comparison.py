@@ -104,7 +104,7 @@ class PairedGap(GapSample):
         return super().variance if varies(self.gaps, self.slack) else 0.0
 
     @property
-    def replications(self) -> int:
+    def num_replications(self) -> int:
         """How many gaps were sampled."""
         return len(self.gaps)
 
@@ -117,8 +117,8 @@ class PairedGap(GapSample):
     def replications_unpaired(self) -> float:
         """About how many replications the same precision takes with independent noise: the ratio of variances."""
         if self.std == 0:
-            return math.inf if self.std_unpaired > 0 else float(self.replications)
-        return self.replications * (self.std_unpaired / self.std) ** 2
+            return math.inf if self.std_unpaired > 0 else float(self.num_replications)
+        return self.num_replications * (self.std_unpaired / self.std) ** 2
 
     def reversed(self) -> PairedGap:
         """The same gap seen from the other alternative."""
@@ -131,7 +131,7 @@ class PairedGap(GapSample):
         plain = (
             "label other mean mean_interval variance variance_interval std std_unpaired std_state std_time better tied"
         )
-        more = "worse replications half_width_unpaired replications_unpaired"
+        more = "worse num_replications half_width_unpaired replications_unpaired"
         signs = {"superiority": self.superiority(), "tie": self.tie(), "inferiority": self.inferiority()}
         return {**{name: getattr(self, name) for name in f"{plain} {more}".split()}, **signs}
 
@@ -146,7 +146,7 @@ class Comparison(ResultFace):
     gaps: tuple[PairedGap, ...]
     """One for each pair, the earlier alternative first: those of the first alternative come first."""
     status: Verdict
-    replications: int
+    num_replications: int
     looks: int
     """How often the intervals were looked at; each look has its part of the error allowed."""
     sharing: Sharing
@@ -269,10 +269,10 @@ class Comparison(ResultFace):
                 paired = max(paired, gap.std / aim)
                 unpaired = max(unpaired, gap.std_unpaired / aim)
         if not math.isfinite(paired) or unpaired == 0:
-            return float(self.replications)
+            return float(self.num_replications)
         if paired == 0:
             return math.inf
-        return self.replications * (unpaired / paired) ** 2
+        return self.num_replications * (unpaired / paired) ** 2
 
     def _place(self, label: Any) -> int:
         """By value; by name, also where names are numbers; else by place."""
@@ -336,8 +336,8 @@ def verdict(found: Comparison) -> str:
     if all(not gap.gaps.any() for gap in gaps):
         least_tie = min(gap.tie().lower for gap in gaps)
         text = (
-            f"No difference: all gave the same in every one of {found.replications:,} replications. The probability "
-            f"that they differ is at most {1 - least_tie:.2g}."
+            f"No difference: all gave the same in every one of {found.num_replications:,} replications. The "
+            f"probability that they differ is at most {1 - least_tie:.2g}."
         )
         if not math.isfinite(least.half_width):
             text += " All returns were zero, so nothing is known of how large a difference can be."
@@ -357,7 +357,7 @@ def verdict(found: Comparison) -> str:
             f"{best} will do: whichever is the best, it {gives} at most {_number(lost, lost)} {more} on average, and "
             f"{_number(found.indifference, found.indifference)} did not matter."
         )
-    when = f"after {found.replications:,} replications"
+    when = f"after {found.num_replications:,} replications"
     if found.status is Verdict.TIME:
         when = f"when the time was up, {when}"
     room = found.indifference or 0.0
@@ -375,15 +375,15 @@ def _rarely(found: Comparison) -> list[str]:
     if found.is_exact or least.differing >= FEW:
         return []
     rare = (
-        f"An event rarer than 1 in {_third(found.replications):,} may well be missing from them (the rule of three, "
-        "95 %), and decide."
+        f"An event rarer than 1 in {_third(found.num_replications):,} may well be missing from them (the rule of "
+        "three, 95 %), and decide."
     )
-    if 2 * least.differing > found.replications:
-        return [_paragraph(f"Mind what is rare: these are {found.replications:,} replications only. {rare}")]
+    if 2 * least.differing > found.num_replications:
+        return [_paragraph(f"Mind what is rare: these are {found.num_replications:,} replications only. {rare}")]
     seen = f"only {least.differing} of" if least.differing else "none of"
     return [
         _paragraph(
-            f"Mind what is rare: in {seen} {found.replications:,} replications did the gap to {rival} differ "
+            f"Mind what is rare: in {seen} {found.num_replications:,} replications did the gap to {rival} differ "
             f"from its usual {_number(float(np.median(least.gaps)), 0.0)}. {rare}"
         )
     ]
@@ -407,9 +407,9 @@ def _often(found: Comparison) -> str:
 
 def cost(found: Comparison) -> str:
     """What was sampled, and what sharing the noise saved."""
-    text = f"Sampled: {found.replications:,} replications of each in {found.seconds:.1f} s"
+    text = f"Sampled: {found.num_replications:,} replications of each in {found.seconds:.1f} s"
     text += f", seed {found.seed}." if found.seed is not None else "."
-    if len(found.whole) < found.replications:
+    if len(found.whole) < found.num_replications:
         text += (
             f" {len(found.whole):,} of them went on after their branches had become one, for what returns have in "
             "common from there on; what is rarer than in one of them may be missing from mean returns."
@@ -419,7 +419,7 @@ def cost(found: Comparison) -> str:
         return text
     if math.isinf(alone):
         return f"{text} With independent noise no number of replications would reach the same precision."
-    share = 1 - found.replications / alone
+    share = 1 - found.num_replications / alone
     if share > 0:
         return (
             f"{text} With independent noise the same answer would take about {_round(alone):,}: sharing the noise "
@@ -439,7 +439,7 @@ def guarantee(found: Comparison) -> str:
     return text + (
         "approximately, as is true of Student's interval. Where fewer than 30 replications differ, it is assumed that "
         "no unseen gap is larger than the range of the returns. No sample excludes what happens less than once in "
-        f"{_third(found.replications):,} replications (the rule of three, 95 %) and outweighs all the rest."
+        f"{_third(found.num_replications):,} replications (the rule of three, 95 %) and outweighs all the rest."
     )
 
 
@@ -457,7 +457,7 @@ def _legend(found: Comparison) -> str:
 
 def _beside(found: Comparison) -> str:
     """How many replications stand behind the kinds of sharing that were only looked at."""
-    if not found.beside or found.beside >= found.replications:
+    if not found.beside or found.beside >= found.num_replications:
         return ""
     return f" (what was not sampled itself: from {found.beside:,} replications)"
 

@@ -1,4 +1,4 @@
-"""The commands about models: ``jointmdp demo``, ``evaluate``, ``list``, ``report`` and ``reproduce``."""
+"""The commands about models: ``jointmdp demo``, ``evaluate``, ``list`` and ``report``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from jointmdp.show.cli.command_parts import in_one_line, model_and_policy, model
 from jointmdp.show.cli.joined_processes import Joined, joined, process_options
 
 if TYPE_CHECKING:
-    from jointmdp_experiments.result import FigureResult
-
     from jointmdp.exact.moments.sharded_solver import Sharded
     from jointmdp.exact.solution.solution import Solution
 
@@ -42,101 +40,6 @@ def demo(stock: int, out: Path, json: bool) -> None:
     else:
         print_comparison(comparison)
         click.echo(save_figure(comparison, out))
-
-
-@click.group()
-def reproduce() -> None:
-    """The paper's experiments: figures, the numbers behind them, and what is seen."""
-
-
-@reproduce.command("tabular")
-@click.option("--out", default="results/tabular", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--json", is_flag=True, help="Print what was written as JSON.")
-@in_one_line
-def reproduce_tabular(out: Path, json: bool) -> None:
-    """Every tabular figure of the paper, and what lies beyond them, under all three kinds of sharing: a few minutes.
-
-    \b
-    Examples:
-      jointmdp reproduce tabular
-      jointmdp reproduce tabular --out figures --json
-    """
-    from jointmdp_experiments.tabular_figures import reproduce as run
-
-    _told(run(out, _announce), out, json)
-
-
-@reproduce.command("projected")
-@click.option("--out", default="results/projected", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--quick", is_flag=True, help="Small grids and few features: a minute instead of half an hour.")
-@click.option("--json", is_flag=True, help="Print what was written as JSON.")
-@in_one_line
-def reproduce_projected(out: Path, quick: bool, json: bool) -> None:
-    """Projected JIPE-2 on gridworlds: which weighting and which constraint, over the number of features.
-
-    \b
-    Examples:
-      jointmdp reproduce projected --quick
-      jointmdp reproduce projected --out figures --json
-    """
-    from jointmdp_experiments.projected_figures import reproduce as run
-
-    _told(run(out, _announce, quick), out, json)
-
-
-@reproduce.command("atari")
-@click.option("--out", default="results/atari", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--quick", is_flag=True, help="One game, few queries: two minutes that show that everything works.")
-@click.option("--json", is_flag=True, help="Print what was written as JSON.")
-@in_one_line
-def reproduce_atari(out: Path, quick: bool, json: bool) -> None:
-    """Neural JIPE-2 on Atari games beside the emulator: about two hours on two cores.
-
-    What is recorded, simulated and trained is kept in the folder: a run that was stopped goes on from there.
-
-    \b
-    Examples:
-      jointmdp reproduce atari --quick
-      jointmdp reproduce atari --out atari
-    """
-    from jointmdp_experiments.atari_figures import reproduce as run
-
-    _told(run(out, _announce, quick), out, json)
-
-
-@reproduce.command("all")
-@click.option("--out", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder of folders.")
-@click.option("--quick", is_flag=True, help="Quick runs of linear features and of Atari.")
-@click.option("--json", is_flag=True, help="Print what was written as JSON, a line for each part.")
-@in_one_line
-def reproduce_all(out: Path, quick: bool, json: bool) -> None:
-    """All of the paper: the tabular figures, linear features, and Atari.
-
-    \b
-    Examples:
-      jointmdp reproduce all --quick
-    """
-    from jointmdp_experiments import atari_figures, projected_figures, tabular_figures
-
-    _told(tabular_figures.reproduce(out / "tabular", _announce), out / "tabular", json)
-    _told(projected_figures.reproduce(out / "projected", _announce, quick), out / "projected", json)
-    _told(atari_figures.reproduce(out / "atari", _announce, quick), out / "atari", json)
-
-
-def _announce(words: str) -> None:
-    click.echo(f"{words} …", err=True)
-
-
-def _told(done: list[FigureResult], out: Path, json: bool) -> None:
-    from jointmdp.ground.files import to_json
-
-    if json:
-        rows = [{"name": r.name, "title": r.title, "text": r.text, "rows": len(r.rows)} for r in done]
-        click.echo(to_json({"folder": str(out), "figures": rows}))
-    else:
-        for result in done:
-            click.echo(f"\n{result.title}\n\n{result.text}")
-        click.echo(f"\nFigures, numbers and one page with all of it: {out / 'README.md'}")
 
 
 @click.command("list")

@@ -482,7 +482,7 @@ def comparison(found: Comparison) -> Figure:
         alone = [gap.half_width_unpaired for gap in gaps]
         below, above = ([abs(end - gap.mean) for gap, end in zip(gaps, ends, strict=True)] for ends in _gap_ends(gaps))
         for shift, reach, label, i in (
-            (-0.14, [below, above], f"{SHARING_WORDS[found.sharing]}, {found.replications:,} replications", 1),
+            (-0.14, [below, above], f"{SHARING_WORDS[found.sharing]}, {found.num_replications:,} replications", 1),
             (0.14, [alone, alone], "independent noise, as many replications", 0),
         ):
             left.errorbar(
@@ -526,4 +526,4 @@ def _best_bars(found: Comparison, ax: Axes) -> None:
     ax.set_xlim(0, 1.2)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.set_title(f"How often each has the {'lowest cost' if found.minimise else 'highest return'}", loc="left")
-    ax.set_xlabel(f"P(best), from {found.replications:,} replications; equal firsts share")
+    ax.set_xlabel(f"P(best), from {found.num_replications:,} replications; equal firsts share")

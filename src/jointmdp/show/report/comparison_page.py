@@ -27,7 +27,7 @@ def comparison_data(found: Comparison, title: str) -> dict[str, Any]:
         for kind, std in (("state", gap.std_state), ("time", gap.std_time)):
             known = gap.std if kind == found.sharing else std
             sharings[kind].append(None if known is None else short(known**2))
-    runs = f"{found.replications:,} replications"
+    runs = f"{found.num_replications:,} replications"
     return {
         "title": title,
         "summary": f"Best: {found.best_label} ({found.status.value}). {found.title}: {len(found.alternatives)} "

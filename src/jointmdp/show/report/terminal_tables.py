@@ -1,11 +1,10 @@
-"""Every action of a state beside the policy's own, as plain rows for tables and JSON.
+"""The tables of the command line, and the plain rows that they and JSON show: every action beside the policy's own."""
 
-The tables of the command line, from plain rows.
-"""
+from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -13,9 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 
 from jointmdp.exact.bounds.moment_bounds import cantelli
-from jointmdp.exact.solution.gap import Gap
-from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground.intervals import Interval
+
+if TYPE_CHECKING:
+    from jointmdp.exact.solution.gap import Gap
+    from jointmdp.exact.solution.solution import Solution
 
 SELECTION = 0.95  # probability with which the planned replications find the better action
 

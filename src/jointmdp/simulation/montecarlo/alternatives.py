@@ -298,7 +298,7 @@ class RunSampler:
         # What the function itself has rounded is not known: as much as a sum of so many terms.
         rounding = ROUNDING_UNITS * 2.0**-52 * (np.abs(returns) + np.abs(returns[:, :1]))
         leaders = np.broadcast_to(np.arange(returns.shape[1]), returns.shape)
-        return Replications(returns, returns - returns[:, :1], rounding, none, none, leaders, none.astype(np.float64))
+        return Replications(returns, returns - returns[:, :1], rounding, none, leaders, none.astype(np.float64))
 
     def _row(self, index: int, sharing: Sharing, on_event: OnEvent | None = None, order: int = 1) -> list[float]:
         """The outcomes of all decisions in one replication."""

@@ -8,13 +8,10 @@ is over pays 0 and stays where it is; all branches of a replication that are ove
 What is simulated is a `Dynamics`: a table or a JAX environment. Returns are held as that of branch 0 and the *leads* of
 the others over it, in float64 whatever the dynamics compute in: a lead is exactly 0 where nothing ever differed.
 
-Blocks of replications that take their steps at the same time.
-
-One block after another is right on a CPU, but leaves a GPU almost idle. Each block goes its own way, with looks at its
-numbers in between: it is a generator that asks for steps, and what several ask for alike is computed at once. The
-numbers of a block do not depend on its company.
-
-Replications of the compiled engine by number, simulated in blocks until nothing more can come, or too little.
+Replications have numbers and are simulated in blocks until nothing more can come, or too little. One block after
+another is right on a CPU, but leaves a GPU almost idle. Each block goes its own way, with looks at its numbers in
+between: it is a generator that asks for steps, and what several ask for alike is computed at once. The numbers of a
+block do not depend on which others are computed with it.
 
 Gaps are known where all branches of a replication have become one, returns only at their end, which takes a hundred
 times as long in an endless task. Where gaps are what matters most, a few replications go on to their end all the same:
@@ -35,11 +32,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp.ground.arrays import Bools, Floats, Ints, float64, random_key
+from jointmdp.ground.arrays import float64, random_key
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications
+from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications, steps_to_weight
 
 States = Any  # a pytree of arrays whose leaves begin with [N, m]
 
@@ -59,8 +56,12 @@ class Dynamics(Protocol):
     def kinds(self) -> Array:
         """Which policy each of the m branches follows: branches of different kinds are never one."""
 
-    def begin(self, key: Array, count: int) -> tuple[States, Any, Array]:
-        """States, first actions and which of them are over, ``[N, m]`` each; those of a replication in one state."""
+    @property
+    def first(self) -> Array | None:
+        """First actions ``[m, …]``; None: the policies choose them too."""
+
+    def start(self, key: Array, shape: tuple[int, int]) -> tuple[States, Array]:
+        """States ``[N, m, …]``, those of a replication the same, and which of them are over ``[N, m]``."""
 
     def draw(self, key: Array, shape: tuple[int, ...]) -> Array:
         """The noise of a step for ``[N, m]`` branches, or for ``[N]`` replications whose branches share it.
@@ -123,18 +124,24 @@ class Branches(NamedTuple):
     step: Array  # []
     steps: Array  # [N] steps until nothing more could come
     apart: Array  # [N] return of branch 0 until all branches were one
-    meetings: Array  # [N] steps after which branches that are not one stood in the same state; 0 under "none"
 
 
 @partial(jax.jit, static_argnames=("count", "sharing"))
 def begin(dynamics: Dynamics, key: Array, count: int, sharing: Sharing) -> Branches:
     """Replications before their first step."""
-    state, action, is_over = dynamics.begin(key, count)
+    shape = (count, dynamics.kinds.shape[0])
+    start_key, policy_key = jax.random.split(key)
+    state, is_over = dynamics.start(start_key, shape)
+    if dynamics.first is None:
+        everyone = jnp.broadcast_to(jnp.arange(shape[1]), shape)
+        action = dynamics.choose(state, dynamics.chances(policy_key, shape), everyone)
+    else:
+        action = jnp.broadcast_to(dynamics.first, (count, *dynamics.first.shape))
     leader = _first(_are_one(_are_equal(action), is_over, dynamics.kinds))
     # In one state at the beginning: under "state" all see the noise of branch 0, under "none" each its own.
     owner = {"time": None, "state": jnp.zeros_like(leader), "none": leader}[sharing]
     none, zero, zeros = jnp.zeros(count, dtype=jnp.int32), jnp.zeros(count), jnp.zeros(leader.shape)
-    return Branches(state, action, is_over, owner, leader, zero, zeros, zeros, jnp.asarray(0), none, zero, none)
+    return Branches(state, action, is_over, owner, leader, zero, zeros, zeros, jnp.asarray(0), none, zero)
 
 
 @partial(jax.jit, static_argnames="sharing")
@@ -183,46 +190,18 @@ def _drawn(dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array,
 
 
 @partial(jax.jit, static_argnames="count")
-def advance_alone(
-    dynamics: Dynamics, b: Branches, noise_key: Array, policy_key: Array, count: int, end: float
-) -> Branches:
-    """More steps of replications whose branches are one or over: branch 0 takes them, the others follow.
+def alone(b: Branches, count: int) -> Branches:
+    """Branch 0 of the first `count` replications, whose branches are one or over: it goes on for all of them.
 
-    What comes from step `end` on does not count.
+    Leads stay as they are, ``[N, m]``: from here on everything comes to all branches alike.
     """
-    one, steps, shape = dynamics.alone(), b.step + jnp.arange(count), (b.leader.shape[0], 1)
-    first = b._replace(leader=b.leader[:, :1], owner=None)
-    # One large draw is quicker than many small ones.
-    noise, chances = jax.vmap(partial(_drawn, one, first, noise_key, policy_key))(steps)
-    weights = jnp.where(steps < end, dynamics.discount ** steps.astype(jnp.float64), 0.0)
-    leader = jnp.zeros(shape, dtype=b.leader.dtype)
-
-    def step(now: tuple[States, Any, Array, Array], drawn: tuple[Any, Any, Array]) -> tuple[Any, None]:
-        (state, action, is_over, total), (noise, chance, weight) = now, drawn
-        reward, after, ends = one.step(state, action, noise)
-        total += weight * jnp.where(is_over | (weight == 0), 0.0, reward.astype(jnp.float64))[:, 0]
-        state = jax.tree.map(partial(_where, is_over), state, after)
-        return (state, one.choose(state, chance, leader), is_over | ends, total), None
-
-    column = jax.tree.map(lambda leaf: leaf[:, :1], (b.state, b.action, b.is_over))
-    *moved, total = jax.lax.scan(step, (*column, b.total), (noise, chances, weights))[0]
-    like = (b.state, b.action, b.is_over)
-    state, action, is_over = jax.tree.map(lambda leaf, whole: jnp.broadcast_to(leaf, whole.shape), tuple(moved), like)
-    return b._replace(state=state, action=action, is_over=is_over, total=total, step=b.step + count)
+    b = jax.tree.map(lambda leaf: leaf[:count] if leaf.ndim else leaf, b)
+    state, action, is_over = jax.tree.map(lambda leaf: leaf[:, :1], (b.state, b.action, b.is_over))
+    return b._replace(state=state, action=action, is_over=is_over, owner=None, leader=jnp.zeros_like(b.leader[:, :1]))
 
 
-@partial(jax.jit, static_argnames="count")
-def beginning(b: Branches, count: int) -> Branches:
-    """The first `count` replications."""
-    found: Branches = jax.tree.map(lambda leaf: leaf[:count] if leaf.ndim else leaf, b)
-    return found
-
-
-def are_open(b: Any, until_merged: Any) -> Any:
-    """Replications in which something can still come, ``[N]``; where only gaps matter, until all branches are one.
-
-    `b` is `Branches`, or what was copied of them to the host.
-    """
+def are_open(b: Branches, until_merged: Any) -> Any:
+    """Replications in which something can still come, ``[N]``; where only gaps matter, until all branches are one."""
     return ~b.is_over.all(axis=1) & ((b.leader > 0).any(axis=1) | (until_merged ^ True))
 
 
@@ -231,11 +210,11 @@ def _step(dynamics: Dynamics, b: Branches, noise: Any, chances: Any, sharing: Sh
     state = jax.tree.map(partial(_where, b.is_over), b.state, state)
     is_over = b.is_over | ends
     action = dynamics.choose(state, chances, b.leader)
-    owner, leader, meetings = _ties(state, action, is_over, b, sharing, dynamics.kinds)
+    owner, leader = _ties(state, action, is_over, b, sharing, dynamics.kinds)
     weight = dynamics.discount ** b.step.astype(jnp.float64)
     more = weight * (reward - reward[:, :1])
     total, lead, size = b.total + weight * reward[:, 0], b.lead + more, b.size + jnp.abs(more)
-    return Branches(state, action, is_over, owner, leader, total, lead, size, b.step + 1, b.steps, b.apart, meetings)
+    return Branches(state, action, is_over, owner, leader, total, lead, size, b.step + 1, b.steps, b.apart)
 
 
 def _outcomes(dynamics: Dynamics, b: Branches, noise: Array) -> tuple[Array, States, Array]:
@@ -253,15 +232,14 @@ def next_rewards(dynamics: Dynamics, b: Branches, noise_key: Array) -> Array:
 
 def _ties(
     state: States, action: Any, is_over: Array, b: Branches, sharing: Sharing, kinds: Array
-) -> tuple[Array | None, Array, Array]:
-    """Owners, leaders and meetings of branches that have just moved to `state` and chosen `action`."""
+) -> tuple[Array | None, Array]:
+    """Owners and leaders of branches that have just moved to `state` and chosen `action`."""
     if sharing == "none":
         leader = _first(_are_one(b.leader[:, :, None] == b.leader[:, None, :], is_over, kinds))
-        return leader, leader, b.meetings
+        return leader, leader
     together = _are_equal(state)
-    is_one = _are_one(together & _are_equal(action), is_over, kinds)
-    meetings = b.meetings + jnp.any(together & ~is_one, axis=(1, 2))
-    return None if sharing == "time" else _first(together), _first(is_one), meetings
+    leader = _first(_are_one(together & _are_equal(action), is_over, kinds))
+    return None if sharing == "time" else _first(together), leader
 
 
 def _are_one(same: Array, is_over: Array, kinds: Array) -> Array:
@@ -301,7 +279,7 @@ AT_ONCE = 32  # blocks: together they keep a GPU busy
 Simulated = TypeVar("Simulated")
 
 
-class AskedSteps(NamedTuple):
+class Steps(NamedTuple):
     """Steps that the branches of a block are to take."""
 
     branches: Branches
@@ -309,41 +287,24 @@ class AskedSteps(NamedTuple):
     policy_key: Array
     number: int
     until_merged: bool
-    alone_to: float | None = None
-    """Where one branch goes on for all: the step from which on nothing counts."""
+    is_alone: bool = False
+    """Whether branch 0 goes on for all."""
 
     def taken(self, dynamics: Dynamics, sharing: Sharing) -> Branches:
         """The branches afterwards."""
-        if self.alone_to is None:
-            found: Branches = advance(dynamics, *self[:3], self.number, sharing, self.until_merged)
-            return found
-        return advance_alone(dynamics, *self[:3], self.number, self.alone_to)
+        how = (dynamics.alone(), "time") if self.is_alone else (dynamics, sharing)
+        found: Branches = advance(how[0], *self[:3], self.number, how[1], self.until_merged)
+        return found
 
 
-class HostBranches(NamedTuple):
-    """What a look at a block needs of its branches, on the host; the axes are those of `Branches`."""
-
-    is_over: Bools
-    leader: Ints
-    total: Floats
-    lead: Floats
-    size: Floats
-    step: Ints
-    steps: Ints
-    apart: Floats
-    meetings: Ints
-    state: Ints | None
-    """None where states are not numbers."""
-
-
-class Standing(NamedTuple):
-    """Where a block stands."""
+class BlockState(NamedTuple):
+    """Where a block is after its last steps: on the device, and what is looked at of it on the host."""
 
     device: Branches
-    host: HostBranches
+    host: Any  # `Branches` of NumPy arrays
 
 
-Asking = Generator[AskedSteps, Standing, Simulated]
+Asking = Generator[Steps, BlockState, Simulated]
 
 
 def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Simulated]]) -> list[Simulated]:
@@ -351,14 +312,14 @@ def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Simul
     found: dict[int, Simulated] = {}
     given: dict[int, Any] = dict.fromkeys(range(len(blocks)))  # what each block is told next; None begins
     while given:
-        asked: dict[tuple[Any, ...], list[tuple[int, AskedSteps]]] = {}
+        asked: dict[tuple[Any, ...], list[tuple[int, Steps]]] = {}
         for i, branches in given.items():
             try:
                 steps = blocks[i].send(branches)
             except StopIteration as end:
                 found[i] = end.value
             else:
-                kind = (len(steps.branches.total), steps.number, steps.until_merged, steps.alone_to)
+                kind = (len(steps.branches.total), steps.number, steps.until_merged, steps.is_alone)
                 asked.setdefault(kind, []).append((i, steps))
         given = {}
         for group in asked.values():
@@ -367,24 +328,23 @@ def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Simul
     return [found[i] for i in range(len(blocks))]
 
 
-def _taken(dynamics: Dynamics, sharing: Sharing, alike: Sequence[AskedSteps]) -> list[Standing]:
-    if len(alike) == 1 or alike[0].alone_to is not None:  # few replications go on alone
+def _taken(dynamics: Dynamics, sharing: Sharing, alike: Sequence[Steps]) -> list[BlockState]:
+    if len(alike) == 1 or alike[0].is_alone:  # few replications go on alone
         found = (steps.taken(dynamics, sharing) for steps in alike)
-        return [Standing(branches, _on_host(branches)) for branches in found]
+        return [BlockState(branches, _on_host(branches)) for branches in found]
     filled = [*alike, *[alike[-1]] * (AT_ONCE - len(alike))]  # always as many: another number is another program
     stacked = _stacked([steps[:3] for steps in filled])
     after = _advanced(dynamics, stacked, alike[0].number, sharing, alike[0].until_merged)
     host = _on_host(after)
     hosts = [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(alike))]
-    return [Standing(*each) for each in zip(_parts(after, AT_ONCE), hosts, strict=False)]
+    return [BlockState(*each) for each in zip(_parts(after, AT_ONCE), hosts, strict=False)]
 
 
-def _on_host(b: Branches) -> HostBranches:
-    """Of one block, or of several."""
+def _on_host(b: Branches) -> Any:
+    """One block, or several, as NumPy arrays: without actions, owners, and states that are not numbers."""
     state = b.state
     is_numbered = isinstance(state, Array) and state.ndim == b.leader.ndim and jnp.issubdtype(state.dtype, jnp.integer)
-    chosen = (getattr(b, name) for name in HostBranches._fields[:-1])
-    return HostBranches(*jax.device_get((*chosen, state if is_numbered else None)))
+    return jax.device_get(b._replace(state=state if is_numbered else None, action=None, owner=None))
 
 
 @jax.jit
@@ -420,7 +380,7 @@ BLIND_TAIL = 1e-6  # the fraction where the largest return is not known
 
 
 Enough = Callable[[Replications], bool]
-Move = Callable[[Branches, int], AskedSteps]
+Move = Callable[[Branches, int], Steps]
 
 
 @dataclass(frozen=True, eq=False)
@@ -484,7 +444,7 @@ class BlockSampler:
             b = begin(dynamics, start_key, size, sharing)
             for t in range(steps + 1):
                 if t > 0:
-                    b = AskedSteps(b, noise_key, policy_key, 1, self.until_merged).taken(dynamics, sharing)
+                    b = Steps(b, noise_key, policy_key, 1, self.until_merged).taken(dynamics, sharing)
                 state, action, over = jax.tree.map(lambda leaf: leaf[row], (b.state, b.action, b.is_over))
                 branches = range(len(over))
                 states.append([dynamics.snapshot(jax.tree.map(itemgetter(j), state), over[j]) for j in branches])
@@ -522,11 +482,8 @@ class BlockSampler:
         start_key, noise_key, policy_key = self._keys(block)
         end = math.inf if self.horizon is None else self.horizon
 
-        def move(b: Branches, count: int, until_merged: bool = self.until_merged) -> AskedSteps:
-            return AskedSteps(b, noise_key, policy_key, count, until_merged)
-
-        def move_one(b: Branches, count: int) -> AskedSteps:  # few different counts: each is a program
-            return AskedSteps(b, noise_key, policy_key, ALONE if count > 1 else 1, False, end)
+        def move(b: Branches, count: int, until_merged: bool = self.until_merged, is_alone: bool = False) -> Steps:
+            return Steps(b, noise_key, policy_key, count, until_merged, is_alone)
 
         goes_on = partial(self._gone_on, block, is_shown)
         first = begin(self.dynamics, start_key, size, sharing)
@@ -539,7 +496,8 @@ class BlockSampler:
             # Branches that are apart are so until hardly anything is left of their returns, too.
             found, _ = yield from goes_on(last.device, done, partial(move, until_merged=False), False, CHUNK)
         elif is_whole.any():
-            rest, _ = yield from goes_on(beginning(last.device, min(size, WHOLE)), done, move_one, False, ALONE)
+            one = partial(move, until_merged=False, is_alone=True)
+            rest, _ = yield from goes_on(alone(last.device, min(size, WHOLE)), done, one, False, ALONE)
             found.returns[is_whole], found.left_out[is_whole] = rest.returns, rest.left_out
         # What follows branches that are still apart is left out.
         is_done = host.is_over.all(axis=1) | host.leader.any(axis=1) | (done >= end)
@@ -548,15 +506,15 @@ class BlockSampler:
 
     def _gone_on(
         self, block: int, is_shown: bool, first: Branches, done: int, move: Move, until_merged: bool, chunk: int
-    ) -> Asking[tuple[Replications, Standing]]:
+    ) -> Asking[tuple[Replications, BlockState]]:
         """Replications that go on from `first`, after `done` steps, until nothing more can come, or too little."""
         branches, discount, started = first, float(self.dynamics.discount), 0.0
         last, begun, is_told = self._last(discount), done, not is_shown
         with Meter(f"simulating {self.name}" if is_shown else "") as meter:
             while True:
                 count = min(chunk, last - done)
-                standing = yield move(branches, count)
-                branches, host = standing
+                after = yield move(branches, count)
+                branches, host = after
                 done += count
                 is_last = done >= last
                 # A horizon leaves nothing out; an endless future that is cut leaves what comes with the next weight.
@@ -583,7 +541,7 @@ class BlockSampler:
                 f"replications of {self.name} have not ended after {STEP_LIMIT:,} steps; give a horizon, or a discount "
                 "below 1"
             )
-        return found, standing
+        return found, after
 
     def _blamed(self, block: int, branches: Branches, move: Move) -> Asking[str]:
         """Which step of which branch is the first that did not pay a finite number, found by taking all steps again."""
@@ -600,13 +558,12 @@ class BlockSampler:
         )
 
     def _last(self, discount: float) -> int:
-        """AskedSteps after which a block stops at the latest."""
+        """Steps after which a block stops at the latest."""
         if self.horizon is not None:
             return self.horizon
         if discount >= 1:
             return STEP_LIMIT
-        tail = BLIND_TAIL if self.return_bound is None else LEAST_TAIL
-        return max(1, math.ceil(math.log(tail) / math.log(discount))) if discount > 0 else 1
+        return steps_to_weight(discount, BLIND_TAIL if self.return_bound is None else LEAST_TAIL)
 
     def _is_small(self, found: Replications, weight: float, until_merged: bool) -> bool:
         """Whether what is left out is small beside the noise of the block itself."""
@@ -623,13 +580,12 @@ class BlockSampler:
         is_small = weight * self.return_bound <= fraction * error
         return is_small and (self.is_enough is None or self.is_enough(found))
 
-    def _replications(self, b: HostBranches, weight: float, until_merged: bool) -> Replications:
+    def _replications(self, b: Any, weight: float, until_merged: bool) -> Replications:
         return Replications(
             returns=b.total[:, None] + b.lead,
             leads=b.lead,
             rounding=(b.steps[:, None] + ROUNDING_UNITS) * 2.0**-52 * b.size,
             steps=b.steps.astype(np.int64),
-            meetings=b.meetings.astype(np.int64),
             leaders=b.leader.astype(np.int64),
             states=None if b.state is None else b.state.astype(np.int64),
             left_out=np.where(are_open(b, until_merged), weight, 0.0),
@@ -647,7 +603,7 @@ def _three_keys(key: Array, block: int) -> tuple[Array, Array, Array]:
     return first, second, third
 
 
-def _are_finite(b: HostBranches) -> bool:
+def _are_finite(b: Any) -> bool:
     return bool(np.isfinite(b.total).all() and np.isfinite(b.lead).all())
 
 

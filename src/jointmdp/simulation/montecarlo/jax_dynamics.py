@@ -54,22 +54,15 @@ class JaxDynamics:
         """What is simulated."""
         return self.program.simulator
 
-    def begin(self, key: Array, count: int) -> tuple[States, Any, Array]:
+    def start(self, key: Array, shape: tuple[int, int]) -> tuple[States, Array]:
         """All branches of a replication in one state."""
-        shape = (count, self.kinds.shape[0])
-        start_key, policy_key = jax.random.split(key)
         with restored(self.arithmetic):
-            if self.place is None:
-                one = jax.vmap(self.simulator.reset_one)(jax.random.split(start_key, count))
+            if self.place is not None:
+                both = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), self.place)
             else:
-                one = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), self.place)
-            both = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (*shape, *leaf.shape[1:])), one)
-        if self.first is None:
-            everyone = jnp.broadcast_to(jnp.arange(shape[1]), shape)
-            action = self.choose(both.state, self.chances(policy_key, shape), everyone)
-        else:
-            action = jnp.broadcast_to(self.first, (count, *self.first.shape))
-        return both.state, action, both.is_over
+                one = jax.vmap(self.simulator.reset_one)(jax.random.split(key, shape[0]))
+                both = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (*shape, *leaf.shape[1:])), one)
+        return both.state, both.is_over
 
     @property
     def drawn_together(self) -> int:

@@ -66,6 +66,11 @@ CONFIDENCE = 0.95
 ROUNDING_UNITS = 64  # rounding errors in one discounted reward, most of them in the power of the discount
 
 
+def steps_to_weight(discount: float, weight: float) -> int:
+    """Steps after which a discounted reward counts no more than `weight`, a fraction of the first."""
+    return max(1, math.ceil(math.log(weight) / math.log(discount))) if discount > 0 else 1
+
+
 class Gaps(NamedTuple):
     """Gaps between two alternatives, replication by replication."""
 
@@ -83,7 +88,6 @@ class Replications(NamedTuple):
     leads: Floats  # [n, m] returns minus those of the first alternative: exactly 0 where nothing ever differed
     rounding: Floats  # [n, m] how far each lead may be off by rounding
     steps: Ints  # [n] steps taken
-    meetings: Ints  # [n] steps, after the first, at which two branches that are not one were in the same state
     leaders: Ints  # [n, m] the first branch that each one is one with at the end
     left_out: Floats  # [n] discount weight of the first step left out; 0 where nothing more could come
     states: Ints | None = None  # [n, m] final states, where they are numbered

@@ -119,7 +119,6 @@ class HindsightSampler:
             leads=np.array([[0.0, lead]]),
             rounding=np.array([[0.0, (t + ROUNDING_UNITS) * 2.0**-52 * size]]),
             steps=np.array([t]),
-            meetings=np.array([0]),
             leaders=np.array([[SEEN, SEEN if is_done else OTHER]]),
             left_out=np.array([0.0 if is_done or self.horizon is not None else weight]),
             is_whole=np.array([False]),

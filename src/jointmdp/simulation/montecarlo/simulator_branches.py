@@ -1,4 +1,4 @@
-"""The engine of joint simulation for any simulator: the rules of `table_and_jax_branches`, one query at a time.
+"""The engine of joint simulation for any simulator: the rules of `compiled_branches`, one query at a time.
 
 Replication i depends on the seed and i alone, so any part of a simulation can be made anywhere.
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications
+from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications, steps_to_weight
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
@@ -75,7 +75,7 @@ class QuerySampler:
         """Steps after which an endless replication is cut."""
         if self.horizon is not None or self.discount >= 1:
             return self.horizon
-        return max(1, math.ceil(math.log(TAIL) / math.log(self.discount))) if self.discount > 0 else 1
+        return steps_to_weight(self.discount, TAIL)
 
 
 class _Replication:
@@ -128,7 +128,7 @@ class _Replication:
         # In one state at the beginning.
         self._unite((id(sampler.agents[j]), _hashable(self.actions[j])) for j in range(m))
         # Plain numbers: arrays of so few take ten times as long.
-        total, lead, size, weight, meetings = 0.0, [0.0] * m, [0.0] * m, 1.0, 0
+        total, lead, size, weight = 0.0, [0.0] * m, [0.0] * m, 1.0
         last, is_open = sampler.last, not simulator.is_over(self.states[0])
         is_open = is_open and not (sampler.until_merged and len(self.heads) == 1)
         while self.t != last and is_open:
@@ -149,16 +149,13 @@ class _Replication:
             self.t += 1
             self._choose()
             self._merge()
-            going = [j for j in self.heads if not self._is_over(j)]
-            is_open = bool(going) and not (sampler.until_merged and len(self.heads) == 1)
-            meetings += is_open and self.sharing == "state" and len({self.names[j] for j in going}) < len(going)
+            is_open = not all(map(self._is_over, self.heads)) and not (sampler.until_merged and len(self.heads) == 1)
         is_cut = is_open and sampler.horizon is None
         return Replications(
             returns=total + np.array([lead]),
             leads=np.array([lead]),
             rounding=(self.t + ROUNDING_UNITS) * 2.0**-52 * np.array([size]),
             steps=np.array([self.t]),
-            meetings=np.array([meetings]),
             leaders=np.array([self.leader]),
             left_out=np.array([weight if is_cut else 0.0]),
             is_whole=np.array([False]) if sampler.until_merged else None,

@@ -40,21 +40,15 @@ class TableDynamics(NamedTuple):
 
     @property
     def drawn_together(self) -> int:
-        """On CPUs eight small draws take twice as long as a large one."""
-        return 8
+        """On CPUs eight small draws take twice as long as a large one, and those of a few lone branches are smaller."""
+        return 8 if self.kinds.shape[0] > 1 else 128
 
-    def begin(self, key: Array, count: int) -> tuple[Array, Array, Array]:
+    def start(self, key: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
         """All branches of a replication in one starting state."""
-        shape = (count, self.kinds.shape[0])
-        start_key, policy_key = jax.random.split(key)
-        uniform = jax.random.uniform(start_key, (count, 1), dtype=jnp.float64)
-        state = jnp.broadcast_to(drawn_rows(self.start_ends, jnp.zeros((count, 1), dtype=jnp.int32), uniform), shape)
-        everyone = jnp.broadcast_to(jnp.arange(shape[1]), shape)
-        if self.first is None:
-            action = self.choose(state, self.chances(policy_key, shape), everyone)
-        else:
-            action = jnp.broadcast_to(self.first, shape)
-        return state, action, self.is_terminal[state]
+        uniform = jax.random.uniform(key, (shape[0], 1), dtype=jnp.float64)
+        one = drawn_rows(self.start_ends, jnp.zeros(uniform.shape, dtype=jnp.int32), uniform)
+        state = jnp.broadcast_to(one, shape)
+        return state, self.is_terminal[state]
 
     def draw(self, key: Array, shape: tuple[int, ...]) -> Array:
         """One uniform for each branch ``[N, m]``, or for all of a replication ``[N, 1]``."""

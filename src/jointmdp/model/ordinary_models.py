@@ -1,18 +1,14 @@
-"""Ordinary MDPs in the forms in which people have them, as the laws of their actions.
-
-Arrays ``[S, A, S]``, sparse matrices for each action, and dictionaries by state and action all become `ActionLaws`,
-the outcomes of every action in every state. Couplings and scenarios come later.
-
-Ordinary models made joint: an MDP or a noise model, plus a statement of which noise the actions share.
+"""Ordinary MDPs made joint: `from_mdp` and `from_gymnasium`.
 
 An ordinary MDP gives each action its outcomes ``(probability, reward, successor)`` and does not say how the outcomes of
-different actions go together; `from_mdp` and `from_gymnasium` take a coupling that says it. Where the noise itself is
-known, `from_noise` and `from_sampler` take the functions of it directly.
+different actions go together: a coupling says it. Arrays ``[S, A, S]``, sparse matrices for each action, and
+dictionaries by state and action all become `ActionLaws`, the outcomes of every action in every state; then the coupling
+makes scenarios of them.
 """
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,10 +19,10 @@ from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.action_laws import ActionLaws, laws_from_entries
-from jointmdp.model.couplings import Coupling, coupled_tables, words
+from jointmdp.model.available_actions import as_available
+from jointmdp.model.couplings import MAX_ENTRIES, Coupling, coupled_tables, words
 from jointmdp.model.gumbel_max import GumbelMax
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.tables import as_available
 
 Rows = list[dict[int, list[tuple[float, int, float, bool]]]]  # by state and action: p, successor, reward, is it over
 
@@ -116,10 +112,8 @@ def sparse_model(matrices: Sequence[Any], rewards: Any, available: ArrayLike | N
     num_states, num_actions = matrices[0].shape[0], len(matrices)
     for a, matrix in enumerate(matrices):
         checks.check_shape(f"the transition matrix of action {a}", matrix, (num_states, num_states), "[S, S]")
-    kernels = [sp.csr_array(matrix, dtype=np.float64, copy=True) for matrix in matrices]
-    by_successor = (
-        [sp.csr_array(matrix, dtype=np.float64, copy=True) for matrix in rewards] if is_sparse(rewards) else None
-    )
+    kernels = [_copied(matrix) for matrix in matrices]
+    by_successor = [_copied(matrix) for matrix in rewards] if is_sparse(rewards) else None
     if by_successor is None:
         gains = checks.as_floats("rewards", rewards, "[S, A], or one sparse matrix for each action,", 2)
         checks.check_shape("rewards", gains, (num_states, num_actions), "[S, A]")
@@ -268,9 +262,6 @@ def _place(state: Any, action: Any) -> str:
     return checks.place((state, action), "state", "action")
 
 
-NoiseFunction = Callable[[Any, Any, Any], Any]  # state, action, noise
-
-MAX_ENTRIES = 20_000_000
 TOY_TEXT_ACTIONS: dict[str, tuple[str, ...]] = {  # what their pages call them, by class
     "CliffWalkingEnv": ("up", "right", "down", "left"),
     "FrozenLakeEnv": ("left", "down", "right", "up"),
@@ -349,129 +340,6 @@ def from_gymnasium(
     is_drawn = coupling == "gumbel-max" or isinstance(coupling, GumbelMax)  # draws serve one state best by itself
     tables = coupled_tables(laws, coupling, not is_drawn or sharing == "time", MAX_ENTRIES)
     return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)
-
-
-def from_noise(  # many parameters: the parts of a model
-    reward: NoiseFunction,
-    successor: NoiseFunction,
-    noise: Sequence[Any],
-    probabilities: ArrayLike,
-    *,
-    num_states: int,
-    num_actions: int,
-    discount: float,
-    sharing: Sharing = "state",
-    available: ArrayLike | None = None,
-    state_names: Sequence[Any] | None = None,
-    action_names: Sequence[Any] | None = None,
-    is_vectorised: bool = False,
-) -> JointMDP:
-    """A joint MDP from functions of exogenous noise: ``R = reward(s, a, u)``, ``S' = successor(s, a, u)``.
-
-    Each value ``u`` of ``noise`` is a scenario with its entry of ``probabilities``, the same in every state,
-    so every ``sharing`` works. The functions are called once for each state, available action and value; the
-    successor is a state's index or name. With ``is_vectorised`` they are called once, with arrays that broadcast to
-    ``[S, W, A]``, and successors are indices; values that are tuples come as a tuple of arrays.
-    """
-    S, A = checks.as_count("num_states", num_states), checks.as_count("num_actions", num_actions)
-    values, chances = noise_law(noise, probabilities)
-    exists = as_available(available, S, A)
-    names = checks.as_names("state", state_names, S)
-    shape = (S, len(values), A)
-    if is_vectorised:
-        gains, targets = (
-            _whole_table(f, name, values, shape) for f, name in ((reward, "reward"), (successor, "successor"))
-        )
-        gains = np.where(exists[:, None, :], gains, 0.0)
-    else:
-        gains, targets = _called(reward, successor, values, exists, names)
-    if at := checks.first_place(~np.isfinite(gains)):
-        where = f"state {at[0]}, action {at[2]}, noise {reprlib.repr(values[at[1]])}"
-        raise ModelError(f"the reward of {where} is {gains[at]}, not a finite number")
-    tables = (np.tile(chances, (S, 1)), gains, targets)
-    return JointMDP(*tables, discount, sharing, available=exists, state_names=names, action_names=action_names)
-
-
-def noise_law(noise: Sequence[Any], probabilities: ArrayLike) -> tuple[list[Any], Floats]:
-    """The values of the noise and their checked probabilities, ``[W]``."""
-    values = list(noise)
-    if not values:
-        raise ModelError("the noise has no values; it needs at least one")
-    chances = checks.as_floats("probabilities", probabilities, "[W]", 1)
-    checks.check_shape("probabilities", chances, (len(values),), "one for each noise value")
-    return values, checks.as_law("noise probabilities", "value", np.arange(len(values)), chances)
-
-
-def _called(
-    reward: NoiseFunction, successor: NoiseFunction, values: list[Any], exists: Bools, names: tuple[Any, ...] | None
-) -> tuple[Floats, Floats]:
-    """Rewards and successors ``[S, W, A]`` by calls with one state, action and noise value each."""
-    gains, targets = np.zeros((2, len(exists), len(values), exists.shape[1]))
-    for s, a in np.argwhere(exists).tolist():
-        for w, u in enumerate(values):
-            asked = "reward"
-            try:
-                gains[s, w, a] = reward(s, a, u)
-                asked = "successor"
-                targets[s, w, a] = checks.as_index("state", successor(s, a, u), names, len(exists))
-            except Exception as error:
-                where = f"state {s}, action {a}, noise {reprlib.repr(u)}"
-                raise ModelError(f"the {asked} of {where} failed: {words(error)}") from error
-    return gains, targets
-
-
-def _whole_table(function: NoiseFunction, name: str, values: list[Any], shape: tuple[int, int, int]) -> Floats:
-    """What a vectorised function gives for all states, noise values and actions at once."""
-    S, _, A = shape
-    is_many = all(isinstance(u, tuple) for u in values)
-    noise = [np.asarray(part)[None, :, None] for part in (zip(*values, strict=True) if is_many else [values])]
-    try:
-        table = function(
-            np.arange(S)[:, None, None], np.arange(A)[None, None, :], tuple(noise) if is_many else noise[0]
-        )
-        return np.array(np.broadcast_to(np.asarray(table, dtype=np.float64), shape))
-    except Exception as error:
-        form = f"it gets arrays [S, 1, 1], [1, 1, A] and [1, W, 1] and gives one that broadcasts to [S, W, A] = {shape}"
-        raise ModelError(f"the vectorised {name} failed: {words(error)}; {form}") from error
-
-
-class NoiseModelSettings(TypedDict):
-    """The settings that `from_sampler` hands on to `from_noise`."""
-
-    num_states: int
-    num_actions: int
-    discount: float
-    sharing: NotRequired[Sharing]
-    available: NotRequired[ArrayLike | None]
-    state_names: NotRequired[Sequence[Any] | None]
-    action_names: NotRequired[Sequence[Any] | None]
-    is_vectorised: NotRequired[bool]
-
-
-def from_sampler(
-    reward: NoiseFunction,
-    successor: NoiseFunction,
-    sampler: Callable[[np.random.Generator], Any],
-    num_scenarios: int,
-    *,
-    seed: int,
-    **settings: Unpack[NoiseModelSettings],
-) -> JointMDP:
-    """A joint MDP from functions of noise that can only be sampled, continuous noise for example.
-
-    ``sampler(rng)`` is called ``num_scenarios`` times, once and for all; the values drawn are the scenarios, with equal
-    weights. The other settings are those of `from_noise`. What is computed from the model is exact for the sample
-    drawn, and an approximation for the noise itself whose error falls like ``1/√num_scenarios``: try several seeds.
-    """
-    count = checks.as_count("num_scenarios", num_scenarios)
-    rng = np.random.default_rng(checks.as_count("seed", seed, 0))
-    values = []
-    for draw in range(count):
-        try:
-            values.append(sampler(rng))
-        except Exception as error:
-            raise ModelError(f"the sampler failed on draw {draw}: {words(error)}") from error
-    return from_noise(reward, successor, values, np.full(count, 1 / count), **settings)
 
 
 def _table_rows(table: Any) -> Rows:

@@ -1,50 +1,48 @@
-"""Numbers for vectors of whole numbers, in the order in which they appear; whole arrays of them at a time.
+"""Models from functions of noise, ``R = reward(s, a, u)`` and ``S' = successor(s, a, u)``.
 
-States that are found on the way: natural ones by calls one at a time, vectors of whole numbers by whole arrays.
-
-Models whose states are found from a start: the user writes natural states, and those that are reached are numbered.
+`from_noise` is told how many states there are; `from_sampler` draws the noise itself; `from_start` finds the states
+that can be reached from a start, natural ones by calls one at a time, vectors of whole numbers by whole arrays.
 
 States are looked at in the order in which they are found. A state's outcomes are asked for all its actions, or, beyond
 the start and where a policy is given, for the policy's own actions alone: then the model holds just what is needed to
 evaluate that policy after any first action in a start state.
 """
 
-import math
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.model.couplings import words
-from jointmdp.model.importers import MAX_ENTRIES, NoiseFunction, noise_law
+from jointmdp.model.available_actions import as_available, blank_tables
+from jointmdp.model.couplings import MAX_ENTRIES, words
 from jointmdp.model.joint_mdp import JointMDP
 
-MOST_CODES = 2**62  # codes are int64
+NoiseFunction = Callable[[Any, Any, Any], Any]  # state, action, noise
 
 
 class VectorNumbers:
     """Gives every vector of `width` whole numbers the number 0, 1, 2, … of its first appearance.
 
-    A vector is found by its mixed-radix code, one digit for each component within the bounds seen so far. Where codes
-    would not fit into 64 bits, each half of the components has numbers of its own, and the pair of them is coded.
+    A vector is found by a key of 64 bits, the sum of its components times random odd factors. Two vectors hardly ever
+    have one key; where they do, all vectors get other keys.
     """
 
     def __init__(self, width: int) -> None:
+        self._rng = np.random.default_rng(0)
         self._rows: Ints = np.zeros((0, width), dtype=np.int64)
         self._count = 0
-        self._halves: tuple[VectorNumbers, VectorNumbers] | None = None
-        self._low: Ints = np.zeros(width, dtype=np.int64)
-        self._sizes: list[int] = []  # digits of the code; none before the first vector
-        self._codes: Ints = np.zeros(0, dtype=np.int64)  # sorted
-        self._places: Ints = np.zeros(0, dtype=np.int64)  # the number of each code
+        self._factors: NDArray[np.uint64]
+        self._keys: NDArray[np.uint64]  # sorted
+        self._places: Ints  # the number of each key
+        self._recode()
 
     def __len__(self) -> int:
         return self._count
@@ -56,17 +54,20 @@ class VectorNumbers:
 
     def numbers(self, rows: Ints) -> Ints:
         """The number of each row of ``[k, d]``; new rows are numbered on."""
-        if not len(rows):
-            return np.zeros(0, dtype=np.int64)
-        codes, first, inverse = np.unique(self._coded(rows), return_index=True, return_inverse=True)
-        at = np.searchsorted(self._codes, codes)
-        is_new = np.append(self._codes, -1)[at] != codes
-        found = np.empty(len(codes), dtype=np.int64)
+        keys, first, inverse = np.unique(self._keyed(rows), return_index=True, return_inverse=True)
+        at = np.searchsorted(self._keys, keys)
+        is_new = np.append(self._keys, ~keys[-1:])[at] != keys
+        found = np.empty(len(keys), dtype=np.int64)
         found[~is_new] = self._places[at[~is_new]]
         fresh = first[is_new]
         found[is_new] = self._count + fresh.argsort().argsort()
+        meant = rows.take(first, axis=0)
+        meant[~is_new] = self._rows.take(found[~is_new], axis=0)
+        if not np.array_equal(meant.take(inverse.ravel(), axis=0), rows):
+            self._recode()
+            return self.numbers(rows)
         self._append(rows[np.sort(fresh)])
-        self._codes = np.insert(self._codes, at[is_new], codes[is_new])
+        self._keys = np.insert(self._keys, at[is_new], keys[is_new])
         self._places = np.insert(self._places, at[is_new], found[is_new])
         return found[inverse.ravel()]
 
@@ -78,40 +79,17 @@ class VectorNumbers:
         self._rows[self._count : needed] = rows
         self._count = needed
 
-    def _coded(self, rows: Ints) -> Ints:
-        """Codes of rows; where they lie outside of the digits, known vectors are coded anew with more of them."""
-        digits = self._digits(rows) - self._low
-        if not self._sizes or (digits < 0).any() or (digits >= self._sizes).any():
-            self._recode(rows)
-            digits = self._digits(rows) - self._low
-        code = np.zeros(len(rows), dtype=np.int64)
-        for i, size in enumerate(self._sizes):
-            code = code * size + digits[:, i]
-        return code
+    def _keyed(self, rows: Ints) -> NDArray[np.uint64]:
+        return rows.view(np.uint64) @ self._factors
 
-    def _digits(self, rows: Ints) -> Ints:
-        if self._halves is None:
-            return rows
-        middle = rows.shape[1] // 2
-        parts = (rows[:, :middle], rows[:, middle:])
-        return np.stack([half.numbers(part) for half, part in zip(self._halves, parts, strict=True)], axis=1)
-
-    def _recode(self, rows: Ints) -> None:
-        known = np.concatenate([self._digits(self.rows), self._digits(rows)])
-        low, high = known.min(axis=0), known.max(axis=0)
-        # Room on both sides, as wide as what is there, so that a growing range is coded anew only a few times.
-        slack = high - low + 1
-        self._low, self._sizes = low - slack, (3 * slack).tolist()
-        if math.prod(self._sizes) > MOST_CODES:
-            self._low, self._sizes = low, slack.tolist()
-        if math.prod(self._sizes) > MOST_CODES:
-            width = rows.shape[1]
-            self._halves = VectorNumbers(width // 2), VectorNumbers(width - width // 2)
-            self._recode(rows)
-            return
-        codes = self._coded(self.rows)
-        self._places = codes.argsort()
-        self._codes = codes[self._places]
+    def _recode(self) -> None:
+        """Other factors, with which all known vectors have keys of their own."""
+        self._factors = 2 * self._rng.integers(0, 2**63, self._rows.shape[1:], dtype=np.uint64) + 1
+        keys = self._keyed(self.rows)
+        self._places = keys.argsort()
+        self._keys = keys[self._places]
+        if (self._keys[1:] == self._keys[:-1]).any():
+            self._recode()
 
 
 LARGEST_COMPONENT = 2**40
@@ -120,13 +98,13 @@ LARGEST_COMPONENT = 2**40
 class NoiseModel(NamedTuple):
     """The functions of a model, and what they are called with."""
 
-    reward: Callable[[Any, Any, Any], Any]
-    successor: Callable[[Any, Any, Any], Any]
+    reward: NoiseFunction
+    successor: NoiseFunction
     noise: list[Any]  # [W]
     actions: list[Any]  # [A]
-    policy: Any
-    available: Callable[[Any, Any], Any] | None
-    action_names: tuple[Any, ...] | None
+    policy: Any = None
+    available: Callable[[Any, Any], Any] | None = None
+    action_names: tuple[Any, ...] | None = None
 
     def action_index(self, choice: Any) -> int:
         """The index of an action given by value, name or number."""
@@ -418,8 +396,11 @@ class VectorStates(StateSpace):
             )
             raise ModelError(f"the vectorised {asked} failed: {words(error)}; {form}") from error
         self._check_rewards(gains, states, actions)
-        targets = self._known.numbers(self._checked("successors", rows.reshape(-1, width)))
-        return gains, targets.reshape(shape)
+        return gains, self._numbers(rows.reshape(-1, width)).reshape(shape)
+
+    def _numbers(self, rows: Any) -> Ints:
+        """The numbers of successors; new ones are numbered on."""
+        return self._known.numbers(self._checked("successors", rows))
 
     def _checked(self, name: str, rows: Any) -> Ints:
         """State vectors as int64, whole and not too large."""
@@ -446,6 +427,109 @@ def _columns(values: list[Any], shaped: Callable[[Any], Any]) -> Any:
     if all(isinstance(value, tuple) for value in values):
         return tuple(shaped(np.asarray(part)) for part in zip(*values, strict=True))
     return shaped(np.asarray(values))
+
+
+class KnownStates(NamedStates):
+    """States ``0, …, S − 1``, which functions may also call by their names."""
+
+    def __init__(self, functions: NoiseModel, names: tuple[Any, ...] | None, count: int) -> None:
+        super().__init__(functions)
+        self._states, self.names, self.count = list(range(count)), names, count
+
+    def _number(self, state: Any) -> int:
+        return checks.as_index("state", state, self.names, self.count)
+
+
+class KnownVectors(VectorStates):
+    """States ``0, …, S − 1``, whole arrays at a time; the model's tables refuse what is none of them."""
+
+    def _numbers(self, rows: Any) -> Ints:
+        found: Ints = rows[:, 0]
+        return found
+
+
+def from_noise(  # many parameters: the parts of a model
+    reward: NoiseFunction,
+    successor: NoiseFunction,
+    noise: Sequence[Any],
+    probabilities: ArrayLike,
+    *,
+    num_states: int,
+    num_actions: int,
+    discount: float,
+    sharing: Sharing = "state",
+    available: ArrayLike | None = None,
+    state_names: Sequence[Any] | None = None,
+    action_names: Sequence[Any] | None = None,
+    is_vectorised: bool = False,
+) -> JointMDP:
+    """A joint MDP from functions of exogenous noise: ``R = reward(s, a, u)``, ``S' = successor(s, a, u)``.
+
+    Each value ``u`` of ``noise`` is a scenario with its entry of ``probabilities``, the same in every state,
+    so every ``sharing`` works. The functions are called once for each state, available action and value; the
+    successor is a state's index or name. With ``is_vectorised`` they are called once with arrays, as in `from_start`:
+    states and actions ``[n, 1]``, one row for each available action of a state, and noise ``[1, W]``; values that are
+    tuples come as a tuple of arrays, and successors are indices.
+    """
+    S, A = checks.as_count("num_states", num_states), checks.as_count("num_actions", num_actions)
+    values, chances = noise_law(noise, probabilities)
+    exists = as_available(available, S, A)
+    names = checks.as_names("state", state_names, S)
+    functions = NoiseModel(reward, successor, values, list(range(A)))
+    space = KnownVectors(functions) if is_vectorised else KnownStates(functions, names, S)
+    space.begin(range(S))
+    tables = _tables(exists, *space.outcomes(*np.nonzero(exists)))
+    law = np.tile(chances, (S, 1))
+    return JointMDP(law, *tables, discount, sharing, available=exists, state_names=names, action_names=action_names)
+
+
+def noise_law(noise: Sequence[Any], probabilities: ArrayLike) -> tuple[list[Any], Floats]:
+    """The values of the noise and their checked probabilities, ``[W]``."""
+    values = list(noise)
+    if not values:
+        raise ModelError("the noise has no values; it needs at least one")
+    chances = checks.as_floats("probabilities", probabilities, "[W]", 1)
+    checks.check_shape("probabilities", chances, (len(values),), "one for each noise value")
+    return values, checks.as_law("noise probabilities", "value", np.arange(len(values)), chances)
+
+
+class NoiseModelSettings(TypedDict):
+    """The settings that `from_sampler` hands on to `from_noise`."""
+
+    num_states: int
+    num_actions: int
+    discount: float
+    sharing: NotRequired[Sharing]
+    available: NotRequired[ArrayLike | None]
+    state_names: NotRequired[Sequence[Any] | None]
+    action_names: NotRequired[Sequence[Any] | None]
+    is_vectorised: NotRequired[bool]
+
+
+def from_sampler(
+    reward: NoiseFunction,
+    successor: NoiseFunction,
+    sampler: Callable[[np.random.Generator], Any],
+    num_scenarios: int,
+    *,
+    seed: int,
+    **settings: Unpack[NoiseModelSettings],
+) -> JointMDP:
+    """A joint MDP from functions of noise that can only be sampled, continuous noise for example.
+
+    ``sampler(rng)`` is called ``num_scenarios`` times, once and for all; the values drawn are the scenarios, with equal
+    weights. The other settings are those of `from_noise`. What is computed from the model is exact for the sample
+    drawn, and an approximation for the noise itself whose error falls like ``1/√num_scenarios``: try several seeds.
+    """
+    count = checks.as_count("num_scenarios", num_scenarios)
+    rng = np.random.default_rng(checks.as_count("seed", seed, 0))
+    values = []
+    for draw in range(count):
+        try:
+            values.append(sampler(rng))
+        except Exception as error:
+            raise ModelError(f"the sampler failed on draw {draw}: {words(error)}") from error
+    return from_noise(reward, successor, values, np.full(count, 1 / count), **settings)
 
 
 BATCH = 2**20  # outcomes that are asked for at a time
@@ -544,14 +628,19 @@ def explored(space: StateSpace, limit: int) -> tuple[Floats, Ints, Bools]:
             parts.append((taken, *space.outcomes(state + done, action)))
             done = last
             meter.update(done / len(space), f"{len(space):,} states, {done:,} of them looked at")
-    exists = np.concatenate([taken for taken, _, _ in parts])
-    targets = np.tile(np.arange(len(exists))[:, None, None], (1, *shape))
-    gains = np.zeros(targets.shape)
-    state, action = np.nonzero(exists)
-    gains[state, :, action] = np.concatenate([gain for _, gain, _ in parts])
-    targets[state, :, action] = np.concatenate([target for _, _, target in parts])
+    exists, gains, targets = (np.concatenate(part) for part in zip(*parts, strict=True))
+    tables = _tables(exists, gains, targets)
     exists[~exists.any(axis=1)] = True  # states without actions are over: they stay, and nothing is paid
-    return gains, targets, exists
+    return *tables, exists
+
+
+def _tables(exists: Bools, gains: Floats, targets: Ints) -> tuple[Floats, Ints]:
+    """Tables ``[S, W, A]`` from rewards and successors ``[m, W]`` of the actions that exist, in order."""
+    _, rewards, successors = blank_tables(len(exists), gains.shape[1], exists.shape[1])
+    successors = successors.astype(targets.dtype, copy=False)  # halves of states are refused where a model is made
+    state, action = np.nonzero(exists)
+    rewards[state, :, action], successors[state, :, action] = gains, targets
+    return rewards, successors
 
 
 def _too_many(space: StateSpace, done: int, limit: int) -> ModelError:

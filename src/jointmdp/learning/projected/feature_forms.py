@@ -4,11 +4,10 @@ A user's functions are asked about one coordinate at a time. They get the state 
 states have names, else its number; names that were numbers are text), or the observation of a simulator. Actions are
 always numbers.
 
-Which features are combinations of others where the weighting looks: QR with column pivoting, and words for it.
-
-Columns are scaled to length 1 first. A column is dependent when less than `THRESHOLD` of it is left after the columns
-picked before it are taken out of it. That is the root of the rounding of float64: products of features, which normal
-equations are made of, cannot tell such a column from a combination.
+Which features are combinations of others, where the weighting looks, comes from QR with column pivoting. Columns are
+scaled to length 1 first. A column is dependent when less than `THRESHOLD` of it is left after the columns picked before
+it are taken out of it. That is the root of the rounding of float64: products of features, which normal equations are
+made of, cannot tell such a column from a combination.
 """
 
 import inspect

@@ -1,9 +1,10 @@
-"""Symmetric matrices as vectors, and linear maps between them as matrices.
+"""The projected fixed point, in the space of features.
 
-``svec`` lists the entries on and above the diagonal, those above it times √2, so that inner products stay what they
-are: ``⟨svec Θ, svec Ψ⟩ = tr(ΘΨ)``. K features make n = K(K+1)/2 numbers.
+Symmetric matrices stand as vectors, and linear maps between them as matrices: ``svec`` lists the entries on and above
+the diagonal, those above it times √2, so that inner products stay what they are: ``⟨svec Θ, svec Ψ⟩ = tr(ΘΨ)``. K
+features make n = K(K+1)/2 numbers.
 
-The best positive semidefinite matrix, or several at once, for a weighted least-squares problem.
+A step of the projection is the best positive semidefinite matrix, or several, of a weighted least-squares problem:
 
     minimise  f(Θ) = ½⟨Θ, HΘ⟩ − ⟨q, Θ⟩   over  Θ ⪰ 0
 
@@ -21,8 +22,6 @@ is not known; twice that of the present one, or of the one a step further, stand
 
 By hand, because interior-point solvers form all K(K+1)/2 unknowns at once: at K = 40 Clarabel takes more than twenty
 times as long (`python -m benchmarks projected`).
-
-The projected fixed point, in the space of features.
 
 The mean is solved first, ``Aθ = r + γNθ``. Then ``Θ ← argmin ½⟨Θ, HΘ⟩ − ⟨g + γ²GΘ, Θ⟩`` over the allowed matrices: one
 application of the operator, projected. Without a constraint its fixed point solves ``(H − γ²G)Θ = g``; where that
@@ -392,7 +391,7 @@ class _Newton:
         return float(np.linalg.norm(x - nearest_psd(x - (self.matrix @ x - self.source) / self.largest, self.parts)))
 
     def error(self, x: Floats, off: float) -> float:
-        """Bound on ``‖Θ − ΠTΘ‖`` in the norm of H, from how far Θ is `off`; see `psd_least_squares`."""
+        """Bound on ``‖Θ − ΠTΘ‖`` in the norm of H, from how far Θ is `off`; see the top of this file."""
         known = [duality_error(self.form, self.source + self.later @ x, x)]
         if self.form.least > 0:
             known.append(2 * self.largest * off / np.sqrt(self.form.least))

@@ -282,6 +282,22 @@ def as_numbers(actions: Ints, count: int, num_actions: int) -> Ints:
     return numbers.astype(np.int64)
 
 
+def plain(label: Any) -> Any:
+    """A label without its NumPy type, so that equal labels look the same."""
+    return label.item() if isinstance(label, np.generic) or (hasattr(label, "item") and np.ndim(label) == 0) else label
+
+
+def as_group(label: Any, count: int, where: object) -> int:
+    """The number of a group, of so many."""
+    if isinstance(label, int) and 0 <= label < count:
+        return int(label)  # truth values tell two groups apart
+    number = checks.as_count(f"with num_groups={count} the group of {where}", label, -(2**62))
+    if not 0 <= number < count:
+        hint = "; groups count from 0" if number == count else ""
+        raise ModelError(f"the group of {where} is {number}, outside 0..{count - 1} of num_groups={count}{hint}")
+    return number
+
+
 def check_count(count: int, what: str, advice: str, coordinates: int = 1) -> None:
     """Raise before more features are made than anybody can mean, or than fit for so many coordinates."""
     if count > MOST_FEATURES:

@@ -33,6 +33,7 @@ from jointmdp.learning.projected.feature_forms import (
     FeatureTable,
     Shown,
     action_words,
+    as_group,
     as_numbers,
     asked,
     check_count,
@@ -40,6 +41,7 @@ from jointmdp.learning.projected.feature_forms import (
     dependent_columns,
     first_observation,
     own_state,
+    plain,
     shortened,
     state_words,
     used_columns,
@@ -483,11 +485,6 @@ class RadialBasis(Basis):
         return np.concatenate([np.ones((len(points), 1)), bumps], axis=1) if self.constant else bumps
 
 
-def plain(label: Any) -> Any:
-    """A label without its NumPy type, so that equal labels look the same."""
-    return label.item() if isinstance(label, np.generic) or (hasattr(label, "item") and np.ndim(label) == 0) else label
-
-
 @dataclass(frozen=True)
 class OneHot(Features):
     """An indicator of every available coordinate."""
@@ -540,7 +537,7 @@ class Aggregation(StateFeatures):
         else:
             label = self.groups[state]
         if self.num_groups is not None:
-            return _as_group(label, self.num_groups, where)
+            return as_group(label, self.num_groups, where)
         if isinstance(label, float) and math.isnan(label):
             raise ModelError(f"the group of {where} is nan, which is equal to no other group")
         try:
@@ -570,20 +567,10 @@ class Aggregation(StateFeatures):
             for n, observation in enumerate(observations):
                 where = Shown(observation)
                 label = asked(groups, "the function of groups", where, observation)
-                found[n, _as_group(plain(label), count, where)] = 1.0
+                found[n, as_group(plain(label), count, where)] = 1.0
             return found
 
         return ObservedColumns(values, _group_names(range(count)))
-
-
-def _as_group(label: Any, count: int, where: object) -> int:
-    if isinstance(label, int) and 0 <= label < count:
-        return int(label)  # truth values tell two groups apart
-    number = checks.as_count(f"with num_groups={count} the group of {where}", label, -(2**62))
-    if not 0 <= number < count:
-        hint = "; groups count from 0" if number == count else ""
-        raise ModelError(f"the group of {where} is {number}, outside 0..{count - 1} of num_groups={count}{hint}")
-    return number
 
 
 def _group_names(labels: Iterable[Any]) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class Coordinate(NamedTuple):
     @property
     def is_over(self) -> bool:
         """Whether the episode is over there."""
-        return bool(self.action == NOWHERE)
+        return self.action == NOWHERE
 
 
 class Walker(NamedTuple):
@@ -160,19 +160,18 @@ class Walks(ABC):
     def outcome(self, word: str, step: int, lane: int, places: Sequence[Coordinate]) -> list[DrawnOutcome]:
         """The joint outcome of coordinates: one draw for equal ones; what is over stays and pays nothing."""
         groups: dict[bytes, list[Coordinate]] = {}
-        for place in places:
-            if not place.is_over:
-                groups.setdefault(place.key, []).append(place)
         found: dict[tuple[bytes, Action], tuple[float, Coordinate]] = {}
+        for place in places:
+            if place.action == NOWHERE:
+                found[place.key, NOWHERE] = 0.0, place
+            else:
+                groups.setdefault(place.key, []).append(place)
         for key, group in groups.items():
             state, actions = group[0].state, list(dict.fromkeys(place.action for place in group))
             for action, outcome in zip(actions, self.outcomes(word, step, lane, state, key, actions), strict=True):
                 after = self._next(outcome.state, self._noise(word + "policy", step, lane, key, action))
                 found[key, action] = float(outcome.reward), after
-        return [
-            DrawnOutcome(place, *((0.0, place) if place.is_over else found[place.key, place.action]))
-            for place in places
-        ]
+        return [DrawnOutcome(place, *found[place.key, place.action]) for place in places]
 
     def _two_actions(self, step: int, lane: int, w: int, branches: int = 2) -> tuple[Coordinate, ...]:
         """Coordinates of one starting state, each with an action at random."""

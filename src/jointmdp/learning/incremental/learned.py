@@ -1,6 +1,7 @@
-"""What has been discovered of a simulator: its states, their coordinates and pairs of these, and how to get back.
+"""What has been learned so far, with its errors: an answer at any time.
 
-What has been learned so far, with its errors: an answer at any time.
+Of a simulator that is also what has been discovered: states, their coordinates and pairs of these, and how to get back
+to each.
 """
 
 from __future__ import annotations

@@ -1,17 +1,4 @@
-"""Updates at the places that lists of coordinates name, fast enough to be made one step after another in one loop.
-
-What decides the speed on a CPU, measured by ``python -m benchmarks incremental``:
-
-- Means and pairs stand in one table, so that a step has one kind of place: half as many operations.
-- Lists are the last axis inside, ``[m, R, B]``: the innermost loops are long.
-- A table that is written in a step is written in place. XLA does so where all that is read from it comes before; where
-  nothing else says that it does, what is written has zero times what was read added. Else it reads from a copy of the
-  whole table that it makes in each step.
-
-A place that a step names c times is updated once, with the mean of its targets. The update is affine in that mean, so
-each of the c entries adds one c-th of its own update.
-
-The recursion itself: M(i) ← M(i) + α(n_i) (T̂M(i) − M(i)) at the coordinates that a sample names.
+"""The recursion itself: M(i) ← M(i) + α(n_i) (T̂M(i) − M(i)) at the coordinates that a sample names.
 
 `State` is all that the next step needs. The randomness of step k derives from the seed and k alone, so a state that was
 saved continues as if it had never stopped.
@@ -28,7 +15,16 @@ come next. So the bias is at most this bound. In sweeps, where all coordinates a
 with R_max in place of |R| is enough; else each coordinate has its own, and one that was never updated keeps all of it.
 Rounding is added to the bias bounds in every step: where nothing is random it is all that is left.
 
-A coordinate that one step names several times is updated once, with the mean of its sample backups.
+A coordinate that one step names several times is updated once, with the mean of its sample backups. The update is
+affine in that mean, so each of c entries adds one c-th of its own update.
+
+What decides the speed of lists on a CPU, measured by ``python -m benchmarks incremental``:
+
+- Means and pairs stand in one table, so that a step has one kind of place: half as many operations.
+- Lists are the last axis inside, ``[m, R, B]``: the innermost loops are long.
+- A table that is written in a step is written in place. XLA does so where all that is read from it comes before; where
+  nothing else says that it does, what is written has zero times what was read added. Else it reads from a copy of the
+  whole table that it makes in each step.
 """
 
 from collections.abc import Mapping
@@ -46,6 +42,7 @@ from jointmdp.exact.bellman.sample_backups import MeansAndPairs
 from jointmdp.exact.bellman.sample_backups import Sample as Sample
 from jointmdp.ground.arrays import Floats, float64, on_device
 from jointmdp.learning import table_walks
+from jointmdp.learning.estimates import Replicas, unseen_chance, unseen_change
 from jointmdp.learning.incremental.settings import IncrementalSettings, RunSettings
 from jointmdp.learning.runs import Learner
 from jointmdp.learning.table_walks import DrawTables
@@ -386,6 +383,7 @@ class RecursionLearner(Learner):
         self.restart = 1 - source.discount if method.restart is None else method.restart
         with float64():
             self._settings = method.settings(source.discount, reward_bound, source.sharing, choice)
+        self.reward_bound = reward_bound
         run = {**described, **method.described(), "coordinates": choice, "restart": self.restart}
         super().__init__(method, source.discount, run)
 
@@ -401,3 +399,14 @@ class RecursionLearner(Learner):
         """The fields of a `RunSummary`."""
         method, sharing = self.method, self._settings.sharing
         return method.order, sharing, method.replicas, method.seed, int(state.step), self.updates(state), log
+
+    def _rare_mass(self, chance: Floats) -> Floats:
+        """The probability, in any state, of all that is rarer than this."""
+        return chance
+
+    def _replicas(self, averages: Any, bias_bound: Floats, updates: Any, degrees: Any) -> Replicas:
+        """Moments of these degrees, with what so many updates of all replicas together may not have shown."""
+        powers = np.asarray(degrees, dtype=np.float64)
+        most: Floats = (self.reward_bound / (1 - self.discount)) ** powers * (powers > 0)
+        unseen = unseen_change(self._rare_mass(unseen_chance(updates)), most, self.discount, bias_bound)
+        return Replicas(np.asarray(averages), bias_bound, unseen)

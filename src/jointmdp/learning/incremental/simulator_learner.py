@@ -1,7 +1,7 @@
 """Learning from a simulator whose states are discovered on the way.
 
-Walkers start in the simulator's starting states and go where `walks` leads them. A state is new when its
-identity is; a coordinate gets a number when it is first seen, and so does a pair of coordinates, so memory grows with
+Walkers start in the simulator's starting states and go where `walks` leads them. A state is new when its identity is; a
+coordinate gets a number when it is first seen, and so does a pair of coordinates, so memory grows with
 what is visited and not with all possible pairs. Episodes that are over pay nothing more: moments of 0.
 
 Walks do not depend on what was learned. So they are drawn some steps ahead, by an executor's workers if there are any,
@@ -24,7 +24,6 @@ from jointmdp.exact.bellman.sample_backups import Sample
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, Ints, float64, on_device
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.estimates import Replicas, unseen_chance, unseen_change
 from jointmdp.learning.incremental import recursion
 from jointmdp.learning.incremental.learned import (
     OVER,
@@ -80,15 +79,15 @@ class SimulatorLearner(RecursionLearner):
             )
         if method.start is not None:
             raise ModelError("a simulator begins where its start says; leave start out")
-        self.bound = self._reward_bound(method.reward_bound)
+        bound = self._reward_bound(method.reward_bound)
         described = {
             "simulator": simulator.name,
             "discount": simulator.discount,
             "sharing": simulator.sharing,
-            "reward_bound": self.bound,
+            "reward_bound": bound,
             "digest": behaviour(simulator, policy) if method.checkpoint else "",
         }
-        super().__init__(simulator, method, choice, self.bound, described)
+        super().__init__(simulator, method, choice, bound, described)
         # Updates are the same for all lists, however they were chosen: one program.
         self._settings = replace(self._settings, choice="pairs")
         self.walks = ListWalks(simulator, policy, choice, method.seed, self.restart)
@@ -141,9 +140,10 @@ class SimulatorLearner(RecursionLearner):
             self._known.open(list(self.discovered.states))
         keys, actions, rewards = self._lanes.sampled(self.executor, step, count, self._known.picks)
         largest = float(np.max(np.abs(rewards)))
-        if largest > self.bound * (1 + 1e-9):
+        if largest > self.reward_bound * (1 + 1e-9):
             raise ModelError(
-                f"{self.simulator.name} paid {largest:g} in size, above its bound {self.bound:g}; give reward_bound=…"
+                f"{self.simulator.name} paid {largest:g} in size, above its bound {self.reward_bound:g}; give "
+                "reward_bound=…"
             )
         numbers, news = self.discovered.number(keys, actions)
         if is_uniform:
@@ -213,23 +213,16 @@ class SimulatorLearner(RecursionLearner):
         """What has been learned so far."""
         state = self._grown(state)
         averages, bounds, counts = map(jax.tree.leaves, (state.averages, state.average_bias_bounds, state.visits))
-        most, orders = self.bound / (1 - self.discount), [[i + j] for i, j in sample_backups.powers(self.method.order)]
-        sizes = (np.array(most), most ** np.array(orders))
+        degrees = 1, [[i + j] for i, j in sample_backups.powers(self.method.order)]
         mean, pair = (
-            Replicas(
-                np.asarray(average),
-                np.asarray(bound).mean(axis=0),
-                unseen_change(
-                    unseen_chance(np.asarray(count).sum(axis=0)), size, self.discount, np.asarray(bound).mean(axis=0)
-                ),
-            )
-            for average, bound, count, size in zip(averages, bounds, counts, sizes, strict=True)
+            self._replicas(average, np.asarray(bound).mean(axis=0), np.asarray(count).sum(axis=0), degree)
+            for average, bound, count, degree in zip(averages, bounds, counts, degrees, strict=True)
         )
         how = (self.method.order, self.simulator.sharing, mean, pair)
         return LearnedStates(
             *self._summary(state, log),
             simulator=self.simulator,
-            reward_bound=self.bound,
+            reward_bound=self.reward_bound,
             _moments=DiscoveredMoments(*how, self.simulator.name, self.discovered.copy()),
             _visits=(np.asarray(counts[0], dtype=np.int64), np.asarray(counts[1], dtype=np.int64)),
         )

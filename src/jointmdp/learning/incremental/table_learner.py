@@ -12,10 +12,9 @@ from jointmdp.exact.bellman import sample_backups
 from jointmdp.exact.bellman.sample_backups import MeansAndPairs, Sample
 from jointmdp.exact.bellman.tuple_moments import Tuples
 from jointmdp.exact.moments.policy_inputs import digest
-from jointmdp.ground.arrays import Floats, Ints, float64
+from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError
 from jointmdp.learning import table_walks
-from jointmdp.learning.estimates import Replicas, unseen_chance, unseen_change
 from jointmdp.learning.incremental import recursion
 from jointmdp.learning.incremental.learned import Learned, LearnedJoint, LearnedMoments
 from jointmdp.learning.incremental.recursion import Info, RecursionLearner, State
@@ -83,8 +82,8 @@ class TableLearner(RecursionLearner):
         summary = self._summary(state, log)
         if self._tuples is not None:
             degrees = np.repeat(np.arange(self.method.order + 1), np.diff(self._tuples.starts))
-            bounds = np.asarray(state.average_bias_bounds)[degrees]
-            held = Replicas(np.asarray(state.averages), bounds, self._unseen(state, None, degrees, bounds))
+            updates = int(state.step) * self.method.replicas
+            held = self._replicas(state.averages, np.asarray(state.average_bias_bounds)[degrees], updates, degrees)
             return LearnedJoint(*summary, model=self.model, _tuples=self._tuples, _values=held)
         visits = None
         if state.visits is not None:
@@ -104,22 +103,14 @@ class TableLearner(RecursionLearner):
             by_order = np.asarray(bounds)
             of_mean = np.full(mean.shape[1], by_order[1])
             of_pair = np.broadcast_to(by_order[degrees, None, None], shape)
-        counts = [None if state.visits is None else np.asarray(part).sum(axis=0) for part in state.visits or (0, 0)]
-        pair_counts = None if counts[1] is None else counts[1].reshape(shape[1:])
-        pairs = Replicas(
-            pair.reshape(-1, *shape),
-            of_pair.reshape(shape),
-            self._unseen(state, pair_counts, np.array(degrees)[:, None, None], of_pair.reshape(shape)),
+        mean_count = pair_count = np.asarray(int(state.step) * self.method.replicas)
+        if state.visits is not None:
+            mean_count, pair_count = (np.asarray(part).sum(axis=0) for part in state.visits)
+            pair_count = pair_count.reshape(shape[1:])
+        pairs = self._replicas(
+            pair.reshape(-1, *shape), of_pair.reshape(shape), pair_count, np.array(degrees)[:, None, None]
         )
-        means = Replicas(mean, of_mean, self._unseen(state, counts[0], np.array(1), of_mean))
-        return LearnedMoments(order, self.model.sharing, means, pairs)
-
-    def _unseen(self, state: State, visits: Ints | None, degrees: Ints, bias_bound: Floats) -> Floats:
-        """`unseen_change` of moments of these degrees, for updates of all replicas together."""
-        updates = np.asarray(int(state.step) * self.method.replicas) if visits is None else visits
-        powers = degrees.astype(np.float64)
-        most: Floats = (self.model.reward_bound / (1 - self.discount)) ** powers * (powers > 0)
-        return unseen_change(self._rare_mass(unseen_chance(updates)), most, self.discount, bias_bound)
+        return LearnedMoments(order, self.model.sharing, self._replicas(mean, of_mean, mean_count, 1), pairs)
 
     def _rare_mass(self, chance: Floats) -> Floats:
         """The probability, in any state, of all that is rarer than this: the tables tell what may be unseen."""

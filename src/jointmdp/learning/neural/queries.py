@@ -1,14 +1,11 @@
-"""Recorded queries: which coordinates were listed together, and two draws of what they gave.
+"""Recorded queries: which coordinates were listed together, two draws of what they gave, and how networks read them.
 
 A list names three coordinates: two actions of one state, and where the other branch of a pair stands. What is observed
-lies in a pool, and lists point into it: most states are named more than once.
+lies in a pool, and lists point into it: most states are named more than once. What networks read, and in which units
+they answer, follows from the recorded queries alone.
 
-What networks read and in which units they answer, both from the recorded queries alone.
-
-Recording queries along branches that begin where a policy plays: `walks` says how.
-
-All randomness is addressed by lane and step: lanes can be recorded anywhere, and give the same. Lanes of a table are
-stepped together, by the compiled walker.
+`walks.TrunkWalks` says which lists are recorded. All randomness is addressed by lane and step: lanes can be recorded
+anywhere, and give the same. Lanes of a table are stepped together, by the compiled walker.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ from jointmdp.simulation.simulators.simulator import Simulator, Snapshot
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 LISTED = 3  # m, coordinates of a list
-DRAWS = 2
 OVER = -1  # the action of a coordinate whose episode is over
 KIND = "queries"
 
@@ -369,65 +365,43 @@ def record_queries(
     steps = range(min(lane, count))
     tasks = [WalkTask(steps, range(i, i + 1), [[None]]) for i in range(-(-count // lane))]
     some = len(tasks) if isinstance(source, TableSimulator) else PART
-    digest = behaviour(source, policy)
-    kept = _Kept(
-        folder, _asked(source, digest, queries=count, lane=lane, seed=seed, restart=pair, episode_restart=episode)
-    )
+    digest, told = behaviour(source, policy), (source.name, source.discount, source.sharing, source.action_names)
+    asked = {  # what must be the same for a recording to be continued
+        "simulator": source.name,
+        "discount": source.discount,
+        "sharing": source.sharing,
+        "queries": count,
+        "lane": lane,
+        "seed": seed,
+        "restart": pair,
+        "episode_restart": episode,
+        "digest": digest,
+    }
+    if folder is not None:
+        make_folder(folder)
     parts: list[tuple[NDArray[Any], Lists]] = []
     with opened(executor) as workers, Meter("recording queries") as meter:
         for i in range(0, len(tasks), some):
-            found = kept.read(len(parts))
-            if found is None:
+            path = None if folder is None else os.path.join(path_name(folder), f"queries-{len(parts):04}.jointmdp")
+            if path is not None and os.path.exists(path):
+                part = RecordedQueries.load(path, asked)
+            else:
                 if isinstance(source, TableSimulator):
                     found = table_lists(source, policy, count, seed, pair, episode)
                 else:
-                    found = joined(
-                        list(workers.map(Recorder(source, policy, seed, pair, episode), tasks[i : i + some]))
-                    )
-                kept.write(len(parts), _as_queries(source, found, digest))
-            parts.append(found)
+                    recorder = Recorder(source, policy, seed, pair, episode)
+                    found = joined(list(workers.map(recorder, tasks[i : i + some])))
+                part = RecordedQueries(*told, *found, digest)
+                if path is not None:
+                    part.save(path, asked)
+            parts.append((part.observations, part.lists))
             meter.update((i + some) / len(tasks), f"{(i + some) * lane:,} lists")
-    return _as_queries(source, joined(parts), digest)
+    return RecordedQueries(*told, *joined(parts), digest)
 
 
 def as_source_policy(source: Simulator, policy: Any) -> Any:
     """A policy of a table in any of its forms as probabilities ``[S, A]``; those of other simulators as they are."""
     return as_policy(source.model, policy) if isinstance(source, TableSimulator) else policy
-
-
-def _as_queries(source: Simulator, found: tuple[NDArray[Any], Lists], digest: str) -> RecordedQueries:
-    assert source.action_names is not None
-    return RecordedQueries(source.name, source.discount, source.sharing, source.action_names, *found, digest)
-
-
-def _asked(source: Simulator, digest: str, **settings: Any) -> dict[str, Any]:
-    """What must be the same for a recording to be continued."""
-    told = {"simulator": source.name, "discount": source.discount, "sharing": source.sharing}
-    return {**told, **settings, "digest": digest}
-
-
-class _Kept:
-    """Parts of a recording in a folder, if there is one."""
-
-    def __init__(self, folder: FilePath | None, asked: dict[str, Any]) -> None:
-        self.folder, self.asked = None if folder is None else path_name(folder), asked
-        if self.folder is not None:
-            make_folder(self.folder)
-
-    def _path(self, number: int) -> str | None:
-        return None if self.folder is None else os.path.join(self.folder, f"queries-{number:04}.jointmdp")
-
-    def read(self, number: int) -> tuple[NDArray[Any], Lists] | None:
-        path = self._path(number)
-        if path is None or not os.path.exists(path):
-            return None
-        found = RecordedQueries.load(path, self.asked)
-        return found.observations, found.lists
-
-    def write(self, number: int, part: RecordedQueries) -> None:
-        path = self._path(number)
-        if path is not None:
-            part.save(path, self.asked)
 
 
 def table_lists(

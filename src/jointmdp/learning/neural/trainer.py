@@ -1,12 +1,8 @@
-"""The libraries of networks, which the extra `neural` installs.
+"""Networks from what is observed to the moments of all actions, and the compiled loop that trains several at once.
 
-Networks from what is observed to the moments of all actions: a torso, and one linear layer for all heads.
-
-Each action may have weights of its own in that layer. Where there are many actions, few queries tell of each, and most
-of what they tell is the same for all: then the layer gives one answer for all actions and a few ways to differ from it,
-which every action mixes.
-
-The training loop: `init` and `advance`, compiled, for several networks at once.
+A network is a torso, and one linear layer for all heads. Each action may have weights of its own in that layer. Where
+there are many actions, few queries tell of each, and most of what they tell is the same for all: then the layer gives
+one answer for all actions and a few ways to differ from it, which every action mixes.
 
 Losses are those of five blocks: means, covariances of one coordinate with itself, in the same state and across states,
 and variances of gaps. Each is the mean square of a difference from a target that the *target network* helps to form,
@@ -42,9 +38,6 @@ except ImportError as error:
     raise ImportError(
         f"networks need {error.name or 'equinox and optax'}, which is not installed: pip install 'jointmdp[neural]'"
     ) from error
-
-__all__ = ["eqx", "optax"]
-
 
 # Filters, their size and stride: the torso that the field uses for 84×84 frames (Mnih et al., Nature 2015).
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))

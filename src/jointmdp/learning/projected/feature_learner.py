@@ -59,7 +59,7 @@ from jointmdp.learning.projected.fixed_point import (
     solve_fixed_point,
     svec,
 )
-from jointmdp.learning.projected.projecting import ProjectionSettings, centred
+from jointmdp.learning.projected.projecting import FeatureMatrices, ProjectionSettings, centred
 from jointmdp.learning.projected.weighting import continuation
 from jointmdp.learning.runs import Learner
 from jointmdp.learning.walks import (
@@ -325,7 +325,7 @@ class FittedMoments(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnedFeatures(RunSummary, StateAnswers):
+class LearnedFeatures(FeatureMatrices, RunSummary, StateAnswers):
     """Means and covariances as linear functions of features, for every state of a simulator, visited or not."""
 
     simulator: Simulator = field(kw_only=True)
@@ -427,24 +427,9 @@ class LearnedFeatures(RunSummary, StateAnswers):
         return self._whole[0].theta
 
     @property
-    def covariance_matrix(self) -> Floats:
-        """Ψ: covariances are ``φᵀΨφ``, ``[K, K]``, and more in the same state where there are `parts`."""
-        return self.covariances.all
-
-    @property
     def covariances(self) -> PairMatrices:
         """Ψ in its parts, 0 where there is none."""
         return self._whole[0].covariances
-
-    @property
-    def parts(self) -> dict[PairPart, Floats]:
-        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
-        return {name: getattr(self.covariances, name) for name in PARTS if name in ("all", *self.part_names)}
-
-    @property
-    def second_moment_matrix(self) -> Floats:
-        """Θ = Ψ + θθᵀ: second moments are ``φᵀΘφ``, ``[K, K]``."""
-        return self.covariance_matrix + np.outer(self.theta, self.theta)
 
     @cached_property
     def error(self) -> float:

@@ -302,8 +302,31 @@ class ProjectedMoments:
         return self.pair_error * math.sqrt(math.fsum(factor**2 / weight for factor, weight in parts if factor))
 
 
+class FeatureMatrices:
+    """The matrices that covariances of features are made of, under their names."""
+
+    theta: Any
+    covariances: Any
+    part_names: Any
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
+        return np.asarray(self.covariances.all)
+
+    @property
+    def second_moment_matrix(self) -> Floats:
+        """Θ: second moments are ``φᵀΘφ``, and more in the same state where there are `parts`."""
+        return self.covariance_matrix + np.outer(self.theta, self.theta)
+
+    @property
+    def parts(self) -> dict[PairPart, Floats]:
+        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
+        return {name: getattr(self.covariances, name) for name in PARTS if name in ("all", *self.part_names)}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class ProjectedSolution(Solution):
+class ProjectedSolution(FeatureMatrices, Solution):
     """Joint moments fitted by features, with the same face as exact ones; errors are bounds from the theory."""
 
     moments: ProjectedMoments = field(repr=False)
@@ -346,19 +369,14 @@ class ProjectedSolution(Solution):
         return self.moments.theta
 
     @property
-    def second_moment_matrix(self) -> Floats:
-        """Θ: second moments are ``φᵀΘφ``, and more in the same state where there are `parts`."""
-        return self.covariance_matrix + np.outer(self.theta, self.theta)
+    def covariances(self) -> PairMatrices:
+        """Ψ in its parts, 0 where there is none."""
+        return self.moments.centred
 
     @property
-    def covariance_matrix(self) -> Floats:
-        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
-        return self.moments.centred.all
-
-    @property
-    def parts(self) -> dict[PairPart, Floats]:
-        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
-        return {name: getattr(self.moments.centred, name) for name in PARTS if name in ("all", *self.sums.names)}
+    def part_names(self) -> tuple[PairPart, ...]:
+        """Which parts there are."""
+        return self.sums.names
 
     @property
     def mean_contraction(self) -> Contraction:

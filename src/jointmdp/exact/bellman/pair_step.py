@@ -27,7 +27,7 @@ The step stands here in two forms, and everything that solves, lists, shards or 
 """
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,7 +48,7 @@ def positive(weight: Floats) -> Floats:
     return np.maximum(weight, RAREST)
 
 
-def expand(starts: Ints, which: Ints) -> tuple[Ints, Ints]:
+def expand(starts: NDArray[Any], which: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The entries of the chosen lists in turn: whose they are (a position in `which`), and where they stand."""
     lengths = (starts[which + 1] - starts[which]).astype(np.int64)
     owner = np.repeat(np.arange(len(which)), lengths)

@@ -11,13 +11,13 @@ branches ever become one.
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications, steps_to_weight
+from jointmdp.simulation.montecarlo.samples import BranchSteps, Replications, last_step
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
@@ -27,6 +27,8 @@ TAIL = 1e-4  # discount weight at which an endless future is cut; what is left o
 
 OnEvent = Callable[[str, int, int, Any], None]
 """Called with what was asked ("start", "policy", "outcome", "observation"), the step, the branch and the answer."""
+
+Made = TypeVar("Made")
 
 Moment = tuple[list[Snapshot], list[Action], list[float]]
 """Where all branches stand, after which actions and rewards."""
@@ -53,15 +55,15 @@ class QuerySampler:
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        return Replications.joined([_Replication(self, i, sharing).made() for i in range(first, first + count)])
+        return Replications.joined([Replication(self, i, sharing).made() for i in range(first, first + count)])
 
     def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
         """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order."""
-        return _Replication(self, index, sharing, on_event, is_backwards).made()
+        return Replication(self, index, sharing, on_event, is_backwards).made()
 
     def traced(self, index: int, sharing: Sharing) -> BranchSteps:
         """What the branches of one replication did."""
-        replication = _Replication(self, index, sharing)
+        replication = Replication(self, index, sharing)
         replication.moments = []
         replication.made()
         states, actions, rewards = zip(*replication.moments, strict=True)
@@ -73,12 +75,10 @@ class QuerySampler:
     @property
     def last(self) -> int | None:
         """Steps after which an endless replication is cut."""
-        if self.horizon is not None or self.discount >= 1:
-            return self.horizon
-        return steps_to_weight(self.discount, TAIL)
+        return last_step(self.horizon, self.discount, TAIL)
 
 
-class _Replication:
+class Replication:
     """One replication under way."""
 
     def __init__(
@@ -103,9 +103,13 @@ class _Replication:
         self.moments: list[Moment] | None = None
 
     def made(self) -> Replications:
-        """The replication; whatever a simulator or policy raises comes out as one error that names the place."""
+        """The replication."""
+        return self.guarded(self._made)
+
+    def guarded(self, run: Callable[[], Made]) -> Made:
+        """What `run` gives; whatever a simulator or policy raises comes out as one error that names the place."""
         try:
-            return self._made()
+            return run()
         except ModelError:
             raise
         except Exception as error:
@@ -151,15 +155,9 @@ class _Replication:
             self._merge()
             is_open = not all(map(self._is_over, self.heads)) and not (sampler.until_merged and len(self.heads) == 1)
         is_cut = is_open and sampler.horizon is None
-        return Replications(
-            returns=total + np.array([lead]),
-            leads=np.array([lead]),
-            rounding=(self.t + ROUNDING_UNITS) * 2.0**-52 * np.array([size]),
-            steps=np.array([self.t]),
-            leaders=np.array([self.leader]),
-            left_out=np.array([weight if is_cut else 0.0]),
-            is_whole=np.array([False]) if sampler.until_merged else None,
-        )
+        left_out = weight if is_cut else 0.0
+        row = map(np.array, ([total], [lead], [size], [self.t], [self.leader], [left_out]))
+        return Replications.of_sums(*row, is_whole=np.array([False]) if sampler.until_merged else None)
 
     def _step(self) -> list[float]:
         """One step of all branches; under "state" those in the same state are one query."""

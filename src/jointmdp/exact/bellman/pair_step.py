@@ -27,7 +27,7 @@ The step stands here in two forms, and everything that solves, lists, shards or 
 """
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,7 +48,7 @@ def positive(weight: Floats) -> Floats:
     return np.maximum(weight, RAREST)
 
 
-def expand(starts: Ints, which: Ints) -> tuple[Ints, Ints]:
+def expand(starts: NDArray[Any], which: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The entries of the chosen lists in turn: whose they are (a position in `which`), and where they stand."""
     lengths = (starts[which + 1] - starts[which]).astype(np.int64)
     owner = np.repeat(np.arange(len(which)), lengths)
@@ -175,8 +175,9 @@ class PairStep:
         i, x = i[j], x[j]
         weight = one.chances[group[i]] * positive(one.weights[x] * two.weights[y])
         row = i % max(len(s), 1)
-        paid = (one.rewards[x], two.rewards[y]) if self.has_rewards else (np.zeros(len(x)), np.zeros(len(x)))
-        return Moves(row, weight, *paid, one.successors[x], two.successors[y])
+        nothing = np.zeros(len(x))
+        gain, loss = (one.rewards[x], two.rewards[y]) if self.has_rewards else (nothing, nothing)
+        return Moves(row, weight, gain, loss, one.successors[x], two.successors[y])
 
     def together(self, s: Ints) -> Moves:
         """Two branches in each of the states s, where they share the scenario; what makes them one is left out."""
@@ -191,8 +192,9 @@ class PairStep:
         k, z = expand(starts, s[row])
         row, a, b, w, chance = row[k], a[k], b[k], w[z], chance[k]
         at = s[row], w
-        rewards, to = (model.rewards[(*at, a)], model.rewards[(*at, b)]), model.successors
-        return Moves(row, model.probabilities[at] * chance, *rewards, to[(*at, a)], to[(*at, b)])
+        r, to = model.rewards, model.successors
+        weight = model.probabilities[at] * chance
+        return Moves(row, weight, r[(*at, a)], r[(*at, b)], to[(*at, a)], to[(*at, b)])
 
     def ties(self, s: Ints) -> Floats:
         """The probability that two branches in one state become one."""

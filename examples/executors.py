@@ -29,10 +29,8 @@ def season(limit: int, noise: jm.Noise) -> float:
 def run(executor: str) -> jm.results.Comparison:
     begin = time.perf_counter()
     found = jm.compare(season, decisions=[120, 126, 130, 134], half_width=2.0, pilot=100, executor=executor)
-    print(
-        f"{executor:<12} {time.perf_counter() - begin:4.1f} s, {found.num_replications} seasons of each, "
-        f"best: {found.best}"
-    )
+    taken, seasons = time.perf_counter() - begin, found.num_replications
+    print(f"{executor:<12} {taken:4.1f} s, {seasons} seasons of each, best: {found.best}")
     return found
 
 

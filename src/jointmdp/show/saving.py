@@ -314,11 +314,15 @@ def _packed(thing: Any, arrays: dict[str, NDArray[Any]], place: str = "") -> Any
 def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
     """What `_packed` wrote, as a value of the type `hint`."""
     form, parts = get_origin(hint) or hint, get_args(hint)
+    if form is NDArray:  # since NumPy 2.5 an alias with a name of its own
+        form, kinds = np.ndarray, parts
     if form in (Union, types.UnionType):
         (hint,) = (part for part in parts if part is not types.NoneType)
         return None if given is None else _unpacked(hint, given, arrays, place)
+    elif form is np.ndarray:
+        kinds = get_args(parts[1])
     if form is np.ndarray and given == {"array": place}:
-        (kind,) = get_args(parts[1])
+        (kind,) = kinds
         if (arrays[place].dtype.kind == "f") == (kind is np.float64):
             return arrays[place].astype(kind, copy=False)
     elif form is tuple and isinstance(given, list):

@@ -1,30 +1,28 @@
-"""When to stop sampling: looks at growing samples whose intervals hold together, however their sizes were chosen.
+"""Which action, policy or decision is best under common random numbers, sampled until that is shown.
 
-A look computes ordinary fixed-sample intervals from all replications so far, and their spread and means decide how
-many more to draw. That is a temptation: a sample that looks promising is stopped soon, before its noise evens out, and
-an interval at a size that followed the data misses more often than one at a fixed size. There are two cures.
+``print(compare(simulator, policy, state))`` samples replications in which all alternatives share their noise, and says
+how sure the answer is and what the sharing has saved.
 
-- `Looks`: at most four looks, each 1.5 to 10 times as large as the one before (the last as large as need be). Their
-  common level is set for the worst rule that anyone could choose the sizes by. With ``Z`` the standardised error after
-  a look and ``u = n/n'`` the ratio of two sizes, the chance that a rule can make some later look miss is
+**When sampling stops.** A look computes ordinary fixed-sample intervals from all replications so far, and their spread
+and means decide how many more to draw. That is a temptation: a sample that looks promising is stopped soon, before its
+noise evens out, and an interval at a size that followed the data misses more often than one at a fixed size. There are
+two cures.
+
+- `AdaptiveSchedule`: at most four looks, each 1.5 to 10 times as large as the one before (the last as large as need
+  be). Their common level is set for the worst rule that anyone could choose the sizes by. With ``Z`` the standardised
+  error after a look and ``u = n/n'`` the ratio of two sizes, the chance that a rule can make some later look miss is
 
       V_k(z) = max_u E[ V_{k+1}(√u z + √(1−u) ξ) ],    V_k(z) = 1 where z > c,    ξ normal,
 
   and c is such that E[V_1(ξ)], doubled for two sides, is the error allowed. It rests on the central limit theorem.
-- `Ladder`: sizes fixed in advance, with a part of the error for each. It holds for whatever intervals hold at fixed
-  sizes, at the price of more of them: for bounded returns, where nothing is approximate.
+- `FixedSchedule`: sizes fixed in advance, with a part of the error for each. It holds for whatever intervals hold at
+  fixed sizes, at the price of more of them: for bounded returns, where nothing is approximate.
 
 At 95 % and one gap, c is 2.65 against 1.96 for a single look of known size; a boundary that holds at every size from
 200 to 100,000 needs 3.16 (`benchmarks/coverage.py` has what that means in replications).
 
-Sampling until it is clear which alternative is best, or how far apart they are.
-
-Two families of intervals come out, each of which holds as a whole:
-
-- of all pairs' mean gaps, which decide when to stop;
-- of everything else: mean returns, variances, P(better), P(tie), P(best).
-
-`stopping` says why they hold at whatever size the sampling ends.
+**What is promised.** Two families of intervals come out, each of which holds as a whole: those of all pairs' mean gaps,
+which decide when to stop; and all others, of mean returns, variances, P(better), P(tie), P(best).
 
 Gaps are known where branches become one, long before returns are. So the compiled engine simulates few replications to
 their end. A mean return is what all replications gave until then plus what those few gave later, which is the same for
@@ -35,11 +33,6 @@ than 30 replications differ from the rest, nothing is known of how large a diffe
 for unseen ones as large as the whole range of the returns. Where no return has varied at all, they may be as large as
 the return itself; and where all are zero nothing is known, as the one reward that matters may still be to come. Nor is
 there a verdict at the pilot then: sampling goes on until 30 replications differ, or to ten times the pilot.
-
-The front door: which action, policy or decision is best under common random numbers.
-
-``print(compare(simulator, policy, state))`` samples replications in which all alternatives share their noise, until
-one is shown to be the best, and says how sure that is and what the sharing has saved.
 """
 
 import itertools
@@ -83,7 +76,7 @@ FAR = 8.0  # standard deviations at which a normal variable ends
 
 
 @dataclass(frozen=True)
-class Looks:
+class AdaptiveSchedule:
     """Sizes that may follow the data in any way, within the growth stated above."""
 
     pilot: int
@@ -112,7 +105,7 @@ class Looks:
 
 
 @dataclass(frozen=True)
-class Ladder:
+class FixedSchedule:
     """Sizes fixed in advance, each 1.5 times the one before."""
 
     pilot: int
@@ -209,17 +202,17 @@ class Rules(NamedTuple):
     """After which sampling ends, in the middle of a look if need be."""
     other_sharing: bool = False
     """Whether to look at the other kinds of sharing too."""
+    minimise: bool = False
+    """Whether the lowest return is the best: signs change for the judgement, and change back for the answer."""
 
     def size_in_time(self, made: int, before: int) -> int:
         """How many of the replications made when the time was up may be looked at, after a look at `before`.
 
-        The one that was being made is finished, so that the number made is a stopping time. A look that comes too soon
-        after the last, or off the ladder, is not among those whose level is known: the last one then stands.
+        The one that was being made is finished, so that the number made is a stopping time. The level of a look is
+        known where it comes late enough after the one before, or, with bounds, at a size that was fixed in advance.
+        Otherwise the look before counts.
         """
         return made if before == 0 or (self.bounds is None and made >= LEAST_GROWTH * before) else before
-
-    minimise: bool = False
-    """Whether the lowest return is the best: signs change for the judgement, and change back for the answer."""
 
 
 class _Sample(NamedTuple):
@@ -256,10 +249,10 @@ def decide(
     if rules.bounds is not None and found.return_bound is None:
         found = found._replace(return_bound=max(map(abs, rules.bounds)))  # what is left out is a return like the others
     began = time.monotonic()
-    looks = (Looks if rules.bounds is None else Ladder)(rules.pilot, rules.max_replications)
+    schedule = (AdaptiveSchedule if rules.bounds is None else FixedSchedule)(rules.pilot, rules.max_replications)
     pairs = list(itertools.combinations(range(len(labels)), 2))
-    error = looks.error((1 - rules.confidence) / len(pairs))
-    run, whole, size, look = None, None, looks.first, 0
+    error = schedule.error((1 - rules.confidence) / len(pairs))
+    run, whole, size, look = None, None, schedule.first, 0
     indifference = rules.indifference or 0.0
     is_late = False
     bounds = -rules.bounds if rules.minimise and rules.bounds is not None else rules.bounds
@@ -287,7 +280,7 @@ def decide(
             least = 0 if rules.bounds is not None else _least_size(sample, pairs, rules)
             if verdict is not None and size < min(least, rules.max_replications):
                 verdict, wanted, enough = None, least, least
-            following = None if verdict is not None or is_late else looks.after(look, size, wanted, enough)
+            following = None if verdict is not None or is_late else schedule.after(look, size, wanted, enough)
             if following is None:
                 break
             size = following
@@ -296,7 +289,7 @@ def decide(
     for other in ("state", "time"):
         if rules.other_sharing and other in found.can_share and other not in beside:
             beside[other] = found.sampler(0, min(size, BESIDE * rules.pilot), other)
-    second = looks.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
+    second = schedule.error((1 - rules.confidence) / (4 * len(pairs) + 4 * len(labels)))
     tally, gaps = count(sample.run, 2 * sample.left_out), []
     for i, j in pairs:
         unpaired = math.hypot(*(_return_std(sample, k) for k in (i, j)))

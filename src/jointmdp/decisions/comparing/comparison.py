@@ -288,6 +288,7 @@ class Comparison(ResultFace):
 
 
 WIDTH = 110  # of paragraphs; tables are as wide as they are
+PERCENT = 0.01  # precision of probabilities, which gives them three digits
 
 
 class Words(NamedTuple):
@@ -336,8 +337,8 @@ def verdict(found: Comparison) -> str:
     if all(not gap.gaps.any() for gap in gaps):
         least_tie = min(gap.tie().lower for gap in gaps)
         text = (
-            f"No difference: all gave the same in every one of {found.num_replications:,} replications. The "
-            f"probability that they differ is at most {1 - least_tie:.2g}."
+            f"No difference: all gave the same in every one of {found.num_replications:,} replications. They differ "
+            f"with a probability of at most {1 - least_tie:.2g}."
         )
         if not math.isfinite(least.half_width):
             text += " All returns were zero, so nothing is known of how large a difference can be."
@@ -374,19 +375,15 @@ def _rarely(found: Comparison) -> list[str]:
     least, rival = min(((found.advantage(other), other) for other in found.others), key=lambda pair: pair[0].differing)
     if found.is_exact or least.differing >= FEW:
         return []
+    n = found.num_replications
+    seen = f"these are only {n:,} replications"
+    if 2 * least.differing <= n:
+        usual = _number(float(np.median(least.gaps)), 0.0)
+        seen = f"the gap to {rival} was {usual} in all but {least.differing} of {n:,} replications"
     rare = (
-        f"An event rarer than 1 in {_third(found.num_replications):,} may well be missing from them (the rule of "
-        "three, 95 %), and decide."
+        f"An event rarer than 1 in {_third(n):,} may well not have occurred (the rule of three, 95 %), and may decide."
     )
-    if 2 * least.differing > found.num_replications:
-        return [_paragraph(f"Mind what is rare: these are {found.num_replications:,} replications only. {rare}")]
-    seen = f"only {least.differing} of" if least.differing else "none of"
-    return [
-        _paragraph(
-            f"Mind what is rare: in {seen} {found.num_replications:,} replications did the gap to {rival} differ "
-            f"from its usual {_number(float(np.median(least.gaps)), 0.0)}. {rare}"
-        )
-    ]
+    return [_paragraph(f"Rare events may be missing: {seen}. {rare}")]
 
 
 def _third(replications: int) -> int:
@@ -471,7 +468,7 @@ def _alternative_rows(found: Comparison) -> list[list[str]]:
                 each.label,
                 f"{_number(each.mean, scale)} {_ends(each.mean_interval, scale)}",
                 _number(each.std, each.std),
-                f"{each.best:.3f} {_chances(each.best_interval)}",
+                f"{each.best:.3f} {_ends(each.best_interval, PERCENT)}",
             ]
         )
     return rows
@@ -492,7 +489,7 @@ def _gap_rows(found: Comparison) -> list[list[str]]:
                 other,
                 f"{_number(gap.mean, gap.half_width)} {_ends(gap.mean_interval, gap.half_width)}",
                 *("" if value is None else _number(value, value) for value in deviations),
-                f"{gap.better:.3f} {_chances(gap.superiority())}",
+                f"{gap.better:.3f} {_ends(gap.superiority(), PERCENT)}",
                 _tie(gap),
             ]
         )
@@ -526,13 +523,8 @@ def _ends(interval: Interval, precision: float) -> str:
     if not precision > 0 or not math.isfinite(precision):
         return f"[{interval.lower + 0.0:.6g}, {interval.upper + 0.0:.6g}]"
     digits = min(max(1 - math.floor(math.log10(precision)), 0), 12)
-    unit = 10.0**-digits
-    lower, upper = math.floor(interval.lower / unit) * unit, math.ceil(interval.upper / unit) * unit
-    return f"[{lower:.{digits}f}, {upper:.{digits}f}]"
-
-
-def _chances(interval: Interval) -> str:
-    return f"[{math.floor(interval.lower * 1000) / 1000:.3f}, {math.ceil(interval.upper * 1000) / 1000:.3f}]"
+    lower, upper = math.floor(interval.lower * 10**digits), math.ceil(interval.upper * 10**digits)
+    return f"[{lower / 10**digits:.{digits}f}, {upper / 10**digits:.{digits}f}]"
 
 
 def _round(count: float) -> int:

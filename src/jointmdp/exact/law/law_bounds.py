@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.node_laws import (
     POSITIVE,
     Candidates,
@@ -49,7 +50,6 @@ from jointmdp.exact.law.pair_equations import (
     certified_lines,
     fixed_point,
 )
-from jointmdp.exact.law.pair_graph import RAREST
 from jointmdp.exact.law.shared_points import SharedPoints, common_points, is_shared
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.ground.limits import IsOver

@@ -36,7 +36,7 @@ from jointmdp.ground.arrays import float64, random_key
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications, steps_to_weight
+from jointmdp.simulation.montecarlo.samples import BranchSteps, Replications, last_step
 
 States = Any  # a pytree of arrays whose leaves begin with [N, m]
 
@@ -559,11 +559,8 @@ class BlockSampler:
 
     def _last(self, discount: float) -> int:
         """Steps after which a block stops at the latest."""
-        if self.horizon is not None:
-            return self.horizon
-        if discount >= 1:
-            return STEP_LIMIT
-        return steps_to_weight(discount, BLIND_TAIL if self.return_bound is None else LEAST_TAIL)
+        found = last_step(self.horizon, discount, BLIND_TAIL if self.return_bound is None else LEAST_TAIL)
+        return STEP_LIMIT if found is None else found
 
     def _is_small(self, found: Replications, weight: float, until_merged: bool) -> bool:
         """Whether what is left out is small beside the noise of the block itself."""
@@ -581,15 +578,10 @@ class BlockSampler:
         return is_small and (self.is_enough is None or self.is_enough(found))
 
     def _replications(self, b: Any, weight: float, until_merged: bool) -> Replications:
-        return Replications(
-            returns=b.total[:, None] + b.lead,
-            leads=b.lead,
-            rounding=(b.steps[:, None] + ROUNDING_UNITS) * 2.0**-52 * b.size,
-            steps=b.steps.astype(np.int64),
-            leaders=b.leader.astype(np.int64),
-            states=None if b.state is None else b.state.astype(np.int64),
-            left_out=np.where(are_open(b, until_merged), weight, 0.0),
-        )
+        steps, leaders = b.steps.astype(np.int64), b.leader.astype(np.int64)
+        left_out = np.where(are_open(b, until_merged), weight, 0.0)
+        states = None if b.state is None else b.state.astype(np.int64)
+        return Replications.of_sums(b.total, b.lead, b.size, steps, leaders, left_out, states=states)
 
 
 def _plain(action: Any) -> Any:

@@ -66,9 +66,11 @@ CONFIDENCE = 0.95
 ROUNDING_UNITS = 64  # rounding errors in one discounted reward, most of them in the power of the discount
 
 
-def steps_to_weight(discount: float, weight: float) -> int:
-    """Steps after which a discounted reward counts no more than `weight`, a fraction of the first."""
-    return max(1, math.ceil(math.log(weight) / math.log(discount))) if discount > 0 else 1
+def last_step(horizon: int | None, discount: float, tail: float) -> int | None:
+    """Steps after which a replication is cut: the horizon, or where rewards weigh no more than `tail`; None: never."""
+    if horizon is not None or discount >= 1:
+        return horizon
+    return max(1, math.ceil(math.log(tail) / math.log(discount))) if discount > 0 else 1
 
 
 class Gaps(NamedTuple):
@@ -94,6 +96,14 @@ class Replications(NamedTuple):
     is_whole: Bools | None = None  # [n] whose returns are not cut where branches became one; None: all
     apart: Floats | None = None  # [n, m] returns until all branches were one, where they were cut there
     followed: Bools | None = None  # [n] whether anything could follow that
+
+    @classmethod
+    def of_sums(
+        cls, total: Floats, leads: Floats, size: Floats, steps: Ints, leaders: Ints, left_out: Floats, **more: Any
+    ) -> Replications:
+        """From the returns of branch 0 ``[n]``, leads over it, and how large the amounts are that each adds up."""
+        rounding = (steps[:, None] + ROUNDING_UNITS) * 2.0**-52 * size
+        return cls(total[:, None] + leads, leads, rounding, steps, leaders, left_out, **more)
 
     def rows(self, rows: slice | Bools) -> Replications:
         """Some of the replications."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, BranchSteps, Replications, steps_to_weight
+from jointmdp.simulation.montecarlo.samples import BranchSteps, Replications, last_step
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
@@ -75,9 +75,7 @@ class QuerySampler:
     @property
     def last(self) -> int | None:
         """Steps after which an endless replication is cut."""
-        if self.horizon is not None or self.discount >= 1:
-            return self.horizon
-        return steps_to_weight(self.discount, TAIL)
+        return last_step(self.horizon, self.discount, TAIL)
 
 
 class Replication:
@@ -157,15 +155,9 @@ class Replication:
             self._merge()
             is_open = not all(map(self._is_over, self.heads)) and not (sampler.until_merged and len(self.heads) == 1)
         is_cut = is_open and sampler.horizon is None
-        return Replications(
-            returns=total + np.array([lead]),
-            leads=np.array([lead]),
-            rounding=(self.t + ROUNDING_UNITS) * 2.0**-52 * np.array([size]),
-            steps=np.array([self.t]),
-            leaders=np.array([self.leader]),
-            left_out=np.array([weight if is_cut else 0.0]),
-            is_whole=np.array([False]) if sampler.until_merged else None,
-        )
+        left_out = weight if is_cut else 0.0
+        row = map(np.array, ([total], [lead], [size], [self.t], [self.leader], [left_out]))
+        return Replications.of_sums(*row, is_whole=np.array([False]) if sampler.until_merged else None)
 
     def _step(self) -> list[float]:
         """One step of all branches; under "state" those in the same state are one query."""

@@ -1,20 +1,8 @@
-"""Optimal transport between two finite laws, with a bound that does not lean on the solver.
+"""How much the coupling of an ordinary MDP matters: the least and the largest variance of every gap over all of them.
 
-Among all joint laws w of outcomes i and j with marginals p and q, the one with the largest gain ``Σ w_ij g_ij``. By
-weak duality any u and z with ``u_i + z_j ≥ g_ij`` bound it by ``Σ p_i u_i + Σ q_j z_j``. The solver's own u serves,
-whatever it is: with ``z_j = max_i (g_ij − u_i)`` no inequality is broken. In the code costs ``max g − g`` stand for
-gains.
-
-What an ordinary MDP says of each action by itself: mean and variance of its return, with certified errors.
-
-With ``b = R + γv(S')`` for each outcome, ``v = Πr̄ + γPv`` and ``B(s) = Var_{A,S'} b + γ²(PB)(s)``, the variance of the
-return of action a is ``Var b_a + γ² E B(S'_a)``. Errors follow from residuals, as in `moments.certificates`:
-
-    |e_v| ≤ r_v/(1−γ) =: δ,   |e_B| ≤ (r_B + 2σγδ + γ²δ²)/(1−γ²).
-
-The largest covariances over all couplings, as the fixed point of a monotone recursion on pairs of states.
-
-Covariances C of returns under ``sharing="state"`` obey (centred form)
+An ordinary MDP fixes the law of each action and leaves open how outcomes of different actions go together. Means and
+variances of returns do not depend on it; covariances of two actions, and so variances of gaps, do. `coupling_bounds`
+says how much at most, under ``sharing="state"``, where covariances C of returns obey (centred form)
 
     C(s,s̃) = γ² (P C Pᵀ)(s,s̃)                                          for s ≠ s̃,
     C(s,s) = Σ_a π(a|s)² Var Z(s,a) + Σ_{a≠b} π(a|s) π(b|s) C_ab(s),
@@ -23,22 +11,22 @@ Covariances C of returns under ``sharing="state"`` obey (centred form)
 Couplings enter in the last line alone, and larger covariances at successors make every entry larger. So the largest
 value of the last line over all joint laws of ``(S'_a, S'_b)``, an optimal transport, gives a map T that is monotone and
 obeys ``T(C + c) ≤ T(C) + γ²c`` for constants c ≥ 0. No coupling has covariances above its fixed point C*, and with two
-actions in each state the transports at C* are a coupling that has them.
+actions in each state the transports at C* are a coupling that has them, which `CouplingBounds.model` gives. With more,
+each pair of actions has its own best joint law, and these need not fit together into one law of all actions: the bounds
+are valid, and may be wider than what couplings can do. Under a deterministic policy each end is attained by a coupling
+for its own pair, since branches that meet are one and only the first step's coupling matters.
 
 The fixed point is found as policies are improved: transports for the C at hand, then the linear equations of these
-transports by GMRES. It is certified from what was found alone: ``T(C) ≤ C + r`` gives ``C* ≤ C + r/(1−γ²)``, where
-transports are bounded by weak duality. The least covariances are the largest of −C, with ``−b̃b̃`` in place of ``b̃b̃``.
+transports by GMRES. It is certified from what was found alone: ``T(C) ≤ C + r`` gives ``C* ≤ C + r/(1−γ²)``. The least
+covariances are the largest of −C, with ``−b̃b̃`` in place of ``b̃b̃``. What a transport gains is bounded without leaning
+on its solver: by weak duality any u and z with ``u_i + z_j ≥ g_ij`` bound ``Σ w_ij g_ij`` by ``Σ p_i u_i + Σ q_j z_j``
+for all joint laws w with marginals p and q. The solver's own u serves, whatever it is: with
+``z_j = max_i (g_ij − u_i)`` no inequality is broken. In the code costs ``max g − g`` stand for gains.
 
-How much the coupling of an ordinary MDP matters: the least and the largest variance of every gap over all of them.
+Of each action by itself: with ``v = Πr̄ + γPv`` and ``B(s) = Var_{A,S'} b + γ²(PB)(s)``, the variance of the return of
+action a is ``Var b_a + γ² E B(S'_a)``. Errors follow from residuals, as in `moments.certificates`:
 
-An ordinary MDP fixes the law of each action and leaves open how outcomes of different actions go together. Means and
-variances of returns do not depend on it; covariances of two actions, and so variances of gaps, do. `coupling_bounds`
-says how much at most, under ``sharing="state"``. See `extreme_covariances` for the mathematics.
-
-With two actions in each state both ends are attained, in all states by one coupling, which `CouplingBounds.model`
-gives. With more, each pair of actions has its own best joint law, and these need not fit together into one law of all
-actions: the bounds are valid, and may be wider than what couplings can do. Under a deterministic policy each end is
-attained by a coupling for its own pair, since branches that meet are one and only the first step's coupling matters.
+    |e_v| ≤ r_v/(1−γ) =: δ,   |e_B| ≤ (r_B + 2σγδ + γ²δ²)/(1−γ²).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Cantelli's inequality (1928): what mean and variance alone say of a sign, in closed form.
-
-Best-possible statements about a random variable of which only a few moments are known.
+"""Best-possible statements about a random variable of which only a few moments are known.
 
 Each end of an answer is attained, or approached, by some law with these moments, so nothing sharper can be said; and
 each is proven by a polynomial, so it also holds when the moments carry known errors. `MomentProblem` has the
-mathematics. With two moments the answers are closed forms, such as `cantelli`.
+mathematics. With two moments the answers are closed forms, such as Cantelli's inequality (1928) for a sign.
 """
 
 import math

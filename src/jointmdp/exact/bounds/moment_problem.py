@@ -1,27 +1,22 @@
-"""Moments 1..n of a random variable, made standard, and whether any law has them.
+"""How large E f(Y) can be, over all laws with given moments, for f of two straight pieces; and whether there is a law.
 
-Everything is exact: floats are rational numbers, and so are the moments of Y = (X − shift)/scale, the monic orthogonal
+Moments are exact: floats are rational numbers, and so are the moments of Y = (X − shift)/scale, the monic orthogonal
 polynomials P_k of the functionals ``L_φ(p) = E[φ(Y) p(Y)]`` and their norms ``h_k = L_φ(P_k²)``. With φ one of
 ``1, y−a, b−y, (y−a)(b−y)`` (a, b the ends of the support), a sequence belongs to a law on the support iff no h_k is
 negative (Hamburger, Stieltjes, Hausdorff; Krein and Nudelman, The Markov Moment Problem and Extremal Problems, 1977).
 A norm that is zero leaves one law: its atoms are the roots of P_k and the zeros of φ.
 
-Polynomials as arrays of coefficients, lowest first, in extended precision: interpolation and certified minima.
-
-Evaluation and roots are NumPy's. Interpolation in extended precision, with slopes, is not in NumPy or SciPy.
-
-How large E f(Y) can be, over all laws with given moments, for f of two straight pieces.
-
-The largest value is attained on a canonical representation: a quadrature rule for the moments with few nodes, found
-from the Jacobi matrix of `MomentSequence` with its last diagonal entry free (Krein and Nudelman, The Markov Moment
-Problem and Extremal Problems, 1977; Karlin and Studden, Tchebycheff Systems, 1966).
+The largest E f(Y) is attained on a canonical representation: a quadrature rule for the moments with few nodes, found
+from the Jacobi matrix of `MomentSequence` with its last diagonal entry free (Krein and Nudelman; Karlin and Studden,
+Tchebycheff Systems, 1966).
 
 - f jumps at t, or bends down there: the representation has a node at t (Chebyshev, Markov, Stieltjes).
 - f bends up at t: among all representations the one whose nodes all touch. Each is named by one of its nodes ξ, and as
   ξ moves from t to the next node of t's representation, every representation is passed once.
 
 No node is trusted. A polynomial p that touches f at the nodes is checked to lie above f on the support, by the roots of
-its derivative, and is lifted where it does not; then ``E f ≤ E p`` for every law, whatever led to p.
+its derivative, and is lifted where it does not; then ``E f ≤ E p`` for every law, whatever led to p. Polynomials are
+arrays of coefficients, lowest first, in extended precision; interpolation with slopes is not in NumPy or SciPy.
 """
 
 import math

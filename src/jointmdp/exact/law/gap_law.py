@@ -51,7 +51,7 @@ class RoundedLaw(NamedTuple):
         return self._amount(int(np.flatnonzero(q <= self.F)[0]))
 
     def counter_quantile(self, q: float) -> float:
-        """A number that the (1−q)-quantile of −X is not above minus: P(X < it) ≤ 1 − q."""
+        """A number t with P(X < t) ≤ 1 − q: the q-quantile of −X is at most −t."""
         enough = np.flatnonzero(sum_down(np.ones(len(self.F)), -self.F) >= q)
         return self._amount(int(enough[-1]) + 1 if len(enough) else 0)
 

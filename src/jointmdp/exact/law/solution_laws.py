@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.law.convex_bounds import distribution_bounds, stop_loss_bounds
 from jointmdp.exact.law.gap_law import GapLaw, RootBounds, RoundedLaw
+from jointmdp.exact.law.law_bounds import distribution_bounds, rounded_law, stop_loss_bounds
 from jointmdp.exact.law.node_laws import NodeLaws, Side, room_for
 from jointmdp.exact.law.pair_equations import VarianceParts, merge_probability, node_means, variance_parts
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, GapStart, Opening, PairGraph, reached_pairs
-from jointmdp.exact.law.pathwise_bounds import rounded_law
 from jointmdp.exact.law.shared_points import bytes_for_shared, is_shared
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import LawStatus, NotKnownError

@@ -26,8 +26,7 @@ from jointmdp_experiments.atari_coins import VARIANTS, with_coins
 
 from jointmdp.ground.arrays import float32
 from jointmdp.learning.learn import Neural
-from jointmdp.learning.neural.queries import RecordedQueries
-from jointmdp.learning.neural.recording import record_queries
+from jointmdp.learning.neural.queries import RecordedQueries, record_queries
 from jointmdp.learning.neural.settings import BLOCKS
 from jointmdp.learning.neural.trainer import Trainer, TrainState
 

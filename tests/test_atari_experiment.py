@@ -14,7 +14,7 @@ import jointmdp as jm
 
 pytest.importorskip("ale_py")
 
-from jointmdp_experiments import atari_coins, atari_pairs, atari_roots, atari_runs, atari_scores, atari_table
+from jointmdp_experiments import atari_coins, atari_pairs, atari_roots, atari_runs, atari_scores
 
 from jointmdp.exact.bellman.network_backups import backup
 from jointmdp.ground.arrays import float64, on_device
@@ -197,7 +197,7 @@ def test_the_page_shows_what_the_run_wrote() -> None:
     seen = [(name, variant) for name in ("mean", "own_variance") for variant in "CD"]
     for game, *cells in tables[6:]:
         scores = [
-            atari_table.score(as_numbers(rows[game, variant, "parts"]), f"{name}_r_squared") for name, variant in seen
+            atari_scores.score(as_numbers(rows[game, variant, "parts"]), f"{name}_r_squared") for name, variant in seen
         ]
         assert cells == [str(score) for score in scores]
 

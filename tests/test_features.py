@@ -17,21 +17,16 @@ from zoo import daily
 
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.features import (
+from jointmdp.learning.projected.feature_forms import (
     FeatureRows,
     Features,
     FeatureTable,
-    aggregation,
     as_feature_rows,
     as_feature_table,
     check_rank,
     dependent_columns,
-    fourier,
-    one_hot,
-    polynomial,
-    radial,
-    tiles,
 )
+from jointmdp.learning.projected.features import aggregation, fourier, one_hot, polynomial, radial, tiles
 
 NAN, INF = float("nan"), float("inf")
 

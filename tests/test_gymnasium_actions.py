@@ -177,7 +177,7 @@ BAD = {
     "no environment": (lambda: GymnasiumSimulator(3), ["int is no gymnasium.Env"]),  # type: ignore[arg-type]
     "unknown id": (lambda: GymnasiumSimulator("Nothing-v9"), ["does not make 'Nothing-v9'"]),
     "unknown setting": (lambda: GymnasiumSimulator.make("CartPole-v1", colour=3), ["CartPole-v1", "colour"]),
-    "settings of a made one": (lambda: GymnasiumSimulator(Shop(), settings={}), ["made already"]),
+    "settings of a made one": (lambda: GymnasiumSimulator(Shop(), settings={}), ["give them to gymnasium.make"]),
     "one hook": (lambda: GymnasiumSimulator(Shop(), get_state=cartpole_get), ["belong together"]),
     "hooks without hooks": (lambda: GymnasiumSimulator(Shop(), state="hooks"), ["get_state and set_state"]),
     "unknown state": (lambda: GymnasiumSimulator(Shop(), state="magic"), ["'magic'", "'table', 'mujoco'"]),  # type: ignore[arg-type]

@@ -124,7 +124,7 @@ SERVER = """
 import os, sys
 import jax
 import jointmdp as jm
-from jointmdp.simulation.simulators.simulator import TableSimulator
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp.learning.learn import learn
 
 def work(path, choice, steps):

@@ -20,8 +20,9 @@ from zoo import SHARINGS, STATE_AND_SLOW, build, daily, slow_or_long
 import jointmdp as jm
 from jointmdp.exact.law import shared_points
 from jointmdp.exact.law.gap_law import GapLaw
+from jointmdp.exact.law.pair_equations import merge_probability
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, reached_pairs
-from jointmdp.exact.law.solution_laws import Laws, Refinement, merge_probability
+from jointmdp.exact.law.solution_laws import Laws, Refinement
 from jointmdp.ground.errors import LawStatus
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import Limits, OutOfTimeError, never
@@ -239,7 +240,7 @@ def check_horizon(case: RandomModel, steps: int, points: tuple[int, ...]) -> Non
     """Every level holds the exact law over a horizon."""
     truth = exact_law(case, 0, 0, 1, steps)
     gap = Stoppable(build(case), case.policy, horizon=steps, mean=near(truth.mean))
-    # GapBranches that draw the same action after the last step have become one too late.
+    # Branches that draw the same action after the last step have become one too late.
     merge = exact_law(case, 0, 0, 1, steps - 1).merge if steps > 1 else 0
     for count in points:
         law = gap.on(count)

@@ -19,11 +19,17 @@ from jointmdp.exact.bellman.network_backups import backup, draw_errors
 from jointmdp.ground.arrays import float32, float64, on_device
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.learning.neural import queries as recorded
-from jointmdp.learning.neural.networks import CONVOLUTIONS, Layer, MomentNetwork, convolved
-from jointmdp.learning.neural.queries import OVER, Encoding, Lists, RecordedQueries
-from jointmdp.learning.neural.recording import Recorder, table_lists
+from jointmdp.learning.neural.queries import OVER, Encoding, Lists, RecordedQueries, Recorder, table_lists
 from jointmdp.learning.neural.settings import BLOCKS
-from jointmdp.learning.neural.trainer import PORTION, Trainer, optimiser_of
+from jointmdp.learning.neural.trainer import (
+    CONVOLUTIONS,
+    PORTION,
+    Layer,
+    MomentNetwork,
+    Trainer,
+    convolved,
+    optimiser_of,
+)
 from jointmdp.learning.walks import WalkTask
 
 SURE = 5.0  # standard errors: one number in two million is further off

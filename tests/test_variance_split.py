@@ -8,7 +8,7 @@ import pytest
 from zoo import SHAPES, SHARINGS, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
-from jointmdp.exact.law import variance_parts
+from jointmdp.exact.law import pair_equations
 
 
 def steps_of(model: jm.JointMDP, states: tuple[int, int], choices: Any) -> list[tuple[float, Any, Any, bool]]:
@@ -132,7 +132,7 @@ def test_large_rewards_and_long_lives_lose_no_digits() -> None:
     plain = jm.evaluate(model, policy).gap(0, 0, 2)
     split = plain.variance_by_step()
     assert split.names[-1] == "later"
-    assert len(split) == variance_parts.MOST_STEPS + 1
+    assert len(split) == pair_equations.MOST_STEPS + 1
     assert split.total == pytest.approx(plain.variance, rel=1e-9)
     assert plain.variance_by_state().total == pytest.approx(plain.variance, rel=1e-9)
     raised = jm.JointMDP(

@@ -13,8 +13,8 @@ from jointmdp.learning.neural.settings import BLOCKS
 from jointmdp.show.plots import style
 from jointmdp_experiments.atari_coins import VARIANTS, WORDS
 from jointmdp_experiments.atari_runs import PAPER_GAMES, QUICK, AtariPlan, GameResult, run
-from jointmdp_experiments.atari_table import PredictedGaps, Truth, rows_of, score
-from jointmdp_experiments.result import FigureResult, save_all
+from jointmdp_experiments.atari_scores import PredictedGaps, Truth, rows_of, score
+from jointmdp_experiments.result import FigureResult, draw_agreement, save_all
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -161,15 +161,8 @@ def _draw_roots(rows: list[dict[str, Any]], variant: str) -> Figure:
                 np.array([row[f"{kind}_{name}{end}"] for row in chosen])
                 for kind, end in (("predicted", ""), ("simulated", ""), ("simulated", "_error"))
             )
-            panel = axes[i, j]
-            panel.errorbar(x, y, error, fmt="o", markersize=3, elinewidth=0.6)
-            span = [min(x.min(), y.min()), max(x.max(), y.max())]
-            panel.plot(span, span, "--", color="grey", linewidth=1, label="perfect")
-            panel.axhline(float(y.mean()), color="grey", linewidth=0.8, linestyle=":", label="best constant")
-            panel.set_xlabel(f"predicted {words} of the gap")
-            panel.set_title(game if i == 0 else "")
-            if j == 0:
-                panel.set_ylabel(f"simulated {words}, 95 % interval")
+            draw_agreement(axes[i, j], x, y, error, words)
+            axes[i, j].set_title(game if i == 0 else "")
     axes[0, 0].legend()
     figure.suptitle(f"Variant {variant}: points are roots")
     return figure

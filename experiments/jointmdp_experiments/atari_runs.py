@@ -16,8 +16,7 @@ import numpy as np
 
 from jointmdp.ground.arrays import Floats
 from jointmdp.learning.learn import Neural, learn
-from jointmdp.learning.neural.queries import RecordedQueries, joined
-from jointmdp.learning.neural.recording import record_queries
+from jointmdp.learning.neural.queries import RecordedQueries, joined, record_queries
 from jointmdp.simulation.executors import Executor, as_executor
 from jointmdp.simulation.simulators.atari_simulator import AtariSimulator, RewardShocks
 from jointmdp_experiments import atari_coins

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jointmdp.exact.evaluate import evaluate
+import jointmdp as jm
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
-from jointmdp.model.built_in_models import coupled_reward_chain, windy_gridworld
-from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
-from jointmdp.show.plots.result_plots import correlation_matrix
 from jointmdp_experiments.result import FigureResult
 
 if TYPE_CHECKING:
@@ -25,9 +22,9 @@ Tiles = dict[tuple[int, int], tuple[str, Floats]]  # row and column of a panel: 
 def run_gridworld(sharing: Sharing) -> FigureResult:
     """The 3×3 grid of 4×4 matrices; the paper's figure for ``"state"``."""
     rival: Sharing = "time" if sharing == "state" else "state"
-    model, policy = windy_gridworld(SIZE, sharing=sharing)
-    correlation = evaluate(model, policy).correlation
-    other = evaluate(model.with_sharing(rival), policy).correlation
+    model, policy = jm.envs.windy_gridworld(SIZE, sharing=sharing)
+    correlation = jm.evaluate(model, policy).correlation
+    other = jm.evaluate(model.with_sharing(rival), policy).correlation
     off = ~np.eye(4, dtype=bool)
     here, there = (np.nanmean(c[:, off]) for c in (correlation, other))
     text = (
@@ -56,8 +53,8 @@ def run_chain() -> FigureResult:
     rows = []
     for i, (name, words) in enumerate({"uniform": "uniform policy", "one action": "one action"}.items()):
         for j, sharing in enumerate(SHARINGS):
-            model, policy = coupled_reward_chain(25, deterministic=name == "one action", sharing=sharing)
-            correlation = evaluate(model, policy).correlation[:1]
+            model, policy = jm.envs.coupled_reward_chain(25, deterministic=name == "one action", sharing=sharing)
+            correlation = jm.evaluate(model, policy).correlation[:1]
             tiles[i, j] = (f"{words},\n{SHARING_WORDS[sharing]}", correlation[0])
             rows += _rows(model, correlation, policy=name, sharing=sharing)
     uniform, one = (tiles[i, SHARINGS.index("state")][1][0, 1] for i in (0, 1))
@@ -74,7 +71,7 @@ def run_chain() -> FigureResult:
     return FigureResult("crc-correlation", title, text, rows, lambda: _draw(tiles, ["1st", "2nd"], digits=3))
 
 
-def _rows(model: JointMDP, correlation: Floats, **labels: Any) -> list[dict[str, Any]]:
+def _rows(model: jm.JointMDP, correlation: Floats, **labels: Any) -> list[dict[str, Any]]:
     rows = []
     for (s, a, b), value in np.ndenumerate(correlation):
         where = {"state": model.state_label(s), "action": model.action_label(a), "other": model.action_label(b)}
@@ -88,6 +85,6 @@ def _draw(tiles: Tiles, labels: list[str], digits: int) -> Figure:
     fig, axes = style.figure(columns=column + 1, rows=row + 1, width=2.4, height=2.3)
     for place, (title, matrix) in tiles.items():
         ax = axes[place]
-        correlation_matrix(matrix, labels, ax, digits=digits, title=title)
+        jm.plots.correlation_matrix(matrix, labels, ax, digits=digits, title=title)
     fig.colorbar(axes[0, 0].images[0], ax=np.ravel(axes).tolist(), shrink=0.7, label="correlation of returns")
     return fig

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from jointmdp.exact.bounds.moment_bounds import cantelli
-from jointmdp.exact.evaluate import evaluate
-from jointmdp.exact.solution.gap import Gap
+import jointmdp as jm
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
-from jointmdp.model.built_in_models import windy_gridworld
 from jointmdp.show.plots import style
-from jointmdp.simulation.montecarlo.samples import GapSample
-from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp_experiments.result import FigureResult, by_sharing
 
 if TYPE_CHECKING:
@@ -36,8 +31,8 @@ class Pair:
     """One gap, computed and simulated."""
 
     sharing: Sharing
-    gap: Gap
-    sample: GapSample
+    gap: jm.results.Gap
+    sample: jm.results.GapSample
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -58,7 +53,7 @@ class Pair:
     @property
     def simulated_bound(self) -> float:
         """Cantelli's bound from simulated moments."""
-        return cantelli(self.sample.mean, self.sample.variance)
+        return jm.bounds.cantelli(self.sample.mean, self.sample.variance)
 
     def ratios(self, bounds: dict[str, float]) -> dict[str, float]:
         """How much of each bound on P(G ≤ 0) the simulated frequency uses up."""
@@ -81,15 +76,15 @@ Ratios = dict[Sharing, list[dict[str, Any]]]  # a row for each gap, with a ratio
 
 def simulated_pairs(sharing: Sharing, num_samples: int = SAMPLES, size: int = SIZE) -> list[Pair]:
     """Every state, the policy's action against every other; each pair has a seed of its own."""
-    model, policy = windy_gridworld(size, sharing=sharing)
-    solution = evaluate(model, policy)
+    model, policy = jm.envs.windy_gridworld(size, sharing=sharing)
+    solution = jm.evaluate(model, policy)
     pairs: list[Pair] = []
     for state in range(model.num_states):
         best = int(np.argmax(policy[state]))
         for other in range(model.num_actions):
             if other != best:
                 seed = 10_000 * (1 + SHARINGS.index(sharing)) + len(pairs)
-                sample = simulate(
+                sample = jm.simulate(
                     model, policy, state, [best, other], num_samples=num_samples, seed=seed, gaps_only=True
                 ).gap(best, other)
                 pairs.append(Pair(sharing, solution.gap(state, best, other), sample))
@@ -140,18 +135,11 @@ def _calibration(pairs: list[Pair]) -> str:
 def _draw(pairs: Pairs) -> Figure:
     fig, axes = style.figure(columns=3, rows=2, width=3.1, height=2.8)
     for column, sharing in enumerate(SHARINGS):
-        rows = [_row(pair) for pair in pairs[sharing] if pair.is_random]
+        shown = [pair for pair in pairs[sharing] if pair.is_random]
         for ax, moment in zip(axes[:, column], MOMENTS, strict=True):
-            names = (moment, *(f"simulated_{moment}{end}" for end in ("", "_lower", "_upper")))
-            computed, middle, lower, upper = (np.array([row[name] for row in rows]) for name in names)
-            ends = (min(computed.min(), lower.min()), max(computed.max(), upper.max()))
-            ax.plot(ends, ends, color=style.GREY, linewidth=1)
-            look = {"fmt": "o", "markersize": 3, "linewidth": 0.8, "color": style.PALETTE[1], "alpha": 0.8}
-            ax.errorbar(computed, middle, yerr=np.maximum([middle - lower, upper - middle], 0), **look)
-            ax.set_xlabel(f"computed {moment} of the gap")
+            given = [pair.gap for pair in shown], [pair.sample for pair in shown]
+            jm.plots.predicted_against_simulated(*given, of=moment, ax=ax)
         axes[0][column].set_title(SHARING_WORDS[sharing])
-    for ax, moment in zip(axes[:, 0], MOMENTS, strict=True):
-        ax.set_ylabel(f"simulated {moment}")
     return fig
 
 
@@ -202,8 +190,8 @@ def _uncertain(pairs: list[Pair]) -> list[Pair]:
 
 
 def _ratios_beyond(sharing: Sharing, pairs: list[Pair], size: int) -> list[dict[str, Any]]:
-    model, policy = windy_gridworld(size, sharing=sharing)
-    solution = evaluate(model, policy, order=max(ORDERS))
+    model, policy = jm.envs.windy_gridworld(size, sharing=sharing)
+    solution = jm.evaluate(model, policy, order=max(ORDERS))
     signs = solution.signs(tolerance=1e-3)
     rows = []
     for pair in _uncertain(pairs):

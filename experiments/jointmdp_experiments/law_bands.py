@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jointmdp.exact.evaluate import evaluate
-from jointmdp.exact.law.gap_law import GapLaw
-from jointmdp.exact.solution.gap import Gap
+import jointmdp as jm
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
-from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import Limits
-from jointmdp.model.built_in_models import inventory, windy_gridworld
 from jointmdp.show.plots import style
-from jointmdp.simulation.montecarlo.simulate import simulate
 from jointmdp_experiments.result import FigureResult
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STOCK, ORDER, OTHER = 4, 4, 2  # the compared decision of the inventory model
@@ -37,8 +31,8 @@ class Band:
 
     model: str
     sharing: Sharing
-    gap: Gap
-    law: GapLaw
+    gap: jm.results.Gap
+    law: jm.results.GapLaw
     gaps: Floats  # [N] sorted
 
     @property
@@ -58,12 +52,12 @@ def bands(num_samples: int = SAMPLES) -> list[Band]:
     found = []
     for sharing in SHARINGS:
         for name, (model, policy), where in (
-            (GRID, windy_gridworld(5, discount=0.95, sharing=sharing), CORNER),
-            (SHOP, inventory(sharing=sharing), (STOCK, ORDER, OTHER)),
+            (GRID, jm.envs.windy_gridworld(5, discount=0.95, sharing=sharing), CORNER),
+            (SHOP, jm.envs.inventory(sharing=sharing), (STOCK, ORDER, OTHER)),
         ):
-            gap = evaluate(model, policy).gap(*where)
+            gap = jm.evaluate(model, policy).gap(*where)
             state, *pair = where
-            sample = simulate(model, policy, state, pair, num_samples=num_samples, seed=7, gaps_only=True).gap(*pair)
+            sample = jm.simulate(model, policy, state, pair, num_samples=num_samples, seed=7, gaps_only=True).gap(*pair)
             law = gap.law(tolerance=0.05, limits=Limits(seconds=None))  # the same figure on slow machines
             found.append(Band(name, sharing, gap, law, np.sort(sample.gaps)))
     return found
@@ -101,31 +95,22 @@ def _statement(band: Band) -> str:
     )
 
 
-def _interval(found: Interval) -> str:
+def _interval(found: jm.Interval) -> str:
     return f"{found.middle:.6f}" if found.width < 1e-6 else f"{found:.4f}"
 
 
 def _draw(found: list[Band]) -> Figure:
     fig, axes = style.figure(columns=len(SHARINGS), rows=2, width=3.3, height=2.7)
     for band in found:
-        ax = axes[(GRID, SHOP).index(band.model)][SHARINGS.index(band.sharing)]
-        _draw_band(ax, band)
-        ax.set_xlabel(f"t ({band.gap.action} − {band.gap.other})")
-        if band.model == GRID:
-            ax.set_title(SHARING_WORDS[band.sharing])
-        if band.sharing == SHARINGS[0]:
-            ax.set_ylabel(f"{band.model}:\nP(gap ≤ t)")
-    axes[0][0].legend(loc="upper left")
+        ax = jm.plots.gap_law(band.law, axes[(GRID, SHOP).index(band.model)][SHARINGS.index(band.sharing)])
+        ax.step(band.law.band[0], band.simulated, where="post", color="black", linestyle=":", label="simulated")
+        low, high = (float(np.quantile(band.gaps, q)) for q in (0.002, 0.998))
+        margin = 0.08 * (high - low)
+        ax.set(xlim=(low - margin, high + margin), xlabel=f"t ({band.gap.action} − {band.gap.other})")
+        ax.set_ylabel(f"{band.model}:\nP(gap ≤ t)" if band.sharing == SHARINGS[0] else "")
+        ax.set_title(SHARING_WORDS[band.sharing] if band.model == GRID else "", loc="left")
+        if ax is axes[0][0]:
+            ax.legend(loc="upper left")
+        elif legend := ax.get_legend():
+            legend.remove()
     return fig
-
-
-def _draw_band(ax: Axes, band: Band) -> None:
-    t, lower, upper = band.law.band
-    low, high = (float(np.quantile(band.gaps, q)) for q in (0.002, 0.998))
-    margin = 0.08 * (high - low)
-    ax.fill_between(t, lower, upper, step="post", color=style.PALETTE[1], alpha=0.35, linewidth=0, label="certified")
-    for edge in (lower, upper):
-        ax.step(t, edge, where="post", color=style.PALETTE[1], linewidth=0.8)
-    ax.step(t, band.simulated, where="post", color="black", linestyle=":", label="simulated")
-    ax.axvline(0, color=style.GREY, linewidth=1)
-    ax.set(xlim=(low - margin, high + margin), ylim=(-0.02, 1.02))

@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jointmdp.exact.evaluate import evaluate
-from jointmdp.exact.moments.iteration import Iterate
+import jointmdp as jm
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
-from jointmdp.ground.errors import ConvergenceWarning
-from jointmdp.model.built_in_models import coupled_reward_chain, windy_gridworld
-from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
 from jointmdp_experiments.result import FigureResult
 
@@ -25,15 +21,16 @@ TOLERANCE = 1e-8
 GRID, CHAIN = "5×5 windy gridworld", "25-state coupled-reward chain"
 
 
-def models() -> dict[str, tuple[JointMDP, Floats]]:
+def models() -> dict[str, tuple[jm.JointMDP, Floats]]:
     """The two models of the paper's figure, in our settings."""
-    return {GRID: windy_gridworld(5), CHAIN: coupled_reward_chain(25)}
+    return {GRID: jm.envs.windy_gridworld(5), CHAIN: jm.envs.coupled_reward_chain(25)}
 
 
 def run() -> FigureResult:
     """250 steps from zero on both models and all kinds of sharing."""
+    method = jm.Iterate(tolerance=None, max_steps=STEPS)
     histories = {
-        (name, sharing): evaluate(model.with_sharing(sharing), policy, Iterate(tolerance=None, max_steps=STEPS)).history
+        (name, sharing): jm.evaluate(model.with_sharing(sharing), policy, method).history
         for name, (model, policy) in models().items()
         for sharing in SHARINGS
     }
@@ -49,12 +46,12 @@ def run() -> FigureResult:
 def _words(histories: dict[tuple[str, Sharing], Floats]) -> str:
     grid, chain = histories[GRID, "state"], histories[CHAIN, "state"]
     errors = " and ".join(
-        f"{evaluate(*given).certificate.covariance_error:.0e} ({name})" for name, given in models().items()
+        f"{jm.evaluate(*given).certificate.covariance_error:.0e} ({name})" for name, given in models().items()
     )
     rate = (grid[STEPS] / grid[STEPS // 2]) ** (1 / (STEPS - STEPS // 2))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the sentence says what the warning would
-        last = evaluate(*models()[GRID], Iterate(tolerance=TOLERANCE))
+        warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)  # the sentence says what the warning would
+        last = jm.evaluate(*models()[GRID], jm.Iterate(tolerance=TOLERANCE))
     run_on = f"Run on, its second moments are certified to {TOLERANCE:.0e} after {last.steps:,} steps."
     if not last.status.is_success:
         run_on = (

@@ -13,6 +13,7 @@ from jointmdp.ground.files import write_csv, write_text
 from jointmdp.show.plots import style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -44,6 +45,15 @@ class FigureResult:
 def by_sharing(statement: Callable[[Sharing], str]) -> str:
     """A list with one statement for each kind of sharing."""
     return "\n".join(f"- {SHARING_WORDS[sharing]}: {statement(sharing)}" for sharing in SHARINGS)
+
+
+def draw_agreement(ax: Axes, predicted: Any, simulated: Any, off: Any, words: str) -> None:
+    """Points with the intervals of what was simulated, the line on which both agree, and the best constant."""
+    ax.errorbar(predicted, simulated, off, fmt="o", markersize=3, elinewidth=0.7)
+    span = [min(predicted.min(), simulated.min()), max(predicted.max(), simulated.max())]
+    ax.plot(span, span, "--", color=style.GREY, linewidth=1, label="perfect")
+    ax.axhline(float(simulated.mean()), color=style.GREY, linewidth=0.8, linestyle=":", label="best constant")
+    ax.set(xlabel=f"predicted {words} of the gap", ylabel=f"simulated {words}, 95 % interval")
 
 
 def save_all(folder: Path, title: str, results: Iterable[FigureResult]) -> list[FigureResult]:

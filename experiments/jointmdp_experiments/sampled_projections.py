@@ -13,8 +13,8 @@ from jointmdp.exact.evaluate import evaluate
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.learning.learn import Projected, learn
+from jointmdp.learning.projected.feature_forms import Features
 from jointmdp.learning.projected.feature_learner import FeatureState, Sums
-from jointmdp.learning.projected.features import Features
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
 from jointmdp.simulation.montecarlo.simulate import simulate
@@ -22,7 +22,7 @@ from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulation.simulators.gusty_cartpole import gusty_cartpole
 from jointmdp.simulation.simulators.simulator import Simulator
 from jointmdp_experiments.cartpole_scenarios import ScenarioReturns
-from jointmdp_experiments.result import FigureResult
+from jointmdp_experiments.result import FigureResult, draw_agreement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -252,12 +252,7 @@ def _draw_calibration(rows: list[dict[str, Any]], title: str) -> Figure:
     for axes, name, words in zip(both, ("mean", "std"), ("mean", "standard deviation"), strict=True):
         x, y = (np.array([row[f"{kind}_{name}"] for row in rows]) for kind in ("predicted", "simulated"))
         ends = np.array([[row[f"simulated_{name}_{end}"] for row in rows] for end in ("lower", "upper")])
-        axes.errorbar(x, y, np.maximum(np.abs(ends - y), 0.0), fmt="o", markersize=3, elinewidth=0.8)
-        span = [min(x.min(), y.min()), max(x.max(), y.max())]
-        axes.plot(span, span, "--", color="grey", label="perfect")
-        axes.axhline(float(y.mean()), color="grey", linewidth=0.8, linestyle=":", label="best constant")
-        axes.set_xlabel(f"predicted {words} of the gap")
-        axes.set_ylabel(f"simulated {words}, 95 % interval")
+        draw_agreement(axes, x, y, np.maximum(np.abs(ends - y), 0.0), words)
         axes.legend()
     figure.suptitle(title)
     return figure

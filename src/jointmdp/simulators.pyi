@@ -1,4 +1,4 @@
-from .learning.neural.recording import record_queries as record_queries
+from .learning.neural.queries import record_queries as record_queries
 from .simulation.montecarlo.simulated_hindsight import simulate_hindsight as simulate_hindsight
 from .simulation.simulators.atari_simulator import RewardShocks as RewardShocks
 from .simulation.simulators.jax_adapters import gymnax_simulator as gymnax_simulator

@@ -1,11 +1,11 @@
-"""What an mdpax problem says of states and actions, one pair of them for each row, as lists of possible events.
-
-Problems of mdpax as joint models: the random event that its transitions are functions of is the noise.
+"""Problems of mdpax as joint models: the random event that its transitions are functions of is the noise.
 
 An mdpax problem lists its states, actions and random events, and the outcome of each event for each action. Where the
 chances of events depend on the action (a forest that is cut does not burn), actions do not see the same event, and
 are coupled by inversion: one uniform runs through each action's events in listed order.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from jointmdp.ground.arrays import Bools, Floats, Ints, users_calls
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.model.action_laws import laws_from_entries, merged_by_state, merged_everywhere
+from jointmdp.model.action_laws import ActionLaws, laws_from_entries, merged_by_state, merged_everywhere
 from jointmdp.model.available_actions import ScenarioTables, blank_tables
 from jointmdp.model.couplings import MAX_ENTRIES, Coupling, coupled_tables, words
 from jointmdp.model.joint_mdp import JointMDP
@@ -30,20 +30,18 @@ LANES = 2**14  # outcomes that are computed side by side
 
 
 class EventOutcomes(NamedTuple):
-    """The possible events of pairs of a state and an action; pair ``i`` has those from ``starts[i]`` on."""
+    """What possible events do to states and actions that were asked about, in the order of states and actions."""
 
-    states: Ints  # [m]
-    actions: Ints  # [m]
-    starts: Ints  # [m + 1]
+    states: Ints  # [N]
+    actions: Ints  # [N]
     events: Ints  # [N]
     chances: Floats  # [N]
     rewards: Floats  # [N]
     successors: Ints  # [N]
 
-    @property
-    def owners(self) -> Ints:
-        """The pair that each outcome belongs to, ``[N]``."""
-        return np.repeat(np.arange(len(self.states)), np.diff(self.starts))
+    def some(self, which: Ints | slice) -> EventOutcomes:
+        """Those at some places."""
+        return EventOutcomes(*(column[which] for column in self))  # type: ignore[arg-type]
 
 
 class ListedProblem:
@@ -78,13 +76,12 @@ class ListedProblem:
         with Meter("asking the problem") as meter:
             for at in range(0, len(states), batch):
                 parts.append(self._batch(states[at : at + batch], actions[at : at + batch], batch, min(lanes, batch)))
-                found += len(parts[-1][1])
+                found += len(parts[-1].events)
                 meter.update((at + batch) / len(states), f"{found:,} outcomes")
-        counts, *entries = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return EventOutcomes(states, actions, np.concatenate([[0], np.cumsum(counts)]), *entries)
+        return _joined(parts)
 
     @users_calls()
-    def _batch(self, states: Ints, actions: Ints, batch: int, lanes: int) -> tuple[Ints, Ints, Floats, Floats, Ints]:
+    def _batch(self, states: Ints, actions: Ints, batch: int, lanes: int) -> EventOutcomes:
         # Filled up with the first pair, so that every batch is of one size and compiles once.
         rows, acts = (np.pad(part, (0, batch - len(part)), constant_values=part[0]) for part in (states, actions))
         try:
@@ -116,8 +113,9 @@ class ListedProblem:
                 f"{place(at)} leads to {label}, which state_to_index calls {successors[at]}, but the state "
                 "space has no such state there"
             )
-        events = np.nonzero(possible)[1]
-        return possible.sum(axis=1), events, chances[possible], rewards[possible], successors[possible]
+        row, events = np.nonzero(possible)
+        entries = (chances[possible], rewards[possible], successors[possible])
+        return EventOutcomes(states[row], actions[row], events, *entries)
 
     def state_numbers(self, start: Any) -> Ints:
         """The numbers of start states: vectors, or a list of them; numbers stand for states in the problem's order."""
@@ -205,19 +203,13 @@ def reached_outcomes(problem: ListedProblem, start: Any, policy: Any, limit: int
         seen[front] = True
         if entries > limit:
             break
-    return np.flatnonzero(seen), _joined(parts), entries <= limit and not len(front)
+    found = _joined(parts)
+    order = np.lexsort((found.actions, found.states))
+    return np.flatnonzero(seen), found.some(order), entries <= limit and not len(front)
 
 
 def _joined(parts: list[EventOutcomes]) -> EventOutcomes:
-    """All pairs in the order of states and actions."""
-    states, actions = (np.concatenate([getattr(part, name) for part in parts]) for name in ("states", "actions"))
-    counts = np.concatenate([np.diff(part.starts) for part in parts])
-    order = np.lexsort((actions, states))
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    places = np.repeat(starts[order] - np.concatenate([[0], np.cumsum(counts[order])])[:-1], counts[order])
-    places += np.arange(len(places))
-    entries = [np.concatenate([part[i] for part in parts])[places] for i in range(3, 7)]
-    return EventOutcomes(states[order], actions[order], np.concatenate([[0], np.cumsum(counts[order])]), *entries)
+    return EventOutcomes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def labels(vectors: Any) -> list[str]:
@@ -332,27 +324,26 @@ def _tables(
 ) -> ScenarioTables:
     """Merged scenario tables, a block of states at a time where states have scenarios of their own."""
     S, A = exists.shape
-    pairs = np.searchsorted(found.states, np.arange(S + 1))  # where the pairs of a state begin
     step = max(1, BLOCK // (num_events * A))
-    blocks = [(at, min(at + step, S)) for at in range(0, S, step)]
-    is_same_for_actions, is_same_everywhere = _sameness(found, pairs, blocks, num_events)
+    blocks = [slice(at, min(at + step, S)) for at in range(0, S, step)]
+    is_same_for_actions, is_same_everywhere = _sameness(found, exists, blocks, num_events)
     if share == "time" and is_same_everywhere:
-        law = _dense(found, 0, 1, num_events)[0][0]
+        law = _chances(found, exists, slice(0, 1), num_events)[0, exists[0].argmax()]
         possible = law > 0
         _check_entries(S, int(possible.sum()), A, limit)
-        parts = [_event_tables(found, pairs, block, exists, num_events) for block in blocks]
+        parts = [_event_tables(found, exists, block, num_events) for block in blocks]
         rewards, successors = (np.concatenate([part[i][:, possible] for part in parts]) for i in (1, 2))
         whole = (np.tile(law[possible] / law[possible].sum(), (S, 1)), rewards, successors)
         return merged_everywhere(whole)
     if share == "time" or callable(coupling):  # one grid for all states, or a function that is told the state's number
-        tables = coupled_tables(_laws(found, 0, S, pairs, exists), coupling, share == "time", limit)
+        tables = coupled_tables(_laws(found, exists, slice(0, S)), coupling, share == "time", limit)
         return merged_everywhere(tables) if share == "time" else merged_by_state(tables)
     made = []
-    for first, last in blocks:
+    for block in blocks:
         if is_same_for_actions:
-            made.append(merged_by_state(_event_tables(found, pairs, (first, last), exists, num_events)))
+            made.append(merged_by_state(_event_tables(found, exists, block, num_events)))
         else:
-            laws = _laws(found, first, last, pairs, exists[first:last])
+            laws = _laws(found, exists, block)
             made.append(merged_by_state(coupled_tables(laws, coupling, False, max(limit, BLOCK))))
         # Inside of a block, scenarios of chance zero stay in the block's own states.
         made[-1] = (*made[-1][:2], np.where(made[-1][0][:, :, None] > 0, made[-1][2], 0))
@@ -372,57 +363,53 @@ def _stacked(made: list[ScenarioTables], S: int, A: int) -> ScenarioTables:
     return chances / chances.sum(axis=1, keepdims=True), rewards, successors
 
 
-def _sameness(found: EventOutcomes, pairs: Ints, blocks: list[tuple[int, int]], num_events: int) -> tuple[bool, bool]:
+def _block(found: EventOutcomes, block: slice) -> EventOutcomes:
+    """The outcomes of some states, which are numbered from 0."""
+    part = found.some(slice(*np.searchsorted(found.states, [block.start, block.stop]).tolist()))
+    return part._replace(states=part.states - block.start)
+
+
+def _chances(found: EventOutcomes, exists: Bools, block: slice, num_events: int) -> Floats:
+    """The chance of each event, ``[n, A, E]``; NaN for actions that do not exist."""
+    part = _block(found, block)
+    chances = np.where(exists[block, :, None], 0.0, np.full(num_events, np.nan))
+    chances[part.states, part.actions, part.events] = part.chances
+    return chances
+
+
+def _sameness(found: EventOutcomes, exists: Bools, blocks: list[slice], num_events: int) -> tuple[bool, bool]:
     """Whether the chances of events do not depend on the action, and on the state either."""
     low, high, spread = np.full(num_events, np.inf), np.full(num_events, -np.inf), 0.0
-    for first, last in blocks:
-        begin, end = int(pairs[first]), int(pairs[last])
-        chances = _dense(found, begin, end, num_events)[0]
-        low, high = np.minimum(low, chances.min(axis=0)), np.maximum(high, chances.max(axis=0))
-        rows = pairs[first:last] - begin
-        spread = max(spread, float(np.max(np.maximum.reduceat(chances, rows) - np.minimum.reduceat(chances, rows))))
+    for block in blocks:
+        chances = _chances(found, exists, block, num_events)
+        least, most = np.nanmin(chances, axis=1), np.nanmax(chances, axis=1)
+        low, high = np.minimum(low, least.min(axis=0)), np.maximum(high, most.max(axis=0))
+        spread = max(spread, float(np.max(most - least)))
     return spread <= SAME_CHANCE, bool(np.max(high - low) <= SAME_CHANCE)
 
 
-def _dense(found: EventOutcomes, begin: int, end: int, num_events: int) -> tuple[Floats, Floats, Ints]:
-    """Chances, rewards and successors ``[m, E]`` of the pairs from `begin` to `end`, by event; others have none."""
-    part = slice(found.starts[begin], found.starts[end])
-    row = np.repeat(np.arange(end - begin), np.diff(found.starts[begin : end + 1]))
-    chances, rewards = np.zeros((2, end - begin, num_events))
-    successors = np.zeros((end - begin, num_events), dtype=np.int64)
-    at = (row, found.events[part])
-    chances[at], rewards[at], successors[at] = found.chances[part], found.rewards[part], found.successors[part]
-    return chances, rewards, successors
-
-
-def _event_tables(
-    found: EventOutcomes, pairs: Ints, block: tuple[int, int], exists: Bools, num_events: int
-) -> ScenarioTables:
+def _event_tables(found: EventOutcomes, exists: Bools, block: slice, num_events: int) -> ScenarioTables:
     """The tables of a block of states with one scenario for each event; chances are those of the first action."""
-    first, last = block
-    begin, end = int(pairs[first]), int(pairs[last])
-    chances, gains, targets = _dense(found, begin, end, num_events)
-    shape = (last - first, num_events, exists.shape[1])
+    part, chances = _block(found, block), _chances(found, exists, block, num_events)
+    shape = (len(chances), num_events, exists.shape[1])
     rewards, successors = np.zeros(shape), np.zeros(shape, dtype=np.int64)
-    at = (found.states[begin:end] - first, slice(None), found.actions[begin:end])
-    rewards[at], successors[at] = gains, targets
-    return chances[pairs[first:last] - begin], rewards, successors
+    at = (part.states, part.events, part.actions)
+    rewards[at], successors[at] = part.rewards, part.successors
+    return chances[np.arange(len(chances)), exists[block].argmax(axis=1)], rewards, successors
 
 
-def _laws(found: EventOutcomes, first: int, last: int, pairs: Ints, exists: Bools) -> Any:
+def _laws(found: EventOutcomes, exists: Bools, block: slice) -> ActionLaws:
     """The laws of a block of states."""
-    begin, end = int(pairs[first]), int(pairs[last])
-    part = slice(found.starts[begin], found.starts[end])
-    owners = found.owners[part]
-    A = exists.shape[1]
-    sums = np.bincount(owners - begin, found.chances[part])
+    part = _block(found, block)
+    owners = part.states * exists.shape[1] + part.actions
+    sums = np.bincount(owners, part.chances)
     return laws_from_entries(
-        (found.states[owners] - first) * A + found.actions[owners],
-        found.chances[part] / sums[owners - begin],
-        found.rewards[part],
-        found.successors[part],
-        exists,
-        lambda s, a: checks.place((first + s, a), "state", "action"),
+        owners,
+        part.chances / sums[owners],
+        part.rewards,
+        part.successors,
+        exists[block],
+        lambda s, a: checks.place((block.start + s, a), "state", "action"),
     )
 
 

@@ -73,10 +73,10 @@ CAUSES = {
     "dropped previous action": "the outcome depends on the action that was run before: the simulator remembers it "
     "(sticky actions, action smoothing, a rate limit) and the snapshot does not; add it to what a snapshot holds",
     "hidden state": "the simulator remembers something that its snapshots do not hold; add it to them",
-    "order-dependent query": "an earlier action of the query leaks into a later one: restore the state and begin the "
-    "noise anew (noise.fresh()) before every action",
+    "order-dependent query": "an earlier action of the query leaks into a later one: restore the state and "
+    "restart the noise (noise.fresh()) before every action",
     "shock tied to the query position": "each place in the query has its own noise, or the actions share one generator "
-    "that runs on: begin the noise anew (noise.fresh()) for every action",
+    "that runs on: restart the noise (noise.fresh()) for every action",
     "outcome depends on the company": "a later action of the query changes the outcome of an earlier one: do the "
     "outcomes share an object?",
     "frozen generator": "the snapshot carries a generator that is never given new noise, so the noise of a state is "
@@ -88,9 +88,9 @@ CAUSES = {
     "process-dependent": "a step depends on hash() of a text, on id(), on the order of a set or on the process itself; "
     "use zlib.crc32, a table, or sorted()",
     "noise not shared": "noise drawn under another name for every action is not shared: name streams by their source",
-    "draws out of step": "each step begins its noise anew, so later steps stay in step, but within this one all draws "
-    'after the first difference shift: draw by name, noise["demand"], or draw all that may be needed before looking at '
-    "the action",
+    "draws out of step": "every step starts from noise of its own, so later steps stay in step, but in this one all "
+    'draws after the first difference shift: draw by name, noise["demand"], or draw all that may be needed before '
+    "looking at the action",
     "seed ignored": "make every generator in it from the seed that it is given",
     "law of the reward": "the query's reward is not that of a step: is it scaled, shifted, or of another state?",
     "law of the termination": "does the query end episodes otherwise than a step, a time limit perhaps?",

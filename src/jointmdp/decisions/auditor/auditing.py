@@ -1,13 +1,11 @@
-"""Functions of a decision and a seed, to be audited.
-
-`audit`: which states to look at, which checks to make in which order, and how much of each fits into the time.
-"""
+"""`audit`: which states to look at, which checks to make in which order, and how much of each fits into the time."""
 
 from __future__ import annotations
 
 import time
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -28,52 +26,14 @@ from jointmdp.decisions.auditor.process_checks import OtherProcesses
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
+from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.probe import FOLLOWED, START, OutOfTime, Probe, ProbeState, Question, Unanswered
-from jointmdp.simulation.simulators.recorded_draws import WatchedNoise
 from jointmdp.simulation.simulators.registry import as_simulator
-from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot, as_agent
+from jointmdp.simulation.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
 
 SEEDS = 8  # tried on a run function, to see whether its outcome changes with the seed
-
-
-class AuditedRun(RunSimulator):
-    """A function of a decision and a seed; whether its numbers are finite is left to the checks."""
-
-    least_decisions = 1
-
-    def outcome(self, action: int, seed: int) -> float:
-        return self.number(self.run(self.decisions[action], seed), action)
-
-    def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
-        """One call of the function; what it draws from a noise of named streams is written down."""
-        if isinstance(self.run, WithNoise) and isinstance(noise, WatchedNoise):
-            given = noise.moved_to(self.run.noise(noise.seed).address)
-            return Outcome(self.number(self.run.run(self.decisions[action], given), action), True)
-        return super().step(state, action, noise)
-
-    @property
-    def ignores_seed(self) -> bool:
-        """Whether no decision's outcome changes with the seed."""
-        seeds = [Noise("seed", i).seed for i in range(SEEDS)]
-        return all(len({self.outcome(a, seed) for seed in seeds}) == 1 for a in range(len(self.decisions)))
-
-
-def audited(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
-    """The simulator to audit, from what a user has."""
-    if isinstance(given, Simulator):
-        return given
-    if decisions is not None:
-        return AuditedRun(given, decisions)
-    if isinstance(given, types.FunctionType | types.MethodType):
-        raise ModelError(
-            f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
-        )
-    return as_simulator(given)
-
-
 MOST_ACTIONS = 4  # of a state in one query; other walks look at others
 LONG_WALK = 300  # steps of the one walk that looks for an end
 LONG_WALK_SECONDS = 0.5
@@ -103,6 +63,23 @@ PLANS = (
 SECONDS = 60.0  # of an audit, unless told otherwise
 # What part of the time that is left a check may take; those that come first leave something for the others.
 SHARE = 0.4
+
+
+class AuditedRun(RunSimulator):
+    """A function of a decision and a seed; whether its numbers are finite is left to the checks."""
+
+    least_decisions, is_finite = 1, False
+
+
+def audited(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
+    """The simulator to audit, from what a user has."""
+    if decisions is not None and not isinstance(given, Simulator):
+        return AuditedRun(given, decisions)
+    if isinstance(given, types.FunctionType | types.MethodType):
+        raise ModelError(
+            f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
+        )
+    return as_simulator(given)
 
 
 def audit(  # many parameters: a front door, one keyword for each setting
@@ -174,10 +151,10 @@ class _Audit:
             return [self.simulator.action_index(action) for action in self.actions]
         if self.simulator.action_names is not None:
             return None
-        draw = getattr(self.simulator, "random_action", None)
-        if draw is None:
-            raise ModelError(f"the actions of {self.simulator.name} are not numbered; give actions=[…] to ask for")
-        return [draw(Noise("audit actions", self.seed, i).rng) for i in range(3)]
+        try:
+            return [self.simulator.random_action(Noise("audit actions", self.seed, i).rng) for i in range(3)]
+        except ModelError as error:
+            raise ModelError(f"{error}; give actions=[…] to ask for") from None
 
     def _agent(self) -> Agent:
         given = self.given
@@ -217,11 +194,17 @@ class _Audit:
     def _left(self) -> float:
         return self.begun + self.seconds - time.monotonic()
 
-    def _timed(self, *names: str, share: float = SHARE) -> _Slice:
-        """The time of one check, or of several that are made together."""
+    @contextmanager
+    def _timed(self, *names: str, share: float = SHARE) -> Iterator[None]:
+        """The time of one check, or of several together: where it runs out before anything was found, they say so."""
+        if self._left <= 0:
+            raise OutOfTime
         self.meter.update(1 - self._left / self.seconds, names[0])
         self.probe.deadline, self.probe.ran_out = time.monotonic() + share * self._left, False
-        return _Slice(self, names)
+        try:
+            yield
+        except OutOfTime:
+            self._add(*(skipped(name, self._too_late) for name in names if name not in self.checks))
 
     def _add(self, *found: Check) -> None:
         self.checks.update({check.name: check for check in found})
@@ -235,7 +218,7 @@ class _Audit:
         start = start._replace(actions=self._actions_at(start.state)).with_content()
         elsewhere = OtherProcesses(self.simulator, self.seed, start.actions)
         with self._timed("untouched", share=0.1):
-            untouched = state_checks.check_untouched(probe, start, self._actions_at)
+            untouched = state_checks.check_untouched(probe, start)
         self._add(untouched)
         probe.hands_in_copies = untouched.fault == "mutating query"
         probe.keeps_copies = probe.asks_singly = untouched.status == "fail"
@@ -291,8 +274,11 @@ class _Audit:
         self._add(draw_checks.check_noise(self.probe, self.states, self.plan.draws, is_settled))
         if self.checks["noise"].fault or not is_settled:
             return
-        if isinstance(self.simulator, AuditedRun) and self.simulator.ignores_seed:
-            self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
+        run = self.simulator
+        if isinstance(run, AuditedRun):
+            seeds = [Noise("seed", i).seed for i in range(SEEDS)]
+            if all(len({run.outcome(a, seed) for seed in seeds}) == 1 for a in range(len(run.decisions))):
+                self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
         found = draw_checks.check_start_seeds(self.probe)
         if found is not None:
             self._add(found)
@@ -417,21 +403,3 @@ class _Audit:
             return replace(check, fault="seed ignored", cause=RUN_CAUSES[first])
         seen, is_named, _ = check.cause.partition("; add it to")
         return replace(check, cause=f"{seen}; {RUN_CAUSES['seed ignored']}" if is_named else RUN_CAUSES[first])
-
-
-class _Slice:
-    """The time of a check: where it runs out before anything was found, the check says so."""
-
-    def __init__(self, audit: _Audit, names: tuple[str, ...]) -> None:
-        self.audit, self.names = audit, names
-
-    def __enter__(self) -> None:
-        if self.audit._left <= 0:
-            raise OutOfTime
-
-    def __exit__(self, kind: type | None, *_: object) -> bool:
-        if kind is not OutOfTime:
-            return False
-        late = [name for name in self.names if name not in self.audit.checks]
-        self.audit._add(*(skipped(name, self.audit._too_late) for name in late))
-        return True

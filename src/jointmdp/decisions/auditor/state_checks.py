@@ -1,12 +1,12 @@
-"""Checks of states: what a query leaves behind, who is the same, what is over, and which numbers make no sense.
+"""Checks of states and numbers: what a query leaves behind, who is the same, what is over, what is paid how often.
 
-Does an action give in a query what it gives in a plain step? Two samples each, and one test per number seen.
+The last is the one random check: two samples of each number, from queries and from plain steps, have one law.
 """
 
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from jointmdp.simulation.simulators.probe import (
     is_bare,
     numbers,
 )
-from jointmdp.simulation.simulators.simulator import Action, Outcome, Snapshot
+from jointmdp.simulation.simulators.simulator import Outcome, Snapshot
 
 TRAIL = 3  # states at which snapshots are watched
 MEETINGS = 12  # pairs of states with one identity that are compared
@@ -39,13 +39,13 @@ class _Kept(NamedTuple):
     private: Snapshot | None
 
 
-def check_untouched(probe: Probe, start: ProbeState, actions_at: Callable[[Snapshot], Sequence[Action]]) -> Check:
+def check_untouched(probe: Probe, start: ProbeState) -> Check:
     """Query along a short trail, and look at every snapshot handed out so far after each query."""
     at, kept = start, [_Kept(start, faithful_copy(start.state))]
     changed: list[str] = []
 
     def keep(state: Snapshot, label: str, is_over: bool) -> ProbeState:
-        found = probe.reached(state, label, () if is_over else actions_at(state)).with_content()
+        found = probe.reached(state, label, () if is_over else probe.actions_at(state)).with_content()
         kept.append(_Kept(found, faithful_copy(state)))
         return found
 

@@ -1,6 +1,4 @@
-"""Means and standard deviations of all nodes of a graph.
-
-Bounds of stop-loss functions ``Π(u) = E(G − u)⁺``, for every node of a graph: laws in convex order.
+"""Bounds of stop-loss functions ``Π(u) = E(G − u)⁺``, for every node of a graph: laws in convex order.
 
 One move takes Π of the child to ``scale · Π((u − shift)/scale)``. From above Π is known at the points of a node, the
 chord between two points lies above it: each value is spread over its neighbours, keeping the mean. From below it is
@@ -15,54 +13,33 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.exact.law.gap_law import (
+from jointmdp.exact.law.node_laws import (
     POSITIVE,
     Candidates,
+    Lines,
+    Moves,
     NodeLaws,
+    Side,
     candidates,
+    chords_above,
     chosen,
     count_below,
     filled,
+    higher,
+    lines_below,
     masses_of,
-    room_for,
+    node_laws,
 )
-from jointmdp.exact.law.one_sided import Moves, Side, laws_over
-from jointmdp.exact.law.pair_graph import RAREST
-from jointmdp.exact.law.shared_points import SharedPoints, common_points, fixed_point, is_shared
-from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
-from jointmdp.ground.limits import IsOver, within_time
-
-
-class NodeMeans(NamedTuple):
-    """The mean of every node within a certified error, and about how far its values lie from it."""
-
-    mean: Floats
-    error: float
-    spread: Floats
-
-
-def node_means(side: Side) -> NodeMeans:
-    """Means and standard deviations of all nodes; infinite errors where a cycle is not discounted."""
-    e, size = side.graph.edges, side.graph.num_nodes
-    some = e.child >= 0
-
-    def step(scale: Floats) -> sp.csr_array:
-        return sp.csr_array((e.weight[some] * scale[some], (e.parent[some], e.child[some])), shape=(size, size))
-
-    chain = step(side.scale)
-    mean = fixed_point(chain, summed(e.parent, e.weight * e.shift, size))
-    after = e.shift + side.scale * np.where(some, mean[e.child], 0.0)
-    missed = np.abs(summed(e.parent, e.weight * after, size) - mean)
-    sizes = summed(e.parent, e.weight * (np.abs(after) + np.abs(e.shift) - e.counter - e.shift), size)
-    missed += 4 * side.rounding * (sizes + np.abs(mean))
-    is_rare = e.weight <= 2 * RAREST  # these may be far less likely still
-    missed += summed(e.parent[is_rare], (e.weight * np.abs(after))[is_rare], size)
-    error = side.patience * float(missed.max())
-    error = math.inf if math.isnan(error) else error
-    squares = summed(e.parent, e.weight * (after - mean[e.parent]) ** 2, size)
-    variance = fixed_point(step(side.scale**2), squares)
-    return NodeMeans(mean, error, np.sqrt(np.maximum(variance, 0.0)))
-
+from jointmdp.exact.law.pair_equations import (
+    NodeMeans,
+    StopLossSteps,
+    certified_above,
+    certified_lines,
+    fixed_point,
+)
+from jointmdp.exact.law.shared_points import SharedPoints, common_points, is_shared
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
+from jointmdp.ground.limits import IsOver
 
 SPREAD = 5.0  # standard deviations over which the first points of a cycle are placed
 NEAREST = 1e-7  # two points nearer than this part of the core would make slopes of rounding errors
@@ -70,8 +47,6 @@ ROUNDS, SOLVED, SWEEPS, PAYING = 100, 2, 8, 0.95  # of the lines; a round must n
 
 UPPER, V, D = 0, 1, 2  # fields of the laws
 OF_NOTHING = (0.0, 0.0, 1.0)
-
-Lines = tuple[Floats, Floats]  # values at the points, and slopes + 1
 
 
 class Known(NamedTuple):
@@ -88,24 +63,28 @@ class Known(NamedTuple):
         mean = self.means.mean[nodes][node]
         lowest = mean - self.means.error - points - 4 * UNIT * (np.abs(mean) + self.means.error + np.abs(points))
         lines = np.maximum(lowest, 0.0), (lowest <= 0).astype(float)
-        return lines if self.old is None else _better(lines, _lines_at(self.old, nodes, node, points))
+        if self.old is None:
+            return lines
+        _, value, slope = self.old.values
+        return higher(lines, lines_below(self.old.points, value, slope, *self._beside(nodes, node, points), points))
 
     def chords_at(self, nodes: Ints, node: Ints, points: Floats) -> Floats:
         """From above: by the old laws, or by the largest values."""
-        if self.old is not None:
-            return np.maximum(_chords_at(self.old, nodes, node, points), 0.0)
-        return np.nextafter(np.maximum(self.largest[nodes][node] - points, 0.0), np.inf)
+        if self.old is None:
+            return np.nextafter(np.maximum(self.largest[nodes][node] - points, 0.0), np.inf)
+        return chords_above(self.old.points, self.old.values[UPPER], *self._beside(nodes, node, points), points)
+
+    def _beside(self, nodes: Ints, node: Ints, points: Floats) -> tuple[Ints, Ints, Ints]:
+        """Where the old points of each node begin, how many they are, and how many lie below each new one."""
+        assert self.old is not None
+        which, place = self.old.spread(nodes)
+        count = count_below(which, self.old.points[place], node, points)
+        return self.old.begin[nodes][node], self.old.size[nodes][node], count
 
 
-class StepMaps(NamedTuple):
-    """One move of some nodes: how bounds at their points follow from those at the points of all nodes of a cycle.
+class Entries(NamedTuple):
+    """What lines of the children become by a move: each entry asks two lines of one child (or one twice)."""
 
-    The last seven are entries: each asks two lines of one point (or one line twice) how high they are there.
-    """
-
-    chord: sp.csr_array
-    constant: Floats  # [3, M]
-    slack: Floats  # [M]
     row: Ints
     left: Ints
     right: Ints
@@ -114,26 +93,49 @@ class StepMaps(NamedTuple):
     from_left: Floats
     from_right: Floats
 
+    def those(self, some: Bools, begin: int = 0) -> "Entries":
+        """Some of them, with points counted from `begin`."""
+        found = Entries._make(column[some] for column in self)
+        return found._replace(left=found.left - begin, right=found.right - begin)
 
-def stop_loss_bounds(
-    up: Side, down: Side, most: Ints, node_means: NodeMeans, old: NodeLaws | None, is_over: IsOver
+    def heights(self, lower: Floats, slope: Floats) -> tuple[Floats, Floats]:
+        """How high the two lines are that each entry asks."""
+        left, right = self.left, self.right
+        return lower[left] + (slope[left] - 1) * self.from_left, lower[right] + (slope[right] - 1) * self.from_right
+
+    def moved(self, lower: Floats, slope: Floats, size: int) -> Lines:
+        """What the higher lines become."""
+        one, two = self.heights(lower, slope)
+        value = summed(self.row, self.scaled * np.maximum(one, two), size)
+        return value, summed(self.row, self.weight * slope[np.where(two > one, self.right, self.left)], size)
+
+
+class StepMaps(NamedTuple):
+    """One move of some nodes: how bounds at their points follow from those at the points of all nodes of a cycle."""
+
+    chord: sp.csr_array
+    constant: Floats  # [3, M]
+    slack: Floats  # [M]
+    lines: Entries
+
+
+def stop_loss_bounds(  # many parameters: of what, how fine, and what is known already
+    up: Side,
+    down: Side,
+    most: Ints,
+    horizon: int | None,
+    means: NodeMeans | None,
+    old: NodeLaws | None,
+    is_over: IsOver,
 ) -> NodeLaws:
     """Bounds at about ``most[node]`` points of every node; in cycles the points are placed by an old law, moved."""
-    laws = NodeLaws(up.graph.num_nodes, OF_NOTHING, room_for(most))
-    known = Known(up.least, -down.least, node_means, old)
-    for nodes, is_cyclic in within_time(*up.work(most), is_over):
-        if is_cyclic and is_shared(up, nodes, most):
-            _on_shared(up, nodes, most, laws, known, is_over)
-        elif is_cyclic:
-            _again(up, nodes, most, laws, known, is_over)
-        else:
-            _once(up, nodes, most, laws, laws)
-    return laws
 
+    def cycle(nodes: Ints, laws: NodeLaws) -> None:
+        assert means is not None
+        solve = _on_shared if is_shared(up, nodes, most) else _again
+        solve(up, nodes, most, laws, Known(up.least, -down.least, means, old), is_over)
 
-def stop_loss_over(side: Side, most: Ints, horizon: int, is_over: IsOver) -> NodeLaws:
-    """The same over a horizon."""
-    return laws_over(side, most, horizon, OF_NOTHING, _once, is_over)
+    return node_laws(up, most, horizon, OF_NOTHING, _once, cycle, is_over)
 
 
 def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
@@ -202,7 +204,7 @@ def _on_shared(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, known: Known
     for some, values in ((nodes[~is_half], found[:, place]), (nodes[is_half], shared.halves(found, nodes[is_half]))):
         was = before(some)
         upper = np.where(points >= known.largest[some][:, None], 0.0, np.minimum(values[UPPER], was[UPPER]))
-        lines = _better((values[V], values[D]), (was[V], was[D]))
+        lines = higher((values[V], values[D]), (was[V], was[D]))
         values = np.stack([upper, *lines]).reshape(3, -1)
         laws.put(some, np.full(len(some), count), np.tile(points, len(some)), values)
 
@@ -306,55 +308,27 @@ def _maps(nodes: Ints, moves: Moves, laws: NodeLaws, into: NodeLaws, begin: int)
     for share, at in zip(shares, (left, right), strict=True):
         values = (scaled * share)[known] * laws.values[UPPER, at[known]]
         constant[UPPER] += summed(row[known], values, size)
-    of_known = (
-        row[known],
-        left[known],
-        right[known],
-        scaled[known],
-        weight[known],
-        from_left[known],
-        from_right[known],
-    )
-    constant[V:] += _moved_lines(of_known, laws.values[V], laws.values[D], size)
+    entries = Entries(row, left, right, scaled, weight, from_left, from_right)
+    constant[V:] += entries.those(known).moved(laws.values[V], laws.values[D], size)
     some = ~known
-    entries = np.concatenate([(scaled * share)[some] for share in shares])
+    shared = np.concatenate([(scaled * share)[some] for share in shares])
     at = np.tile(row[some], 2), np.concatenate([left[some], right[some]]) - begin
-    chord = sp.coo_array((entries, at), shape=(size, size)).tocsr()
-    open_ = (row[some], left[some] - begin, right[some] - begin, scaled[some], weight[some])
-    return StepMaps(chord, constant, slack, *open_, from_left[some], from_right[some])
-
-
-Entries = tuple[Ints, Ints, Ints, Floats, Floats, Floats, Floats]
-
-
-def _heights(entries: Entries, lower: Floats, slope: Floats) -> tuple[Floats, Floats]:
-    """How high the two lines are that each entry asks."""
-    _, left, right, _, _, from_left, from_right = entries
-    return lower[left] + (slope[left] - 1) * from_left, lower[right] + (slope[right] - 1) * from_right
-
-
-def _moved_lines(entries: Entries, lower: Floats, slope: Floats, size: int) -> tuple[Floats, Floats]:
-    """What the higher lines become by a move."""
-    row, left, right, scaled, weight, _, _ = entries
-    one, two = _heights(entries, lower, slope)
-    value = summed(row, scaled * np.maximum(one, two), size)
-    return value, summed(row, weight * slope[np.where(two > one, right, left)], size)
+    chord = sp.coo_array((shared, at), shape=(size, size)).tocsr()
+    return StepMaps(chord, constant, slack, entries.those(some, begin))
 
 
 def _solved(side: Side, maps: StepMaps, reach: Floats, start: Lines, is_over: IsOver) -> Floats:
     """Valid bounds at all points of a cycle, ``[3, M]``."""
     upper = fixed_point(maps.chord, maps.constant[UPPER], is_over=is_over)
     off = maps.slack + 4 * side.rounding * (np.abs(upper) + reach)
-    with np.errstate(invalid="ignore", over="ignore"):
-        over = np.max(maps.chord @ upper + maps.constant[UPPER] - upper + off)
-        upper = np.maximum(upper + side.patience * max(over, 0.0), 0.0)
-    lines, width = _better(start, _solved_lines(side, maps, reach, off, None, is_over)), np.inf
+    upper = np.maximum(certified_above(maps.chord, maps.constant[UPPER], upper, off, side.patience), 0.0)
+    lines, width = higher(start, _solved_lines(side, maps, reach, off, None, is_over)), np.inf
     for turn in range(ROUNDS):
         if turn < SOLVED:
-            lines = _better(lines, _solved_lines(side, maps, reach, off, lines, is_over))
+            lines = higher(lines, _solved_lines(side, maps, reach, off, lines, is_over))
         for _ in range(SWEEPS):
-            value, slope = _moved_lines(maps[3:], lines[0], lines[1], len(off))
-            lines = _better(lines, (value + maps.constant[V] - off, np.clip(slope + maps.constant[D], 0.0, 1.0)))
+            value, slope = maps.lines.moved(*lines, len(off))
+            lines = higher(lines, (value + maps.constant[V] - off, np.clip(slope + maps.constant[D], 0.0, 1.0)))
         before, width = width, float(np.mean(upper - lines[0]))
         if not width <= PAYING * before or is_over():
             break
@@ -362,62 +336,54 @@ def _solved(side: Side, maps: StepMaps, reach: Floats, start: Lines, is_over: Is
 
 
 def _solved_lines(side: Side, maps: StepMaps, reach: Floats, off: Floats, now: Lines | None, is_over: IsOver) -> Lines:
-    """Lines that a move gives back, lowered by what they miss that by, at the point and by their slope elsewhere.
-
-    Of each two lines the one is taken that is higher `now`, or without that their mixture in the chord's proportion.
-    """
-    size = len(off)
+    """Certified lines: of each two the one that is higher `now`, or without that their mixture as in the chord."""
+    entries, size = maps.lines, len(off)
     if now is None:
-        width = maps.from_left - maps.from_right
-        share = np.where(width > 0, -maps.from_right / np.where(width > 0, width, 1.0), 1.0)
+        width = entries.from_left - entries.from_right
+        share = np.where(width > 0, -entries.from_right / np.where(width > 0, width, 1.0), 1.0)
         share = np.clip(share, 0.0, 1.0)
     else:
-        one, two = _heights(maps[3:], *now)
+        one, two = entries.heights(*now)
         share = (one >= two).astype(float)
 
     def matrix(weight: Floats, from_left: Floats | float, from_right: Floats | float) -> sp.csr_array:
-        entries = np.concatenate([weight * share * from_left, weight * (1 - share) * from_right])
-        at = np.tile(maps.row, 2), np.concatenate([maps.left, maps.right])
-        return sp.coo_array((entries, at), shape=(size, size)).tocsr()
+        values = np.concatenate([weight * share * from_left, weight * (1 - share) * from_right])
+        at = np.tile(entries.row, 2), np.concatenate([entries.left, entries.right])
+        return sp.coo_array((values, at), shape=(size, size)).tocsr()
 
-    values, slopes = matrix(maps.scaled, 1.0, 1.0), matrix(maps.weight, 1.0, 1.0)
-    slope = np.clip(fixed_point(slopes, maps.constant[D], is_over=is_over), 0.0, 1.0)
-    constant = maps.constant[V] + matrix(maps.scaled, maps.from_left, maps.from_right) @ (slope - 1)
-    lower = fixed_point(values, constant, is_over=is_over)
-    with np.errstate(invalid="ignore", over="ignore"):
-        missed = lower - values @ lower - constant + np.abs(slopes @ slope + maps.constant[D] - slope) * reach + off
-        lower = lower - side.patience * max(float(np.max(missed)), 0.0)
+    fall = matrix(entries.scaled, entries.from_left, entries.from_right)
+    steps = StopLossSteps(
+        matrix(entries.scaled, 1.0, 1.0),
+        matrix(entries.weight, 1.0, 1.0),
+        maps.constant[D],
+        lambda slope: maps.constant[V] + fall @ (slope - 1),
+        off,
+        reach,
+        side.patience,
+    )
+    lower, slope = certified_lines(steps, lambda step, constant, _: fixed_point(step, constant, is_over=is_over))
     return np.where(np.isfinite(lower), lower, -np.inf), slope
 
 
-def _chords_at(old: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Floats:
-    """What old upper bounds say at new points: chords, and the slope −1 to the left of all."""
-    which, place = old.spread(nodes)
-    count = count_below(which, old.points[place], node, points)
-    first, size = old.begin[nodes][node], old.size[nodes][node]
-    left, right = first + np.maximum(count - 1, 0), first + np.minimum(count, size - 1)
-    y, upper = old.points, old.values[UPPER]
-    width = np.where(right > left, y[right] - y[left], 1.0)
-    share = np.where(right > left, np.clip((points - y[left]) / width, 0.0, 1.0), 0.0)
-    chord = (1 - share) * upper[left] + share * upper[right]
-    value = np.where(count == 0, upper[first] + (y[first] - points), np.where(count == size, 0.0, chord))
-    return value + 8 * UNIT * (np.abs(value) + np.abs(points) + np.abs(upper[left]))
+def distribution_bounds(laws: NodeLaws) -> tuple[NodeLaws, NodeLaws]:
+    """What the bounds say of G and of −G: masses, and upper bounds of the probability of being at most at each point.
 
-
-def _lines_at(old: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Lines:
-    """The higher of the two old lines beside each new point."""
-    which, place = old.spread(nodes)
-    count = count_below(which, old.points[place], node, points)
-    first, last = old.begin[nodes][node], (old.begin + old.size - 1)[nodes][node]
-    left, right = np.clip(first + count - 1, first, last), np.clip(first + count, first, last)
-    lines = []
-    for i in (left, right):
-        fall = (old.values[D, i] - 1) * (points - old.points[i])
-        room = 4 * UNIT * (np.abs(old.values[V, i]) + np.abs(fall) + np.abs(points))
-        lines.append((old.values[V, i] + fall - room, old.values[D, i]))
-    return _better(lines[0], lines[1])
-
-
-def _better(one: Lines, other: Lines) -> Lines:
-    is_higher = other[0] > one[0]
-    return np.where(is_higher, other[0], one[0]), np.where(is_higher, other[1], one[1])
+    P(G > y) is at least the slope of any chord of Π from y to the right, P(G < y) one less that of one to the left.
+    """
+    which, place = laws.spread(np.arange(len(laws.size)))
+    order = np.argsort(place)
+    which, points, (upper, lower, _) = which[order], laws.points, laws.values
+    above, below = np.zeros(len(points)), np.zeros(len(points))
+    step = 1
+    while step < int(laws.size.max()):
+        i = np.flatnonzero(which[step:] == which[:-step])
+        k = i + step
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            width = points[k] - points[i]
+            right = np.nan_to_num((lower[i] - upper[k]) / width, nan=0.0, posinf=0.0, neginf=0.0)
+            left = np.nan_to_num(1 - (upper[i] - lower[k]) / width, nan=0.0, posinf=0.0, neginf=0.0)
+        above[i], below[k] = np.maximum(above[i], right), np.maximum(below[k], left)
+        step *= 2
+    mass = masses_of(which, points, upper)
+    at_most, at_least = (np.clip(1 - found + 8 * UNIT, 0.0, 1.0) for found in (above, below))
+    return laws.with_values(np.stack([mass, at_most]), False), laws.with_values(np.stack([mass, at_least]), True)

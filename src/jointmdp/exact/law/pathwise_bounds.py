@@ -10,15 +10,27 @@ is repeated, from what the stop-loss functions know: every repetition leaves a v
 the same with all signs changed.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.exact.law.gap_law import Candidates, NodeLaws, candidates, chosen, count_below, filled, moved, room_for
-from jointmdp.exact.law.one_sided import Moves, Side, laws_over
+from jointmdp.exact.law.node_laws import (
+    Candidates,
+    Moves,
+    NodeLaws,
+    Side,
+    candidates,
+    chosen,
+    count_below,
+    filled,
+    moved,
+    node_laws,
+)
 from jointmdp.exact.law.pair_graph import RAREST
 from jointmdp.exact.law.shared_points import is_shared
-from jointmdp.ground.arrays import Floats, Ints, summed
-from jointmdp.ground.limits import IsOver, within_time
+from jointmdp.ground.arrays import Bools, Floats, Ints, summed
+from jointmdp.ground.limits import IsOver
 
 SWEEPS = 20_000
 SETTLED = 1e-9  # probability that a repetition must still move
@@ -26,26 +38,49 @@ OF_NOTHING = (1.0,)
 LOOK = 16  # repetitions between two looks at the watch
 
 
-def rounded_law(side: Side, most: Ints, guide: NodeLaws, old: NodeLaws | None, is_over: IsOver) -> NodeLaws:
+class Known(NamedTuple):
+    """What is known of all nodes before they are rounded."""
+
+    guide: NodeLaws
+    """An estimate of every law, with masses for values, and upper bounds of the probability of being at most there."""
+    old: NodeLaws | None
+    """The rounded laws of a coarser level."""
+
+    def at(self, nodes: Ints, node: Ints, points: Floats) -> Floats:
+        """Bounds of distribution functions at new points: those of the guide's next points, and of the old laws."""
+        following = np.where(_is_last(node), np.inf, np.append(points[1:], np.inf))
+        which, place = self.guide.spread(nodes)
+        count = count_below(which, self.guide.points[place], node, following)
+        is_beyond = count == self.guide.size[nodes][node]
+        F = self.guide.values[1, np.where(is_beyond, 0, self.guide.begin[nodes][node] + count)]
+        F = np.where(is_beyond | _is_last(node), 1.0, F)
+        if self.old is not None:
+            which, place = self.old.spread(nodes)
+            count = count_below(which, self.old.points[place], node, following)
+            before = self.old.values[0, np.maximum(self.old.begin[nodes][node] + count - 1, 0)]
+            F = np.minimum(F, np.where(count > 0, before, 0.0))
+        return np.where(_is_last(node), 1.0, _not_lost(F))
+
+
+def rounded_law(  # many parameters: of what, how fine, and what is known already
+    side: Side, most: Ints, horizon: int | None, guide: NodeLaws | None, old: NodeLaws | None, is_over: IsOver
+) -> NodeLaws:
     """The law of every node, rounded down to about ``most[node]`` points, no worse than an `old` one.
 
-    `guide` has an estimate of every law, with masses for values, and upper bounds of the probability of being at most
-    at each point. In cycles the points are placed by it.
+    In cycles the points are placed by the guide; where it has very many, its slopes say more than rounding would.
     """
-    laws = NodeLaws(side.graph.num_nodes, OF_NOTHING, room_for(most))
-    for nodes, is_cyclic in within_time(*side.work(most), is_over):
-        if is_cyclic and is_shared(side, nodes, most):
-            _read_off(nodes, laws, guide, old)
-        elif is_cyclic:
-            _again(side, nodes, most, laws, guide, old, is_over)
+
+    def cycle(nodes: Ints, laws: NodeLaws) -> None:
+        assert guide is not None
+        known = Known(guide, old)
+        if is_shared(side, nodes, most):
+            node, place = guide.spread(nodes)
+            points = guide.points[place]
+            laws.put(nodes, guide.size[nodes], points, known.at(nodes, node, points))
         else:
-            _once(side, nodes, most, laws, laws)
-    return laws
+            _again(side, nodes, most, laws, known, is_over)
 
-
-def rounded_law_over(side: Side, most: Ints, horizon: int, is_over: IsOver) -> NodeLaws:
-    """The same over a horizon."""
-    return laws_over(side, most, horizon, OF_NOTHING, _once, is_over)
+    return node_laws(side, most, horizon, OF_NOTHING, _once, cycle, is_over)
 
 
 def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
@@ -61,21 +96,15 @@ def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -
     into.values[0, begin:] = F
 
 
-def _again(
-    side: Side, nodes: Ints, most: Ints, laws: NodeLaws, guide: NodeLaws, old: NodeLaws | None, is_over: IsOver
-) -> None:
+def _again(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, known: Known, is_over: IsOver) -> None:
     """Nodes that can come back to themselves."""
     moves = side.moves(nodes)
-    found = filled(_candidates(moves, guide, side.least[nodes]), most[nodes])
+    found = filled(_candidates(moves, known.guide, side.least[nodes]), most[nodes])
     is_point = chosen(found, most[nodes])
     node, points = found.node[is_point], found.value[is_point]
     begin = laws.put(nodes, np.bincount(node, minlength=len(nodes)), points, 1.0)
     matrix, constant = _operator(nodes, moves, laws, laws, begin)
-    F = _from_above(guide, nodes, node, points)
-    if old is not None:
-        F = np.minimum(F, _from_below(old, nodes, node, points))
-    F, is_last = _not_lost(F), _is_last(node)
-    F[is_last] = 1.0
+    F, is_last = known.at(nodes, node, points), _is_last(node)
     for sweep in range(SWEEPS):
         after = _not_lost(np.minimum(F, (matrix @ F + constant) * (1 + side.rounding)))
         after[is_last] = 1.0
@@ -86,23 +115,12 @@ def _again(
     laws.values[0, begin:] = F
 
 
-def _read_off(nodes: Ints, laws: NodeLaws, guide: NodeLaws, old: NodeLaws | None) -> None:
-    """Nodes whose guide has so many points that its slopes say more than rounding at every move would."""
-    node, place = guide.spread(nodes)
-    points = guide.points[place]
-    F = _from_above(guide, nodes, node, points)
-    if old is not None:
-        F = np.minimum(F, _from_below(old, nodes, node, points))
-    F = _not_lost(np.where(_is_last(node), 1.0, F))
-    laws.put(nodes, guide.size[nodes], points, F)
-
-
 def _not_lost(F: Floats) -> Floats:
     """Probabilities that are not 0, and so small that products would be, made larger."""
     return np.where(F > 0, np.maximum(F, RAREST), 0.0)
 
 
-def _is_last(node: Ints) -> Floats:
+def _is_last(node: Ints) -> Bools:
     """Whether a point is the last of its node."""
     return np.append(node[1:] != node[:-1], True)
 
@@ -142,23 +160,3 @@ def _operator(nodes: Ints, moves: Moves, laws: NodeLaws, into: NodeLaws, begin: 
     constant = summed(row[is_known], known[is_known], size)
     entries = (weight[~is_known], (row[~is_known], column[~is_known] - begin))
     return sp.coo_array(entries, shape=(size, size)).tocsr(), constant
-
-
-def _following(node: Ints, points: Floats) -> Floats:
-    return np.where(_is_last(node), np.inf, np.append(points[1:], np.inf))
-
-
-def _from_below(old: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Floats:
-    """What an old law knows at new points."""
-    which, place = old.spread(nodes)
-    count = count_below(which, old.points[place], node, _following(node, points))
-    return np.where(count > 0, old.values[0, np.maximum(old.begin[nodes][node] + count - 1, 0)], 0.0)
-
-
-def _from_above(guide: NodeLaws, nodes: Ints, node: Ints, points: Floats) -> Floats:
-    """What the guide's bounds at its next points say."""
-    which, place = guide.spread(nodes)
-    count = count_below(which, guide.points[place], node, _following(node, points))
-    is_beyond = count == guide.size[nodes][node]
-    at = np.where(is_beyond, 0, guide.begin[nodes][node] + count)
-    return np.where(is_beyond, 1.0, guide.values[1, at])

@@ -1,6 +1,4 @@
-"""What repeating a linear step comes to, about: a guess, for which the caller has a certificate.
-
-Stop-loss bounds of a cycle in which nearly every two of its states meet, all on one list of points.
+"""Stop-loss bounds of a cycle in which nearly every two of its states meet, all on one list of points.
 
 Given the noise they share, branches move independently. Where all pairs have the same points, what one branch does is
 one small matrix for all states of the other: a step costs the sum of the branches' outcomes for every pair, the
@@ -14,85 +12,28 @@ As everywhere, what a solution misses by is given away on the safe side.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from jointmdp.exact.law.one_sided import Side
+from jointmdp.exact.law.node_laws import CORE, Side
+from jointmdp.exact.law.pair_equations import (
+    LinearStep,
+    StopLossSteps,
+    certified_above,
+    certified_lines,
+    fixed_point,
+)
 from jointmdp.exact.law.pair_graph import NOTHING, Outcomes, PairGraph
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.ground.limits import IsOver
-
-ITERATIONS = 400
-RELATIVE = 1e-13
-
-
-class LinearStep(Protocol):
-    """A matrix, or what acts like one."""
-
-    def __matmul__(self, x: Floats) -> Floats: ...
-
-
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a guess that overflows ends the search
-def fixed_point(
-    matrix: LinearStep,
-    constant: Floats,
-    relative: float = RELATIVE,
-    start: Floats | None = None,
-    is_over: IsOver | None = None,
-) -> Floats:
-    """x = matrix·x + constant, about, by BiCGSTAB from a `start` or from x = constant, for as long as time allows.
-
-    Not SciPy's: its dot products run in threads, which on a busy machine take a thousand times as long as here.
-    """
-    # Half steps alternate between two kinds of nodes, and two moves at once are a plain step.
-    x = constant.copy() if start is None else start
-    constant = constant + matrix @ constant
-
-    def apply(x: Floats) -> Floats:
-        return x - matrix @ (matrix @ x)
-
-    r = constant - apply(x)
-    shadow, p, v = r.copy(), np.zeros_like(r), np.zeros_like(r)
-    rho = alpha = omega = 1.0
-    target = relative * float(np.abs(constant).max(initial=0.0))
-    best, least = x, float(np.abs(r).max(initial=0.0))
-    for _ in range(ITERATIONS):
-        if least <= target or (is_over is not None and is_over()):
-            break
-        rho, before = _dot(shadow, r), rho
-        if rho == 0 or omega == 0:
-            break
-        p = r + rho / before * alpha / omega * (p - omega * v)
-        v = apply(p)
-        slope = _dot(shadow, v)
-        if slope == 0:
-            break
-        alpha = rho / slope
-        s = r - alpha * v
-        t = apply(s)
-        size = _dot(t, t)
-        omega = _dot(t, s) / size if size > 0 else 0.0
-        x = x + alpha * p + omega * s
-        r = s - omega * t
-        left = float(np.abs(r).max())
-        if not np.isfinite(left):
-            break
-        if left < least:
-            best, least = x, left
-    return best
-
-
-def _dot(a: Floats, b: Floats) -> float:
-    return float(np.einsum("i,i->", a, b))
-
 
 MANY_EDGES, MANY_MOVED = 256, 2**17  # edges of a cycle, and points they move, from which sharing them pays
 BUSY = 0.25  # chance of a move that pays: where moves hardly ever do, points of their own keep laws exact
 WASTE = 4.0  # moves of all pairs of the states, reached or not, may outnumber those of the cycle so many times
 NEAR = 1e-9  # of the constant, what a solution may miss; it is given away
-BINS, CORE, LEAST_DENSITY = 400, 1e-3, 1e-4  # how mass is measured before points are placed
+BINS, LEAST_DENSITY = 400, 1e-4  # how mass is measured before points are placed
 VECTOR_BYTES = 30 * 8  # of all arrays that have one number for a point of a pair
 ENTRY_BYTES = 80  # of the matrices, for a point of an outcome
 
@@ -245,16 +186,6 @@ class SharedPoints:
             _pin(out, 0.0 if more is None else 1.0)
         return out * self.is_open[:, None, :]
 
-    def _fixed(self, scale: float, constant: Floats, start: Floats, is_over: IsOver) -> Floats:
-        """What repeating a step comes to, where only the open pairs are unknown."""
-        shape, step = self.shape, self._step
-
-        class Step:
-            def __matmul__(self, x: Floats) -> Floats:
-                return step(x.reshape(shape), scale).ravel()
-
-        return fixed_point(Step(), constant.ravel(), NEAR, start.ravel(), is_over).reshape(shape)
-
     def _of_nothing(self, values: Floats) -> Floats:
         """An array of all pairs that has these values where the gap is 0, and 0 elsewhere."""
         return np.where(self.is_open[:, None, :], 0.0, values[None, :, None])
@@ -268,20 +199,23 @@ class SharedPoints:
         short = np.maximum(-z, 0.0)
         gains = [x[:, None] for x in self.first.below], [x[:, None] for x in self.second.below], self.met.below[0]
         chances = [x[:, None] for x in self.first.beyond], [x[:, None] for x in self.second.beyond], self.met.beyond[0]
-        constant = self._step(self._of_nothing(short), g, gains)
-        upper = self._fixed(g, constant, begin[0], is_over)
-        off = self._off(upper)
-        patience = self.side.patience
-        over = float(np.max(self._step(upper, g) + constant - upper + off, where=self.is_open[:, None, :], initial=0.0))
-        upper = upper + patience * over
-        of_slopes = self._step(self._of_nothing((z >= 0).astype(float)), 1.0, chances)
-        slope = np.clip(self._fixed(1.0, of_slopes, begin[2], is_over), 0.0, 1.0)
-        tilt = np.abs(self._step(slope, 1.0) + of_slopes - slope) * self.reach
-        of_lines = self._step(self._of_nothing(short), g, self._bent(slope, gains, chances[0], g))
-        lower = self._fixed(g, of_lines, begin[1], is_over)
-        missed = lower - self._step(lower, g) - of_lines + tilt + off
-        lower = lower - patience * float(np.max(missed, where=self.is_open[:, None, :], initial=0.0))
-        found = _bounds(upper, lower, slope)
+
+        def solve(step: LinearStep, constant: Floats, which: int) -> Floats:
+            return fixed_point(step, constant, NEAR, begin[which].ravel(), is_over)
+
+        def line_constant(slope: Floats) -> Floats:
+            bent = self._bent(slope.reshape(self.shape), gains, chances[0])
+            return self._step(self._of_nothing(short), g, bent).ravel()
+
+        values, slopes, patience = _FlatStep(self, g), _FlatStep(self, 1.0), self.side.patience
+        constant = self._step(self._of_nothing(short), g, gains).ravel()
+        of_slopes = self._step(self._of_nothing((z >= 0).astype(float)), 1.0, chances).ravel()
+        upper = solve(values, constant, 0)
+        off = np.where(self.is_open[:, None, :], self._off(upper.reshape(self.shape)), 0.0).ravel()
+        upper = certified_above(values, constant, upper, off, patience)
+        steps = StopLossSteps(values, slopes, of_slopes, line_constant, off, self.reach, patience)
+        lower, slope = certified_lines(steps, solve)
+        found = _bounds(*(each.reshape(self.shape) for each in (upper, lower, slope)))
         return np.stack([values[self.s, :, self.t] for values in found])
 
     def _off(self, upper: Floats) -> Floats:
@@ -289,7 +223,7 @@ class SharedPoints:
         return 16 * UNIT * self.size + 4 * self.rounding * (np.abs(upper) + self.reach)
 
     def _bent(
-        self, slope: Floats, gains: tuple[list[Floats], list[Floats], Floats], beyond: list[Floats], discount: float
+        self, slope: Floats, gains: tuple[list[Floats], list[Floats], Floats], beyond: list[Floats]
     ) -> tuple[list[Floats], list[Floats], Floats]:
         """What lines gain left of all points, less what mixtures lie below the chord."""
         states, count, others = self.shape
@@ -326,6 +260,16 @@ class SharedPoints:
         _pin(slope, 1.0)
         rows = _bounds((upper + off).reshape(self.shape), (lower - off).reshape(self.shape), slope)
         return np.stack([row[s, :, t] for row in rows])
+
+
+class _FlatStep(NamedTuple):
+    """The chords of one step of all pairs as a linear map."""
+
+    shared: SharedPoints
+    scale: float
+
+    def __matmul__(self, x: Floats) -> Floats:
+        return self.shared._step(x.reshape(self.shared.shape), self.scale).ravel()
 
 
 def _bounds(upper: Floats, lower: Floats, slope: Floats) -> tuple[Floats, Floats, Floats]:

@@ -1,94 +1,33 @@
-"""The probability that two branches become one.
+"""Laws of the gaps of a solution, refined level by level until they are as narrow as asked for, within limits.
 
-Laws of some gaps, refined level by level, each made from the one before: 64 points to a node, then three times more.
-
-What a level takes is known before it is begun: the edges are counted, and every one of them moves all points of its
-child. Levels do not depend on what is asked of them, so neither do answers.
-
-Laws of the gaps of a solution, refined until they are as narrow as asked for, within limits of memory and time.
+Each level is made from the one before: 64 points to a node, then three times more. What a level takes is known before
+it is begun: the edges are counted, and every one of them moves all points of its child. Levels do not depend on what is
+asked of them, so neither do answers.
 """
 
 import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
-from jointmdp.exact.law.convex_bounds import node_means, stop_loss_bounds, stop_loss_over
-from jointmdp.exact.law.gap_law import GapLaw, NodeLaws, RootBounds, RoundedLaw, distribution_bounds, room_for
-from jointmdp.exact.law.one_sided import Side
+from jointmdp.exact.law.convex_bounds import distribution_bounds, stop_loss_bounds
+from jointmdp.exact.law.gap_law import GapLaw, RootBounds, RoundedLaw
+from jointmdp.exact.law.node_laws import NodeLaws, Side, room_for
+from jointmdp.exact.law.pair_equations import VarianceParts, merge_probability, node_means, variance_parts
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, GapStart, Opening, PairGraph, reached_pairs
-from jointmdp.exact.law.pathwise_bounds import rounded_law, rounded_law_over
-from jointmdp.exact.law.shared_points import bytes_for_shared, fixed_point, is_shared
-from jointmdp.exact.law.variance_parts import VarianceParts, variance_parts
-from jointmdp.ground.arrays import Floats, Ints, summed
+from jointmdp.exact.law.pathwise_bounds import rounded_law
+from jointmdp.exact.law.shared_points import bytes_for_shared, is_shared
+from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import LawStatus, NotKnownError
 from jointmdp.ground.intervals import Interval
-from jointmdp.ground.limits import IsOver, Limits, OutOfTimeError, TimeLimit, never
+from jointmdp.ground.limits import IsOver, Limits, OutOfTimeError, TimeLimit
 from jointmdp.ground.progress import Meter
-
-SWEEPS = 2_000  # from below, where the solution of the equations has no certificate
-
-
-def merge_probability(branches: GapBranches, query: GapStart, memory: int, horizon: int | None) -> Interval:
-    """Over a horizon: before its last action."""
-    if not branches.can_merge or branches.model.sharing == "none":
-        return Interval(0.0, 0.0)
-    graph = reached_pairs(branches, [query], memory, never, is_pruned=False)
-    e, size = graph.edges, graph.num_nodes
-    some = e.child >= 0
-    chain = sp.csr_array((e.weight[some], (e.parent[some], e.child[some])), shape=(size, size))
-    at_once = summed(e.parent[~some], e.weight[~some], size)
-    if horizon is not None:
-        found = _after(graph, chain, at_once, horizon)
-        off = 4 * (horizon + 1) * graph.rounding
-        return Interval(max(0.0, found * (1 - off)), min(1.0, found * (1 + off)))
-    return _for_ever(graph, chain, at_once)
-
-
-def _after(graph: PairGraph, chain: sp.csr_array, at_once: Floats, horizon: int) -> float:
-    halves, pairs = graph.is_half, ~graph.is_half
-    found = np.zeros(graph.num_nodes)
-    for _ in range(horizon):
-        found[halves] = (chain @ found + at_once)[halves]
-        found = np.where(pairs, chain @ found + at_once, found)
-    # The roots have seen every step of the others, and one of their own.
-    return float(found[0])
-
-
-def _for_ever(graph: PairGraph, chain: sp.csr_array, at_once: Floats) -> Interval:
-    """Where merging is possible the chain leaks, so its equations have one solution: x = P·x + merging at once.
-
-    With ``w ≥ P·w + 1/2`` a residual ε of x is an error of at most 2εw.
-    """
-    possible, before = at_once > 0, None
-    while before is None or not np.array_equal(possible, before):
-        before, possible = possible, possible | (chain @ possible.astype(float) > 0)
-    if not possible[0]:
-        return Interval(0.0, 0.0)
-    inside = np.where(possible, 1.0, 0.0)
-    P = (sp.diags_array(inside) @ chain @ sp.diags_array(inside)).tocsr()
-    x, w = fixed_point(P, at_once), fixed_point(P, inside)
-    off = 4 * graph.rounding
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = 2 * float(w[0]) * (float(np.max(np.abs(P @ x + at_once - x))) + off * (1 + float(np.abs(x).max())))
-        is_certain = bool(np.all((w - (P @ w) * (1 + off))[possible] >= 0.5)) and bool(np.all(w >= 0))
-    lower, upper = 0.0, 1.0
-    if is_certain and np.isfinite(error):
-        lower, upper = float(x[0]) - error, float(x[0]) + error
-    else:
-        below = np.zeros(len(x))
-        for _ in range(SWEEPS):
-            below = (P @ below + at_once) * (1 - off)
-        lower = float(below[0])
-    return Interval(max(0.0, lower), min(1.0, upper))
-
 
 FEWEST, FACTOR = 64, 3
 POINT_BYTES = 260  # that a point of a node takes: laws of two levels, and what guides them
@@ -144,28 +83,16 @@ class Refinement:
 
     def refine(self, points: int, is_over: IsOver, report: Callable[[float], None]) -> list[RootBounds]:
         """The next level; an error where time ends long before it is done."""
-        most = self.most(points)
-        if self.horizon is not None:
-            self.convex = stop_loss_over(self.up, most, self.horizon, is_over)
-            report(1 / 3)
-            for i, side in enumerate((self.up, self.down)):
-                self.both[i] = rounded_law_over(side, most, self.horizon, is_over)
+        most, horizon, sides = self.most(points), self.horizon, (self.up, self.down)
+        self.convex = stop_loss_bounds(*sides, most, horizon, self.means, self.convex, is_over)
+        report(1 / 3)
+        guides = (None, None) if horizon is not None else distribution_bounds(self.convex)
+        # If time ends, what a coarser level knows stays, or the least values; over a horizon these are not known.
+        with suppress(OutOfTimeError) if horizon is None else nullcontext():
+            for i, (side, guide) in enumerate(zip(sides, guides, strict=True)):
+                self.both[i] = rounded_law(side, most, horizon, guide, self.both[i], is_over)
                 report((i + 2) / 3)
-        else:
-            assert self.means is not None
-            self.convex = stop_loss_bounds(self.up, self.down, most, self.means, self.convex, is_over)
-            report(1 / 3)
-            with suppress(OutOfTimeError):  # then what a coarser level knows stays, or the least values
-                self._round(most, is_over, report)
         return [self._root(number) for number in range(self.graph.num_roots)]
-
-    def _round(self, most: Ints, is_over: IsOver, report: Callable[[float], None]) -> None:
-        assert self.convex is not None
-        if is_over():
-            return
-        for i, (side, guide) in enumerate(zip((self.up, self.down), distribution_bounds(self.convex), strict=True)):
-            self.both[i] = rounded_law(side, most, guide, self.both[i], is_over)
-            report((i + 2) / 3)
 
     def _root(self, number: int) -> RootBounds:
         assert self.convex is not None
@@ -173,9 +100,8 @@ class Refinement:
         for side, laws in zip((self.up, self.down), self.both, strict=True):
             z, (F,) = (side.least[[number]], np.ones((1, 1))) if laws is None else laws.of(number)
             rounded.append(RoundedLaw(z, F))
-        y, (upper, lower, slope) = self.convex.of(number)
-        up, down = rounded
-        return RootBounds(up, down, y, upper, lower, slope)
+        points, (upper, lower, slope) = self.convex.of(number)
+        return RootBounds(rounded[0], rounded[1], points, upper, lower, slope)
 
 
 MOST_LEVELS = 6
@@ -188,7 +114,7 @@ Width = Callable[[GapLaw], float]  # of the interval that is asked for
 Queries = tuple[GapStart, ...]
 
 
-class Signs(NamedTuple):
+class SignProbabilities(NamedTuple):
     """Bounds on the signs of all gaps of all states, ``[S, A, A]`` each; NaN where an action is not available."""
 
     better: tuple[Floats, Floats]
@@ -201,7 +127,7 @@ class Signs(NamedTuple):
     def __repr__(self) -> str:
         states, actions, _ = self.better[0].shape
         return (
-            f"Signs(every two of {actions} actions in {states} states, known to within {self.width:.1e}; "
+            f"SignProbabilities(every two of {actions} actions in {states} states, known to within {self.width:.1e}; "
             "better[0][s, a, b] and better[1][s, a, b] bound P(Z(s,a) > Z(s,b)), equal likewise)"
         )
 
@@ -288,7 +214,7 @@ class Laws:
         is_over = TimeLimit(limits.seconds).is_over
         return variance_parts(self.branches, queries, self.horizon, limits.memory, is_over)
 
-    def signs(self, tolerance: float, limits: Limits) -> Signs:
+    def signs(self, tolerance: float, limits: Limits) -> SignProbabilities:
         """Who beats whom, for every state and every two actions."""
         available = self.branches.model.available
         pairs = np.argwhere(available[:, :, None] & available[:, None, :])
@@ -300,59 +226,45 @@ class Laws:
         )
         return self._signs(queries, level)._replace(status=status)
 
-    def _refined(
-        self,
-        queries: Queries,
-        width: Callable[[Level], float],
-        tolerance: float,
-        limits: Limits,
-        title: str,
+    def _refined(  # many parameters: of what, how narrow, and what it may take
+        self, queries: Queries, width: Callable[[Level], float], tolerance: float, limits: Limits, title: str
     ) -> tuple[Level, LawStatus]:
-        time_limit = TimeLimit(limits.seconds)
-        with TURN:
+        """The first level that is narrow enough, or the last that limits and progress allow, and which it is."""
+        clock, widths = TimeLimit(limits.seconds), [math.inf, math.inf]
+        with TURN, Meter(title) as meter:
             levels = self._levels.setdefault(queries, [])
             try:
-                return self._walked(queries, levels, width, tolerance, limits, time_limit, title)
+                for number in range(MOST_LEVELS):
+                    if not self._has(number, queries, limits, clock, meter):
+                        return levels[number - 1], LawStatus.LIMIT
+                    level = levels[number]
+                    widths.append(width(level))
+                    if widths[-1] <= tolerance:
+                        return level, LawStatus.REACHED
+                    if level.is_cut:
+                        return level, LawStatus.LIMIT
+                    if widths[-1] > PAYING * widths[-3]:
+                        return level, LawStatus.STAGNATED
+                return level, LawStatus.LIMIT
             finally:
                 if levels and levels[-1].is_cut:  # the next question, with more time, shall find nothing coarse
                     levels.pop()
                     self._open = None
 
-    def _walked(  # many parameters: those of `_refined`, and where levels are kept
-        self,
-        queries: Queries,
-        levels: list[Level],
-        width: Callable[[Level], float],
-        tolerance: float,
-        limits: Limits,
-        time_limit: TimeLimit,
-        title: str,
-    ) -> tuple[Level, LawStatus]:
-        widths = [math.inf, math.inf]
-        with Meter(title) as meter:
-            for number in range(MOST_LEVELS):
-                if number == len(levels):
-                    if number and SLOWER * levels[-1].seconds > time_limit.left:
-                        return levels[number - 1], LawStatus.LIMIT
-                    try:
-                        is_made = self._make(queries, number, limits, time_limit.is_over, meter)
-                    except BaseException as error:  # whatever ends it leaves a level half made
-                        self._open, is_made = None, False
-                        if number == 0 or not isinstance(error, OutOfTimeError):
-                            raise
-                    if not is_made:
-                        return levels[number - 1], LawStatus.LIMIT
-                elif not self._fits(levels[number].pairs, levels[number].bytes_needed, limits, number):
-                    return levels[number - 1], LawStatus.LIMIT
-                level = levels[number]
-                widths.append(width(level))
-                if widths[-1] <= tolerance:
-                    return level, LawStatus.REACHED
-                if level.is_cut:
-                    return level, LawStatus.LIMIT
-                if widths[-1] > PAYING * widths[-3]:
-                    return level, LawStatus.STAGNATED
-        return level, LawStatus.LIMIT
+    def _has(self, number: int, queries: Queries, limits: Limits, clock: TimeLimit, meter: Meter) -> bool:
+        """Whether there is a level, or could be made, within the limits."""
+        levels = self._levels[queries]
+        if number < len(levels):
+            return self._fits(levels[number].pairs, levels[number].bytes_needed, limits, number)
+        if number and SLOWER * levels[-1].seconds > clock.left:
+            return False
+        try:
+            return self._make(queries, number, limits, clock.is_over, meter)
+        except BaseException as error:  # whatever ends it leaves a level half made
+            self._open = None
+            if number == 0 or not isinstance(error, OutOfTimeError):
+                raise
+            return False
 
     def _make(self, queries: Queries, number: int, limits: Limits, is_over: IsOver, meter: Meter) -> bool:
         """Add a level, if it fits."""
@@ -391,7 +303,7 @@ class Laws:
             self._open = queries, Refinement(graph, self.horizon)
         return self._open[1]
 
-    def _signs(self, queries: Queries, level: Level | None) -> Signs:
+    def _signs(self, queries: Queries, level: Level | None) -> SignProbabilities:
         available = self.branches.model.available
         exists = available[:, :, None] & available[:, None, :]
         of_same = np.eye(available.shape[1], dtype=bool) & exists
@@ -406,7 +318,7 @@ class Laws:
             for i in range(2):
                 better[i][s, a, b], better[i][s, b, a] = above[i], below[i]
                 equal[i][s, a, b] = equal[i][s, b, a] = tie[i]
-        return Signs(better, equal)
+        return SignProbabilities(better, equal)
 
     def _read(
         self, query: GapStart, level: Level, number: int = 0, mean: Interval | None = None, name: str | None = None

@@ -21,9 +21,9 @@ import numpy as np
 
 from jointmdp.exact.bounds import moment_bounds as bounds
 from jointmdp.exact.law.gap_law import GapLaw
+from jointmdp.exact.law.pair_equations import MOST_STEPS, VarianceParts
 from jointmdp.exact.law.pair_graph import NOTHING, GapStart, Opening
 from jointmdp.exact.law.solution_laws import Laws
-from jointmdp.exact.law.variance_parts import MOST_STEPS, VarianceParts
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace, upstairs
 from jointmdp.ground.arrays import UNIT, Floats

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp.exact.law.pair_graph import GapBranches
-from jointmdp.exact.law.solution_laws import Laws, Signs
+from jointmdp.exact.law.solution_laws import Laws, SignProbabilities
 from jointmdp.exact.moments.certificates import Certificate
 from jointmdp.exact.moments.partial_solve import ListedMoments
 from jointmdp.exact.moments.stored_moments import StateMoments, StoredMoments
@@ -268,7 +268,7 @@ class Solution(ResultFace):
         """The laws of all gaps, made as they are asked for."""
         return laws_of(self.model, self.policy, self.moments, self.certificate.mean_errors, self.horizon)
 
-    def signs(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> Signs:
+    def signs(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> SignProbabilities:
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
         check_whole(len(self.asked), self.model.num_states, "signs()")
         tolerance = checks.as_positive("tolerance", tolerance)

@@ -24,8 +24,7 @@ from jointmdp.ground.arrays import Floats, float32, on_device
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, make_folder, path_name
 from jointmdp.learning.estimates import Estimate, Replicas, StateAnswers
-from jointmdp.learning.neural.queries import RecordedQueries
-from jointmdp.learning.neural.recording import as_numbers, as_source_policy, record_queries
+from jointmdp.learning.neural.queries import RecordedQueries, as_numbers, as_source_policy, record_queries
 from jointmdp.learning.neural.settings import BLOCKS, NeuralSettings
 from jointmdp.learning.neural.trainer import PORTION, Metrics, Trainer, TrainState
 from jointmdp.learning.runs import KIND, Learner, LogRows

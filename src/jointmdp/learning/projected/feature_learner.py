@@ -42,7 +42,7 @@ from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError, NotKnownError, Status
 from jointmdp.learning.estimates import Estimate, RunSummary, StateAnswers, student_factor
-from jointmdp.learning.projected.features import (
+from jointmdp.learning.projected.feature_forms import (
     FeatureRows,
     FeatureTable,
     as_feature_rows,

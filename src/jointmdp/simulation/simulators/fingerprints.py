@@ -10,7 +10,6 @@ on which parts are shared.
 """
 
 import functools
-import hashlib
 import random
 import struct
 import sys
@@ -21,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+
+from jointmdp.simulation.simulators.noise import digest
 
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 PLAIN = (int, float, bool, str, bytes, complex, types.NoneType)  # values that cannot change
@@ -187,12 +188,12 @@ def fingerprint(value: Any, ignored: frozenset[str] = frozenset()) -> bytes:
     """16 bytes that are equal for values that hold the same; attributes named in `ignored` do not count."""
     found = _flat(value)
     if found is not None:
-        return _digest(found)
+        return digest(found)
     try:
         found = _Writer(ignored, False).written(value)
     except _TooManyPaths:
         found = _Writer(ignored, True).written(value)
-    return _digest(found)
+    return digest(found)
 
 
 def safe_fingerprint(value: Any) -> bytes:
@@ -214,7 +215,7 @@ def _flat(value: Any) -> bytes | None:
     if not issubclass(kind, tuple) or not _is_plain(kind):
         return None
     parts = [_SCALARS[type(part)](part) for part in value if type(part) in _SCALARS]
-    return _digest(f"{kind.__qualname__}(".encode() + b"".join(parts)) if len(parts) == len(value) else None
+    return digest(f"{kind.__qualname__}(".encode() + b"".join(parts)) if len(parts) == len(value) else None
 
 
 @functools.cache
@@ -297,7 +298,7 @@ class _Writer:
             raise _TooManyPaths
         outer, self._lowest = self._lowest, DEPTH
         self._path[id(value)] = depth
-        found = _digest(f"{type(value).__qualname__}(".encode() + b"".join(map(self.written, self._parts(value))))
+        found = digest(f"{type(value).__qualname__}(".encode() + b"".join(map(self.written, self._parts(value))))
         del self._path[id(value)]
         if self._lowest >= depth or self._is_brief:
             self._known[id(value)] = value, found
@@ -328,10 +329,6 @@ class _Writer:
             if name not in self._ignored:
                 yield name
                 yield held[name]
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _reduced(value: Any) -> Iterable[Any]:

@@ -6,6 +6,7 @@ The first is the paper's Assumption 1, ``(R, S') = f(state, action, noise)``.
 import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -176,6 +177,7 @@ class RunSimulator(Simulator):
     """
 
     least_decisions = 2
+    is_finite = True  # whether other numbers are refused
 
     def __init__(self, run: Callable[[Any, int], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
         if not is_run_function(run):
@@ -188,29 +190,26 @@ class RunSimulator(Simulator):
 
     def outcome(self, action: int, seed: int) -> float:
         """The outcome of a decision with a seed."""
-        found = self.run(self.decisions[action], seed)
-        value = self.number(found, action)
-        if not math.isfinite(value):
-            raise self._no_number(found, action)
-        return value
+        return self._number(self.run(self.decisions[action], seed), action)
 
-    def number(self, found: Any, action: int) -> float:
+    def _number(self, found: Any, action: int) -> float:
         """What the function returned, as a number."""
-        try:
-            return float(found)
-        except (TypeError, ValueError):
-            raise self._no_number(found, action) from None
-
-    def _no_number(self, found: Any, action: int) -> ModelError:
+        with suppress(TypeError, ValueError):
+            value = float(found)
+            if math.isfinite(value) or not self.is_finite:
+                return value
         decision = self.decisions[action]
-        return ModelError(f"run({decision!r}, seed) returned {found!r}; it must return one finite number")
+        raise ModelError(f"run({decision!r}, seed) returned {found!r}; it must return one finite number")
 
     def start(self, noise: Noise) -> Snapshot:
         """Before the decision."""
         return False
 
     def step(self, state: Snapshot, action: Action, noise: Noise) -> Outcome:
-        """One call of the function."""
+        """One call of the function; where it takes a noise, whoever watches the one given watches that too."""
+        if isinstance(self.run, WithNoise):
+            own = noise.moved_to(self.run.noise(noise.seed).address)
+            return Outcome(self._number(self.run.run(self.decisions[action], own), action), True)
         return Outcome(self.outcome(action, noise.seed), True)
 
     def is_over(self, state: Snapshot) -> bool:

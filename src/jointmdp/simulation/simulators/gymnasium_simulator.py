@@ -1,7 +1,8 @@
 """Any Gymnasium environment as a simulator: several actions from one state, under the same noise.
 
-Three things make an environment a simulator: its state can be restored (`state_keepers`), all its randomness comes from
-the noise that a step is given (`random_streams`), and the end of an episode absorbs.
+Three things make an environment a simulator: its state can be restored (`gymnasium_states`), all its randomness comes
+from the noise that a step is given (`gymnasium_noise`), and the end of an episode absorbs. Both are tried out when it
+is wrapped (`gymnasium_trials`).
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ class GymnasiumSimulator(Simulator):
     def random_action(self, rng: np.random.Generator) -> Action:
         """An action drawn uniformly from the action space, with the generator given and not the space's own."""
         if self.action_names is not None:
-            return int(rng.integers(len(self.action_names)))
+            return super().random_action(rng)
         if isinstance(self._space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
             own: spaces.Space[Any] = copy.copy(self._space)
             own._np_random = rng

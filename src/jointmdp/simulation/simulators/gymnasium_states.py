@@ -1,16 +1,14 @@
 """Ways to keep the state of a Gymnasium environment, so that it can be stepped from any earlier moment.
 
-- `LiveKeeper`: one environment, and its state is written into it (tables, MuJoCo, the user's own hooks).
+- `LiveKeeper`: one environment, and its state is written into it: what there is to read and write is known of toy-text
+  tables (`TableState`) and MuJoCo's physics (`PhysicsState`), or the user says it.
 - `CopyKeeper`: a state is a deep copy of the environment, or an earlier copy and the few steps since.
 - `ReplayKeeper`: a state is the history that led to it; for environments that can be neither written nor copied.
-
-What there is to read and write in environments whose state is known: toy-text tables and MuJoCo's physics.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 import sys
 import weakref
@@ -31,7 +29,7 @@ from jointmdp.simulation.simulators import gymnasium_wrappers
 from jointmdp.simulation.simulators.fingerprints import PLAIN, READERS, Proxy, fingerprint
 from jointmdp.simulation.simulators.gymnasium_noise import Streams, repeated
 from jointmdp.simulation.simulators.gymnasium_wrappers import SETUP, copied_value, levels, set_state_of, state_of
-from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.noise import Noise, digest
 
 Kept = Any
 TakenSteps = tuple[tuple[Any, Noise], ...]  # actions and their noise
@@ -355,7 +353,7 @@ class ReplayKeeper(Keeper):
     def step(self, kept: History, action: Any, noise: Noise) -> Arrival:
         live = self._at(kept)
         own = copied_value(action, {})  # the environment may write into what it is given
-        name = hashlib.blake2b(kept.names[-1] + fingerprint(action) + noise.address, digest_size=16).digest()
+        name = digest(kept.names[-1] + fingerprint(action) + noise.address)
         live.name = b""  # nowhere, should the step fail
         found = moved_under(self.streams, live.env, action, noise)
         live.depth, live.name = live.depth + 1, name

@@ -1,15 +1,9 @@
-"""Whatever somebody else's environment raises, as one error that says whose it is.
+"""A Gymnasium environment as a stack of levels: the environment itself, then each wrapper around it.
 
-A Gymnasium environment as a stack of levels: the environment itself, then each wrapper around it.
-
-State may sit in every level (a time limit counts steps, a frame stack keeps frames), so what is kept of an environment
-is kept level by level.
-
-What the numbered actions of an environment are called: its page, or the environment itself, may say.
-
-Environments by their ids, and what to write where an id is not known.
-
-States as users hold them, and what else they hand over: the live environment, and things taken for a state.
+State may sit in every level (a time limit counts steps, a frame stack keeps frames), so an environment is copied level
+by level, and what may go wrong with a copy is looked for level by level. Beside it stands what users hand over: ids of
+environments, names of actions, live environments, and things taken for a state. Whatever somebody else's environment
+raises becomes one error that says whose it is.
 """
 
 import contextlib
@@ -404,10 +398,12 @@ EVERYDAY = ("env", "envs", "gym", "gymnasium", "py", "rl")  # parts of packages'
 
 
 def made(env: Env[Any, Any] | str, settings: Mapping[str, Any] | None) -> Any:
-    """The environment of an id, ``"CartPole-v1"`` or ``"package:id"``; one that is made already as it is."""
+    """The environment of an id, ``"CartPole-v1"`` or ``"package:id"``; an environment object as it is."""
     if not isinstance(env, str):
         if settings is not None:
-            raise ModelError("settings are for environments given by their id; this one is made already")
+            raise ModelError(
+                "settings= goes with an environment's id; for an environment object give them to gymnasium.make"
+            )
         return env
     try:
         with warnings.catch_warnings():

@@ -1,6 +1,7 @@
-"""gymnax and its like (craftax): `step_env` takes an explicit key and does not begin a new episode by itself.
+"""Simulators from JAX packages: gymnax and its like (craftax), and mdpax.
 
-Problems of mdpax as simulators, for those whose outcomes are too many to list: a table of one state at a time.
+gymnax's `step_env` takes an explicit key and does not begin a new episode by itself. Problems of mdpax are simulators
+where their outcomes are too many to list: a table of one state at a time.
 """
 
 import importlib

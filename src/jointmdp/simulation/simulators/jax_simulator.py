@@ -1,6 +1,7 @@
 """JAX environments with explicit keys: the key is the noise, so a query is one `vmap` over actions with one key.
 
-Policies that JAX can trace, for simulating thousands of branches at once; `as_agent` is for one branch at a time.
+A `Chooser` is a policy that JAX can trace, for simulating thousands of branches at once; `as_agent` is for one branch
+at a time.
 """
 
 import warnings
@@ -268,9 +269,9 @@ class JaxSimulator(Simulator):
 
     @users_calls()
     def random_action(self, rng: np.random.Generator) -> Action:
-        """An action of the uniform policy, where actions are not numbered."""
-        if self._random is None:
-            raise ModelError(f"the actions of {self.name} are not numbered, so a uniform policy is not defined")
+        """An action of the uniform policy."""
+        if self._random is None or self.action_names is not None:
+            return super().random_action(rng)
         return np.asarray(self._random(random_key(int(rng.integers(2**63)))))
 
     def policy_draw(self, noise: Noise) -> Array:
@@ -422,9 +423,10 @@ def as_chooser(policy: Any, simulator: JaxSimulator) -> tuple[Chooser, Any]:
     if form == "uniform" and count is not None:
         return Chooser("uniform", count), None
     if form == "uniform":
-        if simulator._random is None:
-            raise ModelError(f"the actions of {simulator.name} are not numbered, so a uniform policy is not defined")
-        return Chooser("random", None, function_key(simulator._random.function), simulator._random), None
+        draw = simulator._random
+        if draw is None:
+            return simulator.random_action(np.random.default_rng(0))  # which says that there is none
+        return Chooser("random", None, function_key(draw.function), draw), None
     if form == "predicting":
         raise UntraceableError("a policy with predict() is asked for one observation at a time")
     if form == "function":

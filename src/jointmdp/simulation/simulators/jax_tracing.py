@@ -1,14 +1,12 @@
-"""Functions that do the same are one key of a compiled program: a lambda written anew in a loop compiles once.
+"""A user's functions as JAX traces them: one key for those that do the same, mistakes in plain words, frozen noise.
 
-Two functions are the same if their code is and if all that the code can read is: closures, defaults, and the globals it
-names. Values are taken as they are now, so a variable that has changed since makes another key. Where something is read
-that could change unseen (an object with attributes), the key is the function itself.
-
-A user's functions as JAX traces them: mistakes in plain words, and where the noise of a step comes from.
+Functions that do the same share a compiled program: a lambda written anew in a loop compiles once. Two functions are
+the same if their code is and if all that the code can read is: closures, defaults, and the globals it names. Values are
+taken as they are now, so a variable that has changed since makes another key. Where something is read that could change
+unseen (an object with attributes), the key is the function itself.
 """
 
 import functools
-import hashlib
 import inspect
 import itertools
 import linecache
@@ -26,6 +24,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.simulators.generators import global_states
+from jointmdp.simulation.simulators.noise import digest
 
 LIBRARIES = {"jax", "numpy", "math", "functools", "operator", "itertools", "jointmdp", "builtins", "typing"}
 PLAIN = (int, str, bytes, type(None), type(Ellipsis), np.dtype)
@@ -96,7 +95,7 @@ def _of_array(value: Any) -> Hashable:
             raise _OpaqueError
     elif jnp.issubdtype(value.dtype, jax.dtypes.extended) or value.nbytes > LARGE:
         return _Itself(value)
-    content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).digest()
+    content = digest(np.ascontiguousarray(value).tobytes())
     return type(value), str(value.dtype), value.shape, content
 
 

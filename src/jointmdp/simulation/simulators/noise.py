@@ -46,7 +46,7 @@ class Noise:
             words = repr(self._parts)
             if "np." in words:  # numbers of NumPy, perhaps
                 words = repr(tuple(int(part) if isinstance(part, np.integer) else part for part in self._parts))
-            self._address = _digest(words.encode())
+            self._address = digest(words.encode())
         return self._address
 
     @property
@@ -58,14 +58,14 @@ class Noise:
         words = stream_text(name)
         found = self._streams.get(words)
         if found is None:
-            source = _Key(_digest(self.address + words.encode()))
+            source = _Key(digest(self.address + words.encode()))
             found = self._streams[words] = np.random.Generator(np.random.Philox(source))  # type: ignore[arg-type]
         return found
 
     @property
     def uniform(self) -> float:
         """One number in [0, 1), the same at every call; twenty times as quick as the first number of a generator."""
-        return (int.from_bytes(_digest(self.address)[:8], "little") >> 11) * 2.0**-53
+        return (int.from_bytes(digest(self.address)[:8], "little") >> 11) * 2.0**-53
 
     @property
     def seed(self) -> int:
@@ -95,6 +95,10 @@ class Noise:
         """This draw, with what is shared at its time."""
         self._clock = clock
         return self
+
+    def moved_to(self, address: bytes) -> Noise:
+        """The draw of another address."""
+        return Noise.at(address)
 
     @classmethod
     def at(cls, address: bytes) -> Noise:
@@ -130,7 +134,7 @@ class _Key(ISpawnableSeedSequence):
 
     def spawn(self, n_children: int) -> list[_Key]:
         first, self.children = self.children, self.children + n_children
-        return [_Key(_digest(self.key + b"child%d" % i)) for i in range(first, self.children)]
+        return [_Key(digest(self.key + b"child%d" % i)) for i in range(first, self.children)]
 
 
 def words_taken(rng: np.random.Generator) -> int:
@@ -140,7 +144,8 @@ def words_taken(rng: np.random.Generator) -> int:
     return 4 * blocks - (4 - int(state["buffer_pos"]))
 
 
-def _digest(data: bytes) -> bytes:
+def digest(data: bytes) -> bytes:
+    """16 bytes that stand for the data."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 

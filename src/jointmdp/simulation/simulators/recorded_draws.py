@@ -7,7 +7,6 @@ make or seed a generator is replaced by its recording twin; the clocks can be st
 from __future__ import annotations
 
 import datetime
-import hashlib
 import itertools
 import os
 import pickle
@@ -25,7 +24,7 @@ from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import state_of
-from jointmdp.simulation.simulators.noise import Noise, StreamName, stream_text
+from jointmdp.simulation.simulators.noise import Noise, StreamName, digest, stream_text
 
 _SILENT = ("bit_generator", "spawn", "seed", "getstate", "setstate", "get_state", "set_state", "VERSION")
 _LIBRARIES = ("jointmdp", "numpy", "jax", "jaxlib", "scipy")  # in whose modules nothing is replaced
@@ -127,7 +126,7 @@ def _recording(base: Any, kind: str) -> Any:
 
 def _written(source: str, name: str, rng: Any, args: Any, settings: dict[str, Any]) -> DrawCall:
     given = safe_fingerprint((args, sorted(settings.items())))
-    return DrawCall(source, name, given, hashlib.blake2b(pickle.dumps(state_of(rng)), digest_size=16).digest())
+    return DrawCall(source, name, given, digest(pickle.dumps(state_of(rng))))
 
 
 def _plain(base: Any, state: Any) -> Any:

@@ -112,6 +112,12 @@ class Simulator(ABC):
             )
         return range(len(self.action_names))
 
+    def random_action(self, rng: np.random.Generator) -> Action:
+        """An action of the uniform policy."""
+        if self.action_names is None:
+            raise ModelError(f"the actions of {self.name} are not numbered, so a uniform policy is not defined")
+        return int(rng.integers(len(self.action_names)))
+
     def policy_draw(self, noise: Noise) -> Any:
         """What a policy ``f(observation, rng)`` draws its action from."""
         return noise.rng
@@ -247,10 +253,8 @@ def policy_form(policy: Any, simulator: Simulator) -> tuple[PolicyForm, Any]:
 
 def _uniform(simulator: Simulator) -> Agent:
     if simulator.action_names is None:
-        draw = getattr(simulator, "random_action", None)
-        if draw is None:
-            raise ModelError(f"the actions of {simulator.name} are not numbered, so a uniform policy is not defined")
-        return lambda state, noise: draw(noise.rng)
+        simulator.random_action(np.random.default_rng(0))  # refused here, and not in the middle of a walk
+        return lambda state, noise: simulator.random_action(noise.rng)
 
     def choose(state: Snapshot, noise: Noise) -> Action:
         actions = simulator.available(state)

@@ -1,18 +1,19 @@
-"""Where states are: coordinates of a model's states and of a simulator's observations, and the box they lie in.
+"""Linear features of states and actions: what an estimator projects onto.
 
-Features of states as features of coordinates: a copy for each action, or shared with an indicator for each.
+Every constructor gives `Features`, which fit any model in tables and, but for `one_hot`, any simulator. Some tell
+states, or groups of states, apart: an indicator for each. The others are functions of where a state is, in the unit
+box: polynomials, cosines, tiles, Gaussian bumps.
 
-Functions of coordinates in the unit box: polynomials, cosines, tiles, Gaussian bumps.
+With ``by_action=True`` each action has its own copy of the features of the state. With ``by_action=False`` all actions
+share them, and every action but the first has an indicator of its own: two actions then differ by the same amount in
+every state. In tables, features that are zero at every available coordinate are left out.
 """
 
-import ast
 import itertools
 import math
-import re
-import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,7 +25,8 @@ from numpy.typing import ArrayLike
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.features.feature_forms import (
+from jointmdp.learning.projected.coordinates import CoordinateBox, CoordinatesLike, Places
+from jointmdp.learning.projected.feature_forms import (
     MOST_FEATURES,
     FeatureRows,
     Features,
@@ -44,265 +46,6 @@ from jointmdp.learning.projected.features.feature_forms import (
 )
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
-from jointmdp.simulation.simulators.table_simulator import TableSimulator
-
-CoordinatesLike = ArrayLike | Callable[[Any], Any]
-
-LARGEST = 1e30  # bounds of a space from here on stand for none: float32 has no larger ones than 3.4e38
-LARGEST_RANGE = 1e307  # half of it: differences of wider ones may overflow
-NUMBERS = re.compile(r"[\d\s.,eE+()\[\]-]+")  # what a number, or a tuple of numbers, is written in
-FUNCTION = "the function of coordinates"
-
-
-class CoordinateBox(NamedTuple):
-    """The ranges of D coordinates, of which d are used."""
-
-    low: Floats  # [D]
-    high: Floats  # [D]
-    dims: Ints  # [d], those that are used
-
-    @property
-    def labels(self) -> list[str]:
-        """The coordinates that are used, in words."""
-        return [f"x{i}" for i in self.dims]
-
-    def scaled(self, raw: Floats, is_clipped: bool = True) -> Floats:
-        """Coordinates ``[N, D]`` as ``[N, d]``, scaled to [0, 1]; those outside count as on the edge."""
-        low, high = self.low[self.dims], self.high[self.dims]
-        inside = (raw[:, self.dims] - low) / (high - low)
-        return np.clip(inside, 0.0, 1.0) if is_clipped else inside
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """How a user says where states are, and in which range."""
-
-    coordinates: CoordinatesLike | None
-    low: Any
-    high: Any
-
-    def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            if (given := getattr(self, name)) is not None:
-                ends = checks.as_floats(name, given, "[d], or one number", 0, 1)
-                if not np.isfinite(ends).all():
-                    raise ModelError(f"{name} is {given!r}; the ends of a range are finite numbers")
-                object.__setattr__(self, name, ends)
-        if self.coordinates is not None and not callable(self.coordinates):
-            table = checks.as_floats("coordinates, unless they are a function,", self.coordinates, "[S, d]", 1, 2)
-            object.__setattr__(self, "coordinates", table[:, None] if table.ndim == 1 else table)
-
-    def of_model(self, model: JointMDP) -> tuple[Floats, CoordinateBox]:
-        """The coordinates of every state, ``[S, D]``, and their box."""
-        raw = self._raw(model)
-        if at := checks.first_place(~np.isfinite(raw)):
-            raise ModelError(f"coordinate {at[1]} of {state_words(model, at[0])} is {raw[at]}; it must be finite")
-        least, most = raw.min(axis=0), raw.max(axis=0)
-        used = least < most
-        if not used.any():
-            raise ModelError(
-                "all states have the same coordinates, so that no feature of these tells them apart; give other "
-                "coordinates=, or use features.one_hot() or features.aggregation(groups)"
-            )
-        box = self._box(least, most, used)
-        points = box.scaled(raw)
-        if at := checks.first_place(points.min(axis=0) == points.max(axis=0)):
-            i = box.dims[at]
-            raise ModelError(
-                f"all states lie on one side of the range from {box.low[i]:g} to {box.high[i]:g} in dimension {i}; "
-                f"they go from {least[i]:g} to {most[i]:g}; are low= and high= in the units of the coordinates?"
-            )
-        return raw, box
-
-    def _raw(self, model: JointMDP) -> Floats:
-        given, S = self.coordinates, model.num_states
-        if given is None:
-            return _named_coordinates(model)
-        if not callable(given):
-            table = np.asarray(given, dtype=np.float64)
-            if len(table) != S or table.shape[1] == 0:
-                hint = "; are the axes in another order?" if table.shape[1] == S else ""
-                raise ModelError(f"coordinates have shape {table.shape}, expected [S, d] with S = {S} states{hint}")
-            return table
-        rows: list[Floats] = []
-        for s in range(S):
-            where = state_words(model, s)
-            rows.append(
-                _as_vector(asked(given, FUNCTION, where, own_state(model, s)), f"what coordinates= gives {where}")
-            )
-            _check_length(rows[-1], len(rows[0]), where, state_words(model, 0))
-        return np.array(rows)
-
-    def of_simulator(self, simulator: Simulator) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
-        """Coordinates of observations, ``[N, D]``, as a function of these, and their box."""
-        given = self.coordinates
-        if given is not None and not callable(given):
-            raise ModelError(
-                f"coordinates is an array, which is for models in tables; for {simulator.name} give a function of the "
-                "observation: where observations are state numbers, lambda s: table[s]"
-            )
-        start = first_observation(simulator)[0]
-        count = len(_observed(given, start))
-
-        def raw(observations: Sequence[Any]) -> Floats:
-            return _all_observed(given, observations, count)
-
-        own = _space_bounds(simulator, count) if given is None else None
-        for ends, k in ((self.low, 0), (self.high, 1)):
-            if ends is None and own is None:
-                what = "of what coordinates= gives" if given is not None else f"of observations of {simulator.name}"
-                each = "" if count == 1 else f", or {count}"
-                raise ModelError(f"the range {what} is not known; give low= and high=, one number each{each}")
-            if ends is None and own is not None and (at := checks.first_place(np.abs(own[k]) >= LARGEST)):
-                raise ModelError(
-                    f"the observation space of {simulator.name} has no finite bounds in dimension {at[0]} of {count}; "
-                    "give low= and high=, between which most observations lie"
-                )
-        low, high = own or (np.zeros(count), np.zeros(count))  # zeros where the user's own ends take their place
-        is_given = self.low is not None or self.high is not None
-        return raw, self._box(low, high, (low < high) | is_given)
-
-    def _box(self, low: Floats, high: Floats, used: Bools) -> CoordinateBox:
-        """The box with the user's ends where given."""
-        D = len(low)
-        ends = []
-        for name, given, own in (("low", self.low, low), ("high", self.high, high)):
-            if given is not None and given.ndim == 1 and len(given) != D:
-                raise ModelError(
-                    f"{name} has {len(given)} numbers for {D} coordinates; give one number, or one for each"
-                )
-            ends.append(own if given is None else np.broadcast_to(given, D).astype(np.float64))
-        box = CoordinateBox(ends[0], ends[1], np.flatnonzero(used))
-        must = np.ones(D, dtype=bool) if self.low is not None and self.high is not None else used
-        if at := checks.first_place(must & ~(box.low < box.high)):
-            raise ModelError(
-                f"low is {box.low[at]:g} and high {box.high[at]:g} in dimension {at[0]}; low must be below high"
-            )
-        if at := checks.first_place(box.high / 2 - box.low / 2 > LARGEST_RANGE):
-            raise ModelError(f"the range from {box.low[at]:g} to {box.high[at]:g} in dimension {at[0]} is too wide")
-        if len(box.dims) == 0:
-            raise ModelError("no coordinate has room to vary; give other coordinates=, or use features.aggregation")
-        return box
-
-
-def _named_coordinates(model: JointMDP) -> Floats:
-    """Names of states that are numbers or tuples of numbers, as coordinates; else the numbers of states."""
-    numbers = np.arange(model.num_states, dtype=np.float64)[:, None]
-    if model.state_names is None:
-        return numbers
-    found = [_parsed(name) for name in model.state_names]
-    if all(each is None for each in found):
-        return numbers
-    lengths = [None if each is None else len(each) for each in found]
-    for s, length in enumerate(lengths):
-        if length != (first := next(each for each in lengths if each is not None)):
-            what = "is no number or tuple of numbers" if length is None else f"has {length} numbers, not {first}"
-            raise ModelError(
-                f"names of states are taken for their coordinates, but that of {state_words(model, s)} {what}; give "
-                "coordinates=, an array [S, d] or a function of the state"
-            )
-    return np.array(found, dtype=np.float64)
-
-
-def _parsed(name: Any) -> tuple[float, ...] | None:
-    """The numbers that a name is made of, or None."""
-    if isinstance(name, str):
-        try:
-            name = ast.literal_eval(name.strip()) if NUMBERS.fullmatch(name) else None
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-    parts = name if isinstance(name, tuple | list) else (name,)
-    is_numbers = len(parts) > 0 and all(isinstance(part, int | float | np.number) for part in parts)
-    return tuple(map(float, parts)) if is_numbers else None
-
-
-def _as_vector(value: Any, subject: object) -> Floats:
-    """Numbers, arrays and sequences of them as one flat vector; `subject` is what they come from."""
-    if isinstance(value, Mapping):
-        keys = ", ".join(map(repr, list(value)[:5]))
-        raise ModelError(
-            f"{subject} is a dictionary ({keys}); give coordinates=, a function that makes one vector of it"
-        )
-    if isinstance(value, tuple | list):
-        parts = [_as_vector(part, subject) for part in value]
-        return np.concatenate(parts) if parts else np.zeros(0)
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise ModelError(
-            f"{subject} is no vector of numbers, it holds {shortened(value)}; give coordinates=, a function that "
-            "returns one"
-        )
-    return array.astype(np.float64).reshape(-1)
-
-
-def _check_length(row: Floats, count: int, where: object, first: object) -> None:
-    if len(row) != count:
-        raise ModelError(f"there are {len(row)} coordinates at {where}, but {count} at {first}; all need as many")
-    if count == 0:
-        raise ModelError(f"there are no coordinates at {where}; a state needs at least one")
-
-
-def _observed(function: Callable[[Any], Any] | None, observation: Any) -> Floats:
-    """The coordinates of one observation."""
-    where = Shown(observation)
-    if function is None:
-        row = _as_vector(observation, where)
-    else:
-        row = _as_vector(asked(function, FUNCTION, where, observation), Shown(observation, " as coordinates= gives it"))
-    _check_length(row, len(row), where, where)
-    if at := checks.first_place(~np.isfinite(row)):
-        raise ModelError(f"coordinate {at[0]} of {where} is {row[at]}; it must be finite")
-    return row
-
-
-def _all_observed(function: Callable[[Any], Any] | None, observations: Sequence[Any], count: int) -> Floats:
-    """The coordinates of many observations; plain arrays of one shape are taken at once."""
-    if function is None:
-        try:
-            block = np.asarray(observations)
-        except ValueError:  # of different shapes
-            block = np.zeros(0, dtype=object)
-        if block.dtype.kind in "biuf" and block.size == len(observations) * count and np.isfinite(block).all():
-            return block.astype(np.float64).reshape(len(observations), count)
-    rows = []
-    for observation in observations:
-        rows.append(_observed(function, observation))
-        _check_length(rows[-1], count, Shown(observation), "the start")
-    return np.array(rows).reshape(-1, count)
-
-
-def _space_bounds(simulator: Simulator, count: int) -> tuple[Floats, Floats] | None:
-    """The bounds of what a simulator shows, as far as it has a space for that."""
-    if isinstance(simulator, TableSimulator):
-        found: tuple[Floats, Floats] | None = (np.zeros(1), np.full(1, simulator.model.num_states - 1.0))
-    else:
-        found = _bounds(getattr(getattr(simulator, "env", simulator), "observation_space", None))
-    return None if found is None or len(found[0]) != count else found
-
-
-def _bounds(space: Any) -> tuple[Floats, Floats] | None:
-    """The least and largest entries of a Gymnasium space as vectors; None where it has none."""
-    gymnasium: Any = sys.modules.get("gymnasium")  # not imported to find out
-    if gymnasium is None:
-        return None
-    spaces = gymnasium.spaces
-    if isinstance(space, spaces.Tuple):
-        parts = [_bounds(part) for part in space.spaces]
-        ends = [part for part in parts if part is not None]
-        if len(ends) < len(parts) or not ends:
-            return None
-        return np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends])
-    if isinstance(space, spaces.Box):
-        low, high = space.low, space.high
-    elif isinstance(space, spaces.Discrete):
-        low, high = space.start, space.start + space.n - 1
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif isinstance(space, spaces.MultiBinary):
-        low, high = np.zeros(space.shape), np.ones(space.shape)
-    else:
-        return None
-    return np.array(low, dtype=np.float64).reshape(-1), np.array(high, dtype=np.float64).reshape(-1)
 
 
 def _none(support: Bools) -> Sequence[int]:
@@ -738,3 +481,227 @@ class RadialBasis(Basis):
             squares += ((points[:, i, None] - centres[:, i]) / width[i]) ** 2
         bumps = np.exp(-0.5 * squares)
         return np.concatenate([np.ones((len(points), 1)), bumps], axis=1) if self.constant else bumps
+
+
+def plain(label: Any) -> Any:
+    """A label without its NumPy type, so that equal labels look the same."""
+    return label.item() if isinstance(label, np.generic) or (hasattr(label, "item") and np.ndim(label) == 0) else label
+
+
+@dataclass(frozen=True)
+class OneHot(Features):
+    """An indicator of every available coordinate."""
+
+    def for_model(self, model: JointMDP) -> FeatureTable:
+        """The unit vectors."""
+        places = np.argwhere(model.available)
+        check_count(
+            len(places), "one_hot()", "put states into groups: features.aggregation(groups)", model.available.size
+        )
+        values = np.zeros((*model.available.shape, len(places)))
+        values[places[:, 0], places[:, 1], np.arange(len(places))] = 1.0
+        actions = action_words(model.action_names, model.num_actions)
+        return FeatureTable(values, tuple(f"{actions[a]}: {model.state_label(s)}" for s, a in places))
+
+    def for_simulator(self, simulator: Simulator) -> FeatureRows:
+        """Not possible: nobody lists the states."""
+        raise ModelError(
+            f"one_hot() counts the states of a table, and {simulator.name} does not list its own; use "
+            "features.aggregation(function, num_groups=...) for groups of observations, "
+            "aggregation(lambda s: s, num_groups=S) where they are state numbers, or features.tiles(...) where they "
+            "are vectors"
+        )
+
+
+@dataclass(frozen=True)
+class Aggregation(StateFeatures):
+    """Indicators of groups of states."""
+
+    groups: tuple[Any, ...] | Callable[[Any], Any]
+    num_groups: int | None
+
+    def model_columns(self, model: JointMDP) -> StateColumns:
+        """One column for each label, in the order they appear; with `num_groups` one for each number."""
+        check_count(self.num_groups or 0, "aggregation", "take larger groups")
+        labels = [self._state_label(model, s) for s in range(model.num_states)]
+        if self.num_groups is None:
+            known = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+        else:
+            known = {i: i for i in range(self.num_groups)}
+        check_count(len(known), "aggregation", "take larger groups")
+        return StateColumns(np.eye(len(known))[[known[label] for label in labels]], _group_names(known))
+
+    def _state_label(self, model: JointMDP, state: int) -> Any:
+        where, what = state_words(model, state), "the function of groups"
+        if callable(self.groups):
+            label = plain(asked(self.groups, what, where, own_state(model, state)))
+        elif len(self.groups) != model.num_states:
+            raise ModelError(f"groups has {len(self.groups)} labels for {model.num_states} states; give one for each")
+        else:
+            label = self.groups[state]
+        if self.num_groups is not None:
+            return _as_group(label, self.num_groups, where)
+        if isinstance(label, float) and math.isnan(label):
+            raise ModelError(f"the group of {where} is nan, which is equal to no other group")
+        try:
+            hash(label)
+        except TypeError:
+            hint = "; give a tuple" if isinstance(label, list | np.ndarray) else ""
+            raise ModelError(f"the group of {where} is {shortened(label)}, which cannot be looked up{hint}") from None
+        return label
+
+    def simulator_columns(self, simulator: Simulator) -> ObservedColumns:
+        """One column for each number of a group."""
+        groups, count = self.groups, self.num_groups
+        if not callable(groups):
+            raise ModelError(
+                f"groups is a list of labels, which is for models in tables; for {simulator.name} give a function "
+                "observation -> number of the group, and num_groups="
+            )
+        if count is None:
+            raise ModelError(
+                f"aggregation needs num_groups= for {simulator.name}: what a simulator may show is not listed, so "
+                "groups are numbers from 0 to num_groups - 1"
+            )
+        check_count(count, "aggregation", "take larger groups")
+
+        def values(observations: Sequence[Any]) -> Floats:
+            found = np.zeros((len(observations), count))
+            for n, observation in enumerate(observations):
+                where = Shown(observation)
+                label = asked(groups, "the function of groups", where, observation)
+                found[n, _as_group(plain(label), count, where)] = 1.0
+            return found
+
+        return ObservedColumns(values, _group_names(range(count)))
+
+
+def _as_group(label: Any, count: int, where: object) -> int:
+    if isinstance(label, int) and 0 <= label < count:
+        return int(label)  # truth values tell two groups apart
+    number = checks.as_count(f"with num_groups={count} the group of {where}", label, -(2**62))
+    if not 0 <= number < count:
+        hint = "; groups count from 0" if number == count else ""
+        raise ModelError(f"the group of {where} is {number}, outside 0..{count - 1} of num_groups={count}{hint}")
+    return number
+
+
+def _group_names(labels: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(f"group {label!r}" for label in labels)
+
+
+def one_hot() -> Features:
+    """One feature for each available coordinate of a model in tables: the projection then changes nothing."""
+    return OneHot()
+
+
+def aggregation(
+    groups: Sequence[Hashable] | Callable[[Any], Hashable], by_action: bool = True, *, num_groups: int | None = None
+) -> Features:
+    """One feature for each group of states.
+
+    Args:
+        groups: for a model the label of every state, ``[S]``, or a function of the state that gives it; labels are any
+            values that can be looked up. For a simulator a function of the observation that gives a number in
+            ``range(num_groups)``.
+        by_action: whether each action has groups of its own.
+        num_groups: how many groups there are; simulators need it. With it, labels of a model are such numbers too.
+    """
+    if isinstance(groups, str | bytes | dict | set | frozenset) or not (callable(groups) or np.iterable(groups)):
+        raise ModelError(f"groups must be a label for each state, or a function state -> label, not {groups!r}")
+    given = groups if callable(groups) else tuple(plain(label) for label in groups)
+    return Aggregation(by_action, given, None if num_groups is None else checks.as_count("num_groups", num_groups))
+
+
+def polynomial(
+    degree: int,
+    by_action: bool = True,
+    *,
+    coordinates: CoordinatesLike | None = None,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> Features:
+    """Products of powers of the coordinates of the state, ``x0^i x1^j …`` with ``i + j + … ≤ degree``.
+
+    Args:
+        degree: the largest sum of powers; 0 is a constant, 1 adds the coordinates themselves.
+        by_action: whether each action has a copy of its own.
+        coordinates: where states are. For a model an array ``[S, d]``, or a function of the state; by default their
+            names where these are numbers or tuples of numbers, also in text, else their numbers. For a simulator a
+            function of the observation; by default the observation as a vector.
+        low, high: the range of each coordinate, which is scaled to [0, 1]; coordinates outside count as on its edge. By
+            default the least and largest of the model's states, or the bounds of the simulator's observation space. A
+            coordinate in which all states of a model agree, or whose space has one value, is left out.
+    """
+    return OnCoordinates(by_action, PolynomialBasis(degree), Places(coordinates, low, high))
+
+
+def fourier(
+    order: int,
+    by_action: bool = True,
+    *,
+    max_total: int | None = None,
+    coordinates: CoordinatesLike | None = None,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> Features:
+    """Cosines ``cos(π c·x)`` of the coordinates of the state, for all c with entries from 0 to `order`.
+
+    Args:
+        order: the largest entry of c; there are ``(order + 1)^d`` cosines in d dimensions.
+        max_total: the largest sum of the entries of c, where all would be too many.
+        by_action, coordinates, low, high: as in `polynomial`.
+    """
+    return OnCoordinates(by_action, FourierBasis(order, max_total), Places(coordinates, low, high))
+
+
+def tiles(
+    tilings: int,
+    bins: int | Sequence[int],
+    by_action: bool = True,
+    *,
+    coordinates: CoordinatesLike | None = None,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> Features:
+    """Tile coding: in each of several shifted grids, one feature for each tile, 1 inside of it and 0 outside.
+
+    The first grid divides the range of each coordinate into `bins` equal tiles. The others have tiles of the same size
+    and are shifted, each by another part of a tile in every dimension, so that they have one tile more there. A point
+    on a border belongs to the upper tile.
+
+    The tiles of a grid sum to 1, so one tile of every grid but the first is left out, the one in the middle: nothing is
+    lost, and the features are independent. In tables it is the one with the most states, and further tiles are left
+    out where states are too few to tell them from the others.
+
+    Args:
+        tilings: how many grids.
+        bins: how many tiles in each dimension, one number or one for each.
+        by_action, coordinates, low, high: as in `polynomial`.
+    """
+    return OnCoordinates(by_action, TileBasis(tilings, bins), Places(coordinates, low, high))
+
+
+def radial(
+    centres: int | ArrayLike,
+    width: float | Sequence[float] | None = None,
+    by_action: bool = True,
+    *,
+    constant: bool = True,
+    coordinates: CoordinatesLike | None = None,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
+) -> Features:
+    """Gaussian bumps ``exp(−½ Σ ((x − centre) / width)²)`` around centres.
+
+    Args:
+        centres: how many in each dimension, evenly from edge to edge; or their places ``[C, d]``, in the units of the
+            coordinates.
+        width: the standard deviation of a bump, one number or one for each dimension, where the range of every
+            coordinate is 1. By default the distance between neighbouring centres; of given places, the mean distance
+            to the nearest other one.
+        by_action: whether each action has a copy of its own.
+        constant: whether there is a constant feature too.
+        coordinates, low, high: as in `polynomial`.
+    """
+    return OnCoordinates(by_action, RadialBasis(centres, width, constant), Places(coordinates, low, high))

@@ -108,7 +108,7 @@ def _refuse_constructor(given: Any, forms: str) -> None:
     name = str(getattr(given, "__name__", given))
     if isinstance(given, type):
         raise ModelError(f"features must be {forms}, not the class {name}")
-    if inspect.isfunction(given) and str(given.__module__).startswith("jointmdp.learning.projected.features."):
+    if inspect.isfunction(given) and given.__module__ == "jointmdp.learning.projected.features":
         raise ModelError(f"features is {name} itself; call it: features.{name}(…)")
 
 

@@ -314,13 +314,11 @@ def _packed(thing: Any, arrays: dict[str, NDArray[Any]], place: str = "") -> Any
 def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
     """What `_packed` wrote, as a value of the type `hint`."""
     form, parts = get_origin(hint) or hint, get_args(hint)
-    if form is NDArray:  # since NumPy 2.5 an alias with a name of its own
-        form, parts = np.ndarray, (None, np.dtype[parts[0]])
     if form in (Union, types.UnionType):
         (hint,) = (part for part in parts if part is not types.NoneType)
         return None if given is None else _unpacked(hint, given, arrays, place)
-    if form is np.ndarray and given == {"array": place}:
-        (kind,) = get_args(parts[1])
+    if form in (np.ndarray, NDArray) and given == {"array": place}:
+        (kind,) = get_args(parts[-1]) or parts  # since NumPy 2.5 the alias has a name of its own, and the kind alone
         if (arrays[place].dtype.kind == "f") == (kind is np.float64):
             return arrays[place].astype(kind, copy=False)
     elif form is tuple and isinstance(given, list):

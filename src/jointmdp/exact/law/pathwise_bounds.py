@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.node_laws import (
     Candidates,
     Moves,
@@ -27,7 +28,6 @@ from jointmdp.exact.law.node_laws import (
     moved,
     node_laws,
 )
-from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.shared_points import is_shared
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
 from jointmdp.ground.limits import IsOver

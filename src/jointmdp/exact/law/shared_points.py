@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from jointmdp.exact.bellman.pair_step import Outcomes
 from jointmdp.exact.law.node_laws import CORE, Side
 from jointmdp.exact.law.pair_equations import (
     LinearStep,
@@ -25,7 +26,6 @@ from jointmdp.exact.law.pair_equations import (
     certified_lines,
     fixed_point,
 )
-from jointmdp.exact.bellman.pair_step import Outcomes
 from jointmdp.exact.law.pair_graph import NOTHING, PairGraph
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.ground.limits import IsOver

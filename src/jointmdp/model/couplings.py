@@ -17,9 +17,9 @@ taken together, so that a scenario means the same ``u`` (the same noise) everywh
 *The maximal coupling.* No coupling of two laws p and q makes outcomes equal with a probability above
 ``Σ_i min(p_i, q_i)``, and this one does: both actions get outcome i together with probability ``min(p_i, q_i)``, and
 what is left of the two laws, which has no outcome in common, is joined in listed order, as the comonotone coupling
-joins laws. With more actions not every pair can have its own maximum. Actions are joined one after the other, in the order of
-their numbers. Each coincides with the first available action as often as it can; where it does not, with the second as
-often as what is left of its law allows, and so on; what remains after that goes in listed order. So
+joins laws. With more actions not every pair can have its own maximum. Actions are joined one after the other, in the
+order of their numbers. Each coincides with the first available action as often as it can; where it does not, with the
+second as often as what is left of its law allows, and so on; what remains after that goes in listed order. So
 
 - every action coincides with the first with probability ``Σ_i min(p_a(i), p_first(i))``, the maximum;
 - all actions coincide with probability ``Σ_i min_a p_a(i)``, the maximum, too;

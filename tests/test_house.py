@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import subprocess
 import sys
 import types
 from collections import defaultdict
@@ -246,3 +247,22 @@ def test_a_question_crosses_few_rooms() -> None:
     assert "jointmdp.exact.evaluate" in modules
     assert len({room(name) for name in modules if name not in ROOMS}) <= MOST_ROOMS, sorted(modules)
     assert len(modules) <= MOST_CROSSED, sorted(modules)
+
+
+def test_submodules_keep_their_names_to_themselves() -> None:
+    """`jm.plots.save` is another function than `jm.save`, whichever is used first."""
+    code = """
+import jointmdp as jm
+modules = [getattr(jm, name) for name in %r]
+found = [getattr(module, name) for module in modules for name in module.__all__]
+print(len(found), sorted(name for name in set(vars(jm)) - set(jm.__all__) if not name.startswith("_")))
+print(jm.plots.save.__module__, jm.save.__module__)
+"""
+    done = subprocess.run([sys.executable, "-c", code % (SUBMODULES,)], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    count, _, names = first.partition(" ")
+    assert int(count) > 60
+    assert set(ast.literal_eval(names)) <= {*FLOORS, "lazy_loader"}
+    assert second == "jointmdp.show.plots.style jointmdp.show.saving"
+    with pytest.raises(AttributeError, match=r"'jointmdp.plots' has no attribute 'nothing'"):
+        jm.plots.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+import jointmdp as jm
 from jointmdp.exact.bellman.feature_moments import PARTS, PairPart
-from jointmdp.exact.evaluate import evaluate
-from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, Sharing
-from jointmdp.ground.errors import ConvergenceWarning
-from jointmdp.learning.learn import Projected
-from jointmdp.learning.projected.features import polynomial
 from jointmdp.learning.projected.projecting import Constraint
-from jointmdp.model.built_in_models import windy_gridworld
-from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
 from jointmdp_experiments.result import FigureResult
 
@@ -77,14 +71,14 @@ class ProjectedPoint(NamedTuple):
     """The error of gap variances when returns are taken to be independent and each variance is exact."""
 
 
-def ergodic_gridworld(size: int, sharing: Sharing = "state") -> tuple[JointMDP, Floats]:
+def ergodic_gridworld(size: int, sharing: Sharing = "state") -> tuple[jm.JointMDP, Floats]:
     """The windy gridworld without an end: a step from the goal leads to one of four cells of the left column.
 
     These are evenly spaced, from corner to corner, and equally likely. The policy is that of `windy_gridworld`, right
     and then up, but takes any action at random in one step of ten. So every cell is visited again and again, and a
     stationary law exists.
     """
-    ending, policy = windy_gridworld(size, DISCOUNT)
+    ending, policy = jm.envs.windy_gridworld(size, DISCOUNT)
     # A scenario is a gust or none, and the row to begin in: the same everywhere, as sharing at the same time needs it.
     rows = np.unique(np.linspace(0, size - 1, STARTS).round().astype(int))
     chances, rewards, successors = (
@@ -92,11 +86,11 @@ def ergodic_gridworld(size: int, sharing: Sharing = "state") -> tuple[JointMDP, 
     )
     successors[-1] = size * np.tile(rows, 2)[:, None]
     names: dict[str, Any] = {"state_names": ending.state_names, "action_names": ending.action_names}
-    model = JointMDP(chances / len(rows), rewards, successors, DISCOUNT, sharing, **names)
+    model = jm.JointMDP(chances / len(rows), rewards, successors, DISCOUNT, sharing, **names)
     return model, (1 - EXPLORATION) * policy + EXPLORATION / model.num_actions
 
 
-def gap_variances(solution: Solution) -> Floats:
+def gap_variances(solution: jm.results.Solution) -> Floats:
     """Of all pairs of distinct actions in every state, ``[S, n]``."""
     covariance = solution.covariance
     own = np.einsum("saa->sa", covariance)
@@ -104,7 +98,7 @@ def gap_variances(solution: Solution) -> Floats:
     return own[:, one] + own[:, other] - 2 * covariance[:, one, other]
 
 
-def measured(solution: Solution, exact: Solution) -> VarianceErrors:
+def measured(solution: jm.results.Solution, exact: jm.results.Solution) -> VarianceErrors:
     """How far a solution is from the exact one."""
     return VarianceErrors(
         relative_error(gap_variances(solution), gap_variances(exact)),
@@ -121,17 +115,18 @@ def relative_error(found: Floats, truth: Floats) -> float:
 def points(settings: Sequence[ProjectionSetting]) -> list[ProjectedPoint]:
     """Every setting projected, and compared with the exact solution of its model."""
     kinds = dict.fromkeys((each.size, each.sharing) for each in settings)
-    solved = {kind: evaluate(*ergodic_gridworld(*kind)) for kind in kinds}
+    solved = {kind: jm.evaluate(*ergodic_gridworld(*kind)) for kind in kinds}
     found = []
     for each in settings:
         truth = solved[each.size, each.sharing]
-        method = Projected(
-            polynomial(each.degree), each.weighting, each.constraint, parts=each.parts,
+        method = jm.Projected(
+            jm.features.polynomial(each.degree), each.weighting, each.constraint, parts=each.parts,
             tolerance=TOLERANCE, max_steps=MOST_STEPS,
         )  # fmt: skip
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # stopped early, it is still one of the curve's points
-            solution = evaluate(truth.model, truth.policy, method)
+            # Stopped early, it is still one of the points of the curve.
+            warnings.simplefilter("ignore", jm.errors.ConvergenceWarning)
+            solution = jm.evaluate(truth.model, truth.policy, method)
         own = truth.variance
         one, other = np.triu_indices(own.shape[1], 1)
         independent = relative_error(own[:, one] + own[:, other], gap_variances(truth))

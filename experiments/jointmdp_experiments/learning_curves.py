@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.evaluate import evaluate
+import jointmdp as jm
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS, Sharing
-from jointmdp.learning.incremental.learned import Learned
-from jointmdp.learning.learn import Incremental
-from jointmdp.model.built_in_models import coupled_reward_chain, windy_gridworld
-from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
 from jointmdp_experiments.result import FigureResult
 
@@ -42,10 +38,10 @@ class Curve(NamedTuple):
 def run(steps: int = STEPS) -> FigureResult:
     """Sweeps on the paper's two models under all kinds of sharing, and moments up to order 4 on a short chain."""
     curves = []
-    for panel, (model, policy) in {GRID: windy_gridworld(3), CHAIN: coupled_reward_chain(25)}.items():
+    for panel, (model, policy) in {GRID: jm.envs.windy_gridworld(3), CHAIN: jm.envs.coupled_reward_chain(25)}.items():
         for sharing in SHARINGS:
             curves += _learned(panel, model.with_sharing(sharing), policy, {2: SHARING_WORDS[sharing]}, steps)
-    curves += _learned(HIGHER, *coupled_reward_chain(5), {k: f"order {k}" for k in (2, 3, 4)}, steps)
+    curves += _learned(HIGHER, *jm.envs.coupled_reward_chain(5), {k: f"order {k}" for k in (2, 3, 4)}, steps)
     rows = [
         {"panel": c.panel, "sharing": c.sharing, "order": c.order, "step": n, "error": error, "claimed": claimed}
         for c in curves
@@ -54,18 +50,18 @@ def run(steps: int = STEPS) -> FigureResult:
     return FigureResult("incremental", "Learning from samples", _words(curves), rows, lambda: _draw(curves))
 
 
-def _learned(panel: str, model: JointMDP, policy: Floats, labels: dict[int, str], steps: int) -> list[Curve]:
+def _learned(panel: str, model: jm.JointMDP, policy: Floats, labels: dict[int, str], steps: int) -> list[Curve]:
     """A curve for each order that has a label."""
     order = max(labels)
-    solution = evaluate(model, policy, order=order)
-    learner = Incremental(order=order, replicas=REPLICAS, seed=1).learner(model, policy)
+    solution = jm.evaluate(model, policy, order=order)
+    learner = jm.Incremental(order=order, replicas=REPLICAS, seed=1).learner(model, policy)
     scale = float(np.sqrt(np.nanmean(np.diagonal(solution.second_moment, axis1=1, axis2=2))))
     curves = [Curve(panel, label, model.sharing, k, [], [], []) for k, label in labels.items()]
     state = learner.init()
     for n in np.unique(np.geomspace(30, steps, 25).astype(int)).tolist():
         state = learner.advance(state, n - int(state.step))
         answer = learner.answer(state)
-        assert isinstance(answer, Learned)
+        assert isinstance(answer, jm.results.Learned)
         for curve in curves:
             powers = [(i, curve.order - i) for i in range(1, curve.order)]
             off = [answer.moment(i, j) - solution.moment(i, j) for i, j in powers]

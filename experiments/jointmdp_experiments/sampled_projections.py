@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jointmdp.exact.evaluate import evaluate
+import jointmdp as jm
 from jointmdp.ground.arrays import Floats
-from jointmdp.ground.errors import NotKnownError
-from jointmdp.learning.learn import Projected, learn
-from jointmdp.learning.projected.feature_forms import Features
 from jointmdp.learning.projected.feature_learner import FeatureState, Sums
-from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.show.plots import style
-from jointmdp.simulation.montecarlo.simulate import simulate
-from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulation.simulators.gusty_cartpole import gusty_cartpole
-from jointmdp.simulation.simulators.simulator import Simulator
 from jointmdp_experiments.cartpole_scenarios import ScenarioReturns
 from jointmdp_experiments.result import FigureResult, draw_agreement
 
@@ -37,11 +29,11 @@ ASKED = 10_000  # the first seed of a state: features were chosen by looking at 
 
 
 def run_convergence(
-    model: JointMDP, policy: Floats, features: Features, steps: Sequence[int] = STEPS, replicas: int = 16
+    model: jm.JointMDP, policy: Floats, features: jm.features.Features, steps: Sequence[int] = STEPS, replicas: int = 16
 ) -> FigureResult:
     """The distance of single replicas from the fixed point of the tables, over the number of visited pairs."""
-    method = Projected(features, replicas=replicas, batch=8, seed=1)
-    exact, learner = evaluate(model, policy, method), method.learner(model, policy)
+    method = jm.Projected(features, replicas=replicas, batch=8, seed=1)
+    exact, learner = jm.evaluate(model, policy, method), method.learner(model, policy)
     state, rows = learner.init(), []
     open_states = np.flatnonzero(np.abs(exact.mean).max(axis=1) > 0)
     gaps = exact.covariance[open_states]
@@ -88,9 +80,9 @@ class CalibrationCase:
 
     name: str
     title: str
-    simulator: Simulator
+    simulator: jm.Simulator
     policy: Any
-    method: Projected
+    method: jm.Projected
     action: Any
     other: Any
     walk: int
@@ -120,7 +112,7 @@ def _shelf_features(stock: float, action: int) -> list[float]:
 
 def real_inventory() -> CalibrationCase:
     """An inventory with real stock and gamma demand: no state comes twice."""
-    simulator = FunctionSimulator(
+    simulator = jm.FunctionSimulator(
         _sell,
         lambda rng: rng.gamma(4.0, 1.0),
         start=lambda rng: rng.uniform(0.0, LARGEST_STOCK),
@@ -134,7 +126,7 @@ def real_inventory() -> CalibrationCase:
         "Inventory with real stock",
         simulator,
         _order_by_stock,
-        Projected(_shelf_features),
+        jm.Projected(_shelf_features),
         "order 3",
         "order 6",
         10,
@@ -145,9 +137,9 @@ def real_inventory() -> CalibrationCase:
 def windy_cartpole() -> CalibrationCase:
     """CartPole in strong gusts, discounted so that the future within reach matters."""
     discount = 0.9
-    simulator, policy = gusty_cartpole(*GUSTS, max_steps=500, discount=discount)
+    simulator, policy = jm.envs.gusty_cartpole(*GUSTS, max_steps=500, discount=discount)
     # Gusts move all states alike, so that covariances are smooth in what the scenarios say: no parts are needed.
-    method = Projected(ScenarioReturns(*GUSTS, discount), parts=["all"])
+    method = jm.Projected(ScenarioReturns(*GUSTS, discount), parts=["all"])
     return CalibrationCase(
         "calibration_cartpole", "CartPole in gusts", simulator, policy, method, "left", "right", 40, 400
     )
@@ -157,7 +149,7 @@ def run_calibration(
     case: CalibrationCase, steps: int | None = None, questions: int = QUESTIONS, num_samples: int = 400
 ) -> FigureResult:
     """Gaps predicted from features beside those of pair Monte Carlo, at states along the policy's way."""
-    answer = learn(
+    answer = jm.learn(
         case.simulator,
         case.policy,
         replace(case.method, batch=16, seed=1),
@@ -173,9 +165,9 @@ def run_calibration(
             continue
         try:
             gap = answer.gap(state, case.action, case.other)
-        except NotKnownError:  # beyond what the samples reached
+        except jm.NotKnownError:  # beyond what the samples reached
             continue
-        sample = simulate(
+        sample = jm.simulate(
             case.simulator,
             case.policy,
             state,

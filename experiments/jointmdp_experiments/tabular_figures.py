@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+import jointmdp as jm
 from jointmdp.ground.checks import SHARING_WORDS, SHARINGS
-from jointmdp.model.built_in_models import coupled_reward_chain, windy_gridworld
-from jointmdp.show.plots import diagrams, style
+from jointmdp.show.plots import style
 from jointmdp_experiments import correlations, gap_validation, law_bands, learning_curves, residuals
 from jointmdp_experiments.result import FigureResult, save_all
 
@@ -44,7 +44,7 @@ def results(announce: Callable[[str], None] = lambda _: None) -> Iterator[Figure
 
 def run_diagrams(size: int = 3) -> FigureResult:
     """The paper's two diagrams: the grid with its policy and gust, one transition of the chain."""
-    model, policy = windy_gridworld(size)
+    model, policy = jm.envs.windy_gridworld(size)
     rows = [
         {"state": model.state_label(s), "policy": model.action_label(int(np.argmax(policy[s])))}
         for s in range(model.num_states)
@@ -59,8 +59,8 @@ def run_diagrams(size: int = 3) -> FigureResult:
 
     def draw() -> Figure:
         fig, (left, right) = style.figure(columns=2, rows=1, width=4.0, height=3.6)
-        diagrams.draw_gridworld(model, policy, size, left)
-        diagrams.draw_chain(coupled_reward_chain(25)[0], 0, right)
+        jm.plots.draw_gridworld(model, policy, size, left)
+        jm.plots.draw_chain(jm.envs.coupled_reward_chain(25)[0], 0, right)
         return fig
 
     return FigureResult("models", "The two models", text, rows, draw)

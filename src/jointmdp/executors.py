@@ -1,6 +1,6 @@
 """Where tasks run: in this process, in other processes of this machine, or on a Ray cluster."""
 
-import lazy_loader
+from jointmdp.ground.public_names import public_names
 
 # The names stand in the stub beside this file and load on first use.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub("jointmdp", __file__)
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

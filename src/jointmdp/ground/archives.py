@@ -11,7 +11,7 @@ The digits are the SHA-256 of every byte in front of them, headers and directory
 anything is parsed. A file with the right digest is not trusted either, since an editor can renew it: sizes are compared
 with what the file really holds before memory is asked for, and nothing is ever unpickled.
 
-Checkpoints of runs: arrays, a log, and what the run was asked to do, so that no other run goes on from them.
+A checkpoint of a run is such a file with a log, and with what the run was asked to do: no other run goes on from it.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ def check_run(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> 
     known = "" if key in DIGESTS else f" ({theirs.get(key)!r} there, {ours.get(key)!r} here)"
     what = DIGESTS.get(key, key)
     raise ModelError(
-        f"the checkpoint {name!r} belongs to another run: not the same {what}{known}; delete it to start anew, or give "
-        "another path"
+        f"the checkpoint {name!r} belongs to another run: not the same {what}{known}; delete it to start from the "
+        "beginning, or give another path"
     )
 
 

@@ -1,6 +1,6 @@
-"""Writing a file whole or not at all: a temporary file beside it, synced, then renamed.
+"""Files that are written whole or not at all (a temporary file beside them, synced, then renamed), and strict JSON.
 
-Strict JSON: what is infinite or not a number is null, intervals are objects, arrays are lists.
+In JSON what is infinite or not a number is null, intervals are objects, arrays are lists.
 """
 
 import contextlib

@@ -1,14 +1,10 @@
-"""The outcomes of every action in every state, all in one list, checked a whole list at a time.
+"""The laws of the actions of a model: the outcomes of every action in every state, in one list, and scenarios of them.
 
-Which outcomes of different actions are the same one: couplings that make outcomes coincide ask this.
-
-Scenario tables in which every action of a state reads one uniform through its inverse distribution function.
-
-The scenarios of a state are the intervals between all break points ``F_a(i)`` of its actions. All states are done at
-once: break points are sorted within each state, and what an action gets in an interval is the number of its own break
-points up to there.
-
-Scenarios that give every action the same outcome are one scenario, with the sum of their chances: exactly so.
+Couplings that make outcomes coincide ask which outcomes of different actions are the same one (`numbered_laws`). Those
+in which every action of a state reads one uniform through its inverse distribution function are made here, for all
+states at once (`one_uniform_tables`): the scenarios of a state are the intervals between all break points ``F_a(i)`` of
+its actions, and what an action gets in an interval is the number of its own break points up to there. Scenarios that
+give every action the same outcome are one scenario, with the sum of their chances (`merged_by_state`).
 """
 
 from collections.abc import Callable, Iterator, Sequence

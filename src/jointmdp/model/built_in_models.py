@@ -1,13 +1,12 @@
 """Ready-made tabular models, each returned with the policy that its experiment evaluates.
 
-The gridworld and the chain are the paper's tabular experiments, in our settings; the inventory is the
-everyday case of common random numbers: order quantities compared under the same demand.
+The gridworld and the chain are the paper's tabular experiments, in our settings; the inventory is the everyday case of
+common random numbers: order quantities compared under the same demand. The others have answers that are known: the
+paper's examples, and a machine that wears out.
 
-Small models whose answers are known: the paper's examples, and a machine that wears out.
-
-In the first two every reward and every state is a fair coin when one action is looked at by itself; only the joint
-law tells the variants apart. Write ``g = γ²``, ``q`` for the probability of ``a1`` (½ in the policies returned here)
-and ``d = 2q(1−q)`` for the probability that two branches choose different actions.
+In the paper's examples every reward and every state is a fair coin when one action is looked at by itself; only the
+joint law tells the variants apart. Write ``g = γ²``, ``q`` for the probability of ``a1`` (½ in the policies returned
+here) and ``d = 2q(1−q)`` for the probability that two branches choose different actions.
 """
 
 import math

@@ -1,18 +1,4 @@
-"""The maximal coupling: equal outcomes of different actions coincide as often as they can.
-
-No coupling of two laws p and q makes outcomes equal with a probability above ``Σ_i min(p_i, q_i)``, and this one does:
-both actions get outcome i together with probability ``min(p_i, q_i)``, and what is left of the two laws, which has no
-outcome in common, is joined in listed order, as the comonotone coupling joins laws.
-
-With more actions not every pair can have its own maximum. Actions are joined one after the other, in the order of
-their numbers. Each coincides with the first available action as often as it can; where it does not, with the second as
-often as what is left of its law allows, and so on; what remains after that goes in listed order. So
-
-- every action coincides with the first with probability ``Σ_i min(p_a(i), p_first(i))``, the maximum;
-- all actions coincide with probability ``Σ_i min_a p_a(i)``, the maximum, too;
-- other pairs may coincide less often than two actions by themselves could. Number the actions accordingly.
-
-Couplings as scenario tables: how the outcomes of different actions go together.
+"""Couplings as scenario tables: how the outcomes of different actions go together.
 
 A *coupling* joins the laws of the actions of a state and leaves every action's own law as it is:
 
@@ -20,13 +6,24 @@ A *coupling* joins the laws of the actions of a state and leaves every action's 
   listed order: action ``a`` gets outcome ``i`` when ``F_a(i−1) ≤ u < F_a(i)``;
 - ``"antithetic"``: the same, but the actions 1, 3, 5, … see ``1 − u``;
 - ``"independent"``: every action has a uniform of its own;
-- ``"maximal"``: equal outcomes coincide as often as they can, see above;
+- ``"maximal"``: equal outcomes coincide as often as they can, see below;
 - ``"gumbel-max"``: every outcome has a noise of its own that all actions share, see `gumbel_max`;
 - a function of the state and the actions' laws that returns the scenarios itself.
 
 All but ``"gumbel-max"`` are exact: the scenarios of a state are the intervals between all break points ``F_a(i)`` of a
 uniform, and their products over independent uniforms. With a *common grid* the break points of all states are
 taken together, so that a scenario means the same ``u`` (the same noise) everywhere, which ``sharing="time"`` needs.
+
+*The maximal coupling.* No coupling of two laws p and q makes outcomes equal with a probability above
+``Σ_i min(p_i, q_i)``, and this one does: both actions get outcome i together with probability ``min(p_i, q_i)``, and
+what is left of the two laws, which has no outcome in common, is joined in listed order, as the comonotone coupling
+joins laws. With more actions not every pair can have its own maximum. Actions are joined one after the other, in the
+order of their numbers. Each coincides with the first available action as often as it can; where it does not, with the
+second as often as what is left of its law allows, and so on; what remains after that goes in listed order. So
+
+- every action coincides with the first with probability ``Σ_i min(p_a(i), p_first(i))``, the maximum;
+- all actions coincide with probability ``Σ_i min_a p_a(i)``, the maximum, too;
+- other pairs may coincide less often than two actions by themselves could. Number the actions accordingly.
 """
 
 import math

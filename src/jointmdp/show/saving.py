@@ -317,10 +317,8 @@ def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
     if form in (Union, types.UnionType):
         (hint,) = (part for part in parts if part is not types.NoneType)
         return None if given is None else _unpacked(hint, given, arrays, place)
-    # NumPy's alias of an array is one of the type itself, or since version 2.5 one with a name of its own.
-    kinds = get_args(parts[1]) if form is np.ndarray else parts if form is NDArray else ()
-    if kinds and given == {"array": place}:
-        (kind,) = kinds
+    if form in (np.ndarray, NDArray) and given == {"array": place}:
+        (kind,) = get_args(parts[-1]) or parts  # since NumPy 2.5 the alias has a name of its own, and the kind alone
         if (arrays[place].dtype.kind == "f") == (kind is np.float64):
             return arrays[place].astype(kind, copy=False)
     elif form is tuple and isinstance(given, list):

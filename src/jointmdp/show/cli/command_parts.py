@@ -1,7 +1,4 @@
-"""What all commands share: failing in one line, an option, and states or actions from text.
-
-A model and a policy from the text of arguments: built-in names, files, and what is changed of them.
-"""
+"""What all commands share: failing in one line, options, and models, policies, states and actions from text."""
 
 from __future__ import annotations
 

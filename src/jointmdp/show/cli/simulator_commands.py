@@ -1,7 +1,4 @@
-"""The commands that ask simulators: ``jointmdp audit`` and ``jointmdp compare``.
-
-``jointmdp hindsight``: what another action would have given on the very noise of a log.
-"""
+"""The commands about simulators and logs: ``jointmdp audit``, ``compare`` and ``hindsight``."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Pictures of hindsight: what was seen, where another branch would have gone, and the gap.
-
-Pictures of methods: samples beside what was computed, and how iterating, learning and training went.
-
-Pictures of results, one function for each question. Every one takes `ax`, where to draw, and returns it.
+"""Pictures of results, one function for each question. Every one takes `ax`, where to draw, and returns it.
 
 Without `ax` a figure of its own is made, ``ax.figure`` of what is returned. Whatever has the same face can be drawn: a
-gap that was computed, simulated or compared.
+gap that was computed, simulated or compared. Answers come first, then how iterating, learning and training went.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""One self-contained HTML file out of the numbers that it shows: styles, script and data are in it.
+"""The report: one self-contained HTML file with styles, script and the numbers that it shows.
 
-Numbers as a page holds them: few digits, few points, and on the safe side where they bound something.
-
-What the report of a solution shows, as plain numbers: moments of all states, laws of as many gaps as time allows.
+Of a solution it has the moments of all states, and the laws of as many gaps as time allows. Numbers have few digits and
+curves few points, on the safe side where they bound something.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tables of the command line, and the plain rows that they and JSON show: every action beside the policy's own."""
+"""Tables for a terminal, and the plain rows behind them, which are also what ``--json`` prints."""
 
 from __future__ import annotations
 

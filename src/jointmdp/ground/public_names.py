@@ -1,0 +1,29 @@
+"""Public names that load on first use, from the stub beside a module: one list for people, type checkers and imports.
+
+`lazy_loader` does this for a package. It keeps what it has loaded in that package, so that a module of names beside
+others, `jointmdp.plots` for example, would put its own `save` in the place of `jointmdp.save`.
+"""
+
+import ast
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a module that stands in the package itself."""
+    package = module.rpartition(".")[0]
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    places = {alias.name: f"{package}.{node.module}" for node in imports for alias in node.names}
+
+    def load(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(places[name]), name)
+        vars(sys.modules[module])[name] = found  # the next use is as quick as any other
+        return found
+
+    return load, lambda: sorted(places), sorted(places)

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jointmdp as jm
-from jointmdp.exact.bellman import second_moments
-from jointmdp.exact.bellman.second_moments import PairProblem, Source
-from jointmdp.exact.moments import diagonal_solver, pair_solver, transition_kernels
+from jointmdp.exact.bellman import pair_sweep, second_moments
+from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
+from jointmdp.exact.moments import diagonal_solver, pair_solver
 from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.ground.arrays import float64, on_device
 from jointmdp.ground.checks import Sharing
@@ -72,10 +72,10 @@ def alive(size: int) -> None:
     with float64():
         model, policy = ergodic_gridworld(size, 0.99)
         branch = solve_single_branch(model, policy)
-        tables = transition_kernels.tables(model, policy, branch.state.rewards)
-        kernel = transition_kernels.pair_kernel(model, policy)
+        tables = second_moments.model_tables(model, policy, branch.state.rewards)
+        kernel = pair_sweep.pair_kernel(model, policy)
         v = second_moments.state_mean(tables, on_device(branch.mean))
-        problem = PairProblem(kernel, second_moments.gap_source(tables, kernel, v), tables.discount)
+        problem = PairProblem(kernel, second_moments.gap_source(tables, kernel, v).stored(), tables.discount)
         solver = diagonal_solver.build(problem)
         assert solver is not None
         linear = problem._replace(added=Source(problem.added.same, None))  # what is added stays out of compiled steps

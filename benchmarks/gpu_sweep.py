@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jointmdp as jm
-from jointmdp.exact.bellman import second_moments, sparse_products
-from jointmdp.exact.bellman.second_moments import PairProblem, Source
-from jointmdp.exact.moments import transition_kernels
+from jointmdp.exact.bellman import pair_sweep, sparse_products
+from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
 from jointmdp.ground.arrays import float64
 
 SIZES = {"float64": (100, 141, 200), "float32": (200, 316)}  # cells along a side
@@ -99,12 +98,12 @@ def measure(side: int, dtype: jnp.dtype) -> None:
 
 def as_problem(side: int, sharing: str, dtype: jnp.dtype) -> PairProblem:
     model, policy = exploring(side, sharing)
-    kernel = transition_kernels.pair_kernel(model, policy)
+    kernel = pair_sweep.pair_kernel(model, policy)
     kernel = jax.tree.map(lambda x: x.astype(dtype) if x.dtype == jnp.float64 else x, kernel)
     sides = jnp.ones(model.num_states, dtype)
     return PairProblem(kernel, Source(sides, None, sides), jnp.asarray(0.99, dtype))
 
 
 negative = jax.jit(lambda D: -D)
-one_sweep = jax.jit(lambda problem, D: second_moments.sweep(problem, D, is_symmetric=True))
+one_sweep = jax.jit(lambda problem, D: pair_sweep.sweep(problem, D, is_symmetric=True))
 gathered = jax.jit(lambda weights, columns, D: sparse_products._gathered(weights, weights, columns, D))

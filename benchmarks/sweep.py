@@ -15,9 +15,9 @@ import scipy.sparse as sp
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp.exact.bellman import second_moments
-from jointmdp.exact.bellman.second_moments import PairProblem
-from jointmdp.exact.moments import pair_solver, transition_kernels
+from jointmdp.exact.bellman import pair_sweep, second_moments
+from jointmdp.exact.bellman.pair_sweep import PairProblem
+from jointmdp.exact.moments import pair_solver
 from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.ground.arrays import float64
 
@@ -66,10 +66,10 @@ def timed(model: jm.JointMDP, policy: np.ndarray) -> dict[str, float]:
     """Seconds of one sweep, and of a copy of its array."""
     with float64():
         branch = solve_single_branch(model, policy)
-        tables = transition_kernels.tables(model, policy, branch.state.rewards)
-        kernel = transition_kernels.pair_kernel(model, policy)
+        tables = second_moments.model_tables(model, policy, branch.state.rewards)
+        kernel = pair_sweep.pair_kernel(model, policy)
         v = second_moments.state_mean(tables, jnp.asarray(branch.mean))
-        added = second_moments.gap_source(tables, kernel, v)
+        added = second_moments.gap_source(tables, kernel, v).stored()
         problem = PairProblem(kernel, added, tables.discount)
         C = jnp.asarray(np.random.default_rng(0).normal(size=(model.num_states,) * 2))
         C = (C + C.T) / 2

@@ -8,7 +8,7 @@ from oracle import random_model
 from zoo import STATE_AND_SLOW, daily
 
 import jointmdp as jm
-from jointmdp.exact.moments import partial_solve
+from jointmdp.exact.moments import asked_pairs, partial_solve
 from jointmdp.model import reached_states
 
 
@@ -175,7 +175,7 @@ def test_bad_questions(settings: dict[str, object], reason: str) -> None:
 
 
 def test_too_many_pairs_are_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_solve, "MEMORY", 60_000)
+    monkeypatch.setattr(asked_pairs, "MEMORY", 60_000)
     model, policy = drifting(160, "state", discount=0.6)
     with pytest.raises(jm.ModelError, match=r"simulate\("):
         jm.evaluate(model, policy, states=[3])
@@ -198,7 +198,7 @@ def test_weights_of_pairs_are_formed_a_few_at_a_time(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
     model, policy = drifting(160, "state", discount=0.6)
     whole = jm.reach(model, policy, [3, 50], 1e-2)
-    monkeypatch.setattr(partial_solve, "AT_ONCE", 40)
+    monkeypatch.setattr(asked_pairs, "AT_ONCE", 40)
     assert jm.reach(model, policy, [3, 50], 1e-2) == whole
 
 

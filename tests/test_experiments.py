@@ -90,7 +90,7 @@ def check_residuals(result: FigureResult) -> None:
 
 @pytest.mark.slow
 def test_gaps_without_noise_agree_exactly() -> None:
-    for pair in gap_validation.simulate("time", num_samples=20, size=3):
+    for pair in gap_validation.simulated_pairs("time", num_samples=20, size=3):
         if not pair.is_random:
             assert np.allclose(pair.sample.gaps, pair.gap.mean, atol=pair.gap.mean_error + 1e-12)
 

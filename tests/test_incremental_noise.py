@@ -21,7 +21,6 @@ from zoo import SHARINGS, STATE_AND_SLOW, build
 from jointmdp.exact.bellman import sample_backups, second_moments
 from jointmdp.exact.bellman.sample_backups import MeansAndPairs, powers
 from jointmdp.exact.bellman.tuple_moments import Tuples
-from jointmdp.exact.moments import transition_kernels
 from jointmdp.ground.arrays import float64
 from jointmdp.learning import table_walks
 
@@ -120,7 +119,7 @@ def test_a_field_of_outcomes_is_unbiased_at_every_coordinate(sharing: str) -> No
         np.testing.assert_allclose(np.tensordot(chances, pairs[:, 0], 1), expected[1].reshape(4, 4), atol=1e-12)
         with float64():
             M = second_moments.Moments(jnp.asarray(mean.reshape(2, 2)), jnp.asarray(pair[0].reshape(2, 2, 2, 2)))
-            backed = backup(transition_kernels.tables(build(case), case.policy), M, sharing)
+            backed = backup(second_moments.model_tables(build(case), case.policy), M, sharing)
         np.testing.assert_allclose(np.tensordot(chances, pairs[:, 0], 1), backed.second.reshape(4, 4), atol=1e-12)
 
 

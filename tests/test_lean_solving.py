@@ -5,7 +5,7 @@ import pytest
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.exact.moments import low_memory
+from jointmdp.exact.moments import column_blocks
 
 
 def models() -> list[tuple[jm.JointMDP, np.ndarray]]:
@@ -24,8 +24,10 @@ def models() -> list[tuple[jm.JointMDP, np.ndarray]]:
 def test_equals_the_default_within_certificates(which: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[which]
     whole = jm.evaluate(model, policy)
-    monkeypatch.setattr(low_memory, "USUAL_ARRAYS", 1e30)
-    monkeypatch.setattr(low_memory, "BLOCK_BYTES", 8 * 25 * 8)  # columns in several blocks, the last one partly again
+    monkeypatch.setattr(column_blocks, "USUAL_ARRAYS", 1e30)
+    monkeypatch.setattr(
+        column_blocks, "BLOCK_BYTES", 8 * 25 * 8
+    )  # columns in several blocks, the last one partly again
     lean = jm.evaluate(model, policy, jm.Solve(relative_tolerance=1e-5, precision=precision))  # type: ignore[arg-type]
     assert lean.status.is_success
     assert type(lean.moments).__name__ == "SameStateMoments"
@@ -46,7 +48,7 @@ def test_equals_the_default_within_certificates(which: int, precision: str, monk
 
 def test_memory_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[0]
-    monkeypatch.setattr(low_memory, "device_memory", lambda: 2.0 * 8 * 25**2)
+    monkeypatch.setattr(column_blocks, "device_memory", lambda: 2.0 * 8 * 25**2)
     with pytest.raises(jm.ModelError, match=r'up to 19 states fit, 27 with Solve\(precision="single"\)'):
         jm.evaluate(model, policy)
     assert jm.evaluate(model, policy, jm.Solve(precision="single", relative_tolerance=1e-4)).status.is_success

@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from zoo import SHARINGS, build, cases
 
+from jointmdp.exact.bellman import second_moments
 from jointmdp.exact.bellman.second_moments import Moments
-from jointmdp.exact.moments import certificates, transition_kernels
+from jointmdp.exact.moments import certificates
 from jointmdp.ground.arrays import float64
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
@@ -29,7 +30,7 @@ def moment_norm(M: Moments, scale: float) -> float:
 def apply(model: JointMDP, policy: np.ndarray, M: Moments) -> Moments:
     from jointmdp.exact.moments.iteration import _backup
 
-    return _backup(transition_kernels.tables(model, as_policy(model, policy)), M, model.sharing)
+    return _backup(second_moments.model_tables(model, as_policy(model, policy)), M, model.sharing)
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)

@@ -7,8 +7,9 @@ import pytest
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.exact.bellman.second_moments import PairProblem, Source
-from jointmdp.exact.moments import diagonal_solver, pair_solver, transition_kernels
+from jointmdp.exact.bellman import pair_sweep
+from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
+from jointmdp.exact.moments import diagonal_solver, pair_solver
 from jointmdp.ground.arrays import float64, on_device
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.progress import Meter
@@ -53,7 +54,7 @@ def dense(model: jm.JointMDP, policies: list[np.ndarray], same: np.ndarray, cros
 
 
 def problem_of(model: jm.JointMDP, policies: list[np.ndarray], same: np.ndarray, cross: np.ndarray) -> PairProblem:
-    kernel = transition_kernels.pair_kernel(model, *policies)
+    kernel = pair_sweep.pair_kernel(model, *policies)
     return PairProblem(kernel, Source(on_device(same), on_device(cross)), on_device(model.discount))
 
 

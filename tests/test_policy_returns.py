@@ -15,7 +15,7 @@ from test_exact import ending_cases
 from zoo import SHARINGS, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
-from jointmdp.exact.moments import transition_kernels
+from jointmdp.exact.bellman import pair_sweep
 from jointmdp.ground.errors import ModelError
 
 pytestmark = pytest.mark.optimised
@@ -87,7 +87,7 @@ def test_two_actions_in_one_state() -> None:
 
 def test_gathered_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large models hold kernels as rows, not as matrices."""
-    monkeypatch.setattr(transition_kernels, "DENSE_LIMIT", 0)
+    monkeypatch.setattr(pair_sweep, "DENSE_LIMIT", 0)
     rng = np.random.default_rng(1)
     for case in cases(41, 2, shapes=((3, 3, 2),), sharings=("state", "time")):
         check_against_rationals(case, another_policy(case, rng), 1e-7)

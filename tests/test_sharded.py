@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 import jointmdp as jm
-from jointmdp.exact.moments import device_mesh, sharded_solver
-from jointmdp.exact.moments.sharded_solver import ShardFiles
+from jointmdp.exact.moments import column_blocks, device_mesh
+from jointmdp.exact.moments.shard_files import ShardFiles
 from jointmdp.exact.moments.stored_moments import SameStateMoments, StateMoments
-from jointmdp.ground.lost_processes import Survivor
+from jointmdp.ground.lost_processes import Survivor, speak
 from jointmdp.show.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -68,7 +68,7 @@ def test_without_sharing_there_is_nothing_to_shard() -> None:
 
 def test_of_many_states_the_pairs_of_actions_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = jm.evaluate(gridworld("state"), "uniform", jm.Sharded())
-    monkeypatch.setattr(sharded_solver, "WHOLE_LIMIT", 1)
+    monkeypatch.setattr(column_blocks, "WHOLE_LIMIT", 1)
     kept = jm.evaluate(gridworld("state"), "uniform", jm.Sharded())
     assert isinstance(kept.moments, SameStateMoments)
     assert np.asarray(kept.moments.D).shape == (9, 4, 4)
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         jm.evaluate(model, "uniform", jm.Sharded(), order=3)
     with pytest.raises(jm.ModelError, match="max_sweeps is 0"):
         jm.Sharded(max_sweeps=0)
-    monkeypatch.setattr(sharded_solver, "PAIR_LIMIT", 40)
+    monkeypatch.setattr(column_blocks, "PAIR_LIMIT", 40)
     with pytest.raises(jm.ModelError, match="use at least 3 devices"):
         jm.evaluate(model, "uniform", jm.Sharded())
 
@@ -179,8 +179,6 @@ def test_a_sweep_counts_once_every_process_has_it(tmp_path: Path, monkeypatch: p
 
 
 def test_errors_of_the_transport_become_advice(capfd: pytest.CaptureFixture[str]) -> None:
-    from jointmdp.ground import lost_processes
-
     with (
         pytest.raises(
             jm.errors.LostProcessError, match=r"process 1 of 2 lost .* sweep 3 .* with the same command"
@@ -188,7 +186,7 @@ def test_errors_of_the_transport_become_advice(capfd: pytest.CaptureFixture[str]
         Survivor(1, 2, lambda: "sweep 3 is saved in 'here'"),
     ):
         raise ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
-    lost_processes.speak()
+    speak()
     assert capfd.readouterr().err == f"Error: {caught.value}\n"
     for other in (jm.ModelError("UNKNOWN: not a transport"), RuntimeError("RESOURCE_EXHAUSTED: memory")):
         with pytest.raises(type(other), match=str(other)), Survivor(1, 2, lambda: ""):
@@ -219,7 +217,7 @@ def test_options_of_processes_need_distributed() -> None:
 SOLVE = """
 import sys
 import jax, numpy as np, jointmdp as jm
-from jointmdp.moments import sharded_solving
+from jointmdp.exact.moments import column_blocks
 
 *joined, path = sys.argv[1:]
 if joined:
@@ -228,7 +226,7 @@ found = {}
 for sharing in ("state", "time"):
     model = jm.envs.windy_gridworld(3)[0].with_sharing(sharing)
     found[sharing] = np.asarray(jm.evaluate(model, "uniform", jm.Sharded()).moments.D)
-sharded_solver.WHOLE_LIMIT = 1
+column_blocks.WHOLE_LIMIT = 1
 found["kept"] = jm.evaluate(model, "uniform", jm.Sharded()).covariance
 np.savez(path, **found)
 if joined:

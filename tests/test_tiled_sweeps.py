@@ -5,10 +5,10 @@ import pytest
 from zoo import daily, daily_rows
 
 import jointmdp as jm
-from jointmdp.exact.bellman import second_moments
-from jointmdp.exact.bellman.second_moments import PairProblem, Source
-from jointmdp.exact.moments import numba_sweeps, pair_solver, transition_kernels
-from jointmdp.exact.moments.numba_sweeps import TiledResponses, TiledSweeps
+from jointmdp.exact.bellman import numba_sweeps, pair_sweep
+from jointmdp.exact.bellman.numba_sweeps import TiledResponses, TiledSweeps
+from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
+from jointmdp.exact.moments import pair_solver
 from jointmdp.ground.arrays import float64, on_device
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.progress import Meter
@@ -34,7 +34,7 @@ def random_problem(size: int, sharing: Sharing, actions: int, scenarios: int, ha
     policy = rng.dirichlet(np.ones(actions), size)
     sure = rng.random(size) < 0.3
     policy[sure] = np.eye(actions)[rng.integers(0, actions, int(sure.sum()))]
-    kernel = transition_kernels.pair_kernel(model, policy, may_be_dense=False)
+    kernel = pair_sweep.pair_kernel(model, policy, may_be_dense=False)
     cross, sides = rng.normal(size=(size, size)), rng.normal(size=size)
     added = Source(on_device(rng.normal(size=size)), None, on_device(sides))
     if not has_sides:
@@ -59,7 +59,7 @@ def test_a_sweep_is_that_of_the_equations(
         found = np.asarray(tiles.take())
         before = after = on_device(D)
         for _ in range(3):
-            before, after = after, second_moments.sweep(problem, after)
+            before, after = after, pair_sweep.sweep(problem, after)
         scale = float(np.max(np.abs(np.asarray(after)))) + float(np.max(np.abs(D)))
         assert np.max(np.abs(found - np.asarray(after))) <= 500 * 2.0**-53 * scale
         assert step == pytest.approx(float(np.max(np.abs(after - before))), abs=1000 * 2.0**-53 * scale)
@@ -72,7 +72,7 @@ def test_single_precision_and_what_is_no_number() -> None:
     with float64():
         problem = random_problem(200, "state", 3, 4, has_sides=True)
         D = np.ones((200, 200))
-        exact = np.asarray(second_moments.sweep(problem, on_device(D)))
+        exact = np.asarray(pair_sweep.sweep(problem, on_device(D)))
         fast = problem._replace(
             kernel=problem.kernel._replace(weights=problem.kernel.weights.astype(np.float32)),
             added=Source(problem.added.same.astype(np.float32), None, problem.added.sides.astype(np.float32)),  # type: ignore[union-attr]
@@ -144,7 +144,7 @@ def test_branches_that_meet_are_solved_for_by_tiles(monkeypatch: pytest.MonkeyPa
         problem = random_problem(200, "state", 3, 2, has_sides=True)._replace(discount=on_device(0.9999))
         found, done = pair_solver.solve_pairs(problem, 1e-9, 5_000, True, meter)
         assert done < 1_000
-        step = np.asarray(second_moments.sweep(problem, found) - found)
+        step = np.asarray(pair_sweep.sweep(problem, found) - found)
         assert np.max(np.abs(step)) <= 2e-9  # and rounding of numbers up to 10⁴
 
 
@@ -157,7 +157,7 @@ def test_answers_with_and_without_tiles_agree(
     sharing: Sharing, method: jm.Solve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are certified, so they differ by no more than both certificates."""
-    monkeypatch.setattr(transition_kernels, "DENSE_LIMIT", 0)
+    monkeypatch.setattr(pair_sweep, "DENSE_LIMIT", 0)
     model, policy = jm.envs.windy_gridworld(6, discount=0.95)
     model, policy = model.with_sharing(sharing), 0.9 * policy + 0.1 / 4
     used: list[int] = []

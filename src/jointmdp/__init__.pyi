@@ -15,11 +15,11 @@ from .exact.evaluate import evaluate as evaluate
 from .exact.evaluate import reach as reach
 from .exact.hindsight.hindsight import hindsight as hindsight
 from .exact.hindsight.trajectory import Trajectory as Trajectory
+from .exact.moments.column_blocks import Sharded as Sharded
 from .exact.moments.iteration import Iterate as Iterate
 from .exact.moments.joint_moments import joint_moments as joint_moments
 from .exact.moments.optimal_policy import optimal_policy as optimal_policy
 from .exact.moments.pair_solver import Solve as Solve
-from .exact.moments.sharded_solver import Sharded as Sharded
 from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__

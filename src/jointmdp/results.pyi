@@ -11,7 +11,7 @@ from .exact.law.solution_laws import SignProbabilities as SignProbabilities
 from .exact.moments.certificates import Certificate as Certificate
 from .exact.moments.joint_moments import JointMoments as JointMoments
 from .exact.moments.optimal_policy import OptimalPolicy as OptimalPolicy
-from .exact.moments.partial_solve import Reach as Reach
+from .exact.moments.asked_pairs import ReachableSize as ReachableSize
 from .exact.moments.single_branch import MeanReturns as MeanReturns
 from .exact.solution.best_action import BestAction as BestAction
 from .exact.solution.counterfactual import Counterfactual as Counterfactual

@@ -9,20 +9,18 @@ floor, such as `Projected`, evaluates itself.
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, overload
 
-import numpy as np
-
+from jointmdp.exact.moments.asked_pairs import ReachableSize, asked_states
+from jointmdp.exact.moments.column_blocks import Sharded, needs_lean, solve_checkpointed, solve_lean
 from jointmdp.exact.moments.default_solver import PolicyBranch, solve, solve_horizon
 from jointmdp.exact.moments.iteration import LARGEST, Iterate, report_missed, solve_iterate
-from jointmdp.exact.moments.low_memory import needs_lean, solve_lean
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
-from jointmdp.exact.moments.partial_solve import Reach, reached_from, solve_asked
-from jointmdp.exact.moments.sharded_solver import Sharded, solve_checkpointed
+from jointmdp.exact.moments.partial_solve import solve_asked
+from jointmdp.exact.moments.policy_inputs import checked_policy
 from jointmdp.exact.moments.single_branch import MeanReturns, mean_returns
-from jointmdp.exact.moments.transition_kernels import checked_policy
 from jointmdp.exact.solution.policy_returns import PolicyReturns
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Floats, Ints, float64
+from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
@@ -118,7 +116,7 @@ def evaluate(
     method = Solve() if method is None else method
     if states is not None:
         assert isinstance(method, Solve)
-        solution = _solution(model, chosen, solve_asked(model, chosen, _asked(model, states), method), "Solve")
+        solution = _solution(model, chosen, solve_asked(model, chosen, asked_states(model, states), method), "Solve")
     elif not isinstance(method, Solve | Sharded | Iterate):
         solution = method.solution(model, chosen)
     else:
@@ -172,27 +170,9 @@ def _check_combination(
         raise ModelError("a horizon is evaluated by backward sweeps; leave method=None")
 
 
-def _asked(model: JointMDP, states: Iterable[StateLike]) -> Ints:
-    if isinstance(states, str) or not isinstance(states, Iterable):
-        raise ModelError(f"states must be a list of states, not {states!r}")
-    if isinstance(states, tuple) and states in (model.state_names or ()):
-        raise ModelError(f"{states} is the name of one state; write states=[{states}]")
-    asked = np.unique([model.state_index(state) for state in states])
-    if not len(asked):
-        raise ModelError("states=[] asks about no state; name at least one")
-    return asked
-
-
-def reach(model: JointMDP, policy: Any, states: Iterable[StateLike], relative_tolerance: float = 1e-6) -> Reach:
-    """How many states and pairs ``evaluate(model, policy, states=states)`` would look at, without solving anything.
-
-    Args:
-        model, policy, states: as in `evaluate`.
-        relative_tolerance: that of `Solve`; with a larger one more is left out where too much can be reached.
-    """
-    chosen = checked_policy(model, policy, "reach(*jointmdp.envs.inventory(), states=[0])")
-    tolerance = checks.as_positive("relative_tolerance", relative_tolerance)
-    return reached_from(model, chosen, _asked(model, states), tolerance)
+def reach(model: JointMDP, policy: Any, states: Iterable[StateLike], relative_tolerance: float = 1e-6) -> ReachableSize:
+    """As `Solve.reach`."""
+    return Solve(relative_tolerance=relative_tolerance).reach(model, policy, states)
 
 
 def _named_policies(model: JointMDP, policy: Any) -> dict[str, Any]:

@@ -314,6 +314,8 @@ def _packed(thing: Any, arrays: dict[str, NDArray[Any]], place: str = "") -> Any
 def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
     """What `_packed` wrote, as a value of the type `hint`."""
     form, parts = get_origin(hint) or hint, get_args(hint)
+    if form is NDArray:  # since NumPy 2.5 an alias with a name of its own
+        form, parts = np.ndarray, (None, np.dtype[parts[0]])
     if form in (Union, types.UnionType):
         (hint,) = (part for part in parts if part is not types.NoneType)
         return None if given is None else _unpacked(hint, given, arrays, place)

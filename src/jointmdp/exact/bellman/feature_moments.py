@@ -25,7 +25,6 @@ both over one scenario or two, as the sharing says, and independent next actions
 On the host: sums over tables of any shape, and K²×K² matrices. Nothing would be compiled twice.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
@@ -34,6 +33,7 @@ import scipy.sparse as sp
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from jointmdp.exact.bellman.pair_step import coordinate_kernel, coordinate_kernels
 from jointmdp.ground.arrays import Floats, Ints, summed
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -105,9 +105,8 @@ class FeatureModel:
         self.rewards = np.where(model.is_possible, model.rewards, 0.0)
         self.state_features = np.einsum("sa,sak->sk", policy, features)
         S, A, K = features.shape
-        places = np.broadcast_to(np.arange(S * A).reshape(S, 1, A), model.successors.shape)
-        entries = (self.chances.ravel(), (places.ravel(), model.successors.ravel()))
-        self.kernel = sp.csr_array(entries, shape=(S * A, S))  # P(s'|s,a)
+        self.kernel = coordinate_kernel(model)  # P(s'|s,a)
+        self.kernels = coordinate_kernels(model)  # of two coordinates in distinct states, with chances
         self.next_features = (self.kernel @ self.state_features).reshape(S, A, K)
 
     def mean_system(self, nu: Float[ndarray, "S A"]) -> tuple[Float[ndarray, "K K"], Float[ndarray, " K"]]:
@@ -135,7 +134,7 @@ class FeatureModel:
         if model.sharing == "none":
             return found
         if weights.cross.any():
-            for chance, kernel in self._kernels():
+            for chance, kernel in self.kernels:
                 nodes = _by_node(weights, phi, (kernel @ self.state_features).reshape(S, A, K))
                 found += chance * (nodes.T @ (weights.cross @ nodes))
         off = weights.same * (1 - np.eye(A))
@@ -177,7 +176,7 @@ class FeatureModel:
             columns = (weights.node_state[:, None] * A + np.arange(A)).ravel()
             drawn = sp.csc_array((weights.node_choice.ravel(), (rows, columns)), shape=(len(weights.cross), S * A))
             flat = phi.reshape(S * A, K)
-            for chance, kernel in self._kernels():
+            for chance, kernel in self.kernels:
                 entered = kernel.tocsc()
                 for to, (begin, end) in enumerate(pairwise(entered.indptr)):
                     places, shares = entered.indices[begin:end], entered.data[begin:end]
@@ -186,17 +185,6 @@ class FeatureModel:
                     nodes = some.tocsr()[seen] @ (shares[:, None] * flat[places])
                     found[to] += chance * (nodes.T @ weights.cross[np.ix_(seen, seen)] @ nodes)
         return found
-
-    def _kernels(self) -> Iterator[tuple[float, sp.csr_array]]:
-        """How two branches in distinct states move: with chances, kernels by which each moves alone."""
-        if self.model.sharing == "state":
-            yield 1.0, self.kernel
-        elif self.model.sharing == "time":
-            S, A, _ = self.features.shape
-            for w, chance in enumerate(self.model.probabilities[0]):
-                to = self.model.successors[:, w, :].ravel()
-                if chance > 0:
-                    yield float(chance), sp.csr_array((np.ones(S * A), (np.arange(S * A), to)), shape=(S * A, S))
 
     def met_features(self) -> tuple[Float[ndarray, "S K K"], Float[ndarray, "S K K"]]:
         """E[φ(X') φ(Y')ᵀ] of two branches that enter a state, and the part of it where they draw the same action."""
@@ -303,7 +291,7 @@ class FeatureModel:
             found += chance * left[one][:, :, None, None] * right[other]
         two = self.entered(matrices).two
         rows, columns = ((states[:, None] * A + np.arange(A)).ravel() for states in (one, other))
-        for chance, kernel in self._kernels():
+        for chance, kernel in self.kernels:
             found += g**2 * chance * (kernel[columns] @ (kernel[rows] @ two).T).T.reshape(found.shape)
         return found
 

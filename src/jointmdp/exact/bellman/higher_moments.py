@@ -11,7 +11,7 @@ obey the recursions of `second_moments` at factor γᵏ, with a source made of m
 Two branches in s that draw the same action are one: they add nothing to h, and the moment of one branch to c. Given the
 common noise g the branches are independent, so E[eⁱ ẽʲ c(S',T')] = Σ_g p(g) P_g⁽ⁱ⁾ c P_g⁽ʲ⁾ᵀ, with P⁽ⁱ⁾ the policy's
 kernel whose outcomes are weighted by eⁱ. Branches in the same state share the scenario; what they add is a sum over few
-outcomes, and stands with the sums over one branch in `power_steps`.
+outcomes, and stands with the sums over one branch in `moments.higher_orders`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from jointmdp.exact.bellman.second_moments import PairKernel
+from jointmdp.exact.bellman.pair_sweep import PairKernel
 
 
 class Steps(NamedTuple):

@@ -11,10 +11,9 @@ actions independently (and are one branch from then on if the draws coincide), `
 for on pairs is the variance of the gap, ``D(s,t) = B(s) + B(t) − 2C(s,t)``: its recursion ends where branches become
 one, so it knows small gaps of large returns, and no constant 1/(1−γ) enters it.
 
-**Who shares the noise** enters through one object, the common noise ``g`` of two branches in *distinct* states: nothing
-(``sharing="state"``: one value of ``g``) or the scenario (``"time"``: ``g = w``). Given ``g``, the branches move
-independently, each by the policy's kernel ``P_g``. Two branches in the *same* state always share the scenario, except
-under ``"none"``, where distinct coordinates stay independent and ``C`` vanishes off its one-branch diagonal.
+**Who shares the noise** enters through the step of two branches, see `pair_step`: what is added here to a moment by one
+step, `pair_sweep` carries through all later ones. Under ``"none"`` distinct coordinates stay independent and ``C``
+vanishes off its one-branch diagonal.
 
 The functions are pure; shapes stand in the signatures, and the tests execute them. ``T`` is the number of states where
 a function may be asked about some states only. Call them in float64.
@@ -25,12 +24,14 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from jointmdp.exact.bellman import sparse_products
-from jointmdp.exact.bellman.sparse_products import Added
+from jointmdp.exact.bellman.pair_sweep import PairKernel, Source
+from jointmdp.ground.arrays import Floats, Ints, on_device
 from jointmdp.ground.checks import Sharing
+from jointmdp.model.joint_mdp import JointMDP
 
 
 class Tables(NamedTuple):
@@ -43,42 +44,20 @@ class Tables(NamedTuple):
     discount: Float[Array, ""]
 
 
-class PairKernel(NamedTuple):
-    """How two branches move on: what a sweep over pairs of states needs of a model, a policy and a sharing.
-
-    ``columns is None`` means that ``weights`` holds dense matrices ``[G, S, S]``.
-    """
-
-    # The law of the noise common to branches in distinct states; G is 0 under "none", 1 under "state", else "time".
-    chances: Float[Array, " G"]
-    weights: Float[Array, "G S K"]  # nonzero entries of the policy's kernels P_g
-    columns: Int[Array, "G S K"] | None  # where they stand
-    probabilities: Float[Array, "S W"]
-    support: Int[Array, "S W M"]  # successors of the actions the policy may take
-    choice: Float[Array, "S M"]  # their probabilities
-    other_weights: Float[Array, "G S K"] | None = None  # of the second branch, where it follows a policy of its own
-    other_choice: Float[Array, "S M"] | None = None
+def paid_rewards(model: JointMDP) -> Floats:
+    """Rewards where they can ever be paid, and zero elsewhere."""
+    return np.where(model.is_possible, model.rewards, 0.0)
 
 
-class Source(NamedTuple):
-    """What one step adds to a moment of two branches, given the moments of lower order."""
-
-    same: Float[Array, " S"]  # everything on the diagonal that does not involve the unknown
-    cross: Float[Array, "S S"] | None  # everything off it; None where nothing is added, or `sides` say it
-    sides: Float[Array, " S"] | None = None  # sides(s) + sides(t) off the diagonal, instead of a whole array
-
-    @property
-    def apart(self) -> Float[Array, "S S"] | None:
-        """What is added off the diagonal."""
-        return self.cross if self.sides is None else self.sides[:, None] + self.sides[None, :]
-
-
-class PairProblem(NamedTuple):
-    """The recursion of a moment of two branches: `sweep` applies it."""
-
-    kernel: PairKernel
-    added: Source
-    discount: Float[Array, ""]  # of a branch: the unknown is multiplied by its square
+def model_tables(model: JointMDP, policy: Floats, rewards: Floats | None = None) -> Tables:
+    """The model's arrays on the device; `rewards` stand in place of its own where they are given."""
+    return Tables(
+        on_device(model.probabilities),
+        on_device(paid_rewards(model) if rewards is None else rewards),
+        on_device(model.successors.astype(np.int32)),
+        on_device(policy),
+        on_device(model.discount),
+    )
 
 
 @partial(jax.jit, inline=True)
@@ -162,41 +141,39 @@ def distinct_states(
     return jnp.sum(p[s] * (noise[s, :, a] * noise[t, :, b] + tables.discount**2 * C[n[s, :, a], n[t, :, b]]))
 
 
-class GapStep(NamedTuple):
-    """What one step adds to the variance of a branch's gap: e = b − v(s), by action and by scenario."""
-
-    choice: Float[Array, " S"]  # c(s) = Σ_w p(w|s) Var_a e
-    shared: Float[Array, "S W"]  # ē_w, its policy mean in each scenario
-
-
-def gap_step(tables: Tables, v: Float[Array, " S"]) -> GapStep:
-    """The parts of `gap_source` that belong to one branch."""
-    p, policy = tables.probabilities, tables.policy
-    b = outcome(tables, v)
-    e = b - state_mean(tables, expect(tables, b))[:, None, None]
-    shared = jnp.einsum("sa,swa->sw", policy, e)
-    is_choice = jnp.sum(policy > 0, axis=1) > 1
-    choice = jnp.where(is_choice, jnp.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
-    return GapStep(choice, shared)
-
-
 def gap_source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"]) -> Source:
     """What one step adds to the variance of the gap of two branches.
 
     With e = b − v(s), ē_w its policy mean in scenario w and c(s) = Σ_w p(w|s) Var_a e:  c(s) + c(t) + E(ē(s) − ē(t))²
     for s ≠ t, and 2c(s) on the diagonal. Nothing large is subtracted: where noise is shared little is left.
     """
-    choice, shared = gap_step(tables, v)
+    p, policy = tables.probabilities, tables.policy
+    b = outcome(tables, v)
+    e = b - state_mean(tables, expect(tables, b))[:, None, None]
+    shared = jnp.einsum("sa,swa->sw", policy, e)
+    is_choice = jnp.sum(policy > 0, axis=1) > 1
+    choice = jnp.where(is_choice, jnp.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
     if kernel.chances.shape[0] <= 1:
-        alone = choice + jnp.sum(tables.probabilities * shared**2, axis=1)
-        return Source(2 * choice, None, alone)
+        return Source(2 * choice, None, choice + jnp.sum(p * shared**2, axis=1))
+    return Source(2 * choice, None, choice, p[0], shared.T)
 
-    def add(total: Array, scenario: tuple[Array, Array]) -> tuple[Array, None]:
-        chance, step = scenario
-        return total + chance * (step[:, None] - step[None, :]) ** 2, None
 
-    cross, _ = jax.lax.scan(add, choice[:, None] + choice[None, :], (tables.probabilities[0], shared.T))
-    return Source(2 * choice, cross)
+def listed_gap_source(model: JointMDP, policy: Floats, rewards: Floats, v: Floats, s: Ints, t: Ints) -> Floats:
+    """`gap_source` for pairs of a list, on the host; `rewards` are those that v is the value of."""
+    p = model.probabilities
+    e = rewards + model.discount * v[model.successors]
+    e = e - np.einsum("sw,sa,swa->s", p, policy, e)[:, None, None]
+    shared = np.einsum("sa,swa->sw", policy, e)
+    is_choice = (policy > 0).sum(axis=1) > 1
+    choice = np.where(is_choice, np.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
+    if model.sharing == "state":
+        alone = choice + np.sum(p * shared**2, axis=1)
+        apart = alone[s] + alone[t]
+    else:
+        apart = choice[s] + choice[t]
+        for w in np.flatnonzero(p[0]):
+            apart += p[0, w] * (shared[s, w] - shared[t, w]) ** 2
+    return np.where(s == t, 2 * choice[s], apart)
 
 
 def policies_source(
@@ -207,91 +184,6 @@ def policies_source(
     groups = kernel.chances.shape[0]
     cross = (x * one.probabilities[0]) @ y.T if groups > 1 else None
     return Source(jnp.sum(one.probabilities * x * y, axis=1), cross)
-
-
-def sweep(problem: PairProblem, D: Float[Array, "S S"], is_symmetric: bool = False) -> Float[Array, "S S"]:
-    """One application of the recursion of a moment of two branches on pairs of states.
-
-    Where D is known to be symmetric, and both branches follow one policy, `is_symmetric` saves a part of the work.
-
-    For the variance of their gap, D(s,t) = Var(Z(s,A) − Z(t,B)), with independent actions A and B:
-    D(s,t) = source(s,t) + γ² Σ_g p(g) (P_g D P_gᵀ)(s,t) for s ≠ t, where g is the common noise, and
-    D(s,s) = source(s,s) + γ² E_w Σ_{a≠b} π_a π_b D(S'_a,S'_b): branches that draw the same action are one.
-
-    Branches of two policies π and π' never become one: C(s,s) = Cov_w(b̄, b̄') + γ² E_w ΣΣ π_a π'_b C(S'_a,S'_b).
-    """
-    kernel, added, discount = problem
-    groups = kernel.chances.shape[0]
-    if groups == 0:
-        return jnp.zeros_like(D)
-    right = kernel.weights if kernel.other_weights is None else kernel.other_weights
-    if is_symmetric and kernel.columns is not None:
-        cross = _symmetric_cross(problem, D)
-    else:
-        cross = discount**2 * between(kernel, kernel.weights, right, D)
-        if (apart := added.apart) is not None:
-            cross = cross + apart
-    if kernel.other_choice is not None and groups > 1:
-        return cross  # two policies that share every scenario: being in the same state changes nothing
-    here = jnp.arange(D.shape[0])
-    diagonal = added.same + discount**2 * met(kernel, D)
-    return cross.at[here, here].set(diagonal.astype(cross.dtype))
-
-
-def _symmetric_cross(problem: PairProblem, D: Float[Array, "S S"]) -> Float[Array, "S S"]:
-    """source + γ² Σ_g p(g) P_g D P_gᵀ for D = Dᵀ and one policy."""
-    kernel, added, discount = problem
-    assert kernel.columns is not None
-    factor = discount**2
-    if kernel.chances.shape[0] == 1:
-        more = Added(factor, added.sides, added.cross)
-        return sparse_products.both_sides_symmetric(kernel.weights[0], kernel.columns[0], D, more)
-
-    def add(total: Array, group: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        chance, weights, columns = group
-        return sparse_products.both_sides_symmetric(weights, columns, D, Added(factor * chance, None, total)), None
-
-    first = added.apart
-    first = jnp.zeros_like(D) if first is None else first
-    total, _ = jax.lax.scan(add, first, (kernel.chances, kernel.weights, kernel.columns))
-    return total
-
-
-def between(
-    kernel: PairKernel, left: Float[Array, "G S K"], right: Float[Array, "G S K"], C: Float[Array, "S S"]
-) -> Float[Array, "S S"]:
-    """Σ_g p(g) L_g C R_gᵀ, for any entries L and R in the places of the policy's kernels."""
-
-    def product(left: Array, right: Array, columns: Array | None) -> Array:
-        if columns is None:
-            return left @ C @ right.T
-        return sparse_products.both_sides(left, right, columns, C)
-
-    if kernel.chances.shape[0] == 1:
-        return product(left[0], right[0], None if kernel.columns is None else kernel.columns[0])
-
-    def add(total: Array, group: tuple[Array, Array, Array, Array | None]) -> tuple[Array, None]:
-        chance, left, right, columns = group
-        return total + chance * product(left, right, columns), None
-
-    total, _ = jax.lax.scan(add, jnp.zeros_like(C), (kernel.chances, left, right, kernel.columns))
-    return total
-
-
-def met(kernel: PairKernel, C: Float[Array, "S S"]) -> Float[Array, " S"]:
-    """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) C(S'_a, S'_b): two branches in s that draw different actions.
-
-    Under two policies equal actions count as well.
-    """
-    n = kernel.support
-    count = n.shape[2]
-    if kernel.other_choice is not None:
-        pairs = kernel.choice[:, :, None] * kernel.other_choice[:, None, :]
-    elif count == 1:
-        return jnp.zeros(n.shape[0])
-    else:
-        pairs = kernel.choice[:, :, None] * kernel.choice[:, None, :] * (1 - jnp.eye(count))
-    return jnp.einsum("sw,sab,swab->s", kernel.probabilities, pairs, C[n[:, :, :, None], n[:, :, None, :]])
 
 
 class Moments(NamedTuple):

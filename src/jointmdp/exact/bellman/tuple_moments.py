@@ -34,6 +34,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from jointmdp.exact.bellman.pair_step import expand
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
@@ -192,7 +193,7 @@ class JointOperator:
                 for m in range(1, degree + 1):
                     x = ids[(tuples.run[ids] == m) & (p[tuples.last[ids]] > 0)]
                     stems = found[degree - m]
-                    owner, entry = _expand(stems.indptr, tuples.stem[x] - tuples.starts[degree - m])
+                    owner, entry = expand(stems.indptr, tuples.stem[x] - tuples.starts[degree - m])
                     x = x[owner]
                     last, column, value = tuples.last[x], stems.indices[entry], stems.data[entry]
                     for j in range(m + 1):
@@ -223,8 +224,8 @@ class JointOperator:
                 f, g = front[x] - tuples.starts[first], group[x] - tuples.starts[second]
                 left, right = found[first], single[second]
                 for some in _chunks(np.diff(left.indptr)[f] * np.diff(right.indptr)[g]):
-                    owner, entry = _expand(left.indptr, f[some])
-                    inner, other = _expand(right.indptr, g[some][owner])
+                    owner, entry = expand(left.indptr, f[some])
+                    inner, other = expand(right.indptr, g[some][owner])
                     entry = entry[inner]
                     u, added = left.indices[entry], labels[right.indices[other]]
                     for i in range(second):
@@ -252,8 +253,8 @@ def _averages(tuples: Tuples, strands: Multisets, chances: Floats) -> list[Any]:
         for j in range(1, degree + 1):
             u = np.flatnonzero(last // S == j - 1)
             before = found[degree - j]
-            owner, entry = _expand(before.indptr, above[u] - strands.starts[degree - j])
-            inner, choice = _expand(first, last[u][owner] % S)
+            owner, entry = expand(before.indptr, above[u] - strands.starts[degree - j])
+            inner, choice = expand(first, last[u][owner] % S)
             owner, entry, x = owner[inner], entry[inner], taken[choice]
             ids = before.indices[entry] + tuples.starts[degree - j]
             for _ in range(j):
@@ -268,14 +269,6 @@ def _sparse(parts: Parts, shape: tuple[int, int]) -> Any:
         return sp.csr_array(shape)
     rows, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
     return sp.csr_array((values, (rows, columns)), shape)  # entries that stand in one place are added up
-
-
-def _expand(starts: Ints, which: Ints) -> tuple[Ints, Ints]:
-    """The entries of the chosen sparse rows in turn: whose they are (a position in `which`), and where they stand."""
-    lengths = starts[which + 1] - starts[which]
-    owner = np.repeat(np.arange(len(which)), lengths)
-    offsets = starts[which] - np.cumsum(lengths) + lengths
-    return owner, np.arange(len(owner)) + offsets[owner]
 
 
 def _chunks(sizes: Ints) -> list[slice]:

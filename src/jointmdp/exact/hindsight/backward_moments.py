@@ -49,9 +49,9 @@ class KnownReturns(NamedTuple):
         return cls(np.zeros(count), np.zeros(count), moments, np.zeros((order + 1, count)))
 
     def put(self, at: Ints, known: KnownReturns) -> None:
-        """What is known of some nodes."""
+        """What is known of some nodes, to the order that is held here."""
         for mine, theirs in zip(self, known, strict=True):
-            mine[..., at] = theirs
+            mine[..., at] = theirs if theirs.ndim == 1 else theirs[: len(mine)]
 
 
 class PairEnds(NamedTuple):

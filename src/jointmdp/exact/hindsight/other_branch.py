@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jointmdp.exact.bellman.pair_step import Outcomes, branch_outcomes
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep
 from jointmdp.exact.hindsight.trajectory import UNSEEN
-from jointmdp.exact.law.pair_graph import Outcomes, branch_outcomes
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
 from jointmdp.model.joint_mdp import JointMDP
 

@@ -17,16 +17,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
+from jointmdp.exact.bellman.pair_step import RAREST, Outcomes
 from jointmdp.exact.law.node_laws import Side
-from jointmdp.exact.law.pair_graph import (
-    RAREST,
-    GapBranches,
-    GapQuery,
-    GapStart,
-    Outcomes,
-    PairGraph,
-    reached_pairs,
-)
+from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, GapStart, PairGraph, reached_pairs
 from jointmdp.ground.arrays import Floats, Ints, summed
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import IsOver, OutOfTimeError, never

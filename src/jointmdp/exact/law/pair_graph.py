@@ -1,13 +1,4 @@
-"""What one branch can do in each state, as lists: weights, rewards and successors.
-
-Sums and products of arrays that are never above (or never below) the exact result, and exact where that is.
-
-The rounding error of a sum is a number itself and can be computed (Knuth's TwoSum); so can that of a product (Dekker's
-TwoProduct). A result is moved to its neighbour only where the error has the wrong sign, so exact results stay exact.
-
-Moves that come before two branches are an ordinary pair, as where the past of one of them is known.
-
-The pairs of states that two branches can come to from the gaps asked about, as a graph.
+"""The law of a gap as a graph: the pairs of states that two branches can come to from the gaps asked about.
 
 A node is a gap: of two actions in a state or of two policies (a root), of two branches in states s and t, or of such a
 pair whose second branch has moved already. Its law is a mixture over its edges,
@@ -15,11 +6,16 @@ pair whose second branch has moved already. Its law is a mixture over its edges,
     G = shift + scale · G(child),        scale = γ, or 1 for the first half of a step,
 
 and where two branches have become one, the child is nothing and G is the shift alone. Pairs whose gap is 0 whatever
-happens count as that: nothing they can come to ever differs, by exact comparison of the table's own numbers.
+happens count as that: nothing they can come to ever differs, by exact comparison of the table's own numbers. The nodes
+and their moves are those of `pair_walk`; a root may also begin with an `Opening`, moves of its own that come before two
+branches are an ordinary pair, as where the past of one of them is known.
 
-Where branches draw independently, moving one after the other makes a pair cost the sum, not the product, of their
-outcomes. The reward that is paid most often is then subtracted from all, which changes no gap: what it leaves is mostly
-0, and 0 is never rounded.
+Where branches move one after the other, the reward that is paid most often is subtracted from all, which changes no
+gap: what it leaves is mostly 0, and 0 is never rounded.
+
+Shifts are sums that are never above the exact result, and exact where that is a number: the rounding error of a sum is
+a number itself and can be computed (Knuth's TwoSum), and so can that of a product (Dekker's TwoProduct). A result is
+moved to its neighbour only where the error has the wrong sign.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,70 +26,13 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
+from jointmdp.exact.bellman.pair_step import BranchLists, Outcomes, PairStep, padded_lists, positive
+from jointmdp.exact.bellman.pair_walk import NOTHING as NOTHING
+from jointmdp.exact.bellman.pair_walk import NodeMoves, PairWalk
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.ground.limits import IsOver, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
-
-# What a positive probability is at least. A bound may count an event as likelier than it is; products of two such
-# numbers do not underflow, so no event is lost.
-RAREST = 1e-150
-
-
-class Outcomes(NamedTuple):
-    """What a branch can do in a state, given the noise that two branches share; lists are padded with weight 0."""
-
-    chances: Floats  # [G] of the shared noise
-    weights: Floats  # [G, S, O]
-    rewards: Floats  # [G, S, O]
-    successors: Ints  # [G, S, O]
-
-
-def positive(weight: Floats) -> Floats:
-    """Probabilities of what can happen, none of them 0."""
-    return np.maximum(weight, RAREST)
-
-
-def branch_outcomes(model: JointMDP, policy: Floats) -> Outcomes:
-    """Lists of what a branch can do in each state, equal outcomes counted once."""
-    p, r, n = model.probabilities, model.rewards, model.successors
-    if model.sharing == "time":
-        scenarios = np.flatnonzero(p[0])
-        chances, lists = p[0, scenarios], [_listed(policy, r[:, w], n[:, w]) for w in scenarios]
-    else:
-        flat = (model.num_states, -1)
-        possible = (p > 0)[:, :, None] & (policy > 0)[:, None, :]
-        weights = np.where(possible, positive(p[:, :, None] * policy[:, None, :]), 0.0)
-        chances, lists = np.ones(1), [_listed(weights.reshape(flat), r.reshape(flat), n.reshape(flat))]
-    longest = max(found[0].shape[1] for found in lists)
-    padded = [[np.pad(x, ((0, 0), (0, longest - x.shape[1]))) for x in found] for found in lists]
-    return Outcomes(chances, *(np.stack(columns) for columns in zip(*padded, strict=True)))
-
-
-def _listed(weights: Floats, rewards: Floats, to: Ints) -> tuple[Floats, Floats, Ints]:
-    """One padded list per state: weights, rewards and successors ``[S, O]``."""
-    size, some = len(weights), weights > 0
-    rows, weights, rewards, to = np.nonzero(some)[0], weights[some], rewards[some], to[some]
-    order = np.lexsort((rewards, to, rows))
-    rows, weights, rewards, to = rows[order], weights[order], rewards[order], to[order]
-    is_new = np.ones(len(rows), dtype=bool)
-    is_new[1:] = (np.diff(rows) != 0) | (np.diff(to) != 0) | (rewards[1:] != rewards[:-1])
-    total = np.bincount(np.cumsum(is_new) - 1, weights)
-    rows, rewards, to = rows[is_new], rewards[is_new], to[is_new]
-    position = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    shape = (size, int(position.max()) + 1)
-    found = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=np.int64)
-    for array, values in zip(found, (total, rewards, to), strict=True):
-        array[rows, position] = values
-    return found
-
-
-def commonest_reward(out: Outcomes) -> float:
-    """The reward that is paid most often."""
-    values, which = np.unique(out.rewards.ravel(), return_inverse=True)
-    weights = out.chances[:, None, None] * out.weights
-    return float(values[np.argmax(np.bincount(which.ravel(), weights.ravel()))])
-
 
 SPLITTER = 2.0**27 + 1
 SAFE = 2.0**-960, 2.0**990  # products whose parts neither underflow nor overflow when split
@@ -154,7 +93,6 @@ class Opening:
         return self._make()
 
 
-NOTHING = -1  # the child where two branches are one
 WORTH_HALVING = 5.0  # outcomes of a branch, on average, from which half steps save work
 BLOCK = 2**18  # moves that are listed at once
 EDGE_BYTES = 400  # that an edge takes while the graph is made
@@ -219,7 +157,7 @@ def reached_pairs(
 def equal_pairs(branches: GapBranches, s: Ints, t: Ints, most_edges: int) -> Bools:
     """Which pairs of branches that stand in s and t pay the same for ever, whatever happens."""
     builder = _Builder(branches, most_edges, is_pruned=True, is_over=never)
-    codes, which = np.unique(builder.code(0, s, t), return_inverse=True)
+    codes, which = np.unique(builder.walk.code(s, t), return_inverse=True)
     known = builder.explore(codes)
     edges, size = builder.collected(), len(known)
     parent, child = (np.searchsorted(known, codes) for codes in (edges.parent, np.maximum(edges.child, 0)))
@@ -229,20 +167,16 @@ def equal_pairs(branches: GapBranches, s: Ints, t: Ints, most_edges: int) -> Boo
 
 
 class _Builder:
-    """Finds the nodes breadth first. Until all are found a node is known by a code; roots have negative ones."""
+    """Until all nodes are found a node is known by its code; roots have negative ones."""
 
     def __init__(self, branches: GapBranches, most_edges: int, is_pruned: bool, is_over: IsOver) -> None:
-        self.is_over, self.model, self.policies = is_over, branches.model, (branches.first, branches.second)
-        self.can_merge = branches.can_merge and self.model.sharing != "none"
+        self.is_over, self.model, self.size = is_over, branches.model, branches.model.num_states
         self.most_edges, self.is_pruned = most_edges, is_pruned
-        self.size = self.model.num_states
-        own = branch_outcomes(self.model, branches.first)
-        self.out = own, own if branches.second is branches.first else branch_outcomes(self.model, branches.second)
+        self.step = PairStep(branches.model, branches.first, branches.second, can_merge=branches.can_merge)
+        own, other = self.step.branches
         self.common = commonest_reward(own)
-        lengths = [(out.weights > 0).sum(axis=2) for out in self.out]
-        self.halves = len(own.chances) == 1 and float(np.mean(lengths)) > WORTH_HALVING
-        shared = len(own.chances)
-        self.longest = shared * int(lengths[0].max()) * (1 if self.halves else int(lengths[1].max()))
+        halves = len(own.chances) == 1 and float(np.mean([own.lengths, other.lengths])) > WORTH_HALVING
+        self.walk = PairWalk(self.step, has_halves=halves, is_ordered=True, block=BLOCK, waiting_reward=self.common)
         self.parts: list[Edges] = []
         self.count = self.most_terms = self.more_terms = 0
         self.opened = 2 * self.size**2  # codes from here on are nodes of openings
@@ -258,15 +192,12 @@ class _Builder:
 
     def explore(self, codes: Ints) -> Ints:
         """Add the moves of all nodes that can be reached from these; all their codes, sorted."""
-        fresh = known = codes
-        while len(fresh):
-            reached = []
-            for block in np.array_split(fresh, len(fresh) * self.longest // BLOCK + 1):
-                found = self._add(self._moves(block))
-                reached.append(np.unique(found.child[found.child >= 0]))
-            fresh = np.setdiff1d(np.unique(np.concatenate(reached)), known, assume_unique=True)
-            known = np.union1d(known, fresh)
-        return known
+
+        def keep(moves: NodeMoves) -> Ints:
+            found = self._add(_as_edges(moves))
+            return found.child[found.child >= 0]
+
+        return self.walk.explore(codes, keep)
 
     def collected(self) -> Edges:
         """All moves added so far."""
@@ -294,103 +225,39 @@ class _Builder:
                 "all the time that was given; bounds from moments need no law"
             )
 
-    def code(self, is_half: int, s: Ints, t: Ints) -> Ints:
-        """The number of a node until all are known."""
-        return (is_half * self.size + s) * self.size + t
-
-    def _parts_of(self, codes: Ints) -> tuple[Bools, Ints, Ints]:
-        rest, t = np.divmod(codes, self.size)
-        return rest >= self.size, rest % self.size, t
-
     def _of_roots(self, queries: Sequence[GapStart]) -> Edges:
         """First steps: the actions are given, or what the policies draw in the first state."""
         model, found, opened = self.model, [], self.opened
         for number, query in enumerate(queries):
+            root = number - len(queries)
             if isinstance(query, Opening):
-                found.append(self._of_opening(query, number - len(queries), opened))
+                found.append(self._of_opening(query, root, opened))
                 opened += query.moves.num_nodes
                 continue
             s, a, b = query
             if a == NOTHING:
-                moves = self._moves(self.code(0, np.array([s]), np.array([s])))
-                found.append(moves._replace(parent=np.full(len(moves.parent), number - len(queries))))
+                moves = _as_edges(self.walk.moves(self.walk.code(np.array([s]), np.array([s]))))
+                found.append(moves._replace(parent=np.full(len(moves.parent), root)))
                 continue
             w = np.flatnonzero(model.probabilities[s])
-            first, second = (x.ravel() for x in np.meshgrid(w, w)) if model.sharing == "none" else (w, w)
-            weight = model.probabilities[s, w]
+            first, second, weight = w, w, model.probabilities[s, w]
             if model.sharing == "none":
+                first, second = (x.ravel() for x in np.meshgrid(w, w))
                 weight = model.probabilities[s, first] * model.probabilities[s, second]
             rewards = model.rewards[s, first, a], model.rewards[s, second, b]
-            to = self.code(0, model.successors[s, first, a], model.successors[s, second, b])
-            found.append(_edges(np.full(len(first), number - len(queries)), weight, *rewards, to))
+            to = self.walk.code(model.successors[s, first, a], model.successors[s, second, b])
+            found.append(_edges(np.full(len(first), root), weight, *rewards, to))
         return _joined(found)
 
     def _of_opening(self, opening: Opening, root: int, opened: int) -> Edges:
         """The moves of an opening, all at once; its nodes have codes of their own."""
         moves = opening.moves
         self.more_terms = max(self.more_terms, moves.num_terms)
-        pair = np.where(moves.first >= 0, self.code(0, moves.first, moves.second), NOTHING)
+        pair = np.where(moves.first >= 0, self.walk.code(moves.first, moves.second), NOTHING)
         child = np.where(moves.node >= 0, opened + moves.node, pair)
         return _edges(
             np.where(moves.parent == 0, root, opened + moves.parent), moves.weight, moves.gain, moves.loss, child
         )
-
-    def _moves(self, codes: Ints) -> Edges:
-        is_half, s, t = self._parts_of(codes)
-        is_together = ~is_half & (s == t) & (self.model.sharing != "none")
-        apart = ~is_half & ~is_together
-        found = [self._meetings(codes[is_together], s[is_together])]
-        if self.halves:
-            found.append(self._second_moves(codes[apart], s[apart], t[apart]))
-            found.append(self._first_moves(codes[is_half], s[is_half], t[is_half]))
-        else:
-            found.append(self._both_move(codes[apart], s[apart], t[apart]))
-        return _joined(found)
-
-    def _meetings(self, codes: Ints, s: Ints) -> Edges:
-        """Two branches in one state share their scenario; if they draw the same action they may be one."""
-        model, found = self.model, [_no_edges()]
-        for code, state in zip(codes.tolist(), s.tolist(), strict=True):
-            one, two = self.policies[0][state], self.policies[1][state]
-            a, b = (x.ravel() for x in np.meshgrid(np.flatnonzero(one), np.flatnonzero(two)))
-            is_apart = (a != b) | ~np.array(self.can_merge)
-            a, b = a[is_apart], b[is_apart]
-            w = np.flatnonzero(model.probabilities[state])[:, None]
-            weight = model.probabilities[state, w] * positive(one[a] * two[b])
-            rewards = model.rewards[state, w, a], model.rewards[state, w, b]
-            to = self.code(0, model.successors[state, w, a], model.successors[state, w, b])
-            found.append(_edges(np.full(weight.size, code), weight, *rewards, to))
-            if self.can_merge:
-                tie, zero = np.array([np.sum(one[one > 0] ** 2)]), np.zeros(1)
-                found.append(_edges(np.array([code]), tie, zero, zero, np.array([NOTHING])))
-        return _joined(found)
-
-    def _both_move(self, codes: Ints, s: Ints, t: Ints) -> Edges:
-        """A whole step of pairs in which both draw, given the shared noise."""
-        found, (one, two) = [_no_edges()], self.out
-        for g, chance in enumerate(one.chances):
-            i, o, q = np.nonzero((one.weights[g][s] > 0)[:, :, None] & (two.weights[g][t] > 0)[:, None, :])
-            x, y = (g, s[i], o), (g, t[i], q)
-            weight = chance * positive(one.weights[x] * two.weights[y])
-            to = self.code(0, one.successors[x], two.successors[y])
-            found.append(_edges(codes[i], weight, one.rewards[x], two.rewards[y], to))
-        return _joined(found)
-
-    def _second_moves(self, codes: Ints, s: Ints, t: Ints) -> Edges:
-        """The first half of a step."""
-        w, r, n = (part[0] for part in self.out[1][1:])
-        i, o = np.nonzero(w[t] > 0)
-        y = t[i]
-        common = np.full(len(i), self.common)
-        found = _edges(codes[i], w[y, o], common, r[y, o], self.code(1, s[i], n[y, o]))
-        return found._replace(is_discounted=np.zeros(len(i), dtype=bool))
-
-    def _first_moves(self, codes: Ints, s: Ints, t: Ints) -> Edges:
-        """The second half."""
-        w, r, n = (part[0] for part in self.out[0][1:])
-        i, o = np.nonzero(w[s] > 0)
-        x = s[i]
-        return _edges(codes[i], w[x, o], r[x, o], np.full(len(i), self.common), self.code(0, n[x, o], t[i]))
 
     def _assembled(self, num_roots: int, codes: Ints) -> PairGraph:
         """All nodes that matter, numbered: the roots first, the others by code."""
@@ -413,9 +280,11 @@ class _Builder:
         edges = Edges(number[parent], *edges[1:5], np.where(child >= 0, number[child], NOTHING))
         edges = _merged(Edges._make(column[kept] for column in edges))
         is_half = np.append(np.zeros(num_roots, dtype=bool), ~is_pair & ~is_opening)[is_kept]
-        states = (np.where(is_opening, NOTHING, part) for part in self._parts_of(codes)[1:])
+        states = (np.where(is_opening, NOTHING, part) for part in self.walk.parts(codes)[1:])
         first, second = (np.append(np.full(num_roots, NOTHING), part)[is_kept] for part in states)
         is_together = (first == second) & (first != NOTHING) & ~is_half & (self.model.sharing != "none")
+        own, other = self.step.branches
+        out = padded_lists(own)
         rows = 4 * (self.model.num_scenarios + self.model.num_actions)
         terms = 2 * self.most_terms + self.model.num_scenarios * self.model.num_actions + rows + 24 + self.more_terms
         return PairGraph(
@@ -427,7 +296,7 @@ class _Builder:
             first,
             second,
             is_together,
-            self.out,
+            (out, out if other is own else padded_lists(other)),
             self.common,
             num_roots,
             self.model.discount,
@@ -437,24 +306,29 @@ class _Builder:
 
     def differing(self, codes: Ints) -> Bools:
         """Pairs whose next rewards can differ, by the table's own numbers; half steps are left to their pairs."""
-        is_half, s, t = self._parts_of(codes)
+        is_half, s, t = self.walk.parts(codes)
         found = np.zeros(len(codes), dtype=bool)
-        for g in range(len(self.out[0].chances)):
-            ends = []
-            for out in self.out:
-                w, r = out.weights[g], out.rewards[g]
-                ends.append((np.where(w > 0, r, np.inf).min(axis=1), np.where(w > 0, r, -np.inf).max(axis=1)))
-            (least, most), (other_least, other_most) = ends
-            found |= np.maximum(most[s], other_most[t]) > np.minimum(least[s], other_least[t])
+        (least, most), (other_least, other_most) = (
+            [end.reduceat(lists.rewards, lists.starts[:-1]).reshape(-1, self.size) for end in (np.minimum, np.maximum)]
+            for lists in self.step.branches
+        )
+        for g in range(len(least)):
+            found |= np.maximum(most[g, s], other_most[g, t]) > np.minimum(least[g, s], other_least[g, t])
         found &= ~is_half
-        if self.model.sharing == "none":
-            return found
-        # GapBranches in one state share their scenario too, and differ only by their actions.
-        for i in np.flatnonzero(~is_half & (s == t)):
-            taken = (self.policies[0][s[i]] > 0) | (self.policies[1][s[i]] > 0)
+        # Branches in one state share their scenario too, and differ only by their actions.
+        one, two = self.step.policies
+        for i in np.flatnonzero(~is_half & self.step.is_together(s, t)):
+            taken = (one[s[i]] > 0) | (two[s[i]] > 0)
             rewards = self.model.rewards[s[i]][self.model.probabilities[s[i]] > 0][:, taken]
             found[i] = bool(np.any(rewards.max(axis=1) > rewards.min(axis=1)))
         return found
+
+
+def commonest_reward(lists: BranchLists) -> float:
+    """The reward that is paid most often."""
+    values, which = np.unique(lists.rewards, return_inverse=True)
+    weights = np.repeat(lists.chances, lists.lengths.sum(axis=1)) * lists.weights
+    return float(values[np.argmax(np.bincount(which.ravel(), weights))])
 
 
 def _edges(parent: Ints, weight: Floats, gain: Floats, loss: Floats, child: Ints) -> Edges:
@@ -462,6 +336,11 @@ def _edges(parent: Ints, weight: Floats, gain: Floats, loss: Floats, child: Ints
     shift, counter = sum_down(gain, -loss), sum_down(loss, -gain)
     columns = (parent, positive(weight), shift, counter, np.ones(child.shape, bool), child)
     return Edges._make(np.asarray(column).ravel() for column in columns)
+
+
+def _as_edges(moves: NodeMoves) -> Edges:
+    parent, weight, gain, loss, is_whole, child = moves
+    return _edges(parent, weight, gain, loss, child)._replace(is_discounted=is_whole)
 
 
 def _no_edges() -> Edges:

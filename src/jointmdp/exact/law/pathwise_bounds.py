@@ -27,7 +27,7 @@ from jointmdp.exact.law.node_laws import (
     moved,
     node_laws,
 )
-from jointmdp.exact.law.pair_graph import RAREST
+from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.shared_points import is_shared
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
 from jointmdp.ground.limits import IsOver

@@ -25,7 +25,8 @@ from jointmdp.exact.law.pair_equations import (
     certified_lines,
     fixed_point,
 )
-from jointmdp.exact.law.pair_graph import NOTHING, Outcomes, PairGraph
+from jointmdp.exact.bellman.pair_step import Outcomes
+from jointmdp.exact.law.pair_graph import NOTHING, PairGraph
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.ground.limits import IsOver
 

@@ -1,6 +1,4 @@
-"""Bounds on errors that are as local as the errors themselves: supersolutions, and errors of values and differences.
-
-How true an answer is: error bounds computed from the answer alone, whatever method produced it.
+"""How true an answer is: error bounds computed from the answer alone, whatever method produced it.
 
 A certificate applies the exact operator once to what is to be certified and turns the residual into an error bound by
 contraction. Writing δ for the bound on the mean's error and σ for the largest one-step standard deviation:
@@ -18,7 +16,7 @@ probabilities that sum to 1 only up to rounding.
 **Answers held on states** have bounds as local as the errors themselves. The error of a mean obeys
 ``|e(s)| ≤ ρ(s) + γ (P|e|)(s)``, where ρ is residual plus rounding. Any δ with ``δ ≥ ρ + γPδ`` therefore bounds it (a
 supersolution; the uniform bound max ρ/(1−γ) is one of them). Covariances see how errors of values differ between
-states, see `local_errors`, and gaps how errors of pairs die out where branches meet, see `gap_variances`.
+states, see `ValueErrors`, and gaps how errors of pairs die out where branches meet, see `gap_variances`.
 
 A mean that is off by δ changes a one-step covariance by at most γ(σ_x d_y + σ_y d_x) + γ² d_x d_y, where σ is the
 standard deviation of one step and d bounds that of the error at the successors; the means' inequality splits that
@@ -36,8 +34,9 @@ import numpy as np
 import scipy.sparse as sp
 from jax import Array
 
-from jointmdp.exact.bellman import second_moments
-from jointmdp.exact.bellman.second_moments import Moments, PairProblem, Tables
+from jointmdp.exact.bellman import pair_sweep, second_moments
+from jointmdp.exact.bellman.pair_sweep import PairProblem
+from jointmdp.exact.bellman.second_moments import Moments, Tables
 from jointmdp.exact.moments.single_branch import (
     IDLE,
     MIXED,
@@ -448,4 +447,4 @@ def side_norms(problem: PairProblem, C: Array) -> tuple[Array, Array]:
     def sides(values: Array) -> Array:
         return jnp.stack([jnp.max(jnp.abs(values), axis=axis) for axis in (1, 0)])
 
-    return sides(C), sides(second_moments.sweep(problem, C) - C)
+    return sides(C), sides(pair_sweep.sweep(problem, C) - C)

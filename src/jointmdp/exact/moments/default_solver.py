@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from jax import Array
 
-from jointmdp.exact.bellman import second_moments
-from jointmdp.exact.bellman.second_moments import PairKernel, PairProblem, Source, Tables
-from jointmdp.exact.moments import transition_kernels
+from jointmdp.exact.bellman import pair_sweep, second_moments
+from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem, Source
+from jointmdp.exact.bellman.second_moments import Tables
 from jointmdp.exact.moments.certificates import (
     Certificate,
     HorizonErrors,
@@ -47,7 +47,7 @@ class PolicyBranch:
         self.single = solve_single_branch(model, policy)
         self.errors = StateErrors(model, policy, self.single)
         with float64():
-            self.tables = transition_kernels.tables(model, policy, self.single.state.rewards)
+            self.tables = second_moments.model_tables(model, policy, self.single.state.rewards)
         self.relative_mean = np.sum(policy * self.single.mean, axis=1)
         self.mean = self.relative_mean + self.single.state.offset + 0.0
         size = np.abs(self.relative_mean) + np.abs(self.single.state.offset)
@@ -94,7 +94,7 @@ def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> Share
     floor = max(each.errors.floor for each in (one, other))
     target = RESIDUAL_SHARE * method.relative_tolerance * largest * (1 + model.discount) / span
     with float64(), Meter("two policies") as meter:
-        kernel = transition_kernels.pair_kernel(model, one.policy, other.policy)
+        kernel = pair_sweep.pair_kernel(model, one.policy, other.policy)
         values = (on_device(each.relative_mean) for each in (one, other))
         problem = PairProblem(kernel, _source(one.tables, other.tables, kernel, *values), one.tables.discount)
         target = max(target, FLOOR_SHARE * floor)
@@ -129,8 +129,8 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
     branch = solve_single_branch(model, policy)
-    tables = transition_kernels.tables(model, policy, branch.state.rewards)
-    kernel = transition_kernels.pair_kernel(model, policy)
+    tables = second_moments.model_tables(model, policy, branch.state.rewards)
+    kernel = pair_sweep.pair_kernel(model, policy)
     m, B = on_device(branch.mean), on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
     target = residual_target(errors, tolerance)
@@ -170,7 +170,7 @@ def reached(certificate: Certificate, errors: StateErrors, tolerance: float, is_
     return Status.STEP_LIMIT if is_at_limit else Status.STAGNATED
 
 
-_gap_source = jax.jit(second_moments.gap_source)
+_gap_source = jax.jit(lambda *given: second_moments.gap_source(*given).stored())
 
 
 @jax.jit
@@ -181,13 +181,13 @@ def _backward(tables: Tables, kernel: PairKernel, m: Array, D: Array, B: Array) 
     # One more step in front: the variance over the first action is that of the new means.
     later = second_moments.state_mean(tables, second_moments.variance(tables, v, B))
     B2 = second_moments.action_variance(tables, m2) + later
-    return m2, second_moments.sweep(problem, D), B2
+    return m2, pair_sweep.sweep(problem, D), B2
 
 
 def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2) -> FoundMoments:
     """T backward sweeps from zero; the last one is the action-level backup of the answer itself."""
-    tables = transition_kernels.tables(model, policy)
-    kernel = transition_kernels.pair_kernel(model, policy)
+    tables = second_moments.model_tables(model, policy)
+    kernel = pair_sweep.pair_kernel(model, policy)
     size = model.num_states
     pairs = (1, 1) if model.sharing == "none" else (size, size)
     m, B, D = (on_device(np.zeros(shape)) for shape in ((size, model.num_actions), size, pairs))

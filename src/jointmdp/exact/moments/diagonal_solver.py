@@ -16,7 +16,6 @@ Arrays of |S|² numbers alive at the peak, beside those of `problem`: F, the ans
 sweep. Two policies have the powers of two kernels while F is built, which are as many.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -27,11 +26,9 @@ import scipy.linalg
 import scipy.sparse.linalg
 from jax import Array
 
-from jointmdp.exact.bellman import second_moments
-from jointmdp.exact.bellman.second_moments import PairKernel, PairProblem
-from jointmdp.exact.bellman.sparse_products import UNROLL
-from jointmdp.exact.moments import numba_sweeps
-from jointmdp.exact.moments.numba_sweeps import TiledResponses
+from jointmdp.exact.bellman import numba_sweeps, pair_sweep
+from jointmdp.exact.bellman.numba_sweeps import TiledResponses
+from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem
 from jointmdp.ground.arrays import on_device
 
 FEW = 64  # states that are taken for modes as they are
@@ -65,7 +62,7 @@ class Tail(NamedTuple):
     right: Modes
 
 
-class MeetingSolver(NamedTuple):
+class DiagonalSolver(NamedTuple):
     """What depends on a kernel and a discount alone, whatever one step adds."""
 
     response: Array  # [S, S] the first terms of F
@@ -78,7 +75,7 @@ def is_possible(problem: PairProblem) -> bool:
     return problem.kernel.chances.shape[0] == 1 and float(problem.discount) < 1
 
 
-def build(problem: PairProblem) -> MeetingSolver | None:
+def build(problem: PairProblem) -> DiagonalSolver | None:
     """The solver for this kernel and discount; None where powers of the kernel keep too many modes."""
     terms = TiledResponses(problem, STEP) if numba_sweeps.is_possible(problem) else DeviceTerms(problem)
     of_pairs: Tail | None = None
@@ -91,7 +88,7 @@ def build(problem: PairProblem) -> MeetingSolver | None:
             continue
         # A power costs less than a sweep, and with fewer modes each product with F is faster.
         if tail.left.step.shape[0] <= FEW_MODES or steps >= MORE_STEPS * of_pairs.steps:
-            return MeetingSolver(terms.response(), tail, of_pairs)
+            return DiagonalSolver(terms.response(), tail, of_pairs)
     return None
 
 
@@ -101,7 +98,7 @@ class DeviceTerms:
     def __init__(self, problem: PairProblem) -> None:
         size = problem.kernel.weights.shape[1]
         self.problem, self.share = problem, jnp.ones(())
-        self._powers: Powers = tuple(jnp.eye(size) for _ in _sides(problem.kernel))
+        self._powers: Powers = tuple(jnp.eye(size) for _ in problem.kernel.sides)
         self._response = jnp.zeros((size, size))
 
     def add(self) -> None:
@@ -117,7 +114,7 @@ class DeviceTerms:
 
 
 def improve(
-    solver: MeetingSolver, problem: PairProblem, C: Array, target: float, is_symmetric: bool = False
+    solver: DiagonalSolver, problem: PairProblem, C: Array, target: float, is_symmetric: bool = False
 ) -> tuple[Array, float, int]:
     """C, which is used up, with its residual removed as far as digits go; the residual, and sweeps it was worth."""
     by_tiles = is_symmetric and numba_sweeps.is_possible(problem)
@@ -137,14 +134,9 @@ def improve(
     return C, float(_residual(problem, C)[2]), taken
 
 
-def _sides(kernel: PairKernel) -> tuple[Array, ...]:
-    """The entries of P and, where the second branch has a kernel of its own, of P'."""
-    return (kernel.weights,) if kernel.other_weights is None else (kernel.weights, kernel.other_weights)
-
-
 def _tail(kernel: PairKernel, powers: Powers, steps: int, share: Array) -> Tail | None:
     found = []
-    for side, power in zip(_sides(kernel), powers, strict=True):
+    for side, power in zip(kernel.sides, powers, strict=True):
         basis = _basis(power, steps)
         if basis is None:
             return None
@@ -171,45 +163,7 @@ def _basis(power: Array, steps: int) -> Array | None:
 
 @jax.jit
 def _modes(kernel: PairKernel, side: Array, power: Array, basis: Array) -> Modes:
-    return Modes(basis, basis.T @ power, basis.T @ _moved(kernel, side, basis))
-
-
-def _moved(kernel: PairKernel, side: Array, columns: Array) -> Array:
-    """P applied to columns ``[S, m]``; `side` holds the entries of P."""
-    if kernel.columns is None:
-        return side[0] @ columns
-    places = kernel.columns[0]
-    return _sum_terms(lambda k: side[0][:, k, None] * columns[places[:, k]], places.shape[1])
-
-
-def _met(kernel: PairKernel, left: Array, right: Array) -> Array:
-    """`second_moments.met` of ``l rᵀ`` for each column l of `left` and r of `right`, ``[S, m]`` each."""
-    support, choice, other = kernel.support, kernel.choice, kernel.other_choice
-    count = support.shape[2]
-    if count == 1 and other is None:
-        return jnp.zeros_like(left)
-
-    def scenario(w: int | Array) -> Array:
-        def mean(chances: Array, columns: Array) -> Array:
-            return _sum_terms(lambda a: chances[:, a, None] * columns[support[:, w, a]], count)
-
-        def same(a: int | Array) -> Array:
-            there = support[:, w, a]
-            return choice[:, a, None] ** 2 * left[there] * right[there]
-
-        if other is not None:
-            both = mean(choice, left) * mean(other, right)
-        else:
-            both = mean(choice, left) * mean(choice, right) - _sum_terms(same, count)
-        return kernel.probabilities[:, w, None] * both
-
-    return _sum_terms(scenario, support.shape[1])
-
-
-def _sum_terms(term: Callable[[int | Array], Array], count: int) -> Array:
-    if count <= UNROLL // 4:
-        return sum(map(term, range(1, count)), term(0))
-    return jax.lax.fori_loop(1, count, lambda k, total: total + term(k), term(0))
+    return Modes(basis, basis.T @ power, basis.T @ pair_sweep.moved(kernel, side, basis))
 
 
 @partial(jax.jit, donate_argnums=(1, 2))
@@ -220,8 +174,8 @@ def _add_terms(problem: PairProblem, powers: Powers, response: Array, share: Arr
     def add(_: int, state: tuple[Powers, Array, Array]) -> tuple[Powers, Array, Array]:
         powers, response, share = state
         left, right = powers[0], powers[-1]
-        response = response + share * (left * right - factor * _met(kernel, left, right))
-        after = tuple(_moved(kernel, side, power) for side, power in zip(_sides(kernel), powers, strict=True))
+        response = response + share * (left * right - factor * pair_sweep.met_columns(kernel, left, right))
+        after = tuple(pair_sweep.moved(kernel, side, power) for side, power in zip(kernel.sides, powers, strict=True))
         return after, response, share * factor
 
     return jax.lax.fori_loop(0, STEP, add, (powers, response, share))
@@ -239,12 +193,14 @@ def _doubled(tail: Tail, factor: Array, source: Array) -> Array:
 
 
 @jax.jit
-def _respond(problem: PairProblem, solver: MeetingSolver, e: Array) -> Array:
+def _respond(problem: PairProblem, solver: DiagonalSolver, e: Array) -> Array:
     """F e."""
     factor, tail = problem.discount**2, solver.of_response
     left, right = tail.left, tail.right
     columns = left.basis @ _doubled(tail, factor, (left.rest * e) @ right.rest.T)
-    later = jnp.sum(columns * right.basis - factor * _met(problem.kernel, columns, right.basis), axis=1)
+    later = jnp.sum(
+        columns * right.basis - factor * pair_sweep.met_columns(problem.kernel, columns, right.basis), axis=1
+    )
     return solver.response @ e + later
 
 
@@ -268,12 +224,12 @@ def _with_modes(problem: PairProblem, tail: Tail, C: Array, R: Array) -> Array:
 def _spread(problem: PairProblem, tail: Tail, C: Array, R: Array) -> tuple[Array, Array]:
     """C + G R, and what is left of R."""
     kernel, factor, (left, right) = problem.kernel, problem.discount**2, (tail.left, tail.right)
-    sides = _sides(kernel)
+    sides = kernel.sides
     Y = _doubled(tail, factor, left.rest @ R @ right.rest.T)
 
     def add(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
         C, R = state
-        return C + R, factor * second_moments.between(kernel, sides[0], sides[-1], R)
+        return C + R, factor * pair_sweep.between(kernel, sides[0], sides[-1], R)
 
     C, R = jax.lax.fori_loop(0, tail.steps, add, (C, R))
     return C + left.basis @ Y @ right.basis.T, R
@@ -282,7 +238,7 @@ def _spread(problem: PairProblem, tail: Tail, C: Array, R: Array) -> tuple[Array
 @jax.jit
 def _residual(problem: PairProblem, C: Array) -> tuple[Array, Array, Array]:
     """sweep(C) − C, its largest entry off the diagonal, and its largest."""
-    R = second_moments.sweep(problem, C) - C
+    R = pair_sweep.sweep(problem, C) - C
     sizes = jnp.abs(R)
     return R, jnp.max(jnp.where(jnp.eye(len(C), dtype=bool), 0.0, sizes)), jnp.max(sizes)
 
@@ -290,4 +246,4 @@ def _residual(problem: PairProblem, C: Array) -> tuple[Array, Array, Array]:
 @jax.jit
 def _missing(problem: PairProblem, C: Array) -> Array:
     """The residual on the diagonal."""
-    return problem.added.same + problem.discount**2 * second_moments.met(problem.kernel, C) - jnp.diagonal(C)
+    return problem.added.same + problem.discount**2 * pair_sweep.met(problem.kernel, C) - jnp.diagonal(C)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jointmdp.exact.bellman import second_moments
-from jointmdp.exact.bellman.second_moments import PairProblem, Source
+from jointmdp.exact.bellman import pair_sweep
+from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
 from jointmdp.exact.moments.certificates import CHECK_ROOM, UNDERFLOW, StateErrors, supersolution
 from jointmdp.exact.moments.pair_solver import CHUNK, FLOOR_SHARE, Solve, solve_pairs, sweeps
 from jointmdp.exact.moments.single_branch import Solver
@@ -55,28 +55,22 @@ def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float
                 D, more = solve_pairs(problem, aim, method.max_sweeps - done, method.is_accelerated, meter, D)
                 done += more
         D = jnp.maximum(D, 0.0)
-        rho, residual = _step_errors(problem, D, *(on_device(each) for each in errors.gap_step), errors.relative)
+        steps = tuple(on_device(each) for each in errors.gap_step)
+        rho, residual = _whole_step_errors(problem, D, steps, errors.relative)
         solve = errors.single.solve_squared
         ample = AMPLE if len(D) <= FEW else 10 * AMPLE
         bounds = pair_bounds(problem, rho, errors, solve, errors.relative, done, method, meter, ample)
         return GapVariances(D, bounds, float(residual), done)
 
 
-# many parameters: what one step of a state makes of an error is four vectors, and they belong to no problem
 @jax.jit
-def _step_errors(
-    problem: PairProblem, D: Array, off: Array, choice_off: Array, idle: Array, is_single: Array, relative: float
+def _whole_step_errors(
+    problem: PairProblem, D: Array, steps: tuple[Array, ...], relative: float
 ) -> tuple[Array, Array]:
     """ρ ``[S, S]``, exactly zero where no error can arise, and the largest residual."""
-    after = second_moments.sweep(problem, D)
-    apart = problem.added.apart
+    after, apart, same = pair_sweep.sweep(problem, D), problem.added.apart, problem.added.same
     assert apart is not None
-    here = jnp.arange(len(off))
-    by_values = _by_values(apart, off[:, None] + off[None, :])
-    by_values = by_values.at[here, here].set(2 * _by_values(problem.added.same / 2, choice_off))
-    residual = jnp.abs(after - D)
-    rho = residual + relative * (after + D) + by_values + UNDERFLOW * (1 + jnp.max(D))
-    rho = jnp.where(_is_settled(idle, is_single), 0.0, rho)
+    rho, residual = step_errors(after, D, apart, same, steps, jnp.arange(len(D)), relative, jnp.max(D))
     return jnp.maximum(rho, rho.T), jnp.max(residual)
 
 
@@ -85,7 +79,7 @@ def _by_values(added: Values, off: Values) -> Values:
     return 2 * (1 + CHECK_ROOM) * added**0.5 * off + off**2
 
 
-def gap_step_errors(errors: StateErrors, added: Floats, s: Ints, t: Ints, sizes: Floats, largest: float) -> Floats:
+def listed_step_errors(errors: StateErrors, added: Floats, s: Ints, t: Ints, sizes: Floats, largest: float) -> Floats:
     """ρ of listed pairs without the residual: `added` is what a step adds, `sizes` what rounding is relative to."""
     off, choice_off = errors.gap_step[:2]
     by_values = np.where(s == t, 2 * _by_values(added / 2, choice_off[s]), _by_values(added, off[s] + off[t]))
@@ -93,7 +87,7 @@ def gap_step_errors(errors: StateErrors, added: Floats, s: Ints, t: Ints, sizes:
 
 
 # many parameters: a block of columns and its next, what a step adds to it, and what its errors are made of
-def block_step_errors(
+def step_errors(
     after: Array,
     stored: Array,
     apart: Array,
@@ -110,13 +104,12 @@ def block_step_errors(
     by_values = by_values.at[here, places].set(2 * _by_values(same[here] / 2, choice_off[here]))
     residual = jnp.abs(after - stored)
     rho = residual + relative * (after + stored) + by_values + UNDERFLOW * (1 + largest)
-    is_settled = (idle[:, None] & idle[None, here]).at[here, places].max(is_single[here])
-    return jnp.where(is_settled, 0.0, rho), residual
+    return jnp.where(_is_settled(idle, is_single, here), 0.0, rho), residual
 
 
-def _is_settled(idle: Array, is_single: Array) -> Array:
+def _is_settled(idle: Array, is_single: Array, here: Array) -> Array:
     """Pairs whose gap is exactly zero: nothing is paid any more, or both branches take the one action there is."""
-    return (idle[:, None] & idle[None, :]) | (jnp.eye(len(idle), dtype=bool) & is_single[:, None])
+    return (idle[:, None] & idle[None, here]).at[here, jnp.arange(len(here))].max(is_single[here])
 
 
 def pair_bounds(  # many parameters: a recursion, how it was solved, and how its errors are passed on
@@ -161,14 +154,16 @@ def branch_shares(largest: Floats, errors: StateErrors, factor: float, solve: So
 
 @jax.jit
 def _raised(rho: Array, idle: Array, is_single: Array) -> Source:
-    return _as_source(jnp.where(_is_settled(idle, is_single), 0.0, jnp.maximum(rho, LEAST * jnp.max(rho))))
+    return _as_source(
+        jnp.where(_is_settled(idle, is_single, jnp.arange(len(rho))), 0.0, jnp.maximum(rho, LEAST * jnp.max(rho)))
+    )
 
 
 @jax.jit
 def _checked(problem: PairProblem, rho: Array, K: Array, relative: float) -> tuple[Array, Array]:
     """K with room to spare, and whether it is a bound for certain."""
     K = 1.5 * jnp.maximum(K, 0.0)
-    later = second_moments.sweep(_with(problem, Source(jnp.zeros(len(K)), None)), K)
+    later = pair_sweep.sweep(_with(problem, Source(jnp.zeros(len(K)), None)), K)
     return K, jnp.all(K - later - rho >= 2 * relative * (K + later + rho))
 
 

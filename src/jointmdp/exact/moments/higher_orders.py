@@ -30,10 +30,11 @@ import numpy as np
 import scipy.sparse as sp
 from jax import Array
 
-from jointmdp.exact.bellman import higher_moments, second_moments
+from jointmdp.exact.bellman import higher_moments, pair_sweep, second_moments
 from jointmdp.exact.bellman.higher_moments import Steps
-from jointmdp.exact.bellman.second_moments import PairKernel, PairProblem, Source, Tables
-from jointmdp.exact.moments import pair_solver, transition_kernels
+from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem, Source
+from jointmdp.exact.bellman.second_moments import Tables
+from jointmdp.exact.moments import pair_solver
 from jointmdp.exact.moments.certificates import StateErrors, mean_operations, pair_operations, supersolution
 from jointmdp.exact.moments.gap_variances import pair_bounds
 from jointmdp.exact.moments.pair_solver import Solve
@@ -54,7 +55,7 @@ _gap_apart_size = jax.jit(higher_moments.gap_apart_size)
 def _weighted(kernel: PairKernel, steps: Steps, left: Array, right: Array, C: Array) -> Array:
     """Σ_g p(g) P_g⁽ˡ⁾ C P_g⁽ʳ⁾ᵀ for kernels weighted by the factors `left` and `right`."""
     one, other = (higher_moments.weigh(kernel, steps, factor) for factor in (left, right))
-    return second_moments.between(kernel, one, other, C)
+    return pair_sweep.between(kernel, one, other, C)
 
 
 def power_operations(scenarios: int, actions: int, order: int) -> int:
@@ -70,10 +71,10 @@ class Layout:
         self.order, self.tables, self.discount = order, tables, model.discount
         self.is_shared = model.sharing != "none"
         policy = np.asarray(tables.policy)
-        self.actions, choice = transition_kernels.policy_support(policy)
+        self.actions, choice = pair_sweep.policy_support(policy)
         self.choice: Floats = choice  # [S, M]
         self.reward_sizes = np.take_along_axis(sizes, self.actions[:, None, :], axis=2)  # [S, W, M]
-        self.kernel = transition_kernels.pair_kernel(model, policy, may_merge=False)
+        self.kernel = pair_sweep.pair_kernel(model, policy, may_merge=False)
         self.groups = self.kernel.chances.shape[0]
         self.matrix = policy_kernel(model, policy)
         self.successors: Ints = np.take_along_axis(model.successors, self.actions[:, None, :], axis=2)  # [S, W, M]

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from jointmdp.exact.bellman import second_moments
 from jointmdp.exact.bellman.second_moments import Moments
-from jointmdp.exact.moments import transition_kernels
 from jointmdp.exact.moments.certificates import Certificate, assess_pairs
 from jointmdp.exact.moments.stored_moments import PairMoments
 from jointmdp.ground import checks
@@ -114,7 +113,7 @@ def solve_iterate(model: JointMDP, policy: Floats, method: Iterate) -> IteratedM
     if method.tolerance is not None:
         checks.as_positive("tolerance", method.tolerance)
     max_steps = checks.as_count("max_steps", method.max_steps, least=0)
-    tables = transition_kernels.tables(model, policy)
+    tables = second_moments.model_tables(model, policy)
     backup, assess = partial(_backup, tables, sharing=model.sharing), partial(assess_pairs, model, tables)
     run = iterate(backup, assess, _first_collection(model, method), method.tolerance, max_steps, "T₂")
     moments = PairMoments(np.asarray(run.moments.mean), np.asarray(run.moments.second))

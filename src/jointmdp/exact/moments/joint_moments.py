@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from jointmdp.exact.bellman.tuple_moments import CHUNK, Collection, JointOperator, Tuples
 from jointmdp.exact.moments.certificates import OUTWARD, contraction_gap, norm_weight
 from jointmdp.exact.moments.iteration import iterate, report_missed
-from jointmdp.exact.moments.transition_kernels import checked_policy
+from jointmdp.exact.moments.policy_inputs import checked_policy
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats
 from jointmdp.ground.errors import ModelError, Status

@@ -1,16 +1,16 @@
 """The fixed point of the centred recursion on pairs of states: plain sweeps, and faster methods where they are slow.
 
 A plain sweep contracts by γ² at worst and often by much less: branches that meet are done. Where sweeps are slow and
-branches apart move independently, `meeting_solver` solves for the diagonal; BiCGStab takes what is left, such as
+branches apart move independently, `diagonal_solver` solves for the diagonal; BiCGStab takes what is left, such as
 branches that share every scenario. Whether a method pays is measured while solving, as residual lost per sweep's worth
 of work, and it is left again where it does not.
 
 Arrays of |S|² numbers alive at the peak, beside those of `problem` and of the caller: 3 in plain sweeps, 5 in
-`meeting_solver`, 7 in BiCGStab (`benchmarks/ergodic.py` counts them).
+`diagonal_solver`, 7 in BiCGStab (`benchmarks/ergodic.py` counts them).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, Protocol
@@ -18,19 +18,25 @@ from typing import Literal, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
-from jointmdp.exact.bellman import second_moments
-from jointmdp.exact.bellman.second_moments import PairProblem, Source
-from jointmdp.exact.moments import diagonal_solver, numba_sweeps
+from jointmdp.exact.bellman import numba_sweeps, pair_sweep
+from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
+from jointmdp.exact.moments import diagonal_solver
+from jointmdp.exact.moments.asked_pairs import ReachableSize, asked_states, reachable_size
+from jointmdp.exact.moments.policy_inputs import checked_policy
+from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.progress import Meter
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import StateLike
 
 PAIR_LIMIT = 2**31  # numbers held on pairs of states, all arrays together: 16 GiB
 FLOOR_SHARE = 0.1  # a residual this far below what rounding leaves is not worth another sweep
 CHUNK, LEAST_CHUNK = 16, 4  # plain sweeps between two looks at the residual, at most and at least
 FIRST_ATTEMPT = 128  # plain sweeps before acceleration is considered
 WORTHWHILE = 200  # plain sweeps still to come, at the rate seen, below which BiCGStab does not pay
-MEETING_WORTHWHILE = 400  # as above, for `meeting_solver` on a CPU, where its powers are dear
+MEETING_WORTHWHILE = 400  # as above, for `diagonal_solver` on a CPU, where its powers are dear
 KRYLOV_CHUNK = 10  # accelerated steps between two looks
 KRYLOV_LIMIT = 2**22  # pairs up to which BiCGStab is tried first, whatever its memory
 KRYLOV_COST = 5  # sweeps that one accelerated step is worth in time (`benchmarks/solve.py`)
@@ -52,6 +58,15 @@ class Solve:
     """Raise `ConvergenceError` instead of warning when the tolerance is missed."""
     precision: Literal["double", "single"] = "double"
     """Of the pairs of states. In single precision they take half the memory; the certificate is computed in double."""
+
+    def reach(self, model: JointMDP, policy: ArrayLike, states: Iterable[StateLike]) -> ReachableSize:
+        """How many states and pairs ``evaluate(model, policy, self, states=states)`` would look at; nothing is solved.
+
+        With a larger `relative_tolerance` more is left out where too much can be reached.
+        """
+        chosen = checked_policy(model, policy, "Solve().reach(*jointmdp.envs.inventory(), states=[0])")
+        tolerance = checks.as_positive("relative_tolerance", self.relative_tolerance)
+        return reachable_size(model, chosen, asked_states(model, states), tolerance)
 
 
 class Faster(NamedTuple):
@@ -85,7 +100,7 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
     parity: int = 1,
     sweeps_before: int = 0,
 ) -> tuple[Array, int]:
-    """The fixed point of `second_moments.sweep` to a residual below `target`, and how many sweeps it took.
+    """The fixed point of `pair_sweep.sweep` to a residual below `target`, and how many sweeps it took.
 
     `parity` is 1 where C(t,s) = C(s,t), −1 where C(t,s) = −C(s,t), and 0 where neither holds. `sweeps_before` were made
     for another source: if they were many, acceleration is considered at once.
@@ -177,22 +192,31 @@ class DeviceSweeps:
     problem: PairProblem
     C: Array
     is_symmetric: bool
+    is_donated: bool = False  # an array gives its memory to the next: nobody else may have it
     per_jax_sweep: float = 1.0
 
     def run(self, count: int) -> float:
-        self.C, residual = sweeps(self.problem, self.C, count, self.is_symmetric)
+        run = _donated_sweeps if self.is_donated else sweeps
+        self.C, residual = run(self.problem, self.C, count, self.is_symmetric)
         return float(residual)
+
+    def largest(self) -> float:
+        """The largest entry."""
+        return float(jnp.max(self.C))
 
     def take(self) -> Array:
         return self.C
 
 
-@partial(jax.jit, static_argnames="is_symmetric")
-def sweeps(problem: PairProblem, C: Array, count: int, is_symmetric: bool = False) -> tuple[Array, Array]:
+def _sweeps(problem: PairProblem, C: Array, count: int, is_symmetric: bool = False) -> tuple[Array, Array]:
     """`count` sweeps, and the size of the last step."""
-    C = jax.lax.fori_loop(0, count - 1, lambda _, C: second_moments.sweep(problem, C, is_symmetric), C)
-    after = second_moments.sweep(problem, C, is_symmetric)
+    C = jax.lax.fori_loop(0, count - 1, lambda _, C: pair_sweep.sweep(problem, C, is_symmetric), C)
+    after = pair_sweep.sweep(problem, C, is_symmetric)
     return after, jnp.max(jnp.abs(after - C))
+
+
+sweeps = partial(jax.jit, static_argnames="is_symmetric")(_sweeps)
+_donated_sweeps = partial(jax.jit, static_argnames="is_symmetric", donate_argnames="C")(_sweeps)
 
 
 def swept_share(first: float, left: float, target: float) -> float:
@@ -209,7 +233,7 @@ def _meet(  # many parameters: as `solve_pairs`
     meter: Meter,
     is_symmetric: bool,
 ) -> Faster:
-    """`meeting_solver` as long as it loses more of the residual than plain sweeps, which lose `decay` each."""
+    """`diagonal_solver` as long as it loses more of the residual than plain sweeps, which lose `decay` each."""
     solver = diagonal_solver.build(problem)
     if solver is None:
         return Faster(C, left, diagonal_solver.MOST_STEPS // 2, is_paying=False)
@@ -246,7 +270,7 @@ class KrylovState(NamedTuple):
 def _brief_krylov(  # many parameters: as `solve_pairs`
     problem: PairProblem, C: Array, left: float, target: float, decay: float, max_sweeps: int, meter: Meter
 ) -> Faster:
-    """BiCGStab where few slow modes stand alone, so that it is done before `meeting_solver` could be."""
+    """BiCGStab where few slow modes stand alone, so that it is done before `diagonal_solver` could be."""
     needed = max(decay, math.log(left / target) / WORTHWHILE)
     return _krylov(problem, C, left, target, needed, max_sweeps, meter, patience=1)
 
@@ -279,7 +303,7 @@ def _krylov(  # many parameters: as `solve_pairs`
 
 @partial(jax.jit, donate_argnums=1)
 def _start(problem: PairProblem, x: Array) -> KrylovState:
-    residual = second_moments.sweep(problem, x) - x
+    residual = pair_sweep.sweep(problem, x) - x
     zero, one = jnp.zeros_like(x), jnp.ones(())
     worst = jnp.max(jnp.abs(residual))
     return KrylovState(x, residual, residual, zero, zero, one, one, one, worst, jnp.asarray(0))
@@ -293,7 +317,7 @@ def _advance(problem: PairProblem, state: KrylovState, target: float, steps: int
     linear = problem._replace(added=nothing)
 
     def apply(x: Array) -> Array:
-        return x - second_moments.sweep(linear, x)
+        return x - pair_sweep.sweep(linear, x)
 
     def goes_on(state: KrylovState) -> Array:
         return (state.worst > target) & (state.step < end)

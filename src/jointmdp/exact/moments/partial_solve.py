@@ -1,12 +1,10 @@
-"""Joint moments of the asked states of a model, held on the part of it that they lead to.
+"""Moments of a few states of a large model: means and variances on the states that they lead to, gaps on pairs.
 
-Moments of a few states of a large model: means and variances on the states that they lead to, gaps on pairs.
-
-The steps are those of `solving`, on a part of the model (`model.reached_states`) and on a list of pairs (`pair_lists`)
-instead of all. What is left out enters as an error: a value outside is off by at most the spread of all values, and the
-variance of a gap that is not listed lies between ``(√B(s) − √B(t))²`` and ``(√B(s) + √B(t))²``. How these errors come
-back to the asked states is part of the same bounds that hold rounding and residuals, so the certificate covers it.
-While it is too large, less is left out.
+The steps are those of `default_solver`, on a part of the model and on a list of pairs (`asked_pairs`) instead of all.
+What is left out enters as an error: a value outside is off by at most the spread of all values, and the variance of a
+gap that is not listed lies between ``(√B(s) − √B(t))²`` and ``(√B(s) + √B(t))²``. How these errors come back to the
+asked states is part of the same bounds that hold rounding and residuals, so the certificate covers it. While it is too
+large, less is left out.
 """
 
 import math
@@ -18,20 +16,21 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse.linalg
 
+from jointmdp.exact.bellman.pair_walk import PairList
+from jointmdp.exact.bellman.second_moments import listed_gap_source
+from jointmdp.exact.moments.asked_pairs import LEAST_PAIR, likely_part, pair_list
 from jointmdp.exact.moments.certificates import CHECK_ROOM, Certificate, StateErrors
 from jointmdp.exact.moments.default_solver import LEAST_SCALE, LEAST_STD
-from jointmdp.exact.moments.gap_backup import GapEstimate, gap_backup
-from jointmdp.exact.moments.gap_variances import gap_step_errors
-from jointmdp.exact.moments.pair_lists import PairList, PairWalk, code
+from jointmdp.exact.moments.gap_variances import listed_step_errors
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.single_branch import SingleBranch, solve_single_branch
+from jointmdp.exact.moments.stored_moments import GapEstimate, gap_backup
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, distinct, summed
+from jointmdp.ground.arrays import UNIT, Floats, Ints
 from jointmdp.ground.errors import ModelError, NotKnownError, Status
 from jointmdp.ground.progress import Meter
-from jointmdp.model.episodes import idle_states
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.reached_states import ReachedPart, reached_part, with_layers
+from jointmdp.model.reached_states import ReachedPart
 
 
 def gap_ends(branch: SingleBranch, errors: StateErrors, s: Ints, t: Ints) -> tuple[Floats, Floats]:
@@ -180,39 +179,15 @@ def _not_held() -> NotKnownError:
     )
 
 
-MOVE_BYTES = 60  # that a move takes at the peak
-FEWEST_MOVES = 2  # of a pair
-AT_ONCE = 2**25  # weights of pairs that are formed at once
-MEMORY = 2**31  # bytes for moves of pairs
-# Of the tolerance: the discounted probability below which a pair of states, or a state, is left out at first.
-LEAST_PAIR, LEAST_STATE = 1e-3, 1e-7
 FINER = 30.0  # times as small at the next attempt
 ATTEMPTS = 4
 TARGET = 1e-2  # of the tolerance: the residual, relative to what a step adds and to the steps that a return takes
-NEGLIGIBLE = 1e-2  # of the least weight of a pair: steps that add less are not counted
 SHARP = 0.9  # of a bound on errors that is left after some sweeps, when more are not worth it
 SMALL = 1e-3  # of the variance of one branch: gaps that vary less need not be known to the tolerance of their own
 LOOK = 16  # sweeps between two looks at the residual
 RESTART, RESTARTS = 40, 10  # steps of GMRES between two restarts, and how many of these before sweeps look again
 MOST_FROM_ABOVE = 512  # sweeps that sharpen a bound on errors
 LONG = 400  # sweeps still to come, at the rate seen, beyond which a Krylov method takes over
-
-
-class Reach(NamedTuple):
-    """What `evaluate` would look at to answer for some states; see `reach`."""
-
-    states: int
-    """How many states matter."""
-    pairs: int
-    """How many pairs of them, merged pairs left out."""
-    moves: int
-    """Steps between these pairs: what a sweep costs."""
-    is_complete: bool
-    """Whether nothing that can be reached is left out; else what is left out enters the certificate."""
-
-    def __str__(self) -> str:
-        rest = "nothing is left out" if self.is_complete else "less likely ones are left out, within the certificate"
-        return f"{self.pairs:,} pairs of {self.states:,} states, {self.moves:,} moves between them; {rest}"
 
 
 class FoundStates(NamedTuple):
@@ -231,7 +206,7 @@ def solve_asked(model: JointMDP, policy: Floats, asked: Ints, method: Solve) -> 
     found: FoundStates | None = None
     with Meter("joint moments") as meter:
         for _ in range(ATTEMPTS):
-            part = reached_part(model, policy, asked, least * LEAST_STATE / LEAST_PAIR)
+            part = likely_part(model, policy, asked, least)
             try:
                 found = _solve_part(model, part, method, tolerance, meter, least)
             except ModelError:
@@ -245,17 +220,6 @@ def solve_asked(model: JointMDP, policy: Floats, asked: Ints, method: Solve) -> 
     return found
 
 
-def reached_from(model: JointMDP, policy: Floats, asked: Ints, tolerance: float) -> Reach:
-    """What `solve_asked` looks at first, without solving anything."""
-    least = LEAST_PAIR * min(tolerance, 1.0)
-    part = reached_part(model, policy, asked, least * LEAST_STATE / LEAST_PAIR)
-    if model.sharing == "none":
-        return Reach(len(part.states), 0, 0, part.layers is None)
-    with Meter("pairs of states") as meter:
-        part, pairs = _pair_list(part, idle_states(part.model, part.policy), least, meter)
-    return Reach(len(part.states), len(pairs.codes), pairs.num_moves, part.layers is None)
-
-
 def _solve_part(
     model: JointMDP, part: ReachedPart, method: Solve, tolerance: float, meter: Meter, least: float
 ) -> FoundStates:
@@ -263,7 +227,7 @@ def _solve_part(
     errors = StateErrors(part.model, part.policy, branch, part.outside, part.value_error)
     pairs, values, bounds, residual, sweeps = None, np.zeros(0), np.zeros(0), 0.0, 0
     if model.sharing != "none":
-        part, pairs = _pair_list(part, branch.state.idle, least, meter)
+        part, pairs = pair_list(part, branch.state.idle, least, meter)
         values, bounds, residual, sweeps = _solve_list(part, branch, errors, pairs, tolerance, method, meter)
     mean = errors.mean + branch.state.offset[:, None]
     moments = ListedMoments(model, part, branch, errors, mean, pairs, values, bounds)
@@ -273,74 +237,6 @@ def _solve_part(
     is_met = moments.worst_error(SMALL, least_variance) <= tolerance
     status = Status.CONVERGED if is_met else Status.STEP_LIMIT if sweeps >= method.max_sweeps else Status.STAGNATED
     return FoundStates(moments, certificate, status, sweeps)
-
-
-def _pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tuple[ReachedPart, PairList]:
-    """The pairs that the first steps lead to: all of them, or those of a weight of at least `least`."""
-    model, most = part.model, MEMORY // MOVE_BYTES
-    walk = PairWalk(model, part.policy, idle, part.outside)
-    found = walk.reached(_first_pairs(part, walk), most) if part.layers is None else None
-    if found is None and part.layers is None and model.discount < 1:
-        part = with_layers(part, least * LEAST_STATE / LEAST_PAIR)
-    if part.layers is not None:
-        weighty = _weighty_pairs(part, least, most // FEWEST_MOVES)
-        if weighty is not None:
-            codes = np.concatenate([weighty, _first_pairs(part, walk)])
-            outside = -1 if part.outside is None else part.outside
-            found = walk.listed(codes[codes % walk.size != outside], most)
-    if found is None:
-        raise ModelError(
-            f"the states asked about lead to {len(part.states):,} states and to more pairs of them than {MEMORY:,} "
-            f"bytes hold ({most:,} moves between pairs); a larger relative_tolerance leaves out more, fewer states at "
-            "a time reach less; where one state reaches nearly all others, simulate: simulate(model, policy, "
-            "state, action, other)"
-        )
-    meter.update(0.0, f"{len(found.codes):,} pairs of {len(part.states):,} states")
-    return part, found
-
-
-def _first_pairs(part: ReachedPart, walk: PairWalk) -> Ints:
-    """Codes of the pairs that two actions of an asked state lead to."""
-    model, found = part.model, [np.zeros(0, dtype=np.int64)]
-    for s in part.asked.tolist():
-        actions = np.flatnonzero(model.available[s])
-        to = model.successors[s][model.probabilities[s] > 0][:, actions]  # [W, A]
-        i, j = np.triu_indices(len(actions), 1)
-        found.append(code(walk.size, to[:, i], to[:, j]).ravel())
-    codes = distinct(np.concatenate(found))
-    return codes[~walk.is_settled(*np.divmod(codes, walk.size))]
-
-
-def _weighty_pairs(part: ReachedPart, least: float, most: int) -> Ints | None:
-    """Codes of pairs that branches from one asked state come to with a weight of `least`, as if they moved apart.
-
-    None where there are more than `most`.
-    """
-    layers, size = part.layers, part.model.num_states
-    assert layers is not None
-    found, count = [np.zeros(0, dtype=np.int64)], 0
-    for root in range(len(part.asked)):
-        mine = layers.root == root
-        step, weight = layers.step[mine], layers.weight[mine]
-        states, where = np.unique(layers.state[mine], return_inverse=True)
-        # A weight is at most the largest of one branch at any time, times what the other has over all times.
-        largest, in_all = np.zeros(len(states)), summed(where, weight, len(states)).max()
-        np.maximum.at(largest, where, weight)
-        is_kept = largest * in_all >= least
-        number = np.cumsum(is_kept) - 1
-        keep = is_kept[where] & (weight * largest.max() * step.max() >= NEGLIGIBLE * least)
-        weights = np.zeros((int(step[keep].max(initial=0)) + 1, int(number[-1]) + 1), dtype=np.float32)
-        weights[step[keep], number[where[keep]]] = weight[keep]
-        chosen = states[is_kept]
-        width = AT_ONCE // max(len(chosen), 1) + 1
-        for begin in range(0, len(chosen), width):
-            i, j = np.nonzero(weights[:, begin : begin + width].T @ weights[:, begin:] >= least)
-            i, j = begin + i[i <= j], begin + j[i <= j]
-            found.append(chosen[i] * size + chosen[j])
-            count += len(i)
-            if count > most:
-                return None
-    return distinct(np.concatenate(found))
 
 
 def _solve_list(  # many parameters: a part of a model, what is known of its branches, and how to solve
@@ -357,38 +253,20 @@ def _solve_list(  # many parameters: a part of a model, what is known of its bra
         return np.zeros(0), np.zeros(0), 0.0, 0
     model, factor = part.model, part.model.discount**2
     s, t = pairs.pairs
-    source = _gap_source(model, part.policy, branch, s, t)
+    v = np.sum(part.policy * branch.mean, axis=1)
+    source = listed_gap_source(model, part.policy, branch.state.rewards, v, s, t)
     B, ends = branch.variance, partial(gap_ends, branch, errors)
     middle = pairs.left(lambda s, t: (ends(s, t)[1] + ends(s, t)[0]) / 2)
     apart = pairs.left(lambda s, t: (ends(s, t)[1] - ends(s, t)[0]) / 2)
     added, most = source + factor * middle, ends(s, t)[1]
     target = TARGET * tolerance * float(added.max()) / branch.state.span
-    rounding = gap_step_errors(errors, source, s, t, 2 * most, float(most.max()))
+    rounding = listed_step_errors(errors, source, s, t, 2 * most, float(most.max()))
     rho = rounding + factor * apart * (1 + CHECK_ROOM)
     recursion = _Recursion(pairs, factor, errors.relative, method, meter)
     D, sweeps, _ = recursion.solved(added, np.where(s == t, source, B[s] + B[t]), target)
     D = np.maximum(D, 0.0)
     residual = float(np.max(np.abs(added + factor * pairs.later(D) - D)))
     return D, recursion.bound(rho + residual), residual, sweeps
-
-
-def _gap_source(model: JointMDP, policy: Floats, branch: SingleBranch, s: Ints, t: Ints) -> Floats:
-    """`second_moments.gap_source` for pairs of a list."""
-    p = model.probabilities
-    v = np.sum(policy * branch.mean, axis=1)
-    e = branch.state.rewards + model.discount * v[model.successors]
-    e = e - np.einsum("sw,sa,swa->s", p, policy, e)[:, None, None]
-    shared = np.einsum("sa,swa->sw", policy, e)
-    is_choice = (policy > 0).sum(axis=1) > 1
-    choice = np.where(is_choice, np.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
-    if model.sharing == "state":
-        alone = choice + np.sum(p * shared**2, axis=1)
-        apart = alone[s] + alone[t]
-    else:
-        apart = choice[s] + choice[t]
-        for w in np.flatnonzero(p[0]):
-            apart += p[0, w] * (shared[s, w] - shared[t, w]) ** 2
-    return np.where(s == t, 2 * choice[s], apart)
 
 
 class _Recursion:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
 
-from jointmdp.exact.moments.transition_kernels import paid_rewards
+from jointmdp.exact.bellman.second_moments import paid_rewards
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel

@@ -1,6 +1,6 @@
 """Joint moments as the methods leave them: on states, where actions are one backup away, or on pairs of coordinates.
 
-Moments of all actions of one state, without the array of all pairs of states: S·A² numbers are kept of S².
+Of many states only what actions of one state need is kept of all pairs of states: S·A² numbers of S².
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
-import scipy.sparse as sp
 from jax import Array
 
 from jointmdp.exact.bellman import second_moments
+from jointmdp.exact.bellman.pair_step import coordinate_kernels
 from jointmdp.exact.bellman.second_moments import Tables
-from jointmdp.exact.moments import transition_kernels
-from jointmdp.exact.moments.certificates import Certificate, ValueErrors
-from jointmdp.exact.moments.gap_backup import GapEstimate, gap_backup, reward_sizes
+from jointmdp.exact.moments.certificates import UNDERFLOW, Certificate, ValueErrors, mean_operations, pair_operations
 from jointmdp.exact.moments.higher_orders import ROOM, HigherMoments, JointPowers, power_operations
 from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.single_branch import MIXED
 from jointmdp.ground.arrays import UNIT, Floats, float64, on_device
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.model.joint_mdp import JointMDP
@@ -43,6 +42,15 @@ _covariance = jax.jit(lambda D, B: (B[:, None] + B[None, :] - D) / 2)
 _distinct_states = partial(jax.jit, static_argnames="sharing")(second_moments.distinct_states)
 
 
+class GapEstimate(NamedTuple):
+    """Mean and variance of a gap, and bounds on their errors."""
+
+    mean: float
+    variance: float
+    mean_error: float
+    variance_error: float
+
+
 class StoredMoments(Protocol):
     """Joint moments as a method leaves them."""
 
@@ -60,6 +68,50 @@ class StoredMoments(Protocol):
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         """Z(s,a) − Z(s,b), two distinct actions."""
+
+
+# many parameters: a model, what is known of its values, which gap, and what is known of pairs
+def gap_backup(
+    model: JointMDP,
+    rewards: Floats,
+    v: Floats,
+    values: ValueErrors,
+    gap: tuple[int, int, int],
+    later: tuple[float, float],
+) -> GapEstimate:
+    """E_w[(d − E d)² + γ² D(S'_a,S'_b)], where d = R_a − R_b + γ (v(S'_a) − v(S'_b)), of the gap (s, a, b).
+
+    What both actions share, successors and digits of values, is left out before anything is rounded. `rewards`
+    ``[W, A]`` are those of the state, relative to the offset of `values` as `v` is; `later` is E_w D(S'_a,S'_b) with a
+    bound on its error.
+    """
+    s, a, b = gap
+    g, p, n = model.discount, model.probabilities[s], model.successors[s]
+    parted = n[:, a] != n[:, b]
+    after = g * np.where(parted, v[n[:, a]] - v[n[:, b]], 0.0)
+    d = np.where(p > 0, rewards[:, a] - rewards[:, b] + after, 0.0)
+    mean = float(p @ d)
+    sizes = np.where(parted, g * (np.abs(v[n[:, a]]) + np.abs(v[n[:, b]])), 0.0)
+    sizes = sizes + reward_sizes(model, rewards, values, s, a) + reward_sizes(model, rewards, values, s, b)
+    sizes = np.where(p > 0, sizes, 0.0)
+    apart = g * np.where(p > 0, values.between(n[:, a], n[:, b]), 0.0)
+    rounding = mean_operations(model.num_scenarios, 2) * UNIT * float(p @ sizes) + UNDERFLOW * (1 + float(sizes.max()))
+    mean_error = float(p @ apart) + rounding
+    spread = float(p @ (d - mean) ** 2)
+    variance = spread + g**2 * later[0]
+    off = math.sqrt(float(p @ apart**2)) + 4 * UNIT * math.sqrt(float(p @ sizes**2)) + rounding
+    error = 2 * math.sqrt(spread) * off + off**2 + g**2 * later[1]
+    relative = pair_operations(model.num_scenarios, 2) * UNIT
+    return GapEstimate(mean, variance, mean_error, (1 + ROOM) * error + relative * variance + UNDERFLOW)
+
+
+def reward_sizes(model: JointMDP, rewards: Floats, values: ValueErrors, s: int, a: int) -> Floats:
+    """How large the numbers are that the rewards ``[W, A]`` of an action of state s were made of, ``[W]``."""
+    to = model.successors[s, :, a]
+    # Those of steps that change the class hold its offset.
+    changes = (values.label[to] != values.label[s]) | (values.label[s] == MIXED)
+    offsets = np.where(changes, abs(values.offset[s]) + np.abs(values.offset[to]), 0.0)
+    return np.abs(rewards[:, a]) + offsets
 
 
 class GapErrors(NamedTuple):
@@ -110,7 +162,7 @@ class StateMoments:
             higher = HigherMoments(order, parts["branch_moments"], gaps, parts["higher_errors"], horizon)
         with float64():
             rewards = on_device(parts["shifted_rewards"])
-            tables = transition_kernels.tables(model, policy)._replace(rewards=rewards)
+            tables = second_moments.model_tables(model, policy)._replace(rewards=rewards)
             v, D, B = (on_device(parts[name]) for name in ("state_mean", "gap_variance", "branch_variance"))
         alone, apart, label, offset = parts["value_errors"]
         errors = GapErrors(ValueErrors(alone, apart, label.astype(np.int64), offset), parts["gap_errors"])
@@ -156,20 +208,15 @@ class StateMoments:
 
     def across(self) -> Floats:
         model, C = self.model, np.asarray(self.C)
-        S, W, A = model.successors.shape
-        found = np.zeros((S * A, S * A))
-        if model.sharing == "state":
-            to = model.successors.swapaxes(1, 2).reshape(S * A, W)
-            chances = np.repeat(model.probabilities, A, axis=0)
-            step = sp.csr_array((chances.ravel(), to.ravel(), np.arange(S * A + 1) * W), (S * A, S))
-            found = model.discount**2 * (step @ (step @ C).T)
-        elif model.sharing == "time":
+        found = np.zeros((model.available.size,) * 2)
+        for chance, kernel in coordinate_kernels(model):
+            found += chance * model.discount**2 * (kernel @ (kernel @ C).T)
+        if model.sharing == "time":
             with float64():
                 noise = np.asarray(second_moments.centred_outcome(self.tables, self.v))
             for w, chance in enumerate(model.probabilities[0]):
-                x, ahead = noise[:, w].ravel(), model.successors[:, w].ravel()
-                found += chance * (np.outer(x, x) + model.discount**2 * C[np.ix_(ahead, ahead)])
-        return found.reshape(S, A, S, A)
+                found += chance * np.outer(noise[:, w], noise[:, w])
+        return found.reshape(model.available.shape * 2)
 
     def _reward_sizes(self, s: int, a: int) -> Floats:
         return reward_sizes(self.model, self._on_host[0][s], self.errors.values, s, a)
@@ -245,7 +292,7 @@ class PairMoments:
         return GapEstimate(mean, variance, float(off[a] + off[b]) + 2 * UNIT * abs(mean), error)
 
 
-# The bounds are those of `power_steps`, for the outcomes of one state.
+# The bounds are those of `higher_orders.Step`, for the outcomes of one state.
 
 
 class KnownMoments(NamedTuple):

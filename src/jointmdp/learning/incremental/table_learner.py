@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from jointmdp.exact.bellman import sample_backups
 from jointmdp.exact.bellman.sample_backups import MeansAndPairs, Sample
 from jointmdp.exact.bellman.tuple_moments import Tuples
-from jointmdp.exact.moments.transition_kernels import digest
+from jointmdp.exact.moments.policy_inputs import digest
 from jointmdp.ground.arrays import Floats, Ints, float64
 from jointmdp.ground.errors import ModelError
 from jointmdp.learning import table_walks

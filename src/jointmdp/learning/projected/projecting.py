@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike
 
 from jointmdp.exact.bellman.feature_moments import PARTS, FeatureModel, PairMatrices, PairPart, PairWeights
 from jointmdp.exact.moments.certificates import Certificate, mean_operations, norm_weight, pair_operations
-from jointmdp.exact.moments.gap_backup import GapEstimate
+from jointmdp.exact.moments.stored_moments import GapEstimate
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints

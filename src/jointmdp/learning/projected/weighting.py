@@ -23,7 +23,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg
 from numpy.typing import ArrayLike
 
-from jointmdp.exact.bellman.pair_weights import PairSteps, StateWeights, on_coordinates
+from jointmdp.exact.bellman.pair_step import PairPush, StateWeights, coordinate_kernel, on_coordinates
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
@@ -118,7 +118,7 @@ def restart_weighting(
             "nothing is ever paid in the states asked about: their returns are 0, and there is nothing to fit"
         )
     rho = rho / total
-    steps = PairSteps(model, policy)
+    steps = PairPush(model, policy)
     summed = _discounted_sum(steps, _dropped(steps.of_coordinates(rho), is_over), c, is_over)
     shares = StateWeights(c * summed.two, c * summed.one)
     same = (1 - c) * (rho + on_coordinates(policy, shares))
@@ -127,7 +127,7 @@ def restart_weighting(
     return _on_states("restart", policy, mean, same, cross, c)
 
 
-def _discounted_sum(steps: PairSteps, first: StateWeights, c: float, is_over: Bools) -> StateWeights:
+def _discounted_sum(steps: PairPush, first: StateWeights, c: float, is_over: Bools) -> StateWeights:
     """``Σ_k cᵏ w P₂ᵏ``: a linear solve, and steps of the process itself until they change nothing any more."""
     shape, size = first.two.shape, first.two.size
 
@@ -161,7 +161,7 @@ def _restarted_mean(model: JointMDP, policy: Floats, start: Floats, c: float, is
     """``ν = (1−c) Σ_k cᵏ ρ₁ Pᵏ``, the law of one branch."""
     open_states = sp.diags_array(np.where(is_over, 0.0, 1.0))
     kernel = (policy_kernel(model, policy) @ open_states).T.tocsc()
-    first = np.where(is_over, 0.0, PairSteps(model, policy).kernel.T @ start.ravel())
+    first = np.where(is_over, 0.0, coordinate_kernel(model).T @ start.ravel())
     entered = scipy.sparse.linalg.spsolve(
         sp.eye_array(model.num_states, format="csc") - c * kernel, (1 - c) * c * first
     )
@@ -240,19 +240,9 @@ def _stationary_law(kernel: sp.csr_array) -> Floats:
 
 def _all_merge(model: JointMDP, policy: Floats) -> bool:
     """Whether two branches can become one from every pair of states."""
-    S = model.num_states
-    n, p = model.successors, model.probabilities > 0
-    takes = policy > 0
     # One branch: the same state and action. From one state with equal draws it happens at once.
-    reached = np.eye(S, dtype=bool)
-    if model.sharing == "state":
-        groups = [(policy_kernel(model, policy) > 0).astype(np.float64)]
-    else:
-        groups = []
-        for w in np.flatnonzero(p[0]):
-            rows, actions = np.nonzero(takes)
-            hits = sp.csr_array((np.ones(len(rows)), (rows, n[rows, w, actions])), shape=(S, S))
-            groups.append((hits > 0).astype(np.float64))
+    reached = np.eye(model.num_states, dtype=bool)
+    groups = [(kernel > 0).astype(np.float64) for _, kernel in PairPush(model, policy).groups]
     while True:
         before = reached
         for kernel in groups:
@@ -263,7 +253,7 @@ def _all_merge(model: JointMDP, policy: Floats) -> bool:
 
 def _at_rest(model: JointMDP, policy: Floats, nu: Floats) -> StateWeights:
     """Where the pair process from two actions of one state comes to; half of it waits, so that it comes to rest."""
-    steps = PairSteps(model, policy)
+    steps = PairPush(model, policy)
     exists = model.available / model.available.sum(axis=1, keepdims=True)
     now = steps.of_coordinates(nu[:, None, None] * exists[:, :, None] * exists[:, None, :])
     for _ in range(STEPS):
@@ -306,7 +296,7 @@ def own_weighting(
     apart = full.copy()
     apart[here, :, here, :] = 0.0
     mean = full.sum(axis=(2, 3))
-    steps = PairSteps(model, policy)
+    steps = PairPush(model, policy)
     after = _dropped(steps.of_coordinates(same, apart), is_over)
     spread = after.two[:, None, :, None] * policy[:, :, None, None] * policy[None, None]
     spread[here, :, here, :] = on_coordinates(policy, after)

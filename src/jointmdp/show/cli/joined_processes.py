@@ -17,7 +17,7 @@ from jointmdp.ground import lost_processes
 from jointmdp.ground.errors import LostProcessError, ModelError
 
 if TYPE_CHECKING:
-    from jointmdp.exact.moments.sharded_solver import Sharded
+    from jointmdp.exact.moments.column_blocks import Sharded
 
 LAUNCHERS = "Slurm, Open MPI, TPU and Kubernetes are recognised"
 HEARTBEAT = 100  # seconds without a sign of life after which a process counts as gone; JAX's own default
@@ -39,7 +39,7 @@ class Joined:
         """How the processes solve; None for the default method of one."""
         if not self.distributed:
             return None
-        from jointmdp.exact.moments.sharded_solver import Sharded
+        from jointmdp.exact.moments.column_blocks import Sharded
 
         return Sharded(checkpoint=self.checkpoint, checkpoint_seconds=self.checkpoint_seconds)
 

@@ -14,7 +14,7 @@ from jointmdp.show.cli.command_parts import in_one_line, model_and_policy, model
 from jointmdp.show.cli.joined_processes import Joined, joined, process_options
 
 if TYPE_CHECKING:
-    from jointmdp.exact.moments.sharded_solver import Sharded
+    from jointmdp.exact.moments.column_blocks import Sharded
     from jointmdp.exact.solution.solution import Solution
 
 

@@ -22,9 +22,8 @@ from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.law.pair_graph import GapQuery
 from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.moments.default_solver import solve, solve_horizon
-from jointmdp.exact.moments.gap_backup import GapEstimate
 from jointmdp.exact.moments.pair_solver import Solve
-from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments
+from jointmdp.exact.moments.stored_moments import GapEstimate, PairMoments, SameStateMoments, StateMoments
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground.arrays import Floats, float64

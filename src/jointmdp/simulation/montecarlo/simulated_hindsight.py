@@ -4,13 +4,10 @@ In replication i the noise of each logged step is inferred: drawn from its law g
 known. The *seen* branch takes the logged steps; the *other* one begins in the same state with another action, follows
 the policy, and meets the inferred noise while it shares it. After the log both go on under fresh noise. As everywhere,
 branches in the same state that take the same action are one from then on.
-
-The front door of hindsight in simulators: a logged run, and the noise that explains it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,11 +22,11 @@ from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo.alternatives import MAX_SEED, Alternatives
 from jointmdp.simulation.montecarlo.replications import sample
-from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, GapSample, Replications
-from jointmdp.simulation.montecarlo.simulator_branches import STEP_LIMIT, TAIL
+from jointmdp.simulation.montecarlo.samples import GapSample, Replications
+from jointmdp.simulation.montecarlo.simulator_branches import QuerySampler, Replication
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator, FunctionState
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, as_agent
+from jointmdp.simulation.simulators.simulator import Action, Outcome, as_agent
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 Infer = Callable[[Any, Any, float | None, Any, np.random.Generator], Any]
@@ -51,150 +48,90 @@ class LoggedStep(NamedTuple):
     """Counts where there is no function that infers it."""
 
 
-class _Seen(NamedTuple):
-    """A step of the seen branch: its noise, and what it gave."""
-
-    noise: Any
-    outcome: Outcome
-
-
-@dataclass(frozen=True, eq=False)
-class HindsightSampler:
+@dataclass(frozen=True)
+class HindsightSampler(QuerySampler):
     """Replications by number: the returns of the seen branch and of the other one."""
 
-    simulator: FunctionSimulator
-    agent: Agent
-    log: tuple[LoggedStep, ...]
-    action: Action
-    infer: Infer | None
-    seed: int
-    horizon: int | None
-    tolerance: float
+    log: tuple[LoggedStep, ...] = ()
+    infer: Infer | None = None
+    tolerance: float = 0.0
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        return Replications.joined([self._replication(i, sharing) for i in range(first, first + count)])
+        return Replications.joined([_LoggedReplication(self, i, sharing).made() for i in range(first, first + count)])
 
     def check_log(self) -> None:
         """Raise unless the noise inferred in replication 0 explains every logged step."""
-        for t in range(len(self.log)):
-            self._logged(0, t)
+        replication = _LoggedReplication(self, 0, "none")
+        replication.guarded(replication.explain_all)
 
-    @property
-    def last(self) -> int | None:
-        """Steps after which an endless future is cut."""
-        discount = self.simulator.discount
-        if self.horizon is not None or discount >= 1:
-            return self.horizon
-        return max(1, math.ceil(math.log(TAIL) / math.log(discount))) if discount > 0 else 1
 
-    def _replication(self, index: int, sharing: Sharing) -> Replications:
-        simulator, last, steps = self.simulator, self.last, len(self.log)
-        states = [simulator.at(self.log[0].state)] * 2
-        actions = [self.log[0].action, self.action]
-        total, lead, size, weight, t = 0.0, 0.0, 0.0, 1.0, 0
-        is_same = True  # whether both are in one state
-        while not (is_done := self._are_one(states, actions, is_same, sharing)) and t != last:
-            if t >= STEP_LIMIT:
-                raise ModelError(
-                    f"replication {index} of {simulator.name} has not ended after {STEP_LIMIT:,} steps; give a "
-                    "horizon, or a discount below 1"
-                )
-            seen = self._logged(index, t) if t < steps else self._fresh(states[SEEN], actions[SEEN], index, t)
-            is_shared = sharing == "time" or (sharing == "state" and is_same)
-            other = self._other(states[OTHER], actions[OTHER], seen if is_shared else None, index, t)
-            more = weight * (other.reward - seen.outcome.reward)
-            total, lead, size = total + weight * seen.outcome.reward, lead + more, size + abs(more)
-            weight, t = weight * simulator.discount, t + 1
-            states = [seen.outcome.state, other.state]
-            is_same = self._is_same(*states, is_seen=t <= steps)
-            if is_same and sharing != "none":
-                states[OTHER] = states[SEEN]  # a log may be rounded
-            for j in (SEEN, OTHER):
-                if not simulator.is_over(states[j]):
-                    is_logged = j == SEEN and t < steps
-                    actions[j] = self.log[t].action if is_logged else self._chosen(states[j], index, t, j)
-        return Replications(
-            returns=np.array([[total, total + lead]]),
-            leads=np.array([[0.0, lead]]),
-            rounding=np.array([[0.0, (t + ROUNDING_UNITS) * 2.0**-52 * size]]),
-            steps=np.array([t]),
-            leaders=np.array([[SEEN, SEEN if is_done else OTHER]]),
-            left_out=np.array([0.0 if is_done or self.horizon is not None else weight]),
-            is_whole=np.array([False]),
-        )
+class _LoggedReplication(Replication):
+    """A replication whose first branch takes the logged steps, under the noise inferred for them."""
 
-    def _are_one(self, states: list[FunctionState], actions: list[Action], is_same: bool, sharing: Sharing) -> bool:
-        """Whether nothing can differ from here on."""
-        if all(map(self.simulator.is_over, states)):
-            return True
-        return sharing != "none" and is_same and np.array_equal(actions[SEEN], actions[OTHER])
+    sampler: HindsightSampler
+    simulator: FunctionSimulator
+    inferred: Any = None
+    """The noise of the step under way."""
+    seen: Outcome
+    """What the logged step under way gave."""
 
-    def _is_same(self, one: FunctionState, other: FunctionState, *, is_seen: bool) -> bool:
-        """Whether two branches are in one state; a state that was logged may be rounded."""
-        simulator = self.simulator
-        if simulator.is_over(one) or simulator.is_over(other):
-            return False
-        return simulator.identity(one) == simulator.identity(other) or (
-            is_seen and are_close(one.state, other.state, self.tolerance)
-        )
+    def explain_all(self) -> None:
+        """Infer the noise of every logged step."""
+        for t in range(len(self.sampler.log)):
+            self.t = t
+            self._explain()
 
-    def _fresh(self, state: FunctionState, action: Action, index: int, t: int) -> _Seen:
-        """A step of the seen branch after the log, or where it stays after its end."""
-        noise = self.simulator.draw(Noise("noise", self.seed, index, t, SEEN))
-        if self.simulator.is_over(state):
-            return _Seen(noise, Outcome(0.0, state))
-        return _Seen(noise, self._stepped(state, action, noise, index, t))
-
-    def _other(self, state: FunctionState, action: Action, seen: _Seen | None, index: int, t: int) -> Outcome:
-        """A step of the other branch, under the noise of the seen one where it is given."""
-        if self.simulator.is_over(state):
-            return Outcome(0.0, state)
-        if seen is not None:
-            return self._stepped(state, action, seen.noise, index, t)
-        return self._stepped(state, action, self.simulator.draw(Noise("noise", self.seed, index, t, OTHER)), index, t)
-
-    def _chosen(self, state: FunctionState, index: int, t: int, branch: int) -> Action:
-        return self._asked("the policy", index, t, self.agent, state, Noise("policy", self.seed, index, t, branch))
-
-    def _stepped(self, state: FunctionState, action: Action, noise: Any, index: int, t: int) -> Outcome:
-        found: Outcome = self._asked("a step", index, t, self.simulator.step_given, state, action, noise)
-        if not math.isfinite(found.reward):
-            place = f"step {t} of replication {index} of {self.simulator.name}"
-            raise ModelError(f"{place} paid {found.reward}; rewards must be finite numbers")
+    def _answers(self, state: FunctionState, members: list[int]) -> dict[int, Outcome]:
+        """As always after the log; before its end the other branch meets the inferred noise where it shares it."""
+        if self.t >= len(self.sampler.log):
+            return super()._answers(state, members)
+        found = {}
+        for j in members:  # the seen branch is the first
+            if j == SEEN:
+                self._explain()
+                found[j] = self.seen
+                continue
+            shares = self.sharing == "time" or SEEN in members
+            self.asked = ("a step", [j])
+            outcome = self.simulator.step_given(
+                state, self.actions[j], self.inferred if shares else self.simulator.draw(self.noise)
+            )
+            after, there = outcome.state, self.seen.state
+            is_going = not (after.is_over or there.is_over)
+            if self.sharing != "none" and is_going and are_close(there.state, after.state, self.sampler.tolerance):
+                outcome = Outcome(outcome.reward, there)  # a log may be rounded
+            found[j] = outcome
         return found
 
-    def _asked(self, who: str, index: int, t: int, function: Callable[..., Any], *given: Any) -> Any:
-        """What a function of the user's answers; whatever it raises names the place."""
-        try:
-            return function(*given)
-        except ModelError:
-            raise
-        except Exception as error:
-            place = f"step {t} of replication {index}"
-            raise ModelError(
-                f"{who} of {self.simulator.name} raised {type(error).__name__} in {place}: {error}"
-            ) from error
+    def _choose(self) -> None:
+        log, heads = self.sampler.log, self.heads
+        if self.t < len(log):
+            self.heads = [j for j in heads if j != SEEN]
+        super()._choose()
+        self.heads = heads
+        if self.t < len(log):
+            self.actions[SEEN] = log[self.t].action
 
-    def _logged(self, index: int, t: int) -> _Seen:
+    def _explain(self) -> None:
         """A logged step under the noise inferred for it, which must do what was seen."""
-        simulator, step = self.simulator, self.log[t]
+        sampler, simulator, step = self.sampler, self.simulator, self.sampler.log[self.t]
         noise, names = step.noise, simulator.sources
-        if self.infer is not None:
-            value, rng = simulator.action_value(step.action), Noise("infer", self.seed, index, t).rng
-            noise = self._asked(
-                "infer", index, step.number, self.infer, step.state, value, step.reward, step.next_state, rng
-            )
+        if sampler.infer is not None:
+            self.asked = ("infer", [])
+            value, rng = simulator.action_value(step.action), Noise("infer", sampler.seed, self.index, self.t).rng
+            noise = sampler.infer(step.state, value, step.reward, step.next_state, rng)
         if names and not (isinstance(noise, Mapping) and set(noise) == set(names)):
             raise ModelError(
                 f"the noise of step {step.number} of the log is {noise!r}; {simulator.name} has several sources, and "
                 f"takes a dictionary of {', '.join(names)}"
             )
-        found = self._stepped(simulator.at(step.state), step.action, noise, index, t)
+        self.asked = ("a step", [])
+        found = simulator.step_given(simulator.at(step.state), step.action, noise)
         after: FunctionState = found.state
         seen = [("pays", step.reward, found.reward), ("leads to", step.next_state, after.state)]
         for what, logged, given in seen:
-            if logged is not None and not are_close(logged, given, self.tolerance):
+            if logged is not None and not are_close(logged, given, sampler.tolerance):
                 raise ModelError(
                     f"step {step.number} of the log cannot have had the noise {noise!r}: with it "
                     f"{simulator.action_label(step.action)} {what} {given!r}, and {logged!r} was seen. Infer the noise "
@@ -208,7 +145,7 @@ class HindsightSampler:
             )
         # The simulator's own reward: the other branch is paid by the same arithmetic, so that ties are ties.
         state = after if step.next_state is None else FunctionState(step.next_state, after.is_over)
-        return _Seen(noise, Outcome(found.reward, state))
+        self.inferred, self.seen = noise, Outcome(found.reward, state)
 
 
 def are_close(one: Any, other: Any, tolerance: float) -> bool:
@@ -278,15 +215,19 @@ def simulate_hindsight(  # many parameters: a front door, one keyword for each s
         )
     logged = _logged(known, trajectory)
     log = logged[checks.as_count("start", start, 0, len(logged) - 1) :]
+    begin, agent = known.at(log[0].state), as_agent(policy, known)
     sampler = HindsightSampler(
         known,
-        as_agent(policy, known),
-        log,
-        known.action_index(action, known.at(log[0].state)),
-        infer,
+        (agent, agent),
+        (log[0].action, known.action_index(action, begin)),
+        begin,
         checks.as_count("seed", seed, 0, MAX_SEED),
+        known.discount,
         None if horizon is None else checks.as_count("horizon", horizon, least=len(logged)) - start,
-        checks.as_amount("tolerance", tolerance),
+        until_merged=True,
+        log=log,
+        infer=infer,
+        tolerance=checks.as_amount("tolerance", tolerance),
     )
     sampler.check_log()
     return _gap(sampler, chosen, count, executor)
@@ -301,7 +242,7 @@ def _gap(sampler: HindsightSampler, sharing: Sharing, count: int, executor: Exec
         )
     with opened(executor) as workers:
         run = sample(sampler, 0, count, sharing, workers, title="simulating hindsight")
-    labels = tuple(simulator.action_label(a) for a in (sampler.log[0].action, sampler.action))
+    labels = tuple(simulator.action_label(a) for a in sampler.actions or ())
     bounds, discount = simulator.reward_bounds, simulator.discount
     return_bound = None if bounds is None or discount >= 1 else max(map(abs, bounds)) / (1 - discount)
     spread = None if bounds is None else bounds.width

@@ -11,7 +11,7 @@ branches ever become one.
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ TAIL = 1e-4  # discount weight at which an endless future is cut; what is left o
 
 OnEvent = Callable[[str, int, int, Any], None]
 """Called with what was asked ("start", "policy", "outcome", "observation"), the step, the branch and the answer."""
+
+Made = TypeVar("Made")
 
 Moment = tuple[list[Snapshot], list[Action], list[float]]
 """Where all branches stand, after which actions and rewards."""
@@ -53,15 +55,15 @@ class QuerySampler:
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        return Replications.joined([_Replication(self, i, sharing).made() for i in range(first, first + count)])
+        return Replications.joined([Replication(self, i, sharing).made() for i in range(first, first + count)])
 
     def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
         """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order."""
-        return _Replication(self, index, sharing, on_event, is_backwards).made()
+        return Replication(self, index, sharing, on_event, is_backwards).made()
 
     def traced(self, index: int, sharing: Sharing) -> BranchSteps:
         """What the branches of one replication did."""
-        replication = _Replication(self, index, sharing)
+        replication = Replication(self, index, sharing)
         replication.moments = []
         replication.made()
         states, actions, rewards = zip(*replication.moments, strict=True)
@@ -78,7 +80,7 @@ class QuerySampler:
         return steps_to_weight(self.discount, TAIL)
 
 
-class _Replication:
+class Replication:
     """One replication under way."""
 
     def __init__(
@@ -103,9 +105,13 @@ class _Replication:
         self.moments: list[Moment] | None = None
 
     def made(self) -> Replications:
-        """The replication; whatever a simulator or policy raises comes out as one error that names the place."""
+        """The replication."""
+        return self.guarded(self._made)
+
+    def guarded(self, run: Callable[[], Made]) -> Made:
+        """What `run` gives; whatever a simulator or policy raises comes out as one error that names the place."""
         try:
-            return self._made()
+            return run()
         except ModelError:
             raise
         except Exception as error:

@@ -16,7 +16,7 @@ from gymnasium import Env
 
 from jointmdp.simulation.simulators import gymnasium_wrappers
 from jointmdp.simulation.simulators.fingerprints import fingerprint
-from jointmdp.simulation.simulators.generators import global_states, kept_globals
+from jointmdp.simulation.simulators.generators import global_states, kept_globals, seed_globals
 from jointmdp.simulation.simulators.gymnasium_noise import SpaceWatch, Streams, discovered
 from jointmdp.simulation.simulators.gymnasium_states import (
     Arrival,
@@ -62,8 +62,8 @@ def _steps(
 
 def _recorded(arrivals: Iterator[Arrival]) -> Record:
     """What steps give; global generators begin alike, since they are not what is tried out."""
-    with kept_globals():
-        record = Record(0)
+    record = Record()
+    with kept_globals(0):
         for t, found in enumerate(arrivals, 1):
             record("observation", t, 0, (found.observation, found.reward, found.is_over))
     return record
@@ -185,6 +185,7 @@ def _live(
     def in_time(arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
         for t, each in enumerate(arrivals, 1):
             yield each
+            seed_globals(t)
             if t >= LEAST_LIVE_STEPS and time.monotonic() > end:
                 return
 

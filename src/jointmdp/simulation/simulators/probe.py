@@ -413,20 +413,22 @@ class Record:
     """What is noted of one run, and which global generators moved during it, by whom.
 
     Whenever one has moved, all are put elsewhere: else whoever seeds it would share its draws with the next, who does
-    not. With another `seed` they are put to other places.
+    not. With another `seed` they are put to other places; without one nobody looks at them, which takes less time.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | None = None) -> None:
         self._seed = seed
-        seed_globals(seed)
         self.events: list[Event] = []
         self.moved: dict[str, str] = {}
-        self._globals = global_states()
+        self._globals = self._put_elsewhere(seed)
         self._after: dict[tuple[Any, ...], int] = {}  # where a global generator stood after an event, hashed
         self._movers: set[tuple[Any, ...]] = set()  # events that moved it
 
     def __call__(self, what: str, step: int, branch: int, answer: Any) -> None:
         """Take note of an event."""
+        self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
+        if self._seed is None:
+            return
         now = global_states()
         for name, state in now.items():
             self._after[name, what, step, branch] = hash(state)
@@ -435,10 +437,16 @@ class Record:
                 self._movers.add((name, what, step, branch))
         if self._globals != now:
             self._seed += 1
-            seed_globals(self._seed)
-            now = global_states()
+            now = self._put_elsewhere(self._seed)
         self._globals = now
-        self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
+
+    @staticmethod
+    def _put_elsewhere(seed: int | None) -> dict[str, bytes]:
+        """Seed the global generators; where they stand then."""
+        if seed is None:
+            return {}
+        seed_globals(seed)
+        return global_states()
 
     def unseeded(self, other: Record) -> set[str]:
         """Global generators that the same event left in different places; one that it seeds ends in the same place."""

@@ -3,7 +3,7 @@
 ``P D Pᵀ`` is twice the same step, ``(P D)ᵀ``, and of the second one half is enough, since the result is symmetric.
 Memory is read and written in order, and states that lead to each other and lie near each other are in the cache. The
 loops are compiled by Numba, an extra: without it, on other devices and for small models sweeps are those of
-`second_moments`. Certificates never come from here.
+`pair_sweep`. Certificates never come from here.
 
 Arrays of |S|² numbers: two, and one more each where noise is shared in time and where the source is one.
 """
@@ -19,11 +19,11 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from jointmdp.exact.bellman.second_moments import PairProblem, Source
+from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
 from jointmdp.ground.arrays import on_device
 
 if TYPE_CHECKING:
-    from jointmdp.exact.moments.numba_kernels import Panels, SparseRows
+    from jointmdp.exact.bellman.numba_kernels import Panels, SparseRows
 
 MOST_PROGRAMS = 16  # that a loop consists of: one try for each
 LEAST_STATES = 1000  # fewer are swept in less time than Numba's programs are loaded
@@ -42,7 +42,7 @@ def _has_numba() -> bool:
     if importlib.util.find_spec("numba") is None:
         return False
     try:
-        from jointmdp.exact.moments import numba_kernels  # noqa: F401
+        from jointmdp.exact.bellman import numba_kernels  # noqa: F401
     except (ImportError, RuntimeError):  # it refuses a newer NumPy, and systems that leave no place for its programs
         return False
     return True
@@ -52,7 +52,7 @@ class TiledSweeps:
     """A symmetric array in panels, and the recursion that is applied to it."""
 
     def __init__(self, problem: PairProblem, D: Array, has_own_diagonal: bool = True) -> None:
-        from jointmdp.exact.moments import numba_kernels
+        from jointmdp.exact.bellman import numba_kernels
 
         kernel, added, discount = problem
         assert kernel.columns is not None
@@ -124,10 +124,10 @@ def spread(problem: PairProblem, R: Array, count: int) -> Array:
 
 
 class TiledResponses:
-    """The first terms of `meeting_solver`'s F, and the power of the kernel that comes next; `step` powers at a time."""
+    """The first terms of F of `diagonal_solver`, and the power of the kernel after them; `step` powers at a time."""
 
     def __init__(self, problem: PairProblem, step: int) -> None:
-        from jointmdp.exact.moments import numba_kernels
+        from jointmdp.exact.bellman import numba_kernels
 
         assert step % 2 == 0  # powers go to and fro between two arrays
         kernel, factor = problem.kernel, float(problem.discount) ** 2
@@ -162,7 +162,7 @@ class TiledResponses:
 
 def as_panels(D: NDArray[Any]) -> "Panels":
     """``[S, S]`` as ``[T, N, WIDTH]``, with zeros where there is no state."""
-    from jointmdp.exact.moments.numba_kernels import WIDTH
+    from jointmdp.exact.bellman.numba_kernels import WIDTH
 
     S = len(D)
     T = -(-S // WIDTH)
@@ -184,7 +184,7 @@ def from_panels(panels: "Panels", size: int) -> NDArray[Any]:
 
 def as_rows(weights: NDArray[Any], columns: NDArray[Any]) -> "SparseRows":
     """Rows ``[S, K]`` as the loops read them: 0, 1, 2 or a multiple of four entries, where some may be zero."""
-    from jointmdp.exact.moments.numba_kernels import WIDTH
+    from jointmdp.exact.bellman.numba_kernels import WIDTH
 
     order = np.argsort(weights == 0, axis=1, kind="stable")
     weights, columns = (np.take_along_axis(each, order, axis=1) for each in (weights, columns))

@@ -1,4 +1,4 @@
-"""The inner loops of `tiled_sweeps`, compiled by Numba: products of sparse rows with one panel of columns.
+"""The inner loops of `numba_sweeps`, compiled by Numba: products of sparse rows with one panel of columns.
 
 An array over pairs lies in panels, ``[T, N, WIDTH]``: panel t holds the columns ``t·WIDTH, …`` of all rows, so
 ``D(s, t·WIDTH + j)`` stands at ``[t, s, j]``. A product reads a panel from its beginning to its end, and each tile that
@@ -148,7 +148,7 @@ def whole_product(  # many parameters: a product and what is added to it in the 
 def met(
     D: Panels, probabilities: NDArray[Any], support: NDArray[np.int32], choice: NDArray[Any], found: NDArray[Any]
 ) -> None:
-    """`second_moments.met` of a symmetric D."""
+    """`pair_sweep.met` of a symmetric D."""
     S, W, M = support.shape
     for s in range(S):
         total = 0.0

@@ -1,0 +1,556 @@
+"""Plain sweeps over pairs of states by blocks of columns: on one device where memory is short, or sharded over many.
+
+The array D is symmetric, and so a block J of its columns after a sweep is
+
+    (P D Pᵀ)[:, J] = P · Hᵀ[:, J],   H = P D.
+
+**One device** (`OneDevice`) has all columns, sweeps them in the precision asked for and keeps three arrays alive.
+**Many** (`ManyDevices`) have an equal share of the columns each: ``H[:, J] = P · D[:, J]`` takes nothing from other
+devices, and one all-to-all turns the columns of H into those of Hᵀ, so that a sweep sends every number once. What two
+branches of one state need of D, O(S·W·M²) entries, is added up over the devices, all of which but one hold a zero. Sums
+are made in the same order whatever the number of devices, so their bits do not depend on it. States are padded to a
+multiple of the number of devices; those that are added have no successors, and stay at zero.
+
+The certificate does not care how an answer was made: the residual of what is stored is computed in double precision, a
+block of columns at a time. Of many states only those pairs are kept that actions of one state lead to, ``[S, A, A]``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding
+from numpy.typing import NDArray
+
+from jointmdp.exact.bellman import numba_sweeps, pair_sweep, second_moments
+from jointmdp.exact.bellman.numba_sweeps import TiledSweeps
+from jointmdp.exact.bellman.pair_sweep import Columns, PairProblem, columns_of_whole, sweep_columns
+from jointmdp.exact.bellman.sparse_products import row_product
+from jointmdp.exact.moments import device_mesh
+from jointmdp.exact.moments.certificates import Certificate, StateErrors
+from jointmdp.exact.moments.default_solver import FoundMoments, reached, residual_target, solve
+from jointmdp.exact.moments.device_mesh import AXIS, BY_COLUMN, BY_ROW, EVERYWHERE, everywhere, from_first, together
+from jointmdp.exact.moments.gap_variances import branch_shares, step_errors
+from jointmdp.exact.moments.pair_solver import CHUNK, FLOOR_SHARE, PAIR_LIMIT, DeviceSweeps, Solve, swept_share
+from jointmdp.exact.moments.policy_inputs import digest
+from jointmdp.exact.moments.shard_files import ShardFiles
+from jointmdp.exact.moments.single_branch import solve_single_branch
+from jointmdp.exact.moments.stored_moments import GapErrors, SameStateMoments, StateMoments
+from jointmdp.ground import checks
+from jointmdp.ground.arrays import Floats, on_device
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.lost_processes import Survivor
+from jointmdp.ground.progress import Meter
+from jointmdp.model.joint_mdp import JointMDP
+
+USUAL_ARRAYS, LEAN_ARRAYS = 12.0, 3.3  # alive at the peak of the default method, and on one device here
+MORE_IN_TIME = 2.0  # further ones where branches share their noise in time: what a step adds, and a sum over scenarios
+BLOCK_BYTES = 2**31  # of the columns that are certified at once on one device
+WHOLE_LIMIT = 2**26  # numbers: as many pairs are kept whole by every process, 512 MiB
+BLOCK_LIMIT = 2**28  # numbers: of more states, those that actions of one state need
+WORDS: dict[str, np.dtype[Any]] = {"double": np.dtype(np.float64), "single": np.dtype(np.float32)}
+STALLED = 64  # roundings of the largest entry: a residual below that which halves no more is what rounding leaves
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """`Solve` with the pairs of states sharded over all devices: those of this process, or of all processes.
+
+    Several processes call ``jax.distributed.initialize`` first and then all evaluate the same. Each device holds an
+    equal share of the columns; sweeps are plain. The bits do not depend on the number of devices or processes.
+    """
+
+    relative_tolerance: float = 1e-6
+    """As in `Solve`."""
+    max_sweeps: int = 100_000
+    checkpoint: str | os.PathLike[str] | None = None
+    """A folder where every process saves its columns now and then, and continues from. The last two are kept."""
+    checkpoint_seconds: float = 300.0
+    """Seconds between two savings."""
+    throw: bool = False
+    """Raise `ConvergenceError` instead of warning when the tolerance is missed."""
+
+    def __post_init__(self) -> None:
+        checks.as_positive("relative_tolerance", self.relative_tolerance)
+        checks.as_count("max_sweeps", self.max_sweeps)
+        checks.as_amount("checkpoint_seconds", self.checkpoint_seconds)
+
+
+def needs_lean(model: JointMDP, method: Solve) -> bool:
+    """Whether the default method has to save memory; refuses what does not fit at all, and says what would."""
+    precision = method.precision
+    if precision not in WORDS:
+        raise ModelError(f'precision is {precision!r}; it must be "double" or "single"')
+    if model.sharing == "none":
+        return False
+    room, word = device_memory(), WORDS[precision].itemsize
+    lean = LEAN_ARRAYS + (MORE_IN_TIME if model.sharing == "time" else 0.0)
+    S = model.num_states
+    if lean * word * S**2 > room:
+        fits = {name: math.isqrt(int(room / (lean * each.itemsize))) for name, each in WORDS.items()}
+        raise ModelError(
+            f"{S:,} states make {S**2:,} pairs, and {lean:g} arrays of them in {precision} precision take "
+            f"{lean * word * S**2 / 2**30:,.0f} GiB, where {room / 2**30:,.0f} are free; up to {fits['double']:,} "
+            f'states fit, {fits["single"]:,} with Solve(precision="single"). evaluate(..., states=[…]) answers for '
+            "a few states of any model, jointmdp.Sharded(...) uses several devices"
+        )
+    return precision == "single" or USUAL_ARRAYS * word * S**2 > room
+
+
+def device_memory() -> float:
+    """Bytes that arrays can take on the default device."""
+    limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
+    if limit:
+        return float(limit)
+    try:
+        return 0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return math.inf
+
+
+def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments:
+    """Second moments of an endless future, on one device with few arrays."""
+    checks.as_positive("relative_tolerance", method.relative_tolerance)
+    checks.as_count("max_sweeps", method.max_sweeps)
+    mesh = Mesh(np.array(jax.local_devices()[:1]), (AXIS,))
+    return _solve(model, policy, method, mesh, partial(OneDevice, precision=method.precision), is_whole=False)
+
+
+def solve_sharded(model: JointMDP, policy: Floats, method: Sharded, store: ShardFiles | None) -> FoundMoments:
+    """Second moments of an endless future on all devices; every process ends with the same numbers."""
+    mesh, name = device_mesh.all_devices(), digest(model, policy)
+    _check_same(mesh, name)
+    if model.sharing == "none":  # there are no pairs
+        return solve(model, policy, Solve(method.relative_tolerance, method.max_sweeps))
+    _check_size(model, mesh)
+    run = {"digest": name, "devices": mesh.size, "processes": jax.process_count()}
+    saving = None if store is None else Saving(store, run, method.checkpoint_seconds)
+    is_whole = model.num_states**2 <= WHOLE_LIMIT
+    return _solve(model, policy, method, mesh, partial(ManyDevices, mesh, saving), is_whole)
+
+
+def solve_checkpointed(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments:
+    """`solve_sharded` with files to continue from, and clear words where another process is lost."""
+    process, processes = jax.process_index(), jax.process_count()
+    store = None if method.checkpoint is None else ShardFiles(method.checkpoint, process, processes)
+    with Survivor(process, processes, (lambda: "nothing was saved") if store is None else store.described) as survivor:
+        if store is not None:
+            store.on_write = survivor.update
+        return solve_sharded(model, policy, method, store)
+
+
+class Saving(NamedTuple):
+    """Where a run keeps its columns, and how often."""
+
+    store: ShardFiles
+    run: Mapping[str, Any]
+    seconds: float
+
+
+# many parameters: a model and how to solve it, and where its columns are
+def _solve(
+    model: JointMDP,
+    policy: Floats,
+    method: Solve | Sharded,
+    mesh: Mesh,
+    place: Callable[[PairProblem, Floats], OneDevice | ManyDevices],
+    is_whole: bool,
+) -> FoundMoments:
+    branch = from_first(mesh, solve_single_branch(model, policy))
+    tables = second_moments.model_tables(model, policy, branch.state.rewards)
+    kernel = pair_sweep.pair_kernel(model, policy, may_be_dense=False)
+    v = np.asarray(second_moments.state_mean(tables, on_device(branch.mean)))
+    mean = np.asarray(second_moments.mean(tables, on_device(v))) + branch.state.offset[:, None]
+    errors = StateErrors(model, policy, branch)
+    target = residual_target(errors, method.relative_tolerance)
+    v, mean, floor, target = from_first(mesh, (v, mean, errors.floor_of_mean, target))
+    problem = PairProblem(kernel, _source(tables, kernel, on_device(v)), tables.discount)
+    block = place(problem, branch.variance)
+    del problem, kernel  # a device may have its own, and no room for both
+
+    def aim(largest: float) -> float:
+        return max(target, FLOOR_SHARE * (floor + errors.relative * largest), block.rounding * largest)
+
+    with Meter("joint moments") as meter:
+        done = _swept(block, aim, method.max_sweeps, meter)
+        largest, residual = block.certified(from_first(mesh, errors.gap_step), errors.relative, meter)
+    shares = branch_shares(largest, errors, model.discount**2, branch.solve_squared, errors.relative)
+    certificate = errors.certificate((shares + shares.max())[:, None], residual)
+    known = from_first(mesh, {"shares": shares, **vars(certificate)})
+    shares = known.pop("shares")
+    certificate = Certificate(**known)
+    status = reached(certificate, errors, method.relative_tolerance, done >= method.max_sweeps)
+    held = block.whole() if is_whole else _same_state(block, model)
+    pair_errors = shares[:, None] + shares[None, :] if is_whole else shares[:, None]
+    kind = StateMoments if is_whole else SameStateMoments
+    gap_errors = GapErrors(from_first(mesh, errors.values), pair_errors)
+    moments = kind(model, tables, on_device(v), on_device(held), on_device(branch.variance), mean, gap_errors)
+    return FoundMoments(moments, certificate, status, done)
+
+
+_source = jax.jit(second_moments.gap_source)
+
+
+def _same_state(block: OneDevice | ManyDevices, model: JointMDP) -> Floats:
+    """Σ_w p(w|s) D(S'_a, S'_b) for all actions of all states, ``[S, A, A]``; zero where a = b."""
+    S, _, A = model.successors.shape
+    found, n = np.zeros((S, A, A)), model.successors.astype(np.int32)
+    for a, b in combinations(range(A), 2):
+        found[:, a, b] = found[:, b, a] = block.expected(model.probabilities, n[:, :, a], n[:, :, b])
+    return found
+
+
+def _swept(block: OneDevice | ManyDevices, aim: Callable[[float], float], max_sweeps: int, meter: Meter) -> int:
+    """Sweeps until the residual is at what is aimed for, or rounding leaves no less; how many there were in all."""
+    saver = block if isinstance(block, ManyDevices) and block.saving is not None else None
+    done, residual, largest = (0, math.inf, 0.0) if saver is None else saver.resumed()
+    first, before, saved_at, saved = math.inf, math.inf, time.monotonic(), done
+    while done < max_sweeps and not residual <= aim(largest):
+        count = min(CHUNK, max_sweeps - done)
+        residual, largest, waited = block.run(count, time.monotonic() - saved_at)
+        done += count
+        first = residual if math.isinf(first) else first
+        target = aim(largest)
+        meter.update(swept_share(first, residual, target), f"residual {residual:.1e}, target {target:.1e}")
+        # The longest time of all processes is the same number for all of them.
+        if saver is not None and waited >= saver.seconds:
+            saver.save(done, residual, largest)
+            saved_at, saved = time.monotonic(), done
+        if residual > before / 2 and residual < STALLED * block.rounding * largest:
+            break
+        before = residual
+    if saver is not None and saved < done:
+        saver.save(done, residual, largest)
+    return done
+
+
+# many parameters: a recursion and a block of its candidate, and what its errors are made of
+def _maxima(
+    problem: PairProblem,
+    columns: Columns,
+    stored: Array,
+    steps: tuple[Array, ...],
+    relative: float | Array,
+    largest: Array,
+    is_real: Array | bool = True,
+    met: Array | None = None,
+) -> tuple[Array, Array]:
+    """Of a block of columns: the largest ρ of each state with states alive and idle, ``[2, S]``, and the residual.
+
+    ρ is that of `gap_variances`: the residual of one more sweep, its rounding, and the errors of the values.
+    """
+    here, idle = columns.here, steps[2]
+    after, apart = sweep_columns(problem, columns, met)
+    after = jnp.where(is_real, after, 0.0)
+    rho, residual = step_errors(after, stored, apart, problem.added.same, steps, here, relative, largest)
+    rho = jnp.where(is_real, rho, 0.0)
+
+    # What is stored may be symmetric only up to rounding: rows count as well as columns.
+    def by_state(others: Array) -> Array:
+        rows = jnp.max(jnp.where(others[None, here], rho, 0.0), axis=1)
+        return rows.at[here].max(jnp.max(jnp.where(others[:, None], rho, 0.0), axis=0))
+
+    return jnp.stack([by_state(~idle), by_state(idle)]), jnp.max(residual)
+
+
+# -- one device ------------------------------------------------------------------------------------------------------
+
+
+class OneDevice:
+    """All columns on one device."""
+
+    def __init__(self, problem: PairProblem, B: Floats, precision: str) -> None:
+        self.problem, word = problem._replace(added=_stored(problem.added)), WORDS[precision]
+        self.rounding = float(np.finfo(word).eps)
+        fast = jax.tree.map(lambda x: x.astype(word) if x.dtype == np.float64 else x, self.problem)
+        D = _first_guess(on_device(B), problem.added.same, dtype=word)
+        is_tiled = numba_sweeps.is_possible(fast)
+        self.sweeps = TiledSweeps(fast, D) if is_tiled else DeviceSweeps(fast, D, is_symmetric=True, is_donated=True)
+        self.D: Array
+
+    def run(self, count: int, waited: float) -> tuple[float, float, float]:
+        """`count` sweeps: the size of the last step, the largest entry, and the time that was waited."""
+        return self.sweeps.run(count), self.sweeps.largest(), waited
+
+    def certified(self, steps: tuple[Any, ...], relative: float, meter: Meter) -> tuple[Floats, float]:
+        """The largest ρ of each state, and the residual; sweeps end here."""
+        self.D = D = _symmetric(self.sweeps.take())
+        del self.sweeps  # room
+        S = len(D)
+        width = min(S, max(1, BLOCK_BYTES // (8 * S)))
+        found, worst = np.zeros((2, S)), 0.0
+        met, largest = _met(self.problem.kernel, D), jnp.max(D).astype(np.float64)
+        errors = tuple(on_device(each) for each in steps)
+        for start in range(0, S, width):
+            begin = min(start, S - width)  # the last block may repeat some columns: one shape for all
+            rho, residual = _block_maxima(self.problem, D, met, largest, errors, relative, begin, width=width)
+            found, worst = np.maximum(found, np.asarray(rho)), max(worst, float(residual))
+            meter.update(start / S, "certificate")
+        return found, worst
+
+    def expected(self, probabilities: Floats, s: NDArray[np.int32], t: NDArray[np.int32]) -> Floats:
+        """Σ_w p(w) D(s_w, t_w) for each row."""
+        return np.asarray(_expected(self.D, *(on_device(each) for each in (probabilities, s, t))))
+
+    def whole(self) -> Floats:
+        """All columns on the host."""
+        return np.asarray(self.D)
+
+
+_stored = jax.jit(lambda added: added.stored())
+_met = jax.jit(pair_sweep.met)
+_expected = jax.jit(lambda D, p, s, t: jnp.sum(p * D[s, t], axis=1))
+
+
+@partial(jax.jit, static_argnames="dtype")
+def _first_guess(B: Array, same: Array, dtype: np.dtype[Any]) -> Array:
+    """B(s) + B(t), as if branches that are apart had nothing in common."""
+    B, here = B.astype(dtype), jnp.arange(len(B))
+    return (B[:, None] + B[None, :]).at[here, here].set(same.astype(dtype))
+
+
+@partial(jax.jit, donate_argnames="D")
+def _symmetric(D: Array) -> Array:
+    """Sweeps in one precision keep symmetry up to rounding only, and the certificate counts on it."""
+    return jnp.maximum((D + D.T) / 2, 0.0)
+
+
+@partial(jax.jit, static_argnames="width")
+def _block_maxima(
+    problem: PairProblem,
+    D: Array,
+    met: Array,
+    largest: Array,
+    steps: tuple[Array, ...],
+    relative: float,
+    begin: int,
+    width: int,
+) -> tuple[Array, Array]:
+    stored = jax.lax.dynamic_slice_in_dim(D, begin, width, 1).astype(np.float64)
+    return _maxima(problem, columns_of_whole(D, begin, width), stored, steps, relative, largest, met=met)
+
+
+# -- many devices ----------------------------------------------------------------------------------------------------
+
+
+class Padded(NamedTuple):
+    """A recursion on every device, with padding, and how many states it has without."""
+
+    problem: PairProblem
+    states: Array
+
+
+class ManyDevices:
+    """An equal share of the columns on each device of a mesh, whose processes all run the same program."""
+
+    rounding = 0.0  # sweeps go on to what is aimed for
+
+    def __init__(self, mesh: Mesh, saving: Saving | None, problem: PairProblem, B: Floats) -> None:
+        self.mesh, self.saving, self.size = mesh, saving, len(B)
+        self.seconds = math.inf if saving is None else saving.seconds
+        by_second, fixed = {"weights", "columns", "steps"}, {"chances", "law", "discount"}
+
+        def placed(path: tuple[Any, ...], array: Array) -> Array:
+            name = path[-1].name
+            return everywhere(mesh, np.asarray(array)) if name in fixed else self._padded(array, int(name in by_second))
+
+        padded = jax.tree_util.tree_map_with_path(placed, problem)
+        self.problem = Padded(padded, everywhere(mesh, np.asarray(self.size, dtype=np.int32)))
+        self.D = _sharded_guess(self.problem, self._padded(B), mesh=mesh)
+
+    def _padded(self, values: Any, axis: int = 0) -> Array:
+        values = np.asarray(values)
+        room = [(0, -self.size % self.mesh.size if i == axis else 0) for i in range(values.ndim)]
+        return everywhere(self.mesh, np.pad(values, room))
+
+    def run(self, count: int, waited: float) -> tuple[float, float, float]:
+        """`count` sweeps: the size of the last step, the largest entry, the longest that any process has waited."""
+        times = device_mesh.own_rows(self.mesh, np.array([waited]))
+        self.D, known = _sharded_sweeps(self.problem, self.D, jnp.asarray(count), times, mesh=self.mesh)
+        residual, largest, longest = np.asarray(known.addressable_data(0)).tolist()
+        return residual, largest, longest
+
+    def certified(self, steps: tuple[Any, ...], relative: float, meter: Meter) -> tuple[Floats, float]:
+        """The largest ρ of each state, and the residual; nothing is below zero from here on."""
+        errors = tuple(self._padded(each) for each in steps)
+        found = _sharded_maxima(self.problem, self.D, errors, jnp.asarray(relative), mesh=self.mesh)
+        self.D, maxima, residual = found
+        return np.asarray(maxima.addressable_data(0))[:, : self.size], float(np.asarray(residual.addressable_data(0)))
+
+    def expected(self, probabilities: Floats, s: NDArray[np.int32], t: NDArray[np.int32]) -> Floats:
+        """Σ_w p(w) D(s_w, t_w) for each row."""
+        given = (everywhere(self.mesh, each) for each in (probabilities, s, t))
+        return np.asarray(_sharded_expected(self.D, *given, mesh=self.mesh).addressable_data(0))
+
+    def whole(self) -> Floats:
+        """All columns on the host of every process."""
+        return device_mesh.whole(self.mesh, self.D)[: self.size, : self.size]
+
+    def save(self, done: int, residual: float, largest: float) -> None:
+        """Write the columns of this process."""
+        assert self.saving is not None
+        store = self.saving.store
+        known = {"residual": residual, "largest": largest}
+        columns = {_name(shard.index): np.asarray(shard.data) for shard in self.D.addressable_shards}
+        together(self.mesh, lambda: store.write(done, known, columns))
+
+    def resumed(self) -> tuple[int, float, float]:
+        """What was saved after the last sweep of which every process has its columns; else the beginning."""
+        assert self.saving is not None
+        mesh, (store, run, _) = self.mesh, self.saving
+        sweeps, faults = together(mesh, lambda: store.saved(run))
+        for fault in faults:
+            warnings.warn(fault, UserWarning, stacklevel=2)
+        offered = np.full(2, -1.0)
+        offered[: len(sweeps)] = sorted(sweeps)[-2:]
+        everyone = device_mesh.gathered(mesh, offered)
+        common = {float(each) for each in everyone[0] if each >= 0 and np.all(np.any(everyone == each, axis=1))}
+        if not common and np.any(everyone >= 0):
+            message = "no saved sweep is whole in all processes; the first one is begun anew"
+            warnings.warn(message, UserWarning, stacklevel=2)
+        last = int(max(common, default=0))
+
+        def read() -> tuple[int, float, float]:
+            store.forget_after(last)
+            return self._read(store, last) if common else (0, math.inf, 0.0)
+
+        return together(mesh, read)
+
+    def _read(self, store: ShardFiles, sweep: int) -> tuple[int, float, float]:
+        known, arrays = store.read(sweep)
+        like = self.D
+        names = [_name(shard.index) for shard in like.addressable_shards]
+        shape = (like.shape[0], like.shape[1] // like.sharding.num_devices)
+        if sorted(arrays) != sorted(names) or any(each.shape != shape for each in arrays.values()):
+            raise ModelError(
+                f"the checkpoint of sweep {sweep} holds other columns than this process has; start the processes in "
+                "the same order, with the same devices each"
+            )
+        assert isinstance(like.sharding, NamedSharding)
+        self.D = jax.make_array_from_callback(like.shape, like.sharding, lambda index: arrays[_name(index)])
+        return sweep, known["residual"], known["largest"]
+
+
+def _name(index: tuple[slice, ...] | None) -> str:
+    assert index is not None
+    return f"columns{index[1].start or 0}"
+
+
+def _check_same(mesh: Mesh, name: str) -> None:
+    parts = [float(int(name[i : i + 12], 16)) for i in range(0, 48, 12)]  # exact in float64
+    everyone = device_mesh.gathered(mesh, np.array(parts))
+    if odd := [str(i) for i in np.flatnonzero(np.any(everyone != everyone[0], axis=1))]:
+        raise ModelError(
+            f"process {', '.join(odd)} evaluates another model or policy than process 0; every process must build the "
+            "same one, from the same seed where there is one"
+        )
+
+
+def _check_size(model: JointMDP, mesh: Mesh) -> None:
+    states, pairs = model.num_states, model.num_states**2
+    if pairs / mesh.size > PAIR_LIMIT:
+        raise ModelError(
+            f"{states:,} states make {pairs:,} pairs, over {mesh.size} devices more than the {PAIR_LIMIT:,} numbers "
+            f"that fit on one; use at least {math.ceil(pairs / PAIR_LIMIT)} devices"
+        )
+    blocks = states * model.num_actions**2
+    if pairs > WHOLE_LIMIT and blocks > BLOCK_LIMIT:
+        raise ModelError(
+            f"{states:,} states × {model.num_actions:,}² actions have {blocks:,} covariances, more than the "
+            f"{BLOCK_LIMIT:,} that every process keeps"
+        )
+
+
+# What follows runs on every device with its own columns ``D[:, J]``.
+
+
+def _own(D: Array) -> Columns:
+    """The columns at hand, and how they come by those of other devices."""
+    first = jax.lax.axis_index(AXIS) * D.shape[1]
+
+    def turned(weights: Array, places: Array) -> Array:
+        # The barriers keep XLA from gathering in the transposed array, against the order of memory.
+        H = jax.lax.optimization_barrier(row_product(weights, places, D))  # type: ignore[no-untyped-call]
+        return jax.lax.optimization_barrier(jax.lax.all_to_all(H, AXIS, 0, 1, tiled=True).T)  # type: ignore[no-untyped-call]
+
+    def entries(s: Array, t: Array) -> Array:
+        place = t - first
+        is_here = (place >= 0) & (place < D.shape[1])
+        return device_mesh.total(jnp.where(is_here, D[s, jnp.where(is_here, place, 0)], 0.0))
+
+    return Columns(first + jnp.arange(D.shape[1]), turned, entries)
+
+
+def _is_real(padded: Padded, here: Array) -> Array:
+    return (jnp.arange(len(padded.problem.added.same)) < padded.states)[:, None] & (here < padded.states)[None, :]
+
+
+def _sweep(padded: Padded, D: Array) -> Array:
+    columns = _own(D)
+    return jnp.where(_is_real(padded, columns.here), sweep_columns(padded.problem, columns)[0], 0.0)
+
+
+def _on_all(function: Callable[..., Any], mesh: Mesh, specs: tuple[Any, ...], out: Any) -> Callable[..., Any]:
+    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)
+
+
+@partial(jax.jit, static_argnames="mesh")
+def _sharded_guess(padded: Padded, B: Array, mesh: Mesh) -> Array:
+    def guess(padded: Padded, B: Array) -> Array:
+        here = _own(jnp.zeros((len(B), len(B) // mesh.size))).here
+        D = (B[:, None] + B[None, here]).at[here, jnp.arange(len(here))].set(padded.problem.added.same[here])
+        return jnp.where(_is_real(padded, here), D, 0.0)
+
+    return _on_all(guess, mesh, (EVERYWHERE, EVERYWHERE), BY_COLUMN)(padded, B)
+
+
+@partial(jax.jit, static_argnames="mesh", donate_argnames="D")
+def _sharded_sweeps(padded: Padded, D: Array, count: Array, waited: Array, mesh: Mesh) -> tuple[Array, Array]:
+    """`count` sweeps; the size of the last step, the largest entry, and the largest of `waited`, a row per device."""
+
+    def sweeps(padded: Padded, D: Array, count: Array, waited: Array) -> tuple[Array, Array]:
+        D = jax.lax.fori_loop(0, count - 1, lambda _, D: _sweep(padded, D), D)
+        after = _sweep(padded, D)
+        known = jnp.stack([jnp.max(jnp.abs(after - D)), jnp.max(after), waited[0, 0]])
+        return after, device_mesh.largest(known)
+
+    specs = (EVERYWHERE, BY_COLUMN, EVERYWHERE, BY_ROW)
+    return _on_all(sweeps, mesh, specs, (BY_COLUMN, EVERYWHERE))(padded, D, count, waited)
+
+
+@partial(jax.jit, static_argnames="mesh", donate_argnames="D")
+def _sharded_maxima(
+    padded: Padded, D: Array, errors: tuple[Array, ...], relative: Array, mesh: Mesh
+) -> tuple[Array, Array, Array]:
+    """D with nothing below zero, and `_maxima` of all columns."""
+
+    def maxima(padded: Padded, D: Array, errors: tuple[Array, ...], relative: Array) -> tuple[Array, Array, Array]:
+        D = jnp.maximum(D, 0.0)
+        columns, top = _own(D), device_mesh.largest(jnp.max(D))
+        found = _maxima(padded.problem, columns, D, errors, relative, top, _is_real(padded, columns.here))
+        return D, *(device_mesh.largest(each) for each in found)  # type: ignore[return-value]
+
+    specs = (EVERYWHERE, BY_COLUMN, EVERYWHERE, EVERYWHERE)
+    out = (BY_COLUMN, EVERYWHERE, EVERYWHERE)
+    return _on_all(maxima, mesh, specs, out)(padded, D, errors, relative)
+
+
+@partial(jax.jit, static_argnames="mesh")
+def _sharded_expected(D: Array, probabilities: Array, s: Array, t: Array, mesh: Mesh) -> Array:
+    def expected(D: Array, p: Array, s: Array, t: Array) -> Array:
+        return jnp.sum(p * _own(D).entries(s, t), axis=1)
+
+    specs = (BY_COLUMN, EVERYWHERE, EVERYWHERE, EVERYWHERE)
+    return _on_all(expected, mesh, specs, EVERYWHERE)(D, probabilities, s, t)

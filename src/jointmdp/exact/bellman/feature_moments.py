@@ -106,6 +106,7 @@ class FeatureModel:
         self.state_features = np.einsum("sa,sak->sk", policy, features)
         S, A, K = features.shape
         self.kernel = coordinate_kernel(model)  # P(s'|s,a)
+        self.kernels = coordinate_kernels(model)  # of two coordinates in distinct states, with chances
         self.next_features = (self.kernel @ self.state_features).reshape(S, A, K)
 
     def mean_system(self, nu: Float[ndarray, "S A"]) -> tuple[Float[ndarray, "K K"], Float[ndarray, " K"]]:
@@ -133,7 +134,7 @@ class FeatureModel:
         if model.sharing == "none":
             return found
         if weights.cross.any():
-            for chance, kernel in coordinate_kernels(self.model):
+            for chance, kernel in self.kernels:
                 nodes = _by_node(weights, phi, (kernel @ self.state_features).reshape(S, A, K))
                 found += chance * (nodes.T @ (weights.cross @ nodes))
         off = weights.same * (1 - np.eye(A))
@@ -175,7 +176,7 @@ class FeatureModel:
             columns = (weights.node_state[:, None] * A + np.arange(A)).ravel()
             drawn = sp.csc_array((weights.node_choice.ravel(), (rows, columns)), shape=(len(weights.cross), S * A))
             flat = phi.reshape(S * A, K)
-            for chance, kernel in coordinate_kernels(self.model):
+            for chance, kernel in self.kernels:
                 entered = kernel.tocsc()
                 for to, (begin, end) in enumerate(pairwise(entered.indptr)):
                     places, shares = entered.indices[begin:end], entered.data[begin:end]
@@ -290,7 +291,7 @@ class FeatureModel:
             found += chance * left[one][:, :, None, None] * right[other]
         two = self.entered(matrices).two
         rows, columns = ((states[:, None] * A + np.arange(A)).ravel() for states in (one, other))
-        for chance, kernel in coordinate_kernels(self.model):
+        for chance, kernel in self.kernels:
             found += g**2 * chance * (kernel[columns] @ (kernel[rows] @ two).T).T.reshape(found.shape)
         return found
 

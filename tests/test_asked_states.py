@@ -183,13 +183,13 @@ def test_too_many_pairs_are_refused_with_advice(monkeypatch: pytest.MonkeyPatch)
 
 def test_reach_says_before_what_will_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = drifting(160, "state", discount=0.6)
-    found = jm.reach(model, policy, [3])
+    found = jm.Solve().reach(model, policy, [3])
     some = jm.evaluate(model, policy, states=[3])
     assert found.pairs == len(some.moments.pairs.codes)  # type: ignore[attr-defined]
     assert found.is_complete
     assert "nothing is left out" in str(found)
     monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
-    less = jm.reach(model, policy, [3], relative_tolerance=1e-2)
+    less = jm.Solve(relative_tolerance=1e-2).reach(model, policy, [3])
     assert not less.is_complete
     assert less.pairs < found.pairs
 
@@ -197,9 +197,9 @@ def test_reach_says_before_what_will_be_looked_at(monkeypatch: pytest.MonkeyPatc
 def test_weights_of_pairs_are_formed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reached_states, "MOST_CLOSED", 10)
     model, policy = drifting(160, "state", discount=0.6)
-    whole = jm.reach(model, policy, [3, 50], 1e-2)
+    whole = jm.Solve(relative_tolerance=1e-2).reach(model, policy, [3, 50])
     monkeypatch.setattr(asked_pairs, "AT_ONCE", 40)
-    assert jm.reach(model, policy, [3, 50], 1e-2) == whole
+    assert jm.Solve(relative_tolerance=1e-2).reach(model, policy, [3, 50]) == whole
 
 
 def test_a_name_is_not_a_list_of_states() -> None:

@@ -11,9 +11,9 @@ import pytest
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.built_in_models import coupled_reward_chain, inventory, windy_gridworld
+from jointmdp.model.from_functions import from_noise, from_sampler
+from jointmdp.model.from_mdp import from_gymnasium, from_mdp
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.noise_models import from_noise, from_sampler
-from jointmdp.model.ordinary_models import from_gymnasium, from_mdp
 from jointmdp.model.policies import as_policy
 
 NAN, INF = float("nan"), float("inf")

@@ -17,9 +17,9 @@ from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.action_laws import SAME_POINT, ActionLaw, laws_from_entries
 from jointmdp.model.couplings import coupled_tables
+from jointmdp.model.from_functions import from_noise, from_sampler
+from jointmdp.model.from_mdp import from_gymnasium, from_mdp
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.noise_models import from_noise, from_sampler
-from jointmdp.model.ordinary_models import from_gymnasium, from_mdp
 
 NAMED = ["comonotone", "antithetic", "independent", "maximal", "gumbel-max"]
 

@@ -11,7 +11,7 @@ from zoo import daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp.model.action_laws import merged_by_state, merged_everywhere
-from jointmdp.model.mdpax_importer import from_mdpax, mdpax_policy
+from jointmdp.model.from_mdpax import from_mdpax, mdpax_policy
 from jointmdp.simulation.simulators.jax_adapters import mdpax_simulator
 
 

@@ -12,7 +12,6 @@ from .decisions.auditor import audit as audit
 from .decisions.comparing.compare import compare as compare
 from .exact.bounds.coupling_bounds import coupling_bounds as coupling_bounds
 from .exact.evaluate import evaluate as evaluate
-from .exact.evaluate import reach as reach
 from .exact.hindsight.hindsight import hindsight as hindsight
 from .exact.hindsight.trajectory import Trajectory as Trajectory
 from .exact.moments.column_blocks import Sharded as Sharded
@@ -29,12 +28,12 @@ from .learning.learn import Incremental as Incremental
 from .learning.learn import Neural as Neural
 from .learning.learn import Projected as Projected
 from .learning.learn import learn as learn
+from .model.from_functions import from_noise as from_noise
+from .model.from_functions import from_start as from_start
+from .model.from_mdp import from_gymnasium as from_gymnasium
+from .model.from_mdp import from_mdp as from_mdp
 from .model.gumbel_max import GumbelMax as GumbelMax
 from .model.joint_mdp import JointMDP as JointMDP
-from .model.noise_models import from_noise as from_noise
-from .model.noise_models import from_start as from_start
-from .model.ordinary_models import from_gymnasium as from_gymnasium
-from .model.ordinary_models import from_mdp as from_mdp
 from .show.saving import load as load
 from .show.saving import save as save
 from .simulation.montecarlo.simulate import simulate as simulate

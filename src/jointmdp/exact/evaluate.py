@@ -9,7 +9,7 @@ floor, such as `Projected`, evaluates itself.
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, overload
 
-from jointmdp.exact.moments.asked_pairs import ReachableSize, asked_states
+from jointmdp.exact.moments.asked_pairs import asked_states
 from jointmdp.exact.moments.column_blocks import Sharded, needs_lean, solve_checkpointed, solve_lean
 from jointmdp.exact.moments.default_solver import PolicyBranch, solve, solve_horizon
 from jointmdp.exact.moments.iteration import LARGEST, Iterate, report_missed, solve_iterate
@@ -168,11 +168,6 @@ def _check_combination(
         raise ModelError(f"{name} fits means and second moments of an endless future; leave order and horizon out")
     if horizon is not None and method is not None:
         raise ModelError("a horizon is evaluated by backward sweeps; leave method=None")
-
-
-def reach(model: JointMDP, policy: Any, states: Iterable[StateLike], relative_tolerance: float = 1e-6) -> ReachableSize:
-    """As `Solve.reach`."""
-    return Solve(relative_tolerance=relative_tolerance).reach(model, policy, states)
 
 
 def _named_policies(model: JointMDP, policy: Any) -> dict[str, Any]:

@@ -50,8 +50,8 @@ from jointmdp.ground.errors import ConvergenceWarning, ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.action_laws import ActionLaw, ActionLaws
 from jointmdp.model.couplings import coupled_tables
+from jointmdp.model.from_mdp import ordinary_model
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.ordinary_models import ordinary_model
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike, StateLike
 

@@ -51,6 +51,7 @@ from jointmdp.learning.projected.feature_forms import (
     dependent_columns,
 )
 from jointmdp.learning.projected.fixed_point import (
+    FeatureMatrices,
     FeatureSums,
     FixedPoint,
     congruence,
@@ -59,7 +60,7 @@ from jointmdp.learning.projected.fixed_point import (
     solve_fixed_point,
     svec,
 )
-from jointmdp.learning.projected.projecting import FeatureMatrices, ProjectionSettings, centred
+from jointmdp.learning.projected.projecting import ProjectionSettings, centred
 from jointmdp.learning.projected.weighting import continuation
 from jointmdp.learning.runs import Learner
 from jointmdp.learning.walks import (

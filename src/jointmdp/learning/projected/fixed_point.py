@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -49,6 +49,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
+from jointmdp.exact.bellman.feature_moments import PARTS, PairPart
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ModelError, Status
 from jointmdp.ground.progress import Meter
@@ -476,3 +477,26 @@ def _norm(matrix: Floats) -> float:
     for _ in range(100):
         x = matrix.T @ (matrix @ (x / np.linalg.norm(x)))
     return float(np.sqrt(np.linalg.norm(x)))
+
+
+class FeatureMatrices:
+    """The matrices that covariances of features are made of, under their names."""
+
+    theta: Any
+    covariances: Any
+    part_names: Any
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
+        return np.asarray(self.covariances.all)
+
+    @property
+    def second_moment_matrix(self) -> Floats:
+        """Θ: second moments are ``φᵀΘφ``, and more in the same state where there are `parts`."""
+        return self.covariance_matrix + np.outer(self.theta, self.theta)
+
+    @property
+    def parts(self) -> dict[PairPart, Floats]:
+        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
+        return {name: getattr(self.covariances, name) for name in PARTS if name in ("all", *self.part_names)}

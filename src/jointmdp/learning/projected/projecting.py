@@ -39,6 +39,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError, Status
 from jointmdp.learning.projected.feature_forms import FeatureTable, as_feature_table, check_rank
 from jointmdp.learning.projected.fixed_point import (
+    FeatureMatrices,
     FeatureSums,
     FixedPoint,
     QuadraticForm,
@@ -300,29 +301,6 @@ class ProjectedMoments:
         if any(weight <= 0 for factor, weight in parts if factor):
             return math.inf
         return self.pair_error * math.sqrt(math.fsum(factor**2 / weight for factor, weight in parts if factor))
-
-
-class FeatureMatrices:
-    """The matrices that covariances of features are made of, under their names."""
-
-    theta: Any
-    covariances: Any
-    part_names: Any
-
-    @property
-    def covariance_matrix(self) -> Floats:
-        """Ψ = Θ − θθᵀ: covariances are ``φᵀΨφ``, and more in the same state where there are `parts`."""
-        return np.asarray(self.covariances.all)
-
-    @property
-    def second_moment_matrix(self) -> Floats:
-        """Θ: second moments are ``φᵀΘφ``, and more in the same state where there are `parts`."""
-        return self.covariance_matrix + np.outer(self.theta, self.theta)
-
-    @property
-    def parts(self) -> dict[PairPart, Floats]:
-        """The matrices that covariances are made of: for all pairs, for the same state, for the same action there."""
-        return {name: getattr(self.covariances, name) for name in PARTS if name in ("all", *self.part_names)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -28,8 +28,8 @@ from gymnasium.utils.ezpickle import EzPickle
 from gymnasium.wrappers import TimeLimit
 
 from jointmdp.ground.errors import ModelError
+from jointmdp.model.from_mdp import TOY_TEXT_ACTIONS
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.ordinary_models import TOY_TEXT_ACTIONS
 from jointmdp.simulation.simulators import fingerprints
 from jointmdp.simulation.simulators.fingerprints import (
     CLOSED,

@@ -16,7 +16,7 @@ from jax import Array
 from jointmdp.ground.arrays import random_key, users_calls
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.mdpax_importer import ListedProblem, labels
+from jointmdp.model.from_mdpax import ListedProblem, labels
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator, JaxState
 from jointmdp.simulation.simulators.jax_tracing import used_inputs
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
+from jointmdp.model import from_functions
 from jointmdp.model.from_functions import VectorNumbers
 
 NOISE = [(0, 0), (1, 0), (2, 1), (3, 0)]  # demand, and whether the order is late

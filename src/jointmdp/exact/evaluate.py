@@ -12,18 +12,17 @@ from typing import Any, Literal, Protocol, overload
 from jointmdp.exact.moments.asked_pairs import asked_states
 from jointmdp.exact.moments.column_blocks import Sharded, needs_lean, solve_checkpointed, solve_lean
 from jointmdp.exact.moments.default_solver import PolicyBranch, solve, solve_horizon
-from jointmdp.exact.moments.iteration import LARGEST, Iterate, report_missed, solve_iterate
+from jointmdp.exact.moments.iteration import LARGEST, Iterate, solve_iterate
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.exact.moments.partial_solve import solve_asked
-from jointmdp.exact.moments.policy_inputs import checked_policy
 from jointmdp.exact.moments.single_branch import MeanReturns, mean_returns
 from jointmdp.exact.solution.policy_returns import PolicyReturns
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, float64
-from jointmdp.ground.errors import ModelError
+from jointmdp.ground.errors import ModelError, report_missed
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.joint_mdp import JointMDP, checked_policy
 from jointmdp.model.tables import StateLike
 
 MAX_ORDER = 30  # beyond it binomial coefficients amplify rounding until no digit is left

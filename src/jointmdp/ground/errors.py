@@ -1,6 +1,7 @@
 """What goes wrong, as types: bad input, a solve that did not reach its tolerance, noise that is odd."""
 
 import enum
+import warnings
 
 
 class ModelError(ValueError):
@@ -52,3 +53,13 @@ class LawStatus(enum.Enum):
     def is_success(self) -> bool:
         """Whether what was asked for was reached."""
         return self is LawStatus.REACHED
+
+
+def report_missed(status: Status, bounds: str, throw: bool) -> None:
+    """Raise or warn, in the name of the caller's caller, where a method did not reach its tolerance."""
+    if status.is_success:
+        return
+    message = f"{status.value} ({bounds})"
+    if throw:
+        raise ConvergenceError(message)
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -23,13 +23,12 @@ from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.exact.moments.default_solver import PolicyBranch, shared_pairs, solve_horizon
 from jointmdp.exact.moments.higher_orders import ROOM
-from jointmdp.exact.moments.iteration import report_missed
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, float64, summed
-from jointmdp.ground.errors import ModelError, Status
+from jointmdp.ground.errors import ModelError, Status, report_missed
 from jointmdp.model.joint_mdp import JointMDP
 
 

@@ -44,7 +44,6 @@ from jointmdp.exact.moments.default_solver import FoundMoments, reached, residua
 from jointmdp.exact.moments.device_mesh import AXIS, BY_COLUMN, BY_ROW, EVERYWHERE, everywhere, from_first, together
 from jointmdp.exact.moments.gap_variances import branch_shares, step_errors
 from jointmdp.exact.moments.pair_solver import CHUNK, FLOOR_SHARE, PAIR_LIMIT, DeviceSweeps, Solve, swept_share
-from jointmdp.exact.moments.policy_inputs import digest
 from jointmdp.exact.moments.shard_files import ShardFiles
 from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.exact.moments.stored_moments import GapErrors, SameStateMoments, StateMoments
@@ -53,7 +52,7 @@ from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.lost_processes import Survivor
 from jointmdp.ground.progress import Meter
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.joint_mdp import JointMDP, digest
 
 USUAL_ARRAYS, LEAN_ARRAYS = 12.0, 3.3  # alive at the peak of the default method, and on one device here
 MORE_IN_TIME = 2.0  # further ones where branches share their noise in time: what a step adds, and a sum over scenarios

@@ -1,6 +1,5 @@
 """The paper's iteration M ← TM, stopped by its own certificate, and JIPE-2: that iteration on pairs of coordinates."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from jointmdp.exact.moments.certificates import Certificate, assess_pairs
 from jointmdp.exact.moments.stored_moments import PairMoments
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, on_device
-from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
+from jointmdp.ground.errors import ModelError, Status
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -74,16 +73,6 @@ def iterate(
                 return Iterated(M, bounds, status, steps, np.array(history))
             M, steps = after, steps + 1
             meter.update(steps / max_steps, f"step {steps}, certified error {worst:.1e}")
-
-
-def report_missed(status: Status, bounds: str, throw: bool) -> None:
-    """Raise or warn, in the name of the caller's caller, where a method did not reach its tolerance."""
-    if status.is_success:
-        return
-    message = f"{status.value} ({bounds})"
-    if throw:
-        raise ConvergenceError(message)
-    warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)

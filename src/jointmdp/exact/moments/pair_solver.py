@@ -24,11 +24,10 @@ from jointmdp.exact.bellman import numba_sweeps, pair_sweep
 from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
 from jointmdp.exact.moments import diagonal_solver
 from jointmdp.exact.moments.asked_pairs import ReachableSize, asked_states, reachable_size
-from jointmdp.exact.moments.policy_inputs import checked_policy
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.progress import Meter
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.joint_mdp import JointMDP, checked_policy
 from jointmdp.model.tables import StateLike
 
 PAIR_LIMIT = 2**31  # numbers held on pairs of states, all arrays together: 16 GiB

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from jointmdp.exact.bellman import sample_backups
 from jointmdp.exact.bellman.sample_backups import MeansAndPairs, Sample
 from jointmdp.exact.bellman.tuple_moments import Tuples
-from jointmdp.exact.moments.policy_inputs import digest
 from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError
 from jointmdp.learning import table_walks
@@ -20,7 +19,7 @@ from jointmdp.learning.incremental.learned import Learned, LearnedJoint, Learned
 from jointmdp.learning.incremental.recursion import Info, RecursionLearner, State
 from jointmdp.learning.incremental.settings import IncrementalSettings
 from jointmdp.model.episodes import start_law
-from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.joint_mdp import JointMDP, digest
 from jointmdp.model.policies import as_policy
 
 

@@ -228,7 +228,7 @@ def test_errors_are_one_line(
 
 
 def test_a_missed_tolerance_is_a_warning_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jointmdp.exact import evaluate
+    from jointmdp.exact.solution import evaluate
 
     def loose(model: jm.JointMDP, policy: Any, method: Any = None, horizon: int | None = None) -> jm.results.Solution:
         return jm.evaluate(model, policy, jm.Iterate(max_steps=3))

@@ -12,7 +12,7 @@ from oracle_pairs import PairOracle
 from zoo import SHARINGS, STATE_AND_SLOW, build, cases, daily, slow_or_long
 
 import jointmdp as jm
-from jointmdp.exact import evaluate as methods
+from jointmdp.exact.solution import evaluate as methods
 from jointmdp.exact.solution.solution import Solution
 
 QUIET = pytest.mark.filterwarnings("ignore::jointmdp.errors.ConvergenceWarning")

@@ -11,7 +11,6 @@ from . import simulators as simulators
 from .decisions.auditor import audit as audit
 from .decisions.comparing.compare import compare as compare
 from .exact.bounds.coupling_bounds import coupling_bounds as coupling_bounds
-from .exact.evaluate import evaluate as evaluate
 from .exact.hindsight.hindsight import hindsight as hindsight
 from .exact.hindsight.trajectory import Trajectory as Trajectory
 from .exact.moments.column_blocks import Sharded as Sharded
@@ -19,6 +18,7 @@ from .exact.moments.iteration import Iterate as Iterate
 from .exact.moments.joint_moments import joint_moments as joint_moments
 from .exact.moments.optimal_policy import optimal_policy as optimal_policy
 from .exact.moments.pair_solver import Solve as Solve
+from .exact.solution.evaluate import evaluate as evaluate
 from .ground.errors import ModelError as ModelError
 from .ground.errors import NotKnownError as NotKnownError
 from .ground.files import __version__ as __version__

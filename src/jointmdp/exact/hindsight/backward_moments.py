@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.evaluate import check_ends, evaluate
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
@@ -25,6 +24,7 @@ from jointmdp.exact.moments.default_solver import PolicyBranch, shared_pairs, so
 from jointmdp.exact.moments.higher_orders import ROOM
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
+from jointmdp.exact.solution.evaluate import check_ends, evaluate
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, float64, summed

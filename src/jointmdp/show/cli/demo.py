@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
-from jointmdp.exact.evaluate import evaluate
 from jointmdp.exact.law.gap_law import GapLaw
 from jointmdp.exact.moments.certificates import Certificate
+from jointmdp.exact.solution.evaluate import evaluate
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.ground import files
 from jointmdp.ground.checks import SHARING_WORDS, Sharing

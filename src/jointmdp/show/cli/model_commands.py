@@ -159,7 +159,7 @@ def _grid(text: str) -> tuple[int, int]:
 
 def _evaluated(text: str, changes: dict[str, Any], method: Sharded | None = None) -> tuple[Solution, list[str]]:
     """The solution that the arguments ask for, and remarks on how it came about."""
-    from jointmdp.exact.evaluate import evaluate
+    from jointmdp.exact.solution.evaluate import evaluate
     from jointmdp.model.joint_mdp import JointMDP
 
     settings = {**changes, "distributed": True} if method is not None else changes

@@ -88,6 +88,7 @@ def test_without_memory_the_moments_answer(stall: jm.results.Solution) -> None:
         (lambda gap: gap.quantile(1.5), "q is"),
         (lambda gap: gap.cvar(0.0), "alpha is"),
         (lambda gap: gap.law(limits=jm.Limits(memory=0)), "memory is 0"),
+        (lambda gap: gap.superiority(limits=5), r"limits must be jointmdp\.Limits\(seconds"),
         (lambda gap: gap.law().cdf("x"), "t "),
         (lambda gap: gap.law().cdf(float("inf")), "finite"),
         (lambda gap: gap.moment(5), "order=5"),

@@ -266,3 +266,12 @@ print(jm.plots.save.__module__, jm.save.__module__)
     assert second == "jointmdp.show.plots.style jointmdp.show.saving"
     with pytest.raises(AttributeError, match=r"'jointmdp.plots' has no attribute 'nothing'"):
         jm.plots.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_name_that_is_elsewhere_is_found() -> None:
+    with pytest.raises(AttributeError, match=r"it is jointmdp\.simulators\.TableSimulator"):
+        _ = jm.TableSimulator
+    with pytest.raises(AttributeError, match=r"did you mean jointmdp\.evaluate\?"):
+        _ = jm.evalute
+    with pytest.raises(AttributeError, match=r"no attribute 'wholly_unknown'$"):
+        _ = jm.wholly_unknown

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from jointmdp.ground import checks
-from jointmdp.ground.errors import NotKnownError
+from jointmdp.ground.errors import ModelError, NotKnownError
 
 LITTLE = 1 / 8  # of the work: if no more is left when time ends, it is done all the same
 
@@ -35,6 +35,12 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+def check_limits(limits: object) -> None:
+    """Raise for a bare number."""
+    if not isinstance(limits, Limits):
+        raise ModelError(f"limits must be jointmdp.Limits(seconds=…, memory=…), not {limits!r}")
 
 
 class OutOfTimeError(NotKnownError):

@@ -5,6 +5,7 @@ others, `jointmdp.plots` for example, would put its own `save` in the place of `
 """
 
 import ast
+import difflib
 import importlib
 import sys
 from collections.abc import Callable
@@ -27,3 +28,18 @@ def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable
         return found
 
     return load, lambda: sorted(places), sorted(places)
+
+
+def advice(name: str, file: str) -> str:
+    """Where a public name stands, or what was meant, for whoever looks for it in the package `file` itself."""
+    known: dict[str, str] = {}
+    for stub in sorted(Path(file).parent.glob("*.pyi")):
+        imports = [
+            node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)
+        ]
+        prefix = "" if stub.stem == "__init__" else f"{stub.stem}."
+        known |= {alias.name: f"jointmdp.{prefix}{alias.name}" for node in imports for alias in node.names}
+    if name in known:
+        return f"; it is {known[name]}"
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {known[near[0]]}?" if near else ""

@@ -177,7 +177,10 @@ def _named_policies(model: JointMDP, policy: Any) -> dict[str, Any]:
         raise ModelError("there is no policy to evaluate; give at least one")
     of_states = [key for key in policy if _is_state(model, key)]
     if len(policy) == 1 and not of_states:
-        model.state_index(next(iter(policy)))  # says that it is unknown: one policy needs no name
+        try:
+            model.state_index(next(iter(policy)))
+        except ModelError as error:
+            raise ModelError(f"{error}; whole policies by their names, {{name: policy, …}}, are two or more") from None
     if of_states and len(of_states) < len(policy):
         other = next(key for key in policy if not _is_state(model, key))
         raise ModelError(

@@ -29,7 +29,7 @@ from jointmdp.ground.answers import ResultFace, upstairs
 from jointmdp.ground.arrays import UNIT, Floats
 from jointmdp.ground.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
-from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
+from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -412,6 +412,7 @@ class Gap(ResultFace):
         return VarianceSplit(self._name, "state", names, parts.by_state[0])
 
     def _parts(self, limits: Limits) -> tuple[Laws, VarianceParts]:
+        check_limits(limits)
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no variance to split")
         assert self.place is not None
@@ -498,6 +499,7 @@ class _Asked:
 
     def __post_init__(self) -> None:
         checks.as_positive("tolerance", self.tolerance)
+        check_limits(self.limits)
 
     def times(self, scale: float) -> _Asked:
         return replace(self, tolerance=self.tolerance * scale)

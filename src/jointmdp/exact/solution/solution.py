@@ -28,7 +28,7 @@ from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset,
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError, Status
 from jointmdp.ground.files import FilePath, write_csv
-from jointmdp.ground.limits import DEFAULT_LIMITS, Limits
+from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart
 from jointmdp.model.tables import ActionLike, StateLike
@@ -272,6 +272,7 @@ class Solution(ResultFace):
         """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
         check_whole(len(self.asked), self.model.num_states, "signs()")
         tolerance = checks.as_positive("tolerance", tolerance)
+        check_limits(limits)
         found = self.laws.signs(tolerance, limits)
         if not found.status.is_success:
             message = f"the widest sign is known to {found.width:.3g}, {tolerance:.3g} was asked for: "
@@ -323,6 +324,7 @@ class Solution(ResultFace):
             limits: what laws may take; those of states where another action comes nearest are computed first.
         """
         check_whole(len(self.asked), self.model.num_states, "a report")
+        check_limits(limits)
         if not Path(path).absolute().parent.is_dir():  # said before anything is computed
             raise ModelError(f"cannot write {str(path)!r}: there is no such folder")
         written: Path = upstairs("show.report.report_page", "write_solution")(self, path, title, grid, limits)

@@ -45,7 +45,7 @@ CAUSE = ": the simulator, the policy or the state has changed since, or draws fr
 def simulate(  # many parameters: a front door, one keyword for each setting
     source: Any,
     policy: Any,
-    state: Any,
+    state: Any = None,
     actions: Sequence[Action] | None = None,
     *,
     num_samples: int = 10_000,

@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "discount 1": (lambda m, pi, at: train(m.with_discount(1.0), pi, small()), "the discount of .* is 1"),
     "a recording with discount 1": (
         lambda m, pi, at: jm.simulators.record_queries(m.with_discount(1.0), pi, 100),
-        "would never begin anew; give `restart`",
+        "would never restart; give `restart`",
     ),
     "no method": (lambda m, pi, at: train(m, pi, {"batch": 3}), "or jointmdp.Neural"),
     "a tolerance": (lambda m, pi, at: train(m, pi, small(), tolerance=0.1), "leave tolerance out"),

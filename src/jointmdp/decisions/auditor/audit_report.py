@@ -38,10 +38,12 @@ _SEED_CURE = "make every generator in it from the seed that it is given, rng = n
 RUN_CAUSES = {
     "query not answered": "can every decision be run with any seed, and does the function return a number each time?",
     "generator not restored": f"a generator goes on from run to run; {_SEED_CURE}",
-    "hidden state not restored": f"something is remembered from run to run; begin each run anew, and {_SEED_CURE}",
-    "state not restored in full": "something is remembered from run to run; begin each run anew",
-    "dropped previous action": "something is remembered from the run before; begin each run anew",
-    "hidden state": "something is remembered from run to run; begin each run anew",
+    "hidden state not restored": (
+        f"something is remembered from run to run; reset it at the start of each run, and {_SEED_CURE}"
+    ),
+    "state not restored in full": "something is remembered from run to run; reset it at the start of each run",
+    "dropped previous action": "something is remembered from the run before; reset it at the start of each run",
+    "hidden state": "something is remembered from run to run; reset it at the start of each run",
     "wall clock": "the outcome depends on the clock; let the function be given the time, or count it in the model",
     "global numpy.random": f"it draws from the global generator numpy.random; {_SEED_CURE}",
     "global random": "it draws from the global generator random; use rng = random.Random(seed), or "

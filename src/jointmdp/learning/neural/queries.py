@@ -342,7 +342,7 @@ def record_queries(
         simulator: a simulator, or what `jointmdp.as_simulator` makes one of.
         policy: as for `jointmdp.compare`.
         count: lists of coordinates; rounded up to whole lanes.
-        restart: the chance that a pair of branches begins anew in a step; 1 − γ by default.
+        restart: the chance that a pair of branches restarts in a step; 1 − γ by default.
         episode_restart: the chance that the trunk begins a new episode in a step; 1 − γ by default. 0 for long games
             that are to be seen to their end.
         lane: lists one after the other in an episode.
@@ -357,7 +357,7 @@ def record_queries(
     leave = 1 - source.discount
     if leave == 0 and None in (restart, episode_restart):
         raise ModelError(
-            f"the discount of {source.name} is 1, so that branches and episodes would never begin anew; give `restart` "
+            f"the discount of {source.name} is 1, so that branches and episodes would never restart; give `restart` "
             "and `episode_restart`, and for training a discount below 1"
         )
     pair = leave if restart is None else checks.as_probability("restart", restart)

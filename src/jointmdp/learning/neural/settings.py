@@ -51,9 +51,9 @@ class NeuralSettings(Method):
     weights: Mapping[str, float] = field(default_factory=dict)
     """Factors of the losses of `BLOCKS`; 1 by default."""
     restart: float | None = None
-    """The chance that a pair of branches begins anew in a step; 1 − γ by default."""
+    """The chance that a pair of branches restarts in a step; 1 − γ by default."""
     episode_restart: float | None = None
-    """The chance that an episode begins anew in a step; 1 − γ by default."""
+    """The chance that an episode restarts in a step; 1 − γ by default."""
     checkpoint_seconds: float = 30.0
     log: FilePath | None = None
     """A folder for TensorBoard."""

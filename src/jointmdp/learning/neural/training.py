@@ -266,7 +266,7 @@ class NetworkLearner(Learner):
         if not np.array_equal(units, here):
             raise ModelError(
                 f"{self.path} was trained in other units, {units.tolist()} there and {here.tolist()} here: by another "
-                "version, whose weights would be read wrongly; remove it to train anew"
+                "version, whose weights would be read wrongly; remove it to train from the beginning"
             )
 
 

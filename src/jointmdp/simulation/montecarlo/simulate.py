@@ -218,7 +218,7 @@ class ReturnSample(ResultFace):
     @property
     def _origin(self) -> Alternatives:
         if self.origin is None:
-            raise ModelError("this sample comes from a file, which does not hold the simulator; simulate(…) anew")
+            raise ModelError("this sample comes from a file, which does not hold the simulator; call simulate(…) again")
         return self.origin
 
     def _gap(self, i: int, j: int) -> GapSample:

@@ -45,8 +45,10 @@ def solution_of(name: str) -> tuple[jm.results.Solution, dict[str, Any]]:
         return jm.evaluate(model.with_sharing("time"), policy), {"title": "How much to order?"}
     if name == "lake":
         lake = jm.from_gymnasium(gymnasium.make("FrozenLake8x8-v1"), discount=0.95)
-        return jm.evaluate(lake, jm.optimal_policy(lake)), {"title": "FrozenLake 8×8", "grid": (8, 8), "seconds": 10.0}
-    return jm.evaluate(*jm.envs.windy_gridworld(50, 0.99)), {"title": "2,500 states", "seconds": 10.0}
+        settings = {"title": "FrozenLake 8×8", "grid": (8, 8), "limits": jm.Limits(seconds=10)}
+        return jm.evaluate(lake, jm.optimal_policy(lake)), settings
+    large = jm.evaluate(*jm.envs.windy_gridworld(50, 0.99))
+    return large, {"title": "2,500 states", "limits": jm.Limits(seconds=10)}
 
 
 @pytest.fixture(scope="module")

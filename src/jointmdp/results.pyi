@@ -7,7 +7,7 @@ from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights
 from .exact.law.gap_law import GapLaw as GapLaw
-from .exact.law.solution_laws import SignProbabilities as SignProbabilities
+from .exact.law.gap_law import SignProbabilities as SignProbabilities
 from .exact.moments.asked_pairs import ReachableSize as ReachableSize
 from .exact.moments.certificates import Certificate as Certificate
 from .exact.moments.joint_moments import JointMoments as JointMoments

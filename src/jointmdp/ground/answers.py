@@ -30,7 +30,7 @@ def upstairs(module: str, name: str) -> Any:
 
 
 class ResultFace:
-    """A result that has a `table`: one dictionary a row, whose intervals become two columns."""
+    """A result that has a `table`: one dictionary a row, whose intervals become columns (`flat`)."""
 
     def table(self) -> list[dict[str, Any]]:
         """The rows."""
@@ -69,11 +69,16 @@ class ResultFace:
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose intervals are two numbers: ``mean_interval`` becomes ``mean_lower`` and ``mean_upper``."""
+    """A row whose intervals are numbers: ``tie`` becomes ``tie_estimate``, ``tie_lower`` and ``tie_upper``.
+
+    A ``mean_interval`` that stands beside the ``mean`` itself becomes ``mean_lower`` and ``mean_upper``.
+    """
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Interval):
             stem = name.removesuffix("_interval")
+            if stem == name or stem not in row:
+                found[f"{stem}_estimate"] = value.estimate
             found |= {f"{stem}_lower": value.lower, f"{stem}_upper": value.upper}
         else:
             found[name] = value

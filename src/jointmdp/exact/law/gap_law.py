@@ -13,6 +13,7 @@ from jointmdp.exact.law.pair_graph import sum_down
 from jointmdp.ground.arrays import UNIT, Floats, Ints
 from jointmdp.ground.checks import as_finite, as_fraction
 from jointmdp.ground.errors import LawStatus, NotKnownError
+from jointmdp.ground.gap_face import PlannedGap
 from jointmdp.ground.intervals import Interval
 
 CUTS = 60  # lines that are tried for a tail mean
@@ -96,7 +97,7 @@ class RootBounds(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GapLaw:
+class GapLaw(PlannedGap):
     """Bounds on the law of ``G = Z(state, action) − Z(state, other)``; every interval holds the true value."""
 
     name: str
@@ -112,11 +113,13 @@ class GapLaw:
     _merging: Callable[[], Interval]
     known_variance: Interval | None = None
     """Var G, where the moments were at hand."""
+    independent_variance: float = math.nan
+    """Variance if the two returns were independent, where the moments were at hand."""
 
     @property
     def mean(self) -> float:
         """E G."""
-        return self.mean_interval.middle
+        return self.mean_interval.estimate
 
     @property
     def variance_interval(self) -> Interval:
@@ -128,7 +131,7 @@ class GapLaw:
     @property
     def variance(self) -> float:
         """Var G."""
-        return self.variance_interval.middle
+        return self.variance_interval.estimate
 
     @property
     def std(self) -> float:

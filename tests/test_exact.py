@@ -8,7 +8,7 @@ import pytest
 from zoo import SHARINGS, STATE_AND_SLOW, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
-from jointmdp.ground.errors import Status
+from jointmdp.exact.moments.certificates import Status
 
 
 def brute_force(case: oracle.RandomModel) -> tuple[np.ndarray, np.ndarray]:

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import scipy
 
-from jointmdp.ground.answers import ResultFace
+from jointmdp.ground.answers import PlannedGap, ResultFace
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import NotKnownError
-from jointmdp.ground.gap_face import PlannedGap
 from jointmdp.ground.intervals import Interval
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.ground import archives, checks
-from jointmdp.ground.errors import ModelError, Status
+from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, path_name
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.joint_mdp import JointMDP
@@ -227,8 +227,6 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
     kind, status, horizon = page["moments"], page["status"], page["horizon"]
     if not isinstance(kind, str) or kind not in MOMENTS:
         raise ModelError(f"its moments are held by {kind!r}; known are {', '.join(map(repr, MOMENTS))}")
-    if not isinstance(status, str) or status not in Status.__members__ or not isinstance(page["method"], str):
-        raise ModelError(f"its status {status!r} or method {page['method']!r} is unknown")
     steps = checks.as_count("steps", page["steps"], least=0)
     horizon = None if horizon is None else checks.as_count("horizon", horizon)
     order = checks.as_count("order", page["order"], least=2)
@@ -244,12 +242,14 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
         shape = tuple(sizes[letter] for letter in letters)
         checks.check_shape(name, arrays[name], shape, f"[{', '.join(letters)}]")
 
-    # Only now, with everything checked, wait for JAX.
-    from jointmdp.exact.moments.certificates import Certificate
+    # Only now, with all arrays checked, wait for JAX.
+    from jointmdp.exact.moments.certificates import Certificate, Status
     from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments
     from jointmdp.exact.solution.solution import Solution
     from jointmdp.model.policies import as_policy
 
+    if not isinstance(status, str) or status not in Status.__members__ or not isinstance(page["method"], str):
+        raise ModelError(f"its status {status!r} or method {page['method']!r} is unknown")
     policy = as_policy(model, arrays["policy"])
     if kind != "pair":
         form = StateMoments if kind == "state" else SameStateMoments

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp.exact.bounds import moment_bounds as bounds
-from jointmdp.exact.law.gap_law import GapLaw
+from jointmdp.exact.law.gap_law import GapLaw, Laws, LawStatus
 from jointmdp.exact.law.pair_equations import MOST_STEPS, VarianceParts
 from jointmdp.exact.law.pair_graph import NOTHING, GapStart, Opening
-from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace, upstairs
+from jointmdp.ground.answers import PlannedGap, ResultFace, upstairs
 from jointmdp.ground.arrays import UNIT, Floats
-from jointmdp.ground.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
-from jointmdp.ground.gap_face import PlannedGap
+from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import GapBranches, equal_pairs
-from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.solution.best_action import BestAction
 from jointmdp.exact.solution.gap import TOLERANCE
 from jointmdp.ground import checks

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace, as_dataset
+from jointmdp.ground.answers import PlannedGap, ResultFace, as_dataset
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
-from jointmdp.ground.gap_face import PlannedGap
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.simulators.simulator import Action, Snapshot

@@ -1,18 +1,16 @@
 """Generators that record what is drawn from them, and which generators a call makes, from which seeds.
 
 They draw bit for bit what the generators draw that they replace. While a call is recorded, whatever modules hold to
-make or seed a generator is replaced by its recording twin; the clocks can be stopped in the same way.
+make or seed a generator is replaced by its recording twin.
 """
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import os
 import pickle
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -274,25 +272,6 @@ def recorded(log: DrawLog, places: list[Place]) -> Iterator[DrawLog]:
             yield log
         finally:
             _logs.pop()
-
-
-@contextmanager
-def stopped_clock() -> Iterator[None]:
-    """The clocks of the `time` and `datetime` modules stand still, wherever a module holds them."""
-    held = {name: getattr(time, name)() for name in ("time", "monotonic", "perf_counter", "process_time")}
-    fixed = held | {f"{name}_ns": int(value * 1e9) for name, value in held.items()}
-    stopped: dict[int, Any] = {id(getattr(time, n)): lambda value=value: value for n, value in fixed.items()}
-    now = datetime.datetime.now()
-
-    class Stopped(datetime.datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return now if tz is None else now.astimezone(tz)
-
-        utcnow = today = now
-
-    with _replaced(_held_by_modules(stopped | {id(datetime.datetime): Stopped})):
-        yield
 
 
 class WatchedNoise(Noise):

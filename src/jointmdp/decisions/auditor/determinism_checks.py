@@ -13,6 +13,7 @@ import numpy as np
 
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
 from jointmdp.simulation.simulators import recorded_draws
+from jointmdp.simulation.simulators.clocks import stopped_clock
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import (
     changed,
@@ -150,8 +151,8 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
         return NOT_RESTORED, f"{names} {verbs[0]} from query to query and {verbs[1]} not restored; {advice}"
     made = _made_otherwise(probe, questions)
     if not all(_settles(probe, question) for question in questions):
-        with recorded_draws.stopped_clock():
-            if all(_settles(probe, question) for question in questions):
+        with stopped_clock() as clock:
+            if all(_settles(probe, question, clock.rewind) for question in questions):
                 return CLOCK, ""
     if made:
         return NOT_RESTORED, f"{made}; {advice}"
@@ -179,8 +180,12 @@ def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
     return ""
 
 
-def _settles(probe: Probe, question: Question) -> bool:
-    _, *answers = (probe.answer(question) for _ in range(4))
+def _settles(probe: Probe, question: Question, prepare: Callable[[], None] = lambda: None) -> bool:
+    answers = []
+    for _ in range(4):
+        prepare()
+        answers.append(probe.answer(question))
+    del answers[0]
     return all(probe.compare("restore", answers[0], answer, "") is None for answer in answers[1:])
 
 

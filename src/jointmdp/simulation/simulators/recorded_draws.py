@@ -11,13 +11,11 @@ made at one place are a group, which `redrawn` gives other numbers while all oth
 
 from __future__ import annotations
 
-import datetime
 import linecache
 import os
 import random
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -497,29 +495,6 @@ def redrawn(salts: Mapping[str, int]) -> Iterator[DrawLog]:
     """
     with recorded(DrawLog(salts=salts)) as log:
         yield log
-
-
-@contextmanager
-def stopped_clock() -> Iterator[None]:
-    """The clocks of the `time` and `datetime` modules stand still, wherever a module holds them."""
-    held = {name: getattr(time, name)() for name in ("time", "monotonic", "perf_counter", "process_time")}
-    fixed = held | {f"{name}_ns": int(value * 1e9) for name, value in held.items()}
-    pairs: list[tuple[Any, Any]] = [(getattr(time, n), lambda value=value: value) for n, value in fixed.items()]
-    now = datetime.datetime.now()
-
-    class Stopped(datetime.datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return now if tz is None else now.astimezone(tz)
-
-        utcnow = today = now
-
-    pairs.append((datetime.datetime, Stopped))
-    _replace_in_modules({id(plain): twin for plain, twin in pairs})
-    try:
-        yield
-    finally:
-        _replace_in_modules({id(twin): plain for plain, twin in pairs})
 
 
 class WatchedNoise(Noise):

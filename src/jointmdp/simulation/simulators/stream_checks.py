@@ -368,12 +368,20 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 continue
             first = made.setdefault((SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
             key = place_text(first.path), place_text(stream.path)
-            if first is not stream and first.draws and stream.draws and key not in told:
+            is_told = key in told or first is stream or _is_again(first, stream)
+            if not is_told and first.draws and stream.draws:
                 told.add(key)
                 where = f"at {key[0]} and at {key[1]}" if key[0] != key[1] else f"twice at {key[0]}"
                 yield _fault(
                     TWICE, f"{first} is made {where}, and drawn from both times ({run.decision}, {run.where})", "warn"
                 )
+
+
+def _is_again(one: Stream, other: Stream) -> bool:
+    """Whether a function that makes a generator and draws from it is only asked again, from another place."""
+    inside = all(d.path[2:] == s.path[2:] and d.path[:1] == s.path[:1] for s in (one, other) for d in s.draws)
+    x, y = ([(draw.method, draw.arguments) for draw in stream.draws] for stream in (one, other))
+    return one.path[:2] == other.path[:2] and one.path != other.path and inside and x == y
 
 
 def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:

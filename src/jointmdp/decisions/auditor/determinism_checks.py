@@ -31,8 +31,8 @@ from jointmdp.simulation.simulators.probe import (
     Question,
     difference,
 )
-from jointmdp.simulation.simulators.recorded_draws import DrawLog
 from jointmdp.simulation.simulators.simulator import Action
+from jointmdp.simulation.simulators.stream_checks import made_otherwise
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
@@ -169,19 +169,14 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
 
 def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
     """A generator that is made anew in a step, from another seed when the same question is asked again."""
-    places = recorded_draws.places()
     for question in questions:
-        logs = DrawLog(), DrawLog()
-        for log in logs:
-            with recorded_draws.recorded(log, places):
+        logs = []
+        for _ in range(2):
+            with recorded_draws.recorded() as log:
                 probe.answer(question)
-        drawn = [log.drawn for log in logs]
-        unseeded = [made for made in drawn[0] if not made.seed]
-        if unseeded:
-            return f"{unseeded[0]} has no seed that the noise could set"
-        if drawn[0] != drawn[1] and all(drawn):
-            one, other = next((a, b) for a, b in zip(*drawn, strict=False) if a != b)
-            return f"{one} is made in a step, and {other} when the same question is asked again"
+            logs.append(log)
+        if text := made_otherwise(*logs):
+            return text
     return ""
 
 

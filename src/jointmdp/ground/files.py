@@ -140,7 +140,7 @@ def to_json(value: Any) -> str:
 def strict(value: Any) -> Any:
     """`value` with everything in it that JSON does not know replaced."""
     if isinstance(value, Interval):
-        return {"lower": strict(value.lower), "upper": strict(value.upper)}
+        return {name: strict(getattr(value, name)) for name in ("estimate", "lower", "upper")}
     if isinstance(value, dict):
         return {key: strict(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

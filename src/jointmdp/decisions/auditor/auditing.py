@@ -297,6 +297,8 @@ class _Audit:
         found = draw_checks.check_start_seeds(self.probe)
         if found is not None:
             self._add(found)
+        elif not isinstance(run, AuditedRun):
+            self._add(determinism_checks.check_seeds(self.probe, self.checks["noise"]))
 
     def _outcome(self, run: AuditedRun, action: int, seed: int) -> float:
         return float(self.probe.guarded(run.action_label(action), lambda: run.outcome(action, seed)))

@@ -6,12 +6,14 @@ action in its query.
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
+from jointmdp.decisions.auditor.draw_checks import NO_NOISE
 from jointmdp.simulation.simulators import recorded_draws
 from jointmdp.simulation.simulators.clocks import stopped_clock
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
@@ -29,16 +31,18 @@ from jointmdp.simulation.simulators.probe import (
     Probe,
     ProbeState,
     Question,
+    clear_difference,
     difference,
 )
 from jointmdp.simulation.simulators.recorded_draws import DrawLog
-from jointmdp.simulation.simulators.simulator import Action
+from jointmdp.simulation.simulators.simulator import Action, Snapshot
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
 HIDDEN, CLOCK, NOT_RESTORED = "hidden state not restored", "wall clock", "generator not restored"
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
+STARTS, ONWARD = 6, 8  # starts under other seeds, and steps from each
 EXAMINED_PLACES = 16  # places in a query at which a difference is looked into
 
 Doubts = list[tuple[Question, Difference]]
@@ -244,6 +248,59 @@ def _after(probe: Probe, at: ProbeState, action: Action, question: Question) -> 
         # The noise is the question's own, so that no single draw spoils all preparations.
         probe.ask(at, [action], probe.noise("preparation", question.at.label, question.draw, i))
     return probe.answer(question)
+
+
+def check_seeds(probe: Probe, noise: Check) -> Check:
+    """Do starts heed their seeds? And where no step took any noise: does another seed go another way?
+
+    Takes what is known of the noise, and gives it back with what other seeds have shown.
+    """
+    states, logs, places = [], [], recorded_draws.places()
+    for i in probe.timed(range(STARTS)):
+        logs.append(DrawLog())
+        with recorded_draws.recorded(logs[-1], places):
+            states.append(probe.begin(i))
+    probe.in_time()
+    starts = [probe.begun(state) for state in states]
+    alike = [i for i, start in enumerate(starts) if i and clear_difference(starts[0], start) is None]
+    is_one = len(alike) == STARTS - 1
+    told = str(getattr(probe.simulator, "frozen_start", ""))
+    fixed = set.intersection(*({made for made in log.drawn if made.seed} for log in logs))
+    if is_one and (told or fixed):
+        what = told or f"{min(fixed)} is made and drawn from at the start, whatever the seed"
+        message = f"{STARTS} starts under other seeds are one and the same: {what}"
+        return warned("noise", message, "seed ignored at the start")
+    if noise.message != NO_NOISE:
+        return replace(noise, message=f"{noise.message}; there is one start") if is_one else noise
+    walks = [_onward(probe, states[i], states[0]) for i in (0, *alike)]
+    is_parted = any(clear_difference(x, y) is not None for walk in walks for x, y in zip(walk, walks[0], strict=False))
+    opaque = str(getattr(probe.simulator, "opaque", ""))
+    if opaque and (is_parted or not alike):
+        message = (
+            f"no noise was seen in {probe.asked:,} queries, but {opaque} does not show what it holds: it may have dice "
+            "of its own that a reset seeds, and one future for each seed"
+        )
+        return skipped("noise", message)
+    if is_parted:
+        tried = "starts under other seeds that look alike go different ways: part of what a start draws is not shown"
+    elif is_one:
+        tried = f"and {STARTS} starts under other seeds are one, and went the same way for {len(walks[0])} steps"
+    else:
+        tried = f"and the same state went the same way in {probe.asked:,} queries; other seeds begin elsewhere"
+    return replace(noise, message=f"{NO_NOISE}{';' if is_parted else ','} {tried}")
+
+
+def _onward(probe: Probe, state: Snapshot, first: Snapshot) -> list[ObservedOutcome]:
+    """Steps from a start, with the same actions and noise from each."""
+    actions, found = probe.actions_at(first), []
+    for t in range(ONWARD):
+        action = actions[t % len(actions)]
+        is_listed = probe.simulator.action_names is not None
+        if probe.simulator.is_over(state) or (is_listed and action not in probe.simulator.available(state)):
+            break
+        found.append(probe.ask(ProbeState(state, f"step {t} from a start"), [action], probe.noise("onward", t))[0])
+        state = found[-1].state
+    return found
 
 
 class _Doubt(NamedTuple):

@@ -14,7 +14,7 @@ from jointmdp.simulation.simulators.probe import START, ObservedOutcome, Probe, 
 from jointmdp.simulation.simulators.recorded_draws import DrawLog, Made, WatchedNoise
 from jointmdp.simulation.simulators.simulator import Action
 
-FROZEN = "frozen noise"
+FROZEN, NO_NOISE = "frozen noise", "no action takes any noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
 # Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
 # powers of two, a few primes; 1 for those that divide.
@@ -62,7 +62,7 @@ def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settl
         return _out_of_step(probe, doubt, max(len(step.log.sources) for step in steps))
     probe.in_time()
     if not streams and not ways:
-        return Check("noise", "pass", "no action takes any noise: the steps are deterministic")
+        return Check("noise", "pass", NO_NOISE)
     made = set().union(*(step.log.drawn for step in steps))
     if ways and not streams and not made:
         words = " and ".join(f"noise.{way}" for way in sorted(ways))

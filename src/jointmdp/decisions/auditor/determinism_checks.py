@@ -5,6 +5,7 @@ action in its query.
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
+from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
 from jointmdp.decisions.auditor.draw_checks import NO_NOISE
 from jointmdp.simulation.simulators import recorded_draws
 from jointmdp.simulation.simulators.clocks import stopped_clock
@@ -22,6 +23,7 @@ from jointmdp.simulation.simulators.generators import (
     global_states,
     hidden_generators,
     kept_values,
+    opened_files,
     seed_globals,
 )
 from jointmdp.simulation.simulators.probe import (
@@ -61,7 +63,12 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
         before = global_states()
         one = ask()
         after = global_states()
-        for name in changed(before, after):
+        moving = changed(before, after)
+        if moving:
+            seed_globals(1)
+            if probe.compare("globals", one, ask(), where) is not None:  # it changes by itself, see restore
+                continue
+        for name in moving:
             for seed in range(2, 2 + OTHER_SEEDS):
                 seed_globals(1)
                 seed_globals(seed, name)
@@ -162,13 +169,20 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
         return NOT_RESTORED, f"{made}; {advice}"
     for question in questions:
         probe.answer(question)
-        before = kept_values(probe.simulator, "simulator")
-        probe.answer(question)
-        kept = changed(before, kept_values(probe.simulator, "simulator"))
-        if kept:
-            return HIDDEN, f"{kept[0]} changes from query to query and is not restored; {advice}"
+        where = kept_where(probe, partial(probe.answer, question))
+        if where:
+            return HIDDEN, f"{where} changes from query to query and is not restored; {advice}"
     text = "something that is not in the snapshot changes from query to query, and no generator was seen to move"
     return HIDDEN, f"{text} (a counter, a cache, a source in another language); {advice}"
+
+
+def kept_where(probe: Probe, ask: Callable[[], object]) -> str:
+    """Where a question leaves something behind that its snapshots do not hold; empty where nothing is seen."""
+    before = kept_values(probe.simulator, "simulator")
+    with opened_files() as files:
+        ask()
+    kept = changed(before, kept_values(probe.simulator, "simulator"))
+    return next(iter([*kept, *(f"the file {name}" for name in files if os.path.exists(name))]), "")
 
 
 def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
@@ -221,9 +235,18 @@ def check_history(
         return Check("history", "pass", f"{count} questions in scrambled order had their old answers")
     question, found = faulty[0]
     fault = _remembered(probe, [question for question, _ in faulty[:EXAMINED]], questions)
-    where = probe.where(question.at, question.action)
-    message = f"what ran before shows in {len(faulty)} answers under the same noise; {where}: {found.text}"
-    return failed("history", message, fault)
+    place = probe.where(question.at, question.action)
+    message = f"what ran before shows in {len(faulty)} answers under the same noise; {place}: {found.text}"
+    return failed("history", message, fault, remembering(probe, fault, [each.at for each in questions]))
+
+
+def remembering(probe: Probe, fault: str, states: Sequence[ProbeState]) -> str:
+    """The cause of such a fault, with where it is remembered if that can be seen."""
+    asks = [(at, action) for at in states for action in at.actions]
+    for i, (at, action) in enumerate(asks[:EXAMINED]):
+        if where := kept_where(probe, partial(probe.ask, at, [action], probe.noise("where", i))):
+            return f"{where} changes when something is asked; {CAUSES[fault]}"
+    return ""
 
 
 def _remembered(probe: Probe, faulty: Sequence[Question], questions: Sequence[Question]) -> str:

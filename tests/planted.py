@@ -242,14 +242,14 @@ def seeds_of(count: int) -> list[int]:
 
 
 def same_again(build: Callable[[], Any], asked: Sequence[Any], seeds: Sequence[int]) -> float:
-    """The share of runs that give the same when they are asked again in a scrambled order, of the same thing and of one
-    that is made anew."""
+    """The share of runs that give the same again: of the same thing in a scrambled order, and of one that is made anew
+    in the opposite order."""
     places = [(decision, seed) for seed in seeds for decision in range(len(asked))]
     scrambled = [places[i] for i in np.random.default_rng(3).permutation(len(places))]
     one, other = plain(build()), plain(build())
     first = {place: one(asked[place[0]], place[1]) for place in places}
-    same = [run(asked[place[0]], place[1]) == first[place] for run in (one, other) for place in scrambled]
-    return float(np.mean(same))
+    again = [(one, scrambled), (other, places[::-1])]
+    return float(np.mean([run(asked[i], seed) == first[i, seed] for run, order in again for i, seed in order]))
 
 
 def results(run: Run, decisions: Sequence[Any], seeds: Sequence[int]) -> np.ndarray:

@@ -27,6 +27,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
+from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, clear_difference
 from jointmdp.simulation.simulators.simulator import Action, Outcome
@@ -92,6 +93,12 @@ Rows = dict[tuple[int, int], ObservedOutcome]  # by walk and step
 def walked(simulator: Any, seed: int, actions: Sequence[Action], order: Sequence[int] = range(WALKS)) -> Rows:
     """Short walks from the start, in this order."""
     probe, found = Probe(simulator, seed), {}
+    if isinstance(simulator, RunSimulator):  # every decision with one seed: the last first where walks go backwards
+        noise = Noise("audit", seed, "process")
+        for action in [*actions][:: 1 if order[0] == 0 else -1]:
+            outcome = simulator.query(simulator.start(noise), [action], noise)[0]
+            found[0, action] = probe.look(Outcome(*outcome), "elsewhere")._replace(state=None, identity=b"")
+        return found
     for number in order:
         state = simulator.start(Noise("audit", seed, "process", number))
         for t in range(STEPS):

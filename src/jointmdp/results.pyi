@@ -3,6 +3,8 @@ from .decisions.comparing.comparison import Alternative as Alternative
 from .decisions.comparing.comparison import Comparison as Comparison
 from .decisions.comparing.comparison import PairedGap as PairedGap
 from .decisions.comparing.comparison import Verdict as Verdict
+from .decisions.comparing.review import AgentReview as AgentReview
+from .decisions.comparing.review import ReviewedState as ReviewedState
 from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights
@@ -16,10 +18,12 @@ from .exact.moments.single_branch import MeanReturns as MeanReturns
 from .exact.solution.best_action import BestAction as BestAction
 from .exact.solution.counterfactual import Counterfactual as Counterfactual
 from .exact.solution.gap import Gap as Gap
-from .exact.solution.gap import GapLike as GapLike
 from .exact.solution.gap import VarianceSplit as VarianceSplit
 from .exact.solution.policy_returns import PolicyReturns as PolicyReturns
 from .exact.solution.solution import Solution as Solution
+from .ground.answers import GapLike as GapLike
+from .ground.answers import PlannedGap as PlannedGap
+from .ground.answers import ReplicationsNeeded as ReplicationsNeeded
 from .learning.estimates import LearnedGap as LearnedGap
 from .learning.incremental.learned import Learned as Learned
 from .learning.incremental.learned import LearnedJoint as LearnedJoint

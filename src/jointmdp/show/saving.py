@@ -305,6 +305,8 @@ def _packed(thing: Any, arrays: dict[str, NDArray[Any]], place: str = "") -> Any
     if dataclasses.is_dataclass(thing) or (hasattr(thing, "_fields") and not isinstance(thing, Interval)):
         inside = f"{place}." if place else ""
         return {name: _packed(getattr(thing, name), arrays, inside + name) for name, _ in _fields(type(thing))}
+    if isinstance(thing, Interval):
+        thing = (*thing, *(() if thing._estimate is None else (thing._estimate,)))
     if isinstance(thing, tuple):
         is_known = all(isinstance(each, PLAIN) or hasattr(each, "__dataclass_fields__") for each in thing)
         return [_packed(each, arrays, f"{place}.{i}") for i, each in enumerate(thing if is_known else ())]
@@ -323,7 +325,7 @@ def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
             return arrays[place].astype(kind, copy=False)
     elif form is tuple and isinstance(given, list):
         return tuple(_unpacked(parts[0], each, arrays, f"{place}.{i}") for i, each in enumerate(given))
-    elif form is Interval and isinstance(given, list) and len(given) == 2:
+    elif form is Interval and isinstance(given, list) and len(given) in (2, 3):
         return Interval(*(_unpacked(float, each, arrays) for each in given))
     elif form is float and (type(given) in (int, float) or given in ("inf", "-inf", "nan")):
         return float(given)

@@ -23,6 +23,7 @@ from jointmdp.decisions.auditor.audit_report import (
     skipped,
     warned,
 )
+from jointmdp.decisions.auditor.determinism_checks import HIDDEN
 from jointmdp.decisions.auditor.process_checks import OtherProcesses
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
@@ -372,8 +373,7 @@ class _Audit:
         if found.fault or not is_settled:
             return
         folded = draw_checks.check_start_seeds(self.probe)
-        if folded is not None:
-            self._add(folded)
+        self._add(folded or determinism_checks.check_seeds(self.probe, self.checks["noise"]))
 
     def _check_elsewhere(self, elsewhere: OtherProcesses, is_settled: bool) -> None:
         is_changed = "untouched" in self.checks and self.checks["untouched"].status == "fail"
@@ -384,14 +384,14 @@ class _Audit:
             return
         if not isinstance(self.simulator, AuditedRun):
             self._add(process_checks.check_live(self.probe, self.states, self.cost))
-        found = elsewhere.check(self.probe)
+        found = elsewhere.check(self.probe, self.states)
         if found.name != "processes":
             self._add(skipped("processes", "what ran before matters already here"))
         self._add(found)
 
     def _check_law(self) -> None:
         fault = self.checks["restore"].fault
-        if fault in (determinism_checks.CLOCK, determinism_checks.HIDDEN):
+        if fault in (determinism_checks.CLOCK, HIDDEN):
             self._add(skipped("law", f"outcomes change from query to query by themselves ({fault})"))
             return
         law, self.num_tests = state_checks.check_law(self.probe, self.states, self.plan.samples, self.false_alarm)

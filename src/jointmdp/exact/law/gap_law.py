@@ -32,6 +32,7 @@ from jointmdp.exact.law.node_laws import (
 from jointmdp.exact.law.pair_equations import VarianceParts, merge_probability, variance_parts
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, GapStart, Opening, PairGraph, reached_pairs, sum_down
 from jointmdp.exact.law.shared_points import bytes_for_shared, is_shared
+from jointmdp.ground.answers import PlannedGap
 from jointmdp.ground.arrays import UNIT, Floats, Ints
 from jointmdp.ground.checks import as_finite, as_fraction
 from jointmdp.ground.errors import NotKnownError
@@ -145,7 +146,7 @@ class RootBounds(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GapLaw:
+class GapLaw(PlannedGap):
     """Bounds on the law of ``G = Z(state, action) − Z(state, other)``; every interval holds the true value."""
 
     name: str
@@ -161,11 +162,13 @@ class GapLaw:
     _merging: Callable[[], Interval]
     known_variance: Interval | None = None
     """Var G, where the moments were at hand."""
+    independent_variance: float = math.nan
+    """Variance if the two returns were independent, where the moments were at hand."""
 
     @property
     def mean(self) -> float:
         """E G."""
-        return self.mean_interval.middle
+        return self.mean_interval.estimate
 
     @property
     def variance_interval(self) -> Interval:
@@ -177,7 +180,7 @@ class GapLaw:
     @property
     def variance(self) -> float:
         """Var G."""
-        return self.variance_interval.middle
+        return self.variance_interval.estimate
 
     @property
     def std(self) -> float:

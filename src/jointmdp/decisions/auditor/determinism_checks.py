@@ -36,8 +36,9 @@ from jointmdp.simulation.simulators.probe import (
     clear_difference,
     difference,
 )
-from jointmdp.simulation.simulators.recorded_draws import DrawLog
+from jointmdp.simulation.simulators.recorded_draws import NOISE
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
+from jointmdp.simulation.simulators.stream_checks import made_otherwise
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
@@ -187,19 +188,14 @@ def kept_where(probe: Probe, ask: Callable[[], object]) -> str:
 
 def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
     """A generator that is made anew in a step, from another seed when the same question is asked again."""
-    places = recorded_draws.places()
     for question in questions:
-        logs = DrawLog(), DrawLog()
-        for log in logs:
-            with recorded_draws.recorded(log, places):
+        logs = []
+        for _ in range(2):
+            with recorded_draws.recorded() as log:
                 probe.answer(question)
-        drawn = [log.drawn for log in logs]
-        unseeded = [made for made in drawn[0] if not made.seed]
-        if unseeded:
-            return f"{unseeded[0]} has no seed that the noise could set"
-        if drawn[0] != drawn[1] and all(drawn):
-            one, other = next((a, b) for a, b in zip(*drawn, strict=False) if a != b)
-            return f"{one} is made in a step, and {other} when the same question is asked again"
+            logs.append(log)
+        if text := made_otherwise(*logs):
+            return text
     return ""
 
 
@@ -278,17 +274,18 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
 
     Takes what is known of the noise, and gives it back with what other seeds have shown.
     """
-    states, logs, places = [], [], recorded_draws.places()
-    for i in probe.timed(range(STARTS)):
-        logs.append(DrawLog())
-        with recorded_draws.recorded(logs[-1], places):
-            states.append(probe.begin(i))
+    states, drawn = [], []
+    with recorded_draws.twins_installed():
+        for i in probe.timed(range(STARTS)):
+            with recorded_draws.recorded() as log:
+                states.append(probe.begin(i))
+            drawn.append({str(stream) for stream in log.drawn if stream.kind != NOISE and stream.seed is not None})
     probe.in_time()
     starts = [probe.begun(state) for state in states]
     alike = [i for i, start in enumerate(starts) if i and clear_difference(starts[0], start) is None]
     is_one = len(alike) == STARTS - 1
     told = str(getattr(probe.simulator, "frozen_start", ""))
-    fixed = set.intersection(*({made for made in log.drawn if made.seed} for log in logs))
+    fixed = set.intersection(*drawn)
     if is_one and (told or fixed):
         what = told or f"{min(fixed)} is made and drawn from at the start, whatever the seed"
         message = f"{STARTS} starts under other seeds are one and the same: {what}"

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ from jointmdp.simulation.simulators.stream_checks import (
     judged,
 )
 
-FROZEN, NO_NOISE = "frozen noise", "no action takes any noise"
+FROZEN, NO_NOISE = "frozen noise", "no action was seen to take any noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
 # Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
 # powers of two, a few primes; 1 for those that divide.
@@ -39,6 +39,7 @@ FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
 LEAST_RUNS, MOST_RUNS = 2, 64  # seeds with which every decision is run: a fault in one run of ten shows in 99.9 % of 64
 MORE_SECONDS, MORE_SHARE = 1.0, 0.1  # for more than the fewest, at most, and of the time of the check
 PAIRED = (24, 100, 400)  # replications after which the pairing is looked at
+MOST_WALKS = 5  # that the states of an audit come from
 MOST_TOLD = 4  # streams named in a sentence
 FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
 
@@ -66,8 +67,7 @@ def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settl
     count = max(draws, 3)
     steps = _recorded(probe, states, count, count)
     runs = [RecordedRun(_label(probe, step), f"draw {step.draw}", step.log, step.at.label) for step in steps]
-    found = judged(runs, _made_before(probe))
-    return _judged_steps(probe, states[0], steps, found, is_settled)
+    return _judged_steps(probe, states[0], steps, runs, is_settled, _made_before(probe))
 
 
 def _label(probe: Probe, step: _Step) -> str:
@@ -75,8 +75,14 @@ def _label(probe: Probe, step: _Step) -> str:
 
 
 def _judged_steps(
-    probe: Probe, at: ProbeState, steps: Sequence[_Step], found: Sequence[StreamFault], is_settled: bool
+    probe: Probe,
+    at: ProbeState,
+    steps: Sequence[_Step],
+    runs: Sequence[RecordedRun],
+    is_settled: bool,
+    known: Collection[Any] = (),
 ) -> Check:
+    found = judged(runs, known)
     if not is_settled or probe.pins_globals:  # what else a stream does wrong is a consequence
         found = [fault for fault in found if fault.fault in (OUT_OF_STEP, EARLY)]
     ways = set().union(*(step.noise.others for step in steps))
@@ -89,7 +95,7 @@ def _judged_steps(
     if found:
         return _judgement(probe, at, found)
     probe.in_time()
-    return _in_step(steps, ways)
+    return _in_step(steps, ways, known)
 
 
 def recorded_runs(probe: Probe, at: ProbeState) -> list[_Step]:
@@ -106,8 +112,8 @@ def recorded_runs(probe: Probe, at: ProbeState) -> list[_Step]:
 
 def check_runs(probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled: bool) -> Check:
     """The same for a function of a decision and a seed."""
-    found = judged([RecordedRun(_label(probe, s), f"seed {Noise.at(s.noise.address).seed}", s.log) for s in steps])
-    check = _judged_steps(probe, at, steps, found, is_settled)
+    runs = [RecordedRun(_label(probe, s), f"seed {Noise.at(s.noise.address).seed}", s.log) for s in steps]
+    check = _judged_steps(probe, at, steps, runs, is_settled)
     results: dict[Action, set[float]] = {}
     for step in steps:
         results.setdefault(step.action, set()).add(step.result)
@@ -134,9 +140,10 @@ def _judgement(probe: Probe, at: ProbeState, found: Sequence[StreamFault]) -> Ch
     return Check("noise", status, "; ".join(texts[:MOST_TOLD]), "; ".join(causes[:MOST_TOLD]), ", ".join(names))
 
 
-def _in_step(steps: Sequence[_Step], ways: set[str]) -> Check:
+def _in_step(steps: Sequence[_Step], ways: set[str], known: Collection[Any]) -> Check:
     """What is said where nothing is wrong."""
-    streams = sorted({_called(stream) for step in steps for stream in step.log.drawn})
+    drawn = [stream for step in steps for stream in step.log.drawn if (stream.kind, str(stream.seed)) not in known]
+    streams = sorted({_called(stream) for stream in drawn})
     if not streams and not ways:
         return Check("noise", "pass", NO_NOISE)
     if not streams:
@@ -178,7 +185,8 @@ def _made_before(probe: Probe) -> set[Any]:
     if getattr(probe.simulator, "state_kind", "") != "replay":
         return set()
     with recorded() as log:
-        probe.begin(0)
+        for walk in range(MOST_WALKS):
+            probe.begin(walk)
     return {(stream.kind, str(stream.seed)) for stream in log.streams}
 
 

@@ -1,9 +1,9 @@
 """Which keys a traced step draws from: do they depend on the action, and does one key serve two draws?
 
-A step is a program of JAX, so this is read from the program itself and not from samples. Every value gets a number, the
-same for two operations that do the same to the same; keys with one number are one key, however they were made. Only what
-enters a value counts: an action that decides how often a loop runs, or which branch is taken, leaves the keys as they
-are.
+A step is a program of JAX, so this is read from the program itself and not from samples. Every value gets a number,
+the same for two operations that do the same to the same; keys with one number are one key, however they were made. Only
+what enters a value counts: an action that decides how often a loop runs, or which branch is taken, leaves the keys as
+they are.
 """
 
 from __future__ import annotations

@@ -293,6 +293,8 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
     Takes what is known of the noise, and gives it back with what other seeds have shown.
     """
     noise = _of_keys(probe, noise)
+    if noise.status == "fail":
+        return noise
     states, drawn = [], []
     with recorded_draws.twins_installed():
         for i in probe.timed(range(STARTS)):

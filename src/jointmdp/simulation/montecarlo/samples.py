@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace, as_dataset
+from jointmdp.ground.answers import SavedFace, as_dataset, words
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.intervals import Interval
@@ -150,8 +150,8 @@ Sampler = Callable[[int, int, Sharing], Replications]
 
 
 @dataclass(frozen=True, eq=False)
-class GapSample(ResultFace):
-    """Samples of ``Z(state, action) − Z(state, other)``; each interval holds with probability `confidence`."""
+class GapSample(SavedFace):
+    """Samples of how much more `action` gives than `other`, or costs less; intervals hold at `confidence` each."""
 
     action: str
     other: str
@@ -167,18 +167,18 @@ class GapSample(ResultFace):
     confidence: float = CONFIDENCE
     within: Interval | None = None
     """Between which every gap lies, where that is known for sure: intervals then hold for every number of samples."""
+    minimise: bool = False
+    """Whether returns are costs; gaps are then how much less `action` costs."""
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from "
-            f"{len(self.gaps):,} pairs, mean in {self.mean_interval})"
-        )
+        told = words(self.minimise).told(self.action, self.other, self.mean, self.std)
+        return f"{type(self).__name__}({told} from {len(self.gaps):,} pairs, mean in {self.mean_interval})"
 
     def row(self) -> dict[str, Any]:
         """Everything known of it, for tables."""
         plain = "action other mean mean_interval variance variance_interval"
         signs = {"superiority": self.superiority(), "tie": self.tie()}
-        return {**{name: getattr(self, name) for name in plain.split()}, **signs}
+        return {**{name: getattr(self, name) for name in plain.split()}, **signs, "direction": self.direction}
 
     def table(self) -> list[dict[str, Any]]:
         """One row."""
@@ -189,7 +189,7 @@ class GapSample(ResultFace):
         return as_dataset(
             {"gap": ("replication", self.gaps), "slack": ("replication", self.slack)},
             {},
-            {"action": self.action, "other": self.other, "seed": self.seed},
+            {"action": self.action, "other": self.other, "seed": self.seed, "direction": self.direction},
         )
 
     def figure(self) -> Figure:

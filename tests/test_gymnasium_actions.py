@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import jointmdp as jm
 from gymnasium import Env, spaces
 from gymnasium_worlds import Shop, cartpole_get
 
+import jointmdp as jm
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.simulators.fingerprints import fingerprint

@@ -7,7 +7,7 @@ from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights
 from .exact.law.gap_law import GapLaw as GapLaw
-from .exact.law.solution_laws import SignProbabilities as SignProbabilities
+from .exact.law.gap_law import SignProbabilities as SignProbabilities
 from .exact.moments.asked_pairs import ReachableSize as ReachableSize
 from .exact.moments.certificates import Certificate as Certificate
 from .exact.moments.joint_moments import JointMoments as JointMoments
@@ -16,10 +16,12 @@ from .exact.moments.single_branch import MeanReturns as MeanReturns
 from .exact.solution.best_action import BestAction as BestAction
 from .exact.solution.counterfactual import Counterfactual as Counterfactual
 from .exact.solution.gap import Gap as Gap
-from .exact.solution.gap import GapLike as GapLike
 from .exact.solution.gap import VarianceSplit as VarianceSplit
 from .exact.solution.policy_returns import PolicyReturns as PolicyReturns
 from .exact.solution.solution import Solution as Solution
+from .ground.answers import GapLike as GapLike
+from .ground.answers import PlannedGap as PlannedGap
+from .ground.answers import ReplicationsNeeded as ReplicationsNeeded
 from .learning.estimates import LearnedGap as LearnedGap
 from .learning.incremental.learned import Learned as Learned
 from .learning.incremental.learned import LearnedJoint as LearnedJoint

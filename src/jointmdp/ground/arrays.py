@@ -5,10 +5,11 @@ JAX is imported inside the functions: whoever needs the types alone does not wai
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +29,11 @@ UNIT = 2.0**-53  # unit roundoff of float64
 HOST_ONLY = (
     "is a value inside of jax.jit, vmap or grad, where there is no number yet; jointmdp's calls run on the host: call "
     "them outside, with numbers, and hand in what they return"
+)
+FORKED = (
+    "this process was forked from one in which JAX had already computed: JAX's threads do not exist here, and any "
+    'program would wait for them without end; start processes afresh, by multiprocessing.get_context("spawn") or '
+    '"forkserver", or fork before the first call'
 )
 TRACER_ERRORS = {
     "TracerArrayConversionError",
@@ -82,6 +88,7 @@ class JaxContext:
     """JAX set as `wanted` inside; only what differs is entered, since this stands around every query."""
 
     __slots__ = ("_entered", "_is_host", "_wanted")
+    is_forked: ClassVar[bool] = False  # after JAX has started its threads
 
     def __init__(self, wanted: Mapping[str, tuple[Any, ...]], *, is_host: bool = True) -> None:
         self._wanted, self._is_host = wanted, is_host
@@ -89,6 +96,8 @@ class JaxContext:
     def __enter__(self) -> None:
         import jax
 
+        if JaxContext.is_forked:
+            raise ModelError(FORKED)
         config = jax.config
         self._entered = [
             getattr(jax, name[4:])(values[0])
@@ -115,6 +124,15 @@ class JaxContext:
                 return function(*args, **kwargs)
 
         return called
+
+
+def _after_fork() -> None:
+    bridge = sys.modules.get("jax._src.xla_bridge")  # where the threads begin; `jax` by itself has none
+    JaxContext.is_forked = bridge is not None and bridge.backends_are_initialized()
+
+
+if hasattr(os, "register_at_fork"):  # no Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def float64() -> JaxContext:

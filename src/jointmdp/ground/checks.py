@@ -223,6 +223,12 @@ def subtracted(first: T, second: T, minimise: bool) -> tuple[T, T]:
     return (second, first) if minimise else (first, second)
 
 
+def difference(first: str, second: str, minimise: bool) -> str:
+    """The gap of two alternatives as what is subtracted from what."""
+    of = "cost of " if minimise else ""
+    return " − ".join(f"{of}{each}" for each in subtracted(first, second, minimise))
+
+
 def as_called(kind: str, given: Any, names: Sequence[str], values: Sequence[Any]) -> int:
     """The place of what is called by its value, or by its name in words. A number is never a place in a list.
 

@@ -60,6 +60,8 @@ RUN_CAUSES = {
 # A guess at the cause of each fault, and what to do about it. Faults that are not here get theirs where they are found.
 CAUSES = {
     "query not answered": "does the state that it is asked in allow the action, and is everything in the snapshot?",
+    "query does not return": "it waits for something that does not come (a lock, a socket, an answer), runs in a "
+    "circle, or takes longer than the audit may: give that more with seconds=",
     "mutating query": "step or query works on the snapshot itself; copy it first, or make states that cannot change",
     "shared snapshot": "the simulator hands out an object that it goes on using (its live state, a buffer); return a "
     "copy",

@@ -13,6 +13,7 @@ import numpy as np
 
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
 from jointmdp.simulation.simulators import recorded_draws
+from jointmdp.simulation.simulators.clocks import stopped_clock
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import (
     changed,
@@ -30,8 +31,8 @@ from jointmdp.simulation.simulators.probe import (
     Question,
     difference,
 )
-from jointmdp.simulation.simulators.recorded_draws import DrawLog
 from jointmdp.simulation.simulators.simulator import Action
+from jointmdp.simulation.simulators.stream_checks import made_otherwise
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
@@ -150,8 +151,8 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
         return NOT_RESTORED, f"{names} {verbs[0]} from query to query and {verbs[1]} not restored; {advice}"
     made = _made_otherwise(probe, questions)
     if not all(_settles(probe, question) for question in questions):
-        with recorded_draws.stopped_clock():
-            if all(_settles(probe, question) for question in questions):
+        with stopped_clock() as clock:
+            if all(_settles(probe, question, clock.rewind) for question in questions):
                 return CLOCK, ""
     if made:
         return NOT_RESTORED, f"{made}; {advice}"
@@ -168,24 +169,23 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
 
 def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
     """A generator that is made anew in a step, from another seed when the same question is asked again."""
-    places = recorded_draws.places()
     for question in questions:
-        logs = DrawLog(), DrawLog()
-        for log in logs:
-            with recorded_draws.recorded(log, places):
+        logs = []
+        for _ in range(2):
+            with recorded_draws.recorded() as log:
                 probe.answer(question)
-        drawn = [log.drawn for log in logs]
-        unseeded = [made for made in drawn[0] if not made.seed]
-        if unseeded:
-            return f"{unseeded[0]} has no seed that the noise could set"
-        if drawn[0] != drawn[1] and all(drawn):
-            one, other = next((a, b) for a, b in zip(*drawn, strict=False) if a != b)
-            return f"{one} is made in a step, and {other} when the same question is asked again"
+            logs.append(log)
+        if text := made_otherwise(*logs):
+            return text
     return ""
 
 
-def _settles(probe: Probe, question: Question) -> bool:
-    _, *answers = (probe.answer(question) for _ in range(4))
+def _settles(probe: Probe, question: Question, prepare: Callable[[], None] = lambda: None) -> bool:
+    answers = []
+    for _ in range(4):
+        prepare()
+        answers.append(probe.answer(question))
+    del answers[0]
     return all(probe.compare("restore", answers[0], answer, "") is None for answer in answers[1:])
 
 

@@ -304,7 +304,7 @@ def decide(
                 within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
                 decided=intervals[i, j],
                 minimise=rules.minimise,
-                std_unpaired=unpaired,
+                independent_variance=unpaired**2,
                 std_state=_gap_std(beside.get("state"), i, j),
                 std_time=_gap_std(beside.get("time"), i, j),
                 half_width_unpaired=_unpaired_half(unpaired, size, error, rules.bounds),
@@ -398,7 +398,7 @@ def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, bounds: I
         found = confidence_intervals.mean_within(gaps, Interval(-bounds.width, bounds.width), error)
     else:
         found = confidence_intervals.careful_mean(gaps, -sample.reach, sample.reach, error)
-    return found.widened(float(slack.mean()))
+    return found.widened(float(slack.mean())).of(float(gaps.mean()))
 
 
 def _mean_return(sample: _Sample, i: int, error: float) -> tuple[float, Interval]:
@@ -451,14 +451,14 @@ def _alternative(
     else:
         values = sample.whole.returns[:, i]
         mean, found = float(values.mean()), confidence_intervals.mean_within(values, bounds, error)
-    found = found.widened(float(sample.left_out.max()))
+    found, best = found.widened(float(sample.left_out.max())).of(mean), float(tally.likeliest[0, i])
     return Alternative(
         label,
         -mean if minimise else mean,
         -found if minimise else found,
         _return_std(sample, i),
-        float(tally.likeliest[0, i]),
-        best_interval(tally, i, error),
+        best,
+        best_interval(tally, i, error).of(best),
     )
 
 

@@ -21,18 +21,17 @@ from jointmdp.exact.moments.certificates import (
     Certificate,
     HorizonErrors,
     StateErrors,
+    Status,
     ValueErrors,
     pair_operations,
     side_norms,
 )
-from jointmdp.exact.moments.gap_variances import GapVariances, solve_gap_variances
 from jointmdp.exact.moments.higher_orders import BackwardSweeps, solve_higher
-from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, Solve, solve_pairs
+from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, GapVariances, Solve, solve_gap_variances, solve_pairs
 from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.exact.moments.stored_moments import GapErrors, StateMoments
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats, float64, on_device
-from jointmdp.ground.errors import Status
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 

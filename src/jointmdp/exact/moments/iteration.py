@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from jointmdp.exact.bellman import second_moments
 from jointmdp.exact.bellman.second_moments import Moments
-from jointmdp.exact.moments.certificates import Certificate, assess_pairs
+from jointmdp.exact.moments.certificates import Certificate, Status, assess_pairs
 from jointmdp.exact.moments.stored_moments import PairMoments
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, on_device
-from jointmdp.ground.errors import ModelError, Status
+from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 

@@ -16,18 +16,17 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse.linalg
 
-from jointmdp.exact.bellman.pair_walk import PairList
+from jointmdp.exact.bellman.pair_step import PairList
 from jointmdp.exact.bellman.second_moments import listed_gap_source
 from jointmdp.exact.moments.asked_pairs import LEAST_PAIR, likely_part, pair_list
-from jointmdp.exact.moments.certificates import CHECK_ROOM, Certificate, StateErrors
+from jointmdp.exact.moments.certificates import CHECK_ROOM, Certificate, StateErrors, Status
 from jointmdp.exact.moments.default_solver import LEAST_SCALE, LEAST_STD
-from jointmdp.exact.moments.gap_variances import listed_step_errors
-from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.pair_solver import Solve, listed_step_errors
 from jointmdp.exact.moments.single_branch import SingleBranch, solve_single_branch
 from jointmdp.exact.moments.stored_moments import GapEstimate, gap_backup
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats, Ints
-from jointmdp.ground.errors import ModelError, NotKnownError, Status
+from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart
@@ -301,9 +300,10 @@ class _Recursion:
         return x, done, left
 
     def _accelerated(self, added: Floats, x: Floats, aim: float) -> Floats:
-        matrix = scipy.sparse.linalg.LinearOperator(
-            (len(x), len(x)), matvec=lambda y: np.ravel(y) - self.factor * self.pairs.later(np.ravel(y))
-        )
+        def apply(y: Floats) -> Floats:
+            return np.ravel(y) - self.factor * self.pairs.later(np.ravel(y))
+
+        matrix = scipy.sparse.linalg.LinearOperator((len(x), len(x)), apply, dtype=np.float64)
         found = scipy.sparse.linalg.gmres(matrix, added, x0=x, rtol=0.0, atol=aim, restart=RESTART, maxiter=RESTARTS)
         return np.asarray(found[0])
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.decisions.comparing.comparison import Comparison, PairedGap
+from jointmdp.ground import checks
 from jointmdp.ground.answers import words
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import SHARING_WORDS
@@ -348,7 +349,7 @@ def means(solution: Any, ax: Axes | None = None) -> Axes:
 
 
 def _difference(gap: Any) -> str:
-    return words(getattr(gap, "minimise", False)).difference(gap.action, gap.other)
+    return checks.difference(gap.action, gap.other, getattr(gap, "minimise", False))
 
 
 @in_our_style
@@ -371,14 +372,14 @@ def gap_law(gap: Any, ax: Axes | None = None) -> Axes:
         ax.step(x, curve, where="post", color=style.PALETTE[1], linewidth=0.8)
     ax.axvline(0, color=style.GREY, linewidth=1)
     ax.errorbar(
-        [mean.middle],
+        [mean.estimate],
         [0.5],
-        xerr=[[mean.width / 2], [mean.width / 2]],
+        xerr=[[mean.estimate - mean.lower], [mean.upper - mean.estimate]],
         color=style.PALETTE[2],
         marker=style.MARKERS[1],
         linestyle="none",
         capsize=3,
-        label=f"mean {mean.middle:.4g}" if mean.width < 1e-3 * abs(mean.middle) else f"mean {mean:.4g}",
+        label=f"mean {mean.estimate:.4g}" if mean.width < 1e-3 * abs(mean.estimate) else f"mean {mean:.4g}",
     )
     ax.set_xlabel(f"x, the gap {_difference(gap)}" if hasattr(gap, "action") else "x, the gap")
     ax.set_ylabel("P(gap ≤ x)")
@@ -408,7 +409,7 @@ def bound_ladder(gap: Any, at: float = 0.0, ax: Axes | None = None) -> Axes:
         colour = style.PALETTE[2 if name == "certified law" else 1]
         ax.plot([found.lower, found.upper], [i, i], color=colour, linewidth=6, solid_capstyle="butt", alpha=0.6)
         ax.plot([found.lower, found.upper], [i, i], color=colour, marker="|", markersize=10, linestyle="none")
-        ends = f"{found.middle:.3f}" if found.width < 1e-3 else f"{found.lower:.2f} to {found.upper:.2f}"
+        ends = f"{found.estimate:.3f}" if found.width < 1e-3 else f"{found.lower:.2f} to {found.upper:.2f}"
         ax.annotate(ends, (1.03, i), va="center", fontsize=style.SMALL, annotation_clip=False)
     ax.set_yticks(range(len(rungs)), list(rungs))
     ax.set_ylim(len(rungs) - 0.5, -0.5)

@@ -95,6 +95,21 @@ def careful_variance(values: Floats, lowest: float, highest: float, error: float
     return Interval(0.0 if differing < FEW else found.lower, max(found.upper, above))
 
 
+def sample_quantile(values: Floats, q: float) -> float:
+    """The least value that a fraction `q` of the values does not exceed."""
+    return float(np.partition(values, rank := _rank(len(values), q) - 1)[rank])
+
+
+def sample_cvar(values: Floats, alpha: float) -> float:
+    """The mean of the lowest `alpha` fraction of the values; of the last of them as much as belongs to it."""
+    t = sample_quantile(values, alpha)
+    return t - float(np.mean(np.maximum(t - values, 0.0))) / alpha
+
+
+def _rank(n: int, q: float) -> int:
+    return min(max(math.ceil(q * n * (1 - 1e-12)), 1), n)  # rounding of q·n must not lead to the next value
+
+
 def quantile_interval(values: Floats, q: float, confidence: float = 0.95) -> Interval:
     """The q-quantile between two order statistics, whose ranks are quantiles of a binomial count: for every law."""
     error, ordered = 1 - as_fraction("confidence", confidence), np.sort(values)

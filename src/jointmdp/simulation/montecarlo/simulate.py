@@ -9,6 +9,7 @@ are those of a simulation that had it from the start.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Never
@@ -241,7 +242,10 @@ class ReturnSample(SavedFace):
 
     def _gap(self, i: int, j: int) -> GapSample:
         found = self.replications.gap(*checks.subtracted(i, j, self.minimise), self.return_bound)
-        return GapSample(self.actions[i], self.actions[j], *found, self.reach, self.seed, minimise=self.minimise)
+        whole = self.replications.whole.returns[:, [i, j]]
+        alone = float(whole.var(axis=0, ddof=1).sum()) if len(whole) > 1 else math.nan
+        a, b = self.actions[i], self.actions[j]
+        return GapSample(a, b, *found, self.reach, self.seed, independent_variance=alone, minimise=self.minimise)
 
     def _place(self, action: Action) -> int:
         """Where an action stands among those simulated; the first of several that follow different policies."""

@@ -87,6 +87,8 @@ CAUSES = {
     "always the same; name it in streams=, or draw from the noise",
     "frozen noise": "something random is not under the noise's control, and every replication would be the same; draw "
     "it from the noise, or name its generator in streams=",
+    "seed ignored at the start": "every episode begins in the same place, whatever seed reset is given: make the "
+    "generator from that seed (self.np_random in a Gymnasium environment); if one start is meant, all is well",
     "seeds that coincide": "the seed is cut down (seed % 10, a hash of few bits) before a generator is made from it; "
     "use all of it, default_rng(seed)",
     "process-dependent": "a step depends on hash() of a text, on id(), on the order of a set or on the process itself; "

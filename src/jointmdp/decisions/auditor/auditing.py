@@ -23,6 +23,7 @@ from jointmdp.decisions.auditor.audit_report import (
     skipped,
     warned,
 )
+from jointmdp.decisions.auditor.determinism_checks import HIDDEN
 from jointmdp.decisions.auditor.process_checks import OtherProcesses
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
@@ -297,6 +298,8 @@ class _Audit:
         found = draw_checks.check_start_seeds(self.probe)
         if found is not None:
             self._add(found)
+        elif not isinstance(run, AuditedRun):
+            self._add(determinism_checks.check_seeds(self.probe, self.checks["noise"]))
 
     def _outcome(self, run: AuditedRun, action: int, seed: int) -> float:
         return float(self.probe.guarded(run.action_label(action), lambda: run.outcome(action, seed)))
@@ -309,14 +312,14 @@ class _Audit:
             self._add(skipped("live", reason), skipped("processes", reason))
             return
         self._add(process_checks.check_live(self.probe, self.states, self.cost))
-        found = elsewhere.check(self.probe)
+        found = elsewhere.check(self.probe, self.states)
         if found.name != "processes":
             self._add(skipped("processes", "what ran before matters already here"))
         self._add(found)
 
     def _check_law(self) -> None:
         fault = self.checks["restore"].fault
-        if fault in (determinism_checks.CLOCK, determinism_checks.HIDDEN):
+        if fault in (determinism_checks.CLOCK, HIDDEN):
             self._add(skipped("law", f"outcomes change from query to query by themselves ({fault})"))
             return
         law, self.num_tests = state_checks.check_law(self.probe, self.states, self.plan.samples, self.false_alarm)
@@ -419,5 +422,8 @@ class _Audit:
             return check
         if first == draw_checks.FROZEN:
             return replace(check, fault="seed ignored", cause=RUN_CAUSES[first])
+        where, is_kept, _ = check.cause.partition(" changes ")
+        if is_kept:
+            return replace(check, cause=f"{where} changes from run to run; {RUN_CAUSES[HIDDEN].partition('; ')[2]}")
         seen, is_named, _ = check.cause.partition("; add it to")
         return replace(check, cause=f"{seen}; {RUN_CAUSES['seed ignored']}" if is_named else RUN_CAUSES[first])

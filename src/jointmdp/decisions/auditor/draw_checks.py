@@ -29,7 +29,7 @@ from jointmdp.simulation.simulators.stream_checks import (
     judged,
 )
 
-FROZEN = "frozen noise"
+FROZEN, NO_NOISE = "frozen noise", "no action takes any noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
 # Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
 # powers of two, a few primes; 1 for those that divide.
@@ -108,7 +108,7 @@ def _in_step(steps: Sequence[_Step], ways: set[str]) -> Check:
     """What is said where nothing is wrong."""
     streams = sorted({_called(stream) for step in steps for stream in step.log.drawn})
     if not streams and not ways:
-        return Check("noise", "pass", "no action was seen to take any noise")
+        return Check("noise", "pass", NO_NOISE)
     if not streams:
         words = " and ".join(f"noise.{way}" for way in sorted(ways))
         if ways == {"uniform"}:

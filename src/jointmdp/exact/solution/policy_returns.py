@@ -34,6 +34,8 @@ class PolicyReturns(ResultFace):
     names: tuple[str, ...]
     branches: tuple[PolicyBranch, ...]
     method: Solve
+    minimise: bool = False
+    """Whether returns are costs, and gaps say how much less a policy costs."""
     _shared: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)  # covariance, error; [S] each
     _laws: dict[tuple[int, int], Laws] = field(default_factory=dict)
 
@@ -48,15 +50,16 @@ class PolicyReturns(ResultFace):
         return np.stack([branch.variance for branch in self.branches])
 
     def gap(self, policy: str | int, other: str | int, state: StateLike = 0) -> Gap:
-        """``Z^policy(state) − Z^other(state)``, policies by name or number.
+        """How much more `policy` gives than `other`, or how much less it costs; policies by name.
 
         Both start in `state`, by default the first one of the model, where what `from_start` finds begins.
         """
         s = self.model.state_index(state)
-        i, j = (checks.as_index("policy", each, self.names, len(self.names)) for each in (policy, other))
+        i, j = (checks.as_called("policy", each, self.names, self.names) for each in (policy, other))
         labels = (self.model.state_label(s), self.names[i], self.names[j])
         if i == j:
-            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0)
+            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, minimise=self.minimise)
+        i, j = checks.subtracted(i, j, self.minimise)
         one, two = self.branches[i], self.branches[j]
         pair = min(i, j), max(i, j)
         if pair not in self._shared:
@@ -75,6 +78,7 @@ class PolicyReturns(ResultFace):
             mean_error=mean_error,
             variance_error=variance_error,
             place=(self._laws_of(i, j), (s, NOTHING, NOTHING)),
+            minimise=self.minimise,
         )
 
     def _laws_of(self, i: int, j: int) -> Laws:
@@ -88,10 +92,11 @@ class PolicyReturns(ResultFace):
         rows = []
         for state in range(self.model.num_states) if states is None else states:
             for i, j in combinations(range(len(self.names)), 2):
-                gap = self.gap(i, j, state)
+                gap = self.gap(self.names[i], self.names[j], state)
                 row = {"state": gap.state, "policy": gap.action, "other": gap.other, "mean": gap.mean, "std": gap.std}
                 more = {"independent_std": gap.independent_variance**0.5, "inferiority_bound": gap.inferiority_bound}
-                rows.append(row | more | {"mean_error": gap.mean_error, "variance_error": gap.variance_error})
+                errors = {"mean_error": gap.mean_error, "variance_error": gap.variance_error}
+                rows.append(row | more | errors | {"direction": gap.direction})
         return rows
 
     def to_csv(self, path: str | os.PathLike[str], states: Iterable[StateLike] | None = None) -> None:

@@ -275,7 +275,7 @@ class JaxSimulator(Simulator):
     def _check_legal(self, place: JaxState, chosen: Any) -> None:
         if self._user_available is not None:
             for action in chosen:
-                self.action_index(action, place)
+                self._numbered(action, place)
 
     @users_calls()
     def random_action(self, rng: np.random.Generator) -> Action:
@@ -291,7 +291,7 @@ class JaxSimulator(Simulator):
     def as_actions(self, actions: Sequence[Action]) -> Any:
         """Actions stacked along a new first axis, as the environment takes them."""
         if self.action_names is not None:
-            return np.array([self.action_index(action) for action in actions], dtype=np.int32)
+            return np.array([self._numbered(action) for action in actions], dtype=np.int32)
         try:
             with users_calls():
                 return jnp.asarray(np.stack([np.asarray(action) for action in actions]))

@@ -513,16 +513,27 @@ def test_audits_in_many_threads_disturb_nobody() -> None:
     assert not wrong
     faults = [report["noise"].fault for report in reports]
     assert faults == ["", "draws out of step", "noise not shared", "draws out of step"] * 4
-    assert plain == [random.seed, random.random, np.random.default_rng, np.random.RandomState, np.random.seed, os.urandom]
+    assert plain == [
+        random.seed,
+        random.random,
+        np.random.default_rng,
+        np.random.RandomState,
+        np.random.seed,
+        os.urandom,
+    ]
     assert held == [random.Random, np.random.Generator, np.random.PCG64, threading.Thread.start]
 
 
 def test_what_was_replaced_is_put_back_whatever_raises() -> None:
     plain = np.random.default_rng, random.seed
-    with pytest.raises(KeyboardInterrupt), recorded_draws.recorded():
+
+    def interrupted() -> None:
         assert np.random.default_rng is not plain[0]
         with recorded_draws.recorded():
             raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), recorded_draws.recorded():
+        interrupted()
     assert plain == (np.random.default_rng, random.seed)
     assert recorded_draws.present() is None
 

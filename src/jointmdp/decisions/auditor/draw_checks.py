@@ -166,7 +166,7 @@ def _recorded(probe: Probe, states: Sequence[ProbeState], least: int, most: int)
     enough = begun + min(MORE_SECONDS, MORE_SHARE * (probe.deadline - begun))
     with twins_installed():
         for draw in range(most):
-            for at, action in [(at, action) for at in states for action in at.actions]:
+            for at, action in [(each, action) for each in states for action in each.actions]:
                 if time.monotonic() > (probe.deadline if draw < least else enough):
                     probe.ran_out |= draw < least
                     return steps

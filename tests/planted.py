@@ -3,7 +3,7 @@
 The proof uses no line of the library. A thing is run by itself, `run(decision, seed)`, and five plain measures are
 taken: does a run give the same again, in another order; do other seeds give other results; how much does the gap of two
 decisions vary under one seed; how much does one result vary; does another process agree. A fault is one that its own
-measure shows, beside its twin.
+measure shows, beside its twin. A twin gives the same again, and the results of its decisions go together.
 
     python tests/planted.py                     a table by family: what `audit` and `compare` make of the faults
     python tests/planted.py --rows              every row, with what was found instead
@@ -18,6 +18,7 @@ import importlib
 import inspect
 import itertools
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -264,7 +265,7 @@ def gap_variances(found: np.ndarray) -> np.ndarray:
 
 def evidence(row: Planted, is_broken: bool) -> dict[str, Any]:
     """The measures of a fault or of its twin, each on a thing of its own."""
-    few, many = seeds_of(8 if row.runs >= 100 else 3), seeds_of(row.runs)
+    few, many = seeds_of(24 if row.runs >= 300 else 3), seeds_of(row.runs)
     found = results(plain(row.build(is_broken)), row.asked(), many)
     near = results(plain(row.build(is_broken)), row.asked()[:1], range(40)) if row.shows == "neighbours" else found
     return {
@@ -272,6 +273,7 @@ def evidence(row: Planted, is_broken: bool) -> dict[str, Any]:
         "distinct": max(len(set(column)) for column in found.T) / len(found),
         "neighbours": len(set(near[:, 0])) / len(near),
         "gaps": gap_variances(found),
+        "shared": 1.0 if found.std(axis=0).min() == 0 else np.corrcoef(found.T).min(),
         "variance": found.var(axis=0),
         "mean": found.mean(axis=0),
     }
@@ -294,6 +296,8 @@ def proof(row: Planted, module: str = "faults_streams", path: str = str(Path(__f
     wrong = []
     if twin["again"] < 1:
         wrong.append(f"the twin repeats {twin['again']:.0%} of its runs")
+    if twin["shared"] < 0.2:
+        wrong.append(f"two decisions of the twin have a correlation of {twin['shared']:.2f}")
     shown = {
         "again": lambda: fault["again"] < 1,
         "coincides": lambda: fault["distinct"] < 0.5 * twin["distinct"],
@@ -379,17 +383,32 @@ COMPARE = ("refused", "warned", "passed", "crashed")
 FAILED = ("right cause", "other cause", "refused", "crashed")
 
 
+HUNG = 150  # seconds, several times what an audit may take
+
+
+class Hung(BaseException):
+    """Raised where nothing came back; no `except Exception` of what hangs can catch it."""
+
+
+def is_hung(*_: Any) -> None:
+    raise Hung(f"nothing came back in {HUNG} s")
+
+
 def table(
     rows: Sequence[Planted], verdict: Callable[[Planted, bool], Found], columns: Sequence[str], is_told: bool
 ) -> str:
     """One line per family: what became of its faults, and of its twins."""
     counts: dict[str, Counter[str]] = {}
+    signal.signal(signal.SIGALRM, is_hung)
     for row, is_broken in itertools.product(rows, (True, False)):
         family, begun = counts.setdefault(row.family, Counter()), time.perf_counter()
+        signal.alarm(HUNG)
         try:
             found = verdict(row, is_broken)
-        except Exception as error:  # a crash is a verdict too
+        except (Exception, Hung) as error:  # a crash is a verdict too
             found = Found("crashed", f"{type(error).__name__}: {error}"[:400])
+        finally:
+            signal.alarm(0)
         family[found.verdict if is_broken else f"twin {found.verdict}"] += 1
         family["all"] += is_broken
         if is_told:

@@ -84,3 +84,19 @@ def test_the_planted_engine_hides_what_it_holds() -> None:
         Engine(0).__reduce_ex__(4)
     assert vars(Engine(0)) == {}
     assert of(SeededByReset)().state_kind == "replay"
+
+
+def test_an_identity_that_cannot_be_hashed_is_one_warning() -> None:
+    report = audit(of(NotSticky, identity=lambda env: [env.unwrapped.x])(), num_states=2, num_samples=12)
+    assert report.faults == ("state without identity",), str(report)
+    assert "unhashable type: 'list'" in report["identity"].message
+
+
+def test_an_engine_that_takes_small_seeds_alone_is_given_such() -> None:
+    class Narrow(NotSticky):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            if seed is not None and seed >= 2**31:
+                raise OverflowError("Python int too large to convert to C int")
+            return super().reset(seed=seed)
+
+    assert audit(of(Narrow)(), num_states=2, num_samples=12).faults == ()

@@ -76,6 +76,34 @@ def summed(places: Ints, values: Floats, size: int) -> Floats:
     return np.asarray(np.bincount(places, values, minlength=size), dtype=np.float64)
 
 
+def expand(starts: NDArray[Any], which: NDArray[Any]) -> tuple[Ints, Ints]:
+    """The entries of the chosen lists in turn: whose they are (a position in `which`), and where they stand."""
+    return listed(starts[which], starts[which + 1] - starts[which])
+
+
+def listed(begins: NDArray[Any] | int, lengths: NDArray[Any]) -> tuple[Ints, Ints]:
+    """The entries in turn of lists that begin there and are so long: whose they are, and where they stand."""
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    return owner, np.arange(len(owner)) + (begins - np.cumsum(lengths, dtype=np.int64) + lengths)[owner]
+
+
+def grouped(*keys: NDArray[Any]) -> tuple[Ints, Ints]:
+    """An order by the keys, the first before the others, and for each entry in that order the number of its kind."""
+    order = np.lexsort(keys[::-1])
+    is_new = np.zeros(len(order), dtype=bool)
+    for key in keys:
+        ordered = key[order]
+        is_new[1:] |= ordered[1:] != ordered[:-1]
+    return order, np.cumsum(is_new)
+
+
+def counted_once(keys: tuple[NDArray[Any], ...], weight: Floats) -> tuple[Ints, Floats]:
+    """Rows in the order of their keys, equal ones once: where the first of each stands, and what all of it weigh."""
+    order, number = grouped(*keys)
+    kept = order[np.diff(number, prepend=-1) > 0]
+    return kept, summed(number, weight[order], len(kept))
+
+
 def distinct(values: Ints) -> Ints:
     """The different values, in order. Sorting them is many times as fast as `numpy.unique`, which hashes."""
     values = np.sort(values, axis=None)

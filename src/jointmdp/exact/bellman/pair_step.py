@@ -27,17 +27,16 @@ The step stands here in two forms, and everything that solves, lists, shards or 
 """
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 from numpy import ndarray
-from numpy.typing import NDArray
 
-from jointmdp.ground.arrays import Bools, Floats, Ints, distinct, summed
+from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, distinct, expand, summed
 from jointmdp.model.joint_mdp import JointMDP
 
 # What a positive probability is at least. A bound may count an event as likelier than it is; products of two such
@@ -51,23 +50,6 @@ BLOCK = 2_000_000  # moves of a list that are formed at once
 def positive(weight: Floats) -> Floats:
     """Probabilities of what can happen, none of them 0."""
     return np.maximum(weight, RAREST)
-
-
-def expand(starts: NDArray[Any], which: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The entries of the chosen lists in turn: whose they are (a position in `which`), and where they stand."""
-    lengths = (starts[which + 1] - starts[which]).astype(np.int64)
-    owner = np.repeat(np.arange(len(which)), lengths)
-    offsets = starts[which] - np.cumsum(lengths) + lengths
-    return owner, np.arange(len(owner)) + offsets[owner]
-
-
-def counted_once(keys: tuple[NDArray[Any], ...], weight: Floats) -> tuple[Ints, Floats]:
-    """Rows in the order of their keys, equal ones once: where the first of each stands, and what all of it weigh."""
-    order = np.lexsort(keys[::-1])
-    is_new = np.ones(len(order), dtype=bool)
-    ordered = (key[order] for key in keys)
-    is_new[1:] = reduce(np.logical_or, (key[1:] != key[:-1] for key in ordered))
-    return order[is_new], summed(np.cumsum(is_new) - 1, weight[order], int(is_new.sum()))
 
 
 class BranchLists(NamedTuple):
@@ -224,10 +206,8 @@ def _lists_of(mask: Bools) -> tuple[Ints, Ints]:
 
 def coordinate_kernel(model: JointMDP) -> sp.csr_array:
     """P(s'|s,a), ``[S·A, S]``; nothing where an action is not available."""
-    S, A = model.num_states, model.num_actions
-    places = np.broadcast_to(np.arange(S * A).reshape(S, 1, A), model.successors.shape)
-    chances = np.where(model.is_possible, model.probabilities[:, :, None], 0.0)
-    return sp.csr_array((chances.ravel(), (places.ravel(), model.successors.ravel())), shape=(S * A, S))
+    kernel, available = model.marginal_mdp().kernel, model.available.ravel()
+    return kernel if available.all() else sp.csr_array(sp.diags_array(available.astype(float)) @ kernel)
 
 
 def coordinate_kernels(model: JointMDP) -> list[tuple[float, sp.csr_array]]:

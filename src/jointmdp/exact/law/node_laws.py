@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.pair_graph import PairGraph, product_down, sum_down
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, expand, listed, summed
 from jointmdp.ground.limits import IsOver, within_time
 
 POSITIVE = np.nextafter(0.0, 1.0)  # any amount above 0, however small
@@ -84,10 +84,7 @@ class NodeLaws:
 
     def spread(self, nodes: Ints) -> tuple[Ints, Ints]:
         """Every point of every one of `nodes`: which of them it belongs to, and where it stands."""
-        sizes = self.size[nodes]
-        which = np.repeat(np.arange(len(nodes)), sizes)
-        within = np.arange(len(which)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return which, within + self.begin[nodes][which]
+        return listed(self.begin[nodes], self.size[nodes])
 
 
 def room_for(most: Ints) -> int:
@@ -187,8 +184,7 @@ def filled(found: Candidates, most: Ints) -> Candidates:
     total = summed(node[1:], score, len(most))
     left = np.maximum(most - np.diff(starts), 0)
     count = np.floor((left / np.maximum(total, 1e-300))[node[1:]] * score).astype(np.int64)
-    cell = np.repeat(np.arange(len(count)), count)
-    place = np.arange(len(cell)) - np.repeat(np.cumsum(count) - count, count) + 1
+    cell, place = listed(1, count)
     more = value[cell] + width[cell] * (place / (count[cell] + 1))
     node, value = np.append(node, node[cell]), np.append(value, more)
     order = _order(node, value)
@@ -301,9 +297,7 @@ class Side:
 
     def moves(self, nodes: Ints) -> Moves:
         """The edges of some nodes."""
-        counts = self.starts[nodes + 1] - self.starts[nodes]
-        parent = np.repeat(np.arange(len(nodes)), counts)
-        edges = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts) + self.starts[nodes][parent]
+        parent, edges = expand(self.starts, nodes)
         weight = self.graph.edges.weight[edges]
         return Moves(parent, self.child[edges], weight, self.shift[edges], self.counter[edges], self.scale[edges])
 

@@ -33,11 +33,10 @@ from jointmdp.exact.bellman.pair_step import (
     Outcomes,
     PairStep,
     PairWalk,
-    counted_once,
     padded_lists,
     positive,
 )
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.ground.limits import IsOver, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP

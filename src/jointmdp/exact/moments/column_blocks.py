@@ -40,7 +40,7 @@ from jointmdp.exact.bellman.pair_sweep import Columns, PairProblem, columns_of_w
 from jointmdp.exact.bellman.sparse_products import row_product
 from jointmdp.exact.moments import device_mesh
 from jointmdp.exact.moments.certificates import Certificate, StateErrors
-from jointmdp.exact.moments.default_solver import FoundMoments, reached, residual_target, solve
+from jointmdp.exact.moments.default_solver import reached, residual_target, solve
 from jointmdp.exact.moments.device_mesh import AXIS, BY_COLUMN, BY_ROW, EVERYWHERE, everywhere, from_first, together
 from jointmdp.exact.moments.pair_solver import (
     CHUNK,
@@ -54,7 +54,7 @@ from jointmdp.exact.moments.pair_solver import (
 )
 from jointmdp.exact.moments.shard_files import ShardFiles
 from jointmdp.exact.moments.single_branch import solve_single_branch
-from jointmdp.exact.moments.stored_moments import GapErrors, SameStateMoments, StateMoments
+from jointmdp.exact.moments.stored_moments import FoundMoments, GapErrors, SameStateMoments, StateMoments
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.errors import ModelError
@@ -93,7 +93,7 @@ class Sharded:
         checks.as_amount("checkpoint_seconds", self.checkpoint_seconds)
 
 
-def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments:
+def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments[StateMoments]:
     """Second moments of an endless future, on one device with few arrays."""
     checks.as_positive("relative_tolerance", method.relative_tolerance)
     checks.as_count("max_sweeps", method.max_sweeps)
@@ -101,7 +101,9 @@ def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments:
     return _solve(model, policy, method, mesh, partial(OneDevice, precision=method.precision), is_whole=False)
 
 
-def solve_sharded(model: JointMDP, policy: Floats, method: Sharded, store: ShardFiles | None) -> FoundMoments:
+def solve_sharded(
+    model: JointMDP, policy: Floats, method: Sharded, store: ShardFiles | None
+) -> FoundMoments[StateMoments]:
     """Second moments of an endless future on all devices; every process ends with the same numbers."""
     mesh, name = device_mesh.all_devices(), digest(model, policy)
     _check_same(mesh, name)
@@ -114,7 +116,7 @@ def solve_sharded(model: JointMDP, policy: Floats, method: Sharded, store: Shard
     return _solve(model, policy, method, mesh, partial(ManyDevices, mesh, saving), is_whole)
 
 
-def solve_checkpointed(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments:
+def solve_checkpointed(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments[StateMoments]:
     """`solve_sharded` with files to continue from, and clear words where another process is lost."""
     process, processes = jax.process_index(), jax.process_count()
     store = None if method.checkpoint is None else ShardFiles(method.checkpoint, process, processes)
@@ -140,7 +142,7 @@ def _solve(
     mesh: Mesh,
     place: Callable[[PairProblem, Floats], OneDevice | ManyDevices],
     is_whole: bool,
-) -> FoundMoments:
+) -> FoundMoments[StateMoments]:
     branch = from_first(mesh, solve_single_branch(model, policy))
     tables = second_moments.model_tables(model, policy, branch.state.rewards)
     kernel = pair_sweep.pair_kernel(model, policy, may_be_dense=False)

@@ -21,6 +21,7 @@ from jointmdp.exact.moments.iteration import LARGEST, Iterate, solve_iterate
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.exact.moments.partial_solve import solve_asked
 from jointmdp.exact.moments.single_branch import MeanReturns, mean_returns
+from jointmdp.exact.moments.stored_moments import FoundMoments
 from jointmdp.exact.solution.policy_returns import PolicyReturns
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
@@ -117,9 +118,7 @@ def evaluate(
     if horizon is not None:
         horizon = checks.as_count("horizon", horizon)
         with float64():
-            found = solve_horizon(model, chosen, horizon, order)
-        known = found.moments, found.certificate, found.status
-        return Solution(model, chosen, *known, method="horizon", steps=horizon, horizon=horizon)
+            return _solution(model, chosen, solve_horizon(model, chosen, horizon, order), "horizon", horizon)
     method = Solve() if method is None else method
     if states is not None:
         assert isinstance(method, Solve)
@@ -139,16 +138,17 @@ def _solved(model: JointMDP, policy: Floats, method: Solve | Sharded | Iterate, 
     if isinstance(method, Sharded):
         return _solution(model, policy, solve_checkpointed(model, policy, method), "Sharded")
     if isinstance(method, Iterate):
-        run = solve_iterate(model, policy, method)
-        known = run.moments, run.certificate, run.status
-        return Solution(model, policy, *known, "Iterate", run.steps, history=run.history)
+        return _solution(model, policy, solve_iterate(model, policy, method), "Iterate")
     is_lean = order == 2 and _needs_lean(model, method)
     found = solve_lean(model, policy, method) if is_lean else solve(model, policy, method, order)
     return _solution(model, policy, found, "Solve")
 
 
-def _solution(model: JointMDP, policy: Floats, found: Any, name: str) -> Solution:
-    return Solution(model, policy, found.moments, found.certificate, found.status, name, found.steps)
+def _solution(
+    model: JointMDP, policy: Floats, found: FoundMoments[Any], name: str, horizon: int | None = None
+) -> Solution:
+    moments, certificate, status, steps, history = found
+    return Solution(model, policy, moments, certificate, status, name, steps, horizon, history)
 
 
 def _check_combination(

@@ -22,6 +22,7 @@ from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.montecarlo import confidence_intervals
+from jointmdp.simulation.montecarlo.confidence_intervals import Tails
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 
 if TYPE_CHECKING:
@@ -169,11 +170,14 @@ class GapSample(ResultFace, PlannedGap):
     """Between which every gap lies, where that is known for sure: intervals then hold for every number of samples."""
     independent_variance: float = math.nan
     """Variance if each had independent noise: the sum of the two returns' variances; NaN where these are not known."""
+    tails: Tails = "any"
+    """``"light"``: the samples show all there is. ``"any"``: there may be values as rare as the sample can hide, and
+    twice as far out as the farthest one seen; intervals of means, variances and tails allow for it."""
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from "
-            f"{len(self.gaps):,} pairs, mean in {self.mean_interval:.6g})"
+            f"{len(self.gaps):,} pairs, mean in {self.mean_interval:.6g}{', ' * bool(self.caveat)}{self.caveat})"
         )
 
     def row(self) -> dict[str, Any]:
@@ -255,7 +259,7 @@ class GapSample(ResultFace, PlannedGap):
         if self.within is not None:
             found = confidence_intervals.mean_within(self.gaps, self.within, 1 - self.confidence)
         else:
-            found = confidence_intervals.careful_mean(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+            found = confidence_intervals.careful_mean(self.gaps, *self._unseen)
         return found.widened(float(self.slack.mean())).of(self.mean)
 
     @cached_property
@@ -264,11 +268,29 @@ class GapSample(ResultFace, PlannedGap):
         if self.within is not None:
             found = confidence_intervals.bounded_variance(self.gaps, self.within, 1 - self.confidence)
         else:
-            found = confidence_intervals.careful_variance(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+            found = confidence_intervals.careful_variance(self.gaps, *self._unseen)
         # Samples off by e change a standard deviation by at most the root mean square of e.
         off = math.sqrt(float(np.mean(self.slack**2)))
         low, high = (math.sqrt(end) for end in found)
         return Interval(max(0.0, low - off) ** 2, (high + off) ** 2).of(self.variance)
+
+    @property
+    def _unseen(self) -> tuple[float, float, float, Tails]:
+        """What intervals of amounts are to allow for: the range of a gap, an error, and which tails."""
+        return -self.reach, self.reach, 1 - self.confidence, self.tails
+
+    @property
+    def unseen_rate(self) -> float:
+        """Events of at least this probability are among the samples with 95 %; of rarer ones they say nothing."""
+        return confidence_intervals.unseen_rate(len(self.gaps))
+
+    @property
+    def caveat(self) -> str:
+        """What the intervals of amounts hold unless, in words; nothing where every gap lies within known bounds.
+
+        Those of probabilities and quantiles hold for every law.
+        """
+        return "" if self.within is not None else confidence_intervals.caveat(len(self.gaps))
 
     @property
     def differing(self) -> int:
@@ -310,5 +332,5 @@ class GapSample(ResultFace, PlannedGap):
         if self.within is not None:
             found = confidence_intervals.bounded_cvar(self.gaps, alpha, self.within, 1 - self.confidence)
         else:
-            found = confidence_intervals.cvar_interval(self.gaps, alpha, -self.reach, self.reach, 1 - self.confidence)
+            found = confidence_intervals.cvar_interval(self.gaps, alpha, *self._unseen)
         return found.widened(float(self.slack.max())).of(confidence_intervals.sample_cvar(self.gaps, alpha))

@@ -23,9 +23,11 @@ from jointmdp.model.inverse_sampling import drawn_traced
 from jointmdp.simulation.simulators.jax_tracing import (
     Guarded,
     as_arrays,
+    check_callbacks,
     check_constants,
     check_like,
     frozen_noise,
+    frozen_start,
     function_key,
     joined_types,
     policy_guess,
@@ -111,6 +113,8 @@ class JaxSimulator(Simulator):
         self.program_key = value_key(made_of)
         """Equal for simulators that are made of the same functions: they share their compiled programs."""
         self._types: Any = None
+        self.frozen_start = ""
+        """What is wrong with a start that draws, and not from the key that it is given; empty where nothing is."""
         # Bound once: each has its own cache of compiled programs.
         self._reset, self._look, self._legal = map(jax.jit, (self.reset_one, self.observe_one, self.available_one))
         self._query, self._queries = jax.jit(self.step_one), jax.jit(self._query_many)
@@ -310,6 +314,10 @@ class JaxSimulator(Simulator):
         second = traced_step(self._moved, key, found, action, self.name)
         found = joined_types(found, second.types, self.name)
         check_constants(first, second, self.name)
+        if hasattr(action, "shape") and not isinstance(action, jax.ShapeDtypeStruct):
+            state = jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), self.reset_one(key).state, found)
+            check_callbacks(second, lambda: self._moved(key, state, action), self.name)
+        self.frozen_start = frozen_start(self.reset_one, key, self.name)
         return found, frozen_noise(second, found, self.name)
 
     def _observed_types(self) -> Any:

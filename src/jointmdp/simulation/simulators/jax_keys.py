@@ -164,14 +164,6 @@ def drawn_twice(draws: Sequence[KeyDraw]) -> tuple[str, str] | None:
     return None
 
 
-def has_any(jaxpr: Any, word: str) -> bool:
-    """Whether an operation of a program, or of those inside of it, has `word` in its name."""
-    return any(
-        word in operation.primitive.name or any(has_any(inner, word) for inner, _ in _programs(operation))
-        for operation in jaxpr.eqns
-    )
-
-
 def key_faults(program: Any, num_states: int, is_shown: Sequence[bool], name: str) -> list[tuple[str, str]]:
     """What is wrong with the keys of a step (key, state, action): the fault by name, and in words."""
     num_inputs = len(program.jaxpr.invars)

@@ -384,14 +384,16 @@ def compare_verdict(row: Planted, is_broken: bool) -> Found:
 
 AUDIT = ("right cause", "other cause", "warned", "passed", "crashed")
 COMPARE = ("refused", "warned", "passed", "crashed")
+SEEN = {AUDIT: {"right cause"}, COMPARE: {"refused", "warned"}}
 FAILED = ("right cause", "other cause", "refused", "crashed")
 
 
 def table(
-    rows: Sequence[Planted], verdict: Callable[[Planted, bool], Found], columns: Sequence[str], is_told: bool
+    rows: Sequence[Planted], verdict: Callable[[Planted, bool], Found], columns: tuple[str, ...], is_told: bool
 ) -> str:
-    """One line per family: what became of its faults, and of its twins."""
+    """One line per family: what became of its faults, and of its twins; and the lists of `test_planted_faults`."""
     counts: dict[str, Counter[str]] = {}
+    missed, blamed = set(), set()
     for row, is_broken in itertools.product(rows, (True, False)):
         family, begun = counts.setdefault(row.family, Counter()), time.perf_counter()
         try:
@@ -400,6 +402,10 @@ def table(
             found = Found("crashed", f"{type(error).__name__}: {error}"[:400])
         family[found.verdict if is_broken else f"twin {found.verdict}"] += 1
         family["all"] += is_broken
+        if is_broken and found.verdict not in SEEN[columns]:
+            missed.add(row.name)
+        elif not is_broken and (found.verdict in FAILED or (found.verdict == "warned" and columns is COMPARE)):
+            blamed.add(row.name)
         if is_told:
             who, took = "fault" if is_broken else "twin ", time.perf_counter() - begun
             print(f"{found.verdict:12s} {who} {row.family}: {row.name} ({took:.1f} s): {found.words}", flush=True)
@@ -409,7 +415,7 @@ def table(
         failed = sum(count[f"twin {verdict}"] for verdict in FAILED)
         cells = [count["all"], *(count[column] for column in columns), failed, count["twin warned"]]
         lines.append(f"{family:14s}" + "".join(f"{cell:13d}" for cell in cells))
-    return "\n".join(lines)
+    return "\n".join([*lines, f"missed: {sorted(missed)}", f"twins: {sorted(blamed)}"])
 
 
 def main() -> None:

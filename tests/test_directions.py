@@ -145,7 +145,7 @@ def test_a_listed_number_is_an_action_everywhere() -> None:
 
 
 def test_questions_at_the_wrong_door_are_sent_on() -> None:
-    model, policy = jm.envs.inventory(max_stock=4)
+    model, policy = jm.envs.inventory(max_stock=4, max_order=2)
     with pytest.raises(jm.ModelError, match=r"Incremental\(…\) learns from samples: learn\("):
         jm.evaluate(model, policy, jm.Incremental())
     with pytest.raises(jm.ModelError, match=r"Solve\(…\) solves equations of tables: evaluate\("):
@@ -161,7 +161,7 @@ def test_questions_at_the_wrong_door_are_sent_on() -> None:
 
 def test_two_copies_of_a_policy_differ_ever_more_rarely() -> None:
     """Under a discount the end is open; what was seen bounds how often they differ by more than that."""
-    model, policy = jm.envs.inventory(max_stock=4)
+    model, policy = jm.envs.inventory(max_stock=4, max_order=2)
     chances = []
     for n in (200, 2_000):
         found = jm.compare(

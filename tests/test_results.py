@@ -29,7 +29,9 @@ def results() -> dict[str, object]:
     simulator = jm.simulators.TableSimulator(MODEL)
     states = jm.learn(simulator, POLICY, jm.Incremental(replicas=2, batch=4), steps=20)
     report = jm.audit(simulator, policy=POLICY, num_samples=50)
-    named = {type(each).__name__: each for each in (*found, *compared.gaps, returns, returns.gap(0, 1), states, report)}
+    review = jm.simulators.review_agent(simulator, POLICY, ["s0"], max_replications=50)
+    others = (*compared.gaps, returns, returns.gap(0, 1), states, report, review)
+    named = {type(each).__name__: each for each in (*found, *others)}
     return named
 
 
@@ -49,6 +51,7 @@ KINDS = {
     "ReturnSample": ("figure", "to_xarray"),
     "GapSample": ("figure", "to_xarray"),
     "AuditReport": (),
+    "AgentReview": ("figure",),
 }
 
 

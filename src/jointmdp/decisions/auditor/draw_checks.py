@@ -25,6 +25,7 @@ from jointmdp.simulation.simulators.simulator import Action
 from jointmdp.simulation.simulators.stream_checks import (
     EARLY,
     FIXED,
+    FOLDS,
     OUT_OF_STEP,
     RecordedRun,
     StreamFault,
@@ -33,9 +34,6 @@ from jointmdp.simulation.simulators.stream_checks import (
 
 FROZEN, NO_NOISE = "frozen noise", "no action was seen to take any noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
-# Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
-# powers of two, a few primes; 1 for those that divide.
-FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
 LEAST_RUNS, MOST_RUNS = 2, 64  # seeds with which every decision is run: a fault in one run of ten shows in 99.9 % of 64
 MORE_SECONDS, MORE_SHARE = 1.0, 0.1  # for more than the fewest, at most, and of the time of the check
 PAIRED = (24, 100, 400)  # replications after which the pairing is looked at
@@ -166,7 +164,7 @@ def _recorded(probe: Probe, states: Sequence[ProbeState], least: int, most: int)
     enough = begun + min(MORE_SECONDS, MORE_SHARE * (probe.deadline - begun))
     with twins_installed():
         for draw in range(most):
-            for at, action in [(each, action) for each in states for action in each.actions]:
+            for at, action in [(state, action) for state in states for action in state.actions]:
                 if time.monotonic() > (probe.deadline if draw < least else enough):
                     probe.ran_out |= draw < least
                     return steps

@@ -537,6 +537,16 @@ def recorded(log: DrawLog | None = None) -> Iterator[DrawLog]:
             _present.reset(token)
 
 
+def split() -> DrawLog:
+    """The log of the recording under way so far; what comes is written into a new one."""
+    before = _present.get()
+    assert before is not None, "nothing is recorded"
+    after = DrawLog(salts=before.salts)
+    _present.set(after)
+    watcher.set(after)
+    return before
+
+
 @contextmanager
 def redrawn(salts: Mapping[str, int]) -> Iterator[DrawLog]:
     """Inside, the streams of the named groups draw other numbers, others for every salt; all others draw their own.

@@ -59,6 +59,9 @@ VARYING |= {
 }
 VARYING |= {"gammavariate", "betavariate", "vonmisesvariate", "randrange", "randint", "sample", "choices", "shuffle"}
 VARYING |= {"multinomial", "permutation", "integers", "standard_t", "multivariate_hypergeometric"}
+# Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
+# powers of two, a few primes; 1 for those that divide.
+FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
 OUT_OF_STEP = "draws out of step"
 UNSHARED, COINCIDE, FIXED = "noise not shared", "seeds that coincide", "frozen generator"
 TWICE, EARLY = "one stream for two sources", "draws before seeding"

@@ -526,6 +526,7 @@ def test_audits_in_many_threads_disturb_nobody() -> None:
 
 def test_what_was_replaced_is_put_back_whatever_raises() -> None:
     plain = np.random.default_rng, random.seed
+
     def interrupted() -> None:
         with recorded_draws.recorded(), recorded_draws.recorded():
             assert np.random.default_rng is not plain[0]

@@ -513,7 +513,14 @@ def test_audits_in_many_threads_disturb_nobody() -> None:
     assert not wrong
     faults = [report["noise"].fault for report in reports]
     assert faults == ["", "draws out of step", "noise not shared", "draws out of step"] * 4
-    assert plain == [random.seed, random.random, np.random.default_rng, np.random.RandomState, np.random.seed, os.urandom]
+    assert plain == [
+        random.seed,
+        random.random,
+        np.random.default_rng,
+        np.random.RandomState,
+        np.random.seed,
+        os.urandom,
+    ]
     assert held == [random.Random, np.random.Generator, np.random.PCG64, threading.Thread.start]
 
 

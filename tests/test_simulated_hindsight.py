@@ -1,6 +1,7 @@
 """Hindsight in simulators: another action under the noise that a log gives away, and under what it leaves open."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,15 @@ LAW = np.array([0.1, 0.25, 0.4, 0.15, 0.1])  # of the demand of a day
 PRICE, COST, KEEP, ROOM = 10.0, 4.0, 0.5, 4
 ORDERS = (0, 2)
 LIMIT = 5  # standard errors: a false alarm in two million comparisons
+
+
+def counted(*args: Any, **settings: Any) -> jm.FunctionSimulator:
+    """A simulator whose logs call actions by their place in the list, 0, 1, 2, …"""
+    simulator = jm.FunctionSimulator(*args, **settings)
+    simulator.action_values, names = None, simulator.action_names or ()
+    if any(str(place) in names and names[place] != str(place) for place in range(len(names))):
+        simulator.action_names = tuple(f"{name} units" for name in names)  # a number has one meaning
+    return simulator
 
 
 def day(stock, order, demand):
@@ -36,7 +46,7 @@ def infer(stock, order, reward, left, rng):
 
 def shop(**settings):
     given = {"start": 0, "actions": list(ORDERS), "discount": 0.8, **settings}
-    return jm.FunctionSimulator(day, draw, **given)
+    return counted(day, draw, **given)
 
 
 def log(stock, orders, demands):
@@ -51,7 +61,7 @@ def log(stock, orders, demands):
 
 def test_one_day_that_was_sold_out_is_a_closed_form():
     """From an empty shop 2 were ordered and sold: would none have been better, and by how much would 4 have been?"""
-    simulator = jm.FunctionSimulator(day, draw, start=0, actions=[0, 2, 4], discount=0.8)
+    simulator = counted(day, draw, start=0, actions=[0, 2, 4], discount=0.8)
     seen = log(0, [1], [3])
     assert seen.states[-1] == 0
     nothing = jm.simulators.simulate_hindsight(simulator, 0, seen, 0, infer=infer, horizon=1, num_samples=50)
@@ -66,7 +76,7 @@ def test_one_day_that_was_sold_out_is_a_closed_form():
     better = tail[gains > 0].sum()
     assert abs(found.superiority().estimate - better) <= LIMIT * math.sqrt(better * (1 - better) / 2000)
     assert found.superiority().lower < better < found.superiority().upper
-    assert (found.action, found.other, found.truncation_bound) == ("4", "2", 0.0)
+    assert (found.action, found.other, found.truncation_bound) == ("4 units", "2 units", 0.0)
     # Without the log it is another question with another answer.
     before = jm.simulate(simulator, 0, 0, [2, 1], horizon=1, num_samples=2000, gaps_only=True).gap(2, 1)
     assert abs(before.mean - mean) > 10 * std / math.sqrt(2000)
@@ -201,7 +211,7 @@ def game():
         after = total + bet * noise
         return float(noise), after, after > 3
 
-    return jm.FunctionSimulator(step, lambda rng: int(rng.integers(3)), start=0, actions=[1, 2])
+    return counted(step, lambda rng: int(rng.integers(3)), start=0, actions=[1, 2])
 
 
 def test_an_episode_that_ended_pays_nothing_more():
@@ -224,7 +234,7 @@ def test_rounded_logs_are_explained_within_the_tolerance():
         after = 0.9 * x + push + noise
         return -(after**2), after
 
-    simulator = jm.FunctionSimulator(step, lambda rng: rng.normal(), start=0.0, actions=[0.0, 1.0], discount=0.9)
+    simulator = counted(step, lambda rng: rng.normal(), start=0.0, actions=[0.0, 1.0], discount=0.9)
     path = jm.simulate(simulator, 0, 0.0, [0], num_samples=2, horizon=5).replay(1, 0)
     states = [round(state.state, 4) for state in path.states]
     seen = jm.Trajectory(states, path.actions)
@@ -247,7 +257,7 @@ def test_several_sources_of_noise():
         return noise["price"] * sold, stock + order - sold
 
     draws = {"demand": draw, "price": lambda rng: rng.uniform(1, 2)}
-    simulator = jm.FunctionSimulator(step, draws, start=0, actions=[1, 2], discount=0.5)
+    simulator = counted(step, draws, start=0, actions=[1, 2], discount=0.5)
     seen = jm.Trajectory([0, 0], [0], [1.5])
     known = lambda stock, order, reward, left, rng: {"demand": 2, "price": reward}  # noqa: E731
     found = jm.simulators.simulate_hindsight(simulator, 0, seen, 1, infer=known, horizon=1, num_samples=3)

@@ -216,7 +216,8 @@ class ReturnSample(SavedFace):
         if not _are_close(sums, total, float(np.abs(known).max())):
             place = f"replication {i} of {origin.name} ({found.labels[j]})"
             raise ModelError(f"{place} gave {sums[-1]:.9g} at first and {total:.9g} when it was run again{CAUSE}")
-        return path
+        assert origin.simulator is not None
+        return path._replace(actions=tuple(map(origin.simulator.action_value, path.actions)))
 
     def table(self) -> list[dict[str, Any]]:
         """One row per unordered pair of simulated actions: estimates with 95 % intervals."""

@@ -269,11 +269,32 @@ def _after(probe: Probe, at: ProbeState, action: Action, question: Question) -> 
     return probe.answer(question)
 
 
+KEY_CURES = {
+    "noise not shared": "split or fold the key by what is drawn, never by the action",
+    "one stream for two sources": "split the key, one part for each source",
+}
+
+
+def _of_keys(probe: Probe, noise: Check) -> Check:
+    """What the program of a step in JAX shows of its keys: nothing is sampled here."""
+    for fault, text in getattr(probe.simulator, "key_faults", ()):
+        if fault == "noise not shared":
+            return failed("noise", text, fault, KEY_CURES[fault])
+        if noise.status in ("pass", "skip"):
+            return warned("noise", text, fault, KEY_CURES[fault])
+    if noise.status == "skip" and getattr(probe.simulator, "calls_back", None) is False:
+        return Check("noise", "pass", "no draw of a step takes a key that depends on the action, as its program shows")
+    return noise
+
+
 def check_seeds(probe: Probe, noise: Check) -> Check:
     """Do starts heed their seeds? And where no step took any noise: does another seed go another way?
 
     Takes what is known of the noise, and gives it back with what other seeds have shown.
     """
+    noise = _of_keys(probe, noise)
+    if noise.status == "fail":
+        return noise
     states, drawn = [], []
     with recorded_draws.twins_installed():
         for i in probe.timed(range(STARTS)):

@@ -41,7 +41,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 import scipy
@@ -203,7 +203,7 @@ class Rules(NamedTuple):
     other_sharing: bool = False
     """Whether to look at the other kinds of sharing too."""
     minimise: bool = False
-    """Whether the lowest return is the best: signs change for the judgement, and change back for the answer."""
+    """Whether the lowest return is the best: the judgement is of returns with their signs changed."""
 
     def size_in_time(self, made: int, before: int) -> int:
         """How many of the replications made when the time was up may be looked at, after a look at `before`.
@@ -295,14 +295,15 @@ def decide(
         unpaired = math.hypot(*(_return_std(sample, k) for k in (i, j)))
         gaps.append(
             PairedGap(
-                **run.gap(i, j, found.return_bound)._asdict(),
+                **run.gap(*checks.subtracted(i, j, rules.minimise), found.return_bound)._asdict(),
                 action=labels[i],
                 other=labels[j],
                 reach=sample.reach,
                 seed=seed,
                 confidence=1 - second,
                 within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
-                decided=-intervals[i, j] if rules.minimise else intervals[i, j],
+                decided=intervals[i, j],
+                minimise=rules.minimise,
                 independent_variance=unpaired**2,
                 std_state=_gap_std(beside.get("state"), i, j),
                 std_time=_gap_std(beside.get("time"), i, j),
@@ -328,7 +329,8 @@ def decide(
         beside=min(size, BESIDE * rules.pilot) if len(beside) > 1 else 0,
         remark=found.remark,
         warnings=tuple(warned),
-        values=found.values,
+        values=() if found.actions else found.values,
+        numbers=found.values if found.actions else (),
         minimise=rules.minimise,
         returns=whole.returns,
         whole=np.arange(size) if run.is_whole is None else np.flatnonzero(run.is_whole)[: len(whole.leads)],
@@ -541,6 +543,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
     minimise: bool = False,
     seed: int = 0,
     executor: Executor | str | None = None,
+    **unknown: Never,
 ) -> Comparison:
     """Which alternative gives most under common random numbers, sampled until that is shown.
 
@@ -568,10 +571,12 @@ def compare(  # many parameters: a front door, one keyword for each setting
         bounds: between which every return lies. The intervals then hold for every number of replications, and are
             wider; otherwise they rest on the central limit theorem.
         other_sharing: also sample the other kind of sharing, up to five pilots, for the standard deviation of its gaps.
-        minimise: returns are costs, and the lowest is the best. All numbers keep the sign that they were given with.
+        minimise: returns are costs, and the lowest is the best. Mean returns stay costs; a gap is an advantage, how
+            much less the first alternative costs, so that positive always means better.
         seed: replication i depends on the seed and i alone.
         executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
+    checks.refuse_keywords(unknown, compare)
     if decisions is not None:
         if any(given is not None for given in (policy, state, actions, policies, discount, horizon)):
             raise ModelError(

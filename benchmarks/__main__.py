@@ -1,6 +1,7 @@
 """Run the benchmarks named on the command line, or all of them."""
 
 import importlib
+import itertools
 import sys
 
 # What they are called by, and the modules that hold them. A module is imported when its benchmark runs: what one needs
@@ -20,7 +21,8 @@ MODULES = {
     "hindsight": "hindsight",
     "simulators": "simulators",
     "comparing": "comparing",
-    "coverage": "coverage",
+    "coverage": "interval_coverage",
+    "decisions": "coverage",
     "rare": "rare_gaps",
     "incremental": "incremental",
     "projected": "projected",
@@ -30,9 +32,9 @@ MODULES = {
 
 
 def main() -> None:
-    names = [name for name in sys.argv[1:] if name != "--small"] or list(MODULES)  # a benchmark that knows it, reads it
-    if "--figure" in names:  # of the benchmarks that draw one, a path follows
-        names = names[: names.index("--figure")]
+    names = [name for name in sys.argv[1:] if name != "--small"]  # a benchmark that knows it, reads it
+    # Of the benchmarks that draw a figure a path follows, of coverage numbers of runs and of processes.
+    names = list(itertools.takewhile(lambda name: not name.startswith("--"), names)) or list(MODULES)
     unknown = [name for name in names if name not in MODULES]
     if unknown:
         sys.exit(f"unknown benchmark {unknown[0]!r}; there are {', '.join(MODULES)}")

@@ -21,6 +21,7 @@ import jointmdp as jm
 from jointmdp.decisions.comparing.compare import LEAST_GROWTH, LOOKS, MOST_GROWTH, Rules, decide, worst_case_error
 from jointmdp.decisions.comparing.comparison import Comparison
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
+from jointmdp.simulation.montecarlo.confidence_intervals import Tails
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications
 
 CONFIDENCE = 0.95
@@ -132,6 +133,21 @@ CASES = [
 ]
 
 
+def _event(chance: float, size: float) -> Case:
+    """The second alternative has noise of its own, gives 0.05 more, and now and then `size` more than that."""
+
+    def draw(rng: np.random.Generator, n: int) -> np.ndarray:
+        common = _common(rng, n)[:, 0]
+        event = size * (rng.random(n) < chance)
+        return np.column_stack([common, common + 0.05 + 0.5 * rng.normal(size=n) + event])
+
+    variance = 0.25 + size**2 * chance * (1 - chance)
+    return Case(f"noise, {chance:.1%} of {size:g}", draw, (0.0, 0.05 + chance * size), (variance,), 0.02)
+
+
+RARE_CASES = [_event(0.004, -60.0), _event(0.001, -100.0)]  # rarer than pilots show: what the caveat is about
+
+
 class Tally(NamedTuple):
     """What came out of many decisions of one case."""
 
@@ -181,11 +197,11 @@ def others_hold(
     return good
 
 
-def tally(case: Case, decisions: int, confidence: float = CONFIDENCE) -> Tally:
+def tally(case: Case, decisions: int, confidence: float = CONFIDENCE, tails: Tails = "any") -> Tally:
     """Many decisions of one synthetic case."""
     truth = chances(case.draw(np.random.default_rng(12345), TRUTH))
     bounds = None if case.bounds is None else jm.Interval(*case.bounds)
-    rules = Rules(None, case.indifference, confidence, 200, MOST, bounds)
+    rules = Rules(None, case.indifference, confidence, 200, MOST, bounds, tails=tails)
     found = (decide(case.alternatives(k), rules) for k in range(decisions))
     return _count(found, case.means, case.variances, case.indifference, truth)
 

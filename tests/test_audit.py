@@ -526,6 +526,7 @@ def test_audits_in_many_threads_disturb_nobody() -> None:
 
 def test_what_was_replaced_is_put_back_whatever_raises() -> None:
     plain = np.random.default_rng, random.seed
+
     def interrupted() -> None:
         with recorded_draws.recorded(), recorded_draws.recorded():
             assert np.random.default_rng is not plain[0]
@@ -535,6 +536,25 @@ def test_what_was_replaced_is_put_back_whatever_raises() -> None:
         interrupted()
     assert plain == (np.random.default_rng, random.seed)
     assert recorded_draws.present() is None
+
+
+def test_a_copy_of_a_generator_is_a_stream_of_its_own() -> None:
+    def kept_apart(decision: int, seed: int) -> float:  # as a library does that copies its distributions
+        arrivals, service = (copy.deepcopy(np.random.default_rng([seed, i])) for i in range(2))
+        return sum(arrivals.exponential() for _ in range(5)) + sum(service.normal() for _ in range(decision))
+
+    def eaten(decision: int, seed: int) -> float:
+        arrivals, service = (copy.deepcopy(np.random.default_rng([seed, i])) for i in range(2))
+        arrivals.random(decision - 2)
+        return float(5 * arrivals.normal() + service.normal())
+
+    def twice(decision: int, seed: int) -> float:
+        one = random.Random(seed)
+        other = copy.copy(one)
+        return one.gauss(0, 1) + decision * other.gauss(0, 1)
+
+    faults = [audit(run, decisions=[2, 3])["noise"].fault for run in (kept_apart, eaten, twice)]
+    assert faults == ["", "draws out of step", "one stream for two sources"]
 
 
 def test_one_stream_is_redrawn_and_the_others_keep_their_numbers() -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from faults_gym import HiddenGoal, NotSticky, Still, of
 from faults_hidden import (
@@ -84,3 +85,37 @@ def test_the_planted_engine_hides_what_it_holds() -> None:
         Engine(0).__reduce_ex__(4)
     assert vars(Engine(0)) == {}
     assert of(SeededByReset)().state_kind == "replay"
+
+
+def test_an_identity_that_cannot_be_hashed_is_one_warning() -> None:
+    report = audit(of(NotSticky, identity=lambda env: [env.unwrapped.x])(), num_states=2, num_samples=12)
+    assert report.faults == ("state without identity",), str(report)
+    assert "unhashable type: 'list'" in report["identity"].message
+
+
+def test_an_engine_that_takes_small_seeds_alone_is_given_such() -> None:
+    class Narrow(NotSticky):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            if seed is not None and seed >= 2**31:
+                raise OverflowError("Python int too large to convert to C int")
+            return super().reset(seed=seed)
+
+    assert audit(of(Narrow)(), num_states=2, num_samples=12).faults == ()
+
+
+class Library:
+    """Any name is a function of it, as of the libraries that Numba's functions hold."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return len
+
+
+def test_functions_of_other_compilers_may_be_closed_over() -> None:
+    library = Library()
+
+    def run(order: float, seed: int) -> float:
+        return order * library.size((1, 2)) + float(np.random.default_rng(seed).normal())
+
+    assert audit(run, decisions=[1.0, 3.0], num_states=1, num_samples=12).faults == ()

@@ -271,7 +271,16 @@ def starsim_epidemic(how: str) -> Any:
                 super().__init__(name="vaccine")
                 self.coverage, self.chosen = coverage, ss.bernoulli(p=coverage)
 
+            def start_step(self) -> None:
+                super().start_step()
+                if how == "before the network":
+                    self.vaccinate()
+
             def step(self) -> None:
+                if how != "before the network":
+                    self.vaccinate()
+
+            def vaccinate(self) -> None:
                 if self.ti != 2:
                     return
                 people = self.sim.people.auids
@@ -436,10 +445,17 @@ CASES = (
     ),
     Configuration(
         "starsim",
-        "SIR, a vaccine that draws from the network's generator",
-        starsim_epidemic("network"),
-        "Who is vaccinated is drawn from the generator of the network, as many numbers as there are doses: the "
-        "contacts of that step are others for every coverage.",
+        "SIR, a vaccine that draws from the network's generator after it",
+        starsim_epidemic("after the network"),
+        "Who is vaccinated is drawn from the generator of the network, as many numbers as there are doses, but after "
+        "the contacts of the step; the next step begins at a place of its own, so that nothing shifts.",
+        decisions=(0.0, 0.3, 0.5),
+    ),
+    Configuration(
+        "starsim",
+        "SIR, a vaccine that draws from the network's generator before it",
+        starsim_epidemic("before the network"),
+        "The same at the start of the step, before the contacts are drawn: they are others for every coverage.",
         verdict="failed",
         says=("draws out of step", "networks.py"),
         compares=False,

@@ -151,6 +151,8 @@ CAUSES = {
     "what it holds",
     "identity ignores part of the state": "identity leaves out part of the state (a clock, a counter, a previous "
     "action, a generator that is not given new noise); branches would share a table that is not theirs",
+    "state without identity": "all else was checked by what is observed; give identity=, a function of the state that "
+    "returns numbers, texts or tuples of them, if branches are to share their noise by state",
     "identity alone": "an identity that counts more than what matters (a cache, a clock of the physics, the last "
     "iterate of a solver) keeps branches from meeting, no more; give identity= where that matters",
     "rounding": "the same arithmetic compiled in two ways; gaps that should be 0 will be tiny instead, and states that "

@@ -28,6 +28,9 @@ Gaps are known where branches become one, long before returns are. So the compil
 their end. A mean return is what all replications gave until then plus what those few gave later, which is the same for
 all alternatives; a look at the few is as rare as one at all.
 
+Of events that no replication has shown, the intervals allow for one kind, as rare as n replications can miss and twice
+as far from the median gap as the farthest one seen (`confidence_intervals`); ``tails="light"`` does without.
+
 Gaps under common random numbers are often exactly equal in nearly all replications and large now and then. Where fewer
 than 30 replications differ from the rest, nothing is known of how large a difference can be; the interval then allows
 for unseen ones as large as the whole range of the returns. Where no return has varied at all, they may be as large as
@@ -41,7 +44,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Never
+from typing import Any, Literal, NamedTuple, Never
 
 import numpy as np
 import scipy
@@ -63,6 +66,7 @@ from jointmdp.simulation.montecarlo.alternatives import (
     whole_policies,
 )
 from jointmdp.simulation.montecarlo.best_action import Tally, best_interval, check_distinct, count
+from jointmdp.simulation.montecarlo.confidence_intervals import Tails
 from jointmdp.simulation.montecarlo.noise_checks import NoiseChecks
 from jointmdp.simulation.montecarlo.replications import samples
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
@@ -204,6 +208,8 @@ class Rules(NamedTuple):
     """Whether to look at the other kinds of sharing too."""
     minimise: bool = False
     """Whether the lowest return is the best: the judgement is of returns with their signs changed."""
+    tails: Tails = "any"
+    """What intervals allow for that no replication has shown."""
 
     def size_in_time(self, made: int, before: int) -> int:
         """How many of the replications made when the time was up may be looked at, after a look at `before`.
@@ -222,6 +228,7 @@ class _Sample(NamedTuple):
     whole: Replications
     reach: float
     return_bound: float | None
+    tails: Tails = "any"
 
     def mirrored(self) -> "_Sample":
         """The same with the signs of all returns changed."""
@@ -268,7 +275,7 @@ def decide(
             # A look at a few more returns than last time is not among those whose level is known.
             if whole is None or len(run.whole.leads) >= LEAST_GROWTH * len(whole.leads):
                 whole = run.whole
-            sample = _Sample(run, whole, found.reach(run), found.return_bound)
+            sample = _Sample(run, whole, found.reach(run), found.return_bound, rules.tails)
             _check(sample, labels, rules.bounds)
             sample = sample.mirrored() if rules.minimise else sample
             if rules.indifference is None and indifference == 0:
@@ -301,6 +308,7 @@ def decide(
                 reach=sample.reach,
                 seed=seed,
                 confidence=1 - second,
+                tails=rules.tails,
                 within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
                 decided=intervals[i, j],
                 minimise=rules.minimise,
@@ -397,7 +405,7 @@ def gap_interval(sample: _Sample, pair: tuple[int, int], error: float, bounds: I
     if bounds is not None:
         found = confidence_intervals.mean_within(gaps, Interval(-bounds.width, bounds.width), error)
     else:
-        found = confidence_intervals.careful_mean(gaps, -sample.reach, sample.reach, error)
+        found = confidence_intervals.careful_mean(gaps, -sample.reach, sample.reach, error, sample.tails)
     return found.widened(float(slack.mean())).of(float(gaps.mean()))
 
 
@@ -541,6 +549,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
     bounds: tuple[float, float] | None = None,
     other_sharing: bool = False,
     minimise: bool = False,
+    tails: Literal["any", "light"] = "any",
     seed: int = 0,
     executor: Executor | str | None = None,
     **unknown: Never,
@@ -573,6 +582,10 @@ def compare(  # many parameters: a front door, one keyword for each setting
         other_sharing: also sample the other kind of sharing, up to five pilots, for the standard deviation of its gaps.
         minimise: returns are costs, and the lowest is the best. Mean returns stay costs; a gap is an advantage, how
             much less the first alternative costs, so that positive always means better.
+        tails: ``"any"`` allows for events that no replication has shown: one kind, as rare as so many replications can
+            miss (about 1 in a third of them), whose gap is twice as far from the median as the farthest one seen; no
+            winner is declared within what these could change. ``"light"`` says that the replications show all there
+            is, as normal noise does: narrower intervals from the central limit theorem alone.
         seed: replication i depends on the seed and i alone.
         executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
@@ -602,8 +615,15 @@ def compare(  # many parameters: a front door, one keyword for each setting
         math.inf if seconds is None else checks.as_positive("seconds", seconds),
         bool(other_sharing),
         bool(minimise),
+        _as_tails(tails),
     )
     return decide(found, rules, seed=int(seed), executor=executor)
+
+
+def _as_tails(tails: Any) -> Tails:
+    if tails not in ("any", "light"):
+        raise ModelError(f"tails must be 'any' or 'light', not {tails!r}")
+    return "light" if tails == "light" else "any"
 
 
 def _as_bounds(bounds: tuple[float, float]) -> Interval:

@@ -25,7 +25,7 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, to_json
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.montecarlo import confidence_intervals
-from jointmdp.simulation.montecarlo.confidence_intervals import FEW
+from jointmdp.simulation.montecarlo.confidence_intervals import FEW, caveat, unseen_rate
 from jointmdp.simulation.montecarlo.samples import GapSample
 
 if TYPE_CHECKING:
@@ -395,14 +395,8 @@ def _rarely(found: Comparison) -> list[str]:
     if 2 * least.differing <= n:
         usual = _number(float(np.median(least.gaps)), 0.0)
         seen = f"the gap to {rival} was {usual} in all but {least.differing} of {n:,} replications"
-    rare = (
-        f"An event rarer than 1 in {_third(n):,} may well not have occurred (the rule of three, 95 %), and may decide."
-    )
+    rare = f"An event rarer than 1 in {1 / unseen_rate(n):,.0f} may well not have occurred (with 5 %), and may decide."
     return [_paragraph(f"Rare events may be missing: {seen}. {rare}")]
-
-
-def _third(replications: int) -> int:
-    return max(1, round(replications / 3))
 
 
 def _often(found: Comparison) -> str:
@@ -450,10 +444,16 @@ def guarantee(found: Comparison) -> str:
     if found.is_exact:
         return text + "for every number of replications, from the bounds given on the returns."
     return text + (
-        "approximately, as is true of Student's interval. Where fewer than 30 replications differ, it is assumed that "
-        "no unseen gap is larger than the range of the returns. No sample excludes what happens less than once in "
-        f"{_third(found.num_replications):,} replications (the rule of three, 95 %) and outweighs all the rest."
+        f"approximately, and {caveat(found.num_replications)}: what is as frequent as that was seen with 95 %; of what "
+        f"is rarer {_allowed(found.gaps[0])}. Where fewer than 30 replications differ, it is assumed that no unseen "
+        "gap is larger than the range of the returns."
     )
+
+
+def _allowed(gap: PairedGap) -> str:
+    if gap.tails == "light":
+        return 'the intervals allow for nothing, as tails="light" says'
+    return "the intervals allow for one kind of event, twice as far out as the farthest gap seen"
 
 
 def _legend(found: Comparison) -> str:

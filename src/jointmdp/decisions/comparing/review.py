@@ -201,7 +201,8 @@ def _chosen_first(simulator: Simulator, place: Snapshot, chosen: Action, actions
     others = simulator.available(place) if actions is None else actions
     if simulator.action_names is None:
         return [chosen, *(each for each in others if not np.array_equal(each, chosen))]
-    labels = [simulator.action_label(simulator.action_index(each, place)) for each in others]
+    numbers = others if actions is None else [simulator.action_index(each, place) for each in others]
+    labels = [simulator.action_label(each) for each in numbers]
     return list(dict.fromkeys([simulator.action_label(chosen), *labels]))
 
 

@@ -162,7 +162,7 @@ def cvar_interval(
     tail), by Gaffke's bound. Its upper end is Student's for as many values as make the tail, and no larger than that of
     the quantile, which C never exceeds.
     """
-    # Values of any size count, unlike those of a mean: the tail of a small noise is as small, and the caveat has the rest.
+    # Values of any size count, unlike those of a mean: the tail of a small noise is small; the caveat has the rest.
     n, usual, differing = len(values), *usual_and_differing(values, 0.0, 0.0)
     rank, t = _rank(n, alpha), sample_quantile(values, alpha)
     if differing >= FEW:

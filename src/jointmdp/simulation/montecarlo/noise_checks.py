@@ -73,14 +73,6 @@ class NoiseChecks:
         if self._replay is not None:
             with kept_globals():
                 self._repeat(CHECKED if size >= MANY else 1, executor)
-        elif getattr(found.simulator, "calls_back", False):
-            one, other = (found.sampler(0, min(size, MANY), found.sharing).returns for _ in range(2))
-            if not np.array_equal(one, other):
-                raise ModelError(
-                    f"no noise is shared here: the same replications of {self._name} gave something else when they "
-                    "were run again. Its step calls back into Python (pure_callback, io_callback), and what is called "
-                    "there draws noise or counts; draw with jax.random from the key that step is given"
-                )
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""

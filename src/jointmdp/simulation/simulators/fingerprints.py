@@ -161,7 +161,8 @@ def attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object, those in slots too."""
     if isinstance(value, Proxy):
         return {"content": value.target()}
-    found = dict(getattr(value, "__dict__", {}))
+    held = getattr(value, "__dict__", None)  # of some objects any name gives a function, as of Numba's libraries
+    found = dict(held) if isinstance(held, dict | types.MappingProxyType) else {}
     found.update({slot: getattr(value, slot) for slot in _slots(type(value)) if hasattr(value, slot)})  # type: ignore[arg-type]
     return found
 

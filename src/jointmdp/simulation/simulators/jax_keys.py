@@ -95,18 +95,16 @@ class _Reader:
 
     def _loop(self, operation: Any, given: list[Value], inner: list[Any], place: str, branch: Branch) -> list[Value]:
         """Until no more of what a loop hands on holds the action; its draws are those of the last round."""
-        before = len(self.draws)
+        before, settings = len(self.draws), operation.params
         if operation.primitive.name == "while":
-            count = operation.params["cond_nconsts"]
-            carry = given[count + operation.params["body_nconsts"] :]
-            fixed = given[count : count + operation.params["body_nconsts"]]
-            jaxpr, consts = next(_programs_in(operation.params["body_jaxpr"]))
-            rows: list[Value] = []
+            count, fixed_count = settings["cond_nconsts"], settings["body_nconsts"]
+            fixed, carry, rows = given[count : count + fixed_count], given[count + fixed_count :], list[Value]()
+            jaxpr, consts = next(_programs_in(settings["body_jaxpr"]))
         else:
-            fixed = given[: operation.params["num_consts"]]
-            carry = given[len(fixed) : len(fixed) + operation.params["num_carry"]]
-            rows = given[len(fixed) + len(carry) :]
-            jaxpr, consts = inner[0]
+            # A version of JAX that says otherwise which inputs are handed on: all of them may be.
+            fixed = given[: settings.get("num_consts", 0)]
+            carry = given[len(fixed) : len(fixed) + settings.get("num_carry", 0)]
+            rows, (jaxpr, consts) = given[len(fixed) + len(carry) :], inner[0]
         size = len(carry)
         while True:  # each round adds a value that holds the action, or is the last
             del self.draws[before:]
@@ -164,14 +162,6 @@ def drawn_twice(draws: Sequence[KeyDraw]) -> tuple[str, str] | None:
         if one.key.number == other.key.number and not _are_apart(one, other) and one.place != other.place:
             return one.place, other.place
     return None
-
-
-def has_any(jaxpr: Any, word: str) -> bool:
-    """Whether an operation of a program, or of those inside of it, has `word` in its name."""
-    return any(
-        word in operation.primitive.name or any(has_any(inner, word) for inner, _ in _programs(operation))
-        for operation in jaxpr.eqns
-    )
 
 
 def key_faults(program: Any, num_states: int, is_shown: Sequence[bool], name: str) -> list[tuple[str, str]]:

@@ -20,10 +20,11 @@ from jointmdp.ground.arrays import random_key, refuse_traced, users_calls
 from jointmdp.ground.checks import SUM_TOLERANCE, Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.inverse_sampling import drawn_traced
-from jointmdp.simulation.simulators.jax_keys import has_any, key_faults
+from jointmdp.simulation.simulators.jax_keys import key_faults
 from jointmdp.simulation.simulators.jax_tracing import (
     Guarded,
     as_arrays,
+    check_callbacks,
     check_constants,
     check_like,
     frozen_noise,
@@ -320,11 +321,14 @@ class JaxSimulator(Simulator):
         second = traced_step(self._moved, key, found, action, self.name)
         found = joined_types(found, second.types, self.name)
         check_constants(first, second, self.name)
+        if hasattr(action, "shape") and not isinstance(action, jax.ShapeDtypeStruct):
+            state = jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), self.reset_one(key).state, found)
+            check_callbacks(second, lambda: self._moved(key, state, action), self.name)
         self.frozen_noise = frozen_noise(second, found, self.name)
-        self.frozen_start = frozen_start(lambda k: self.reset_one(k).state, key, self.name)
+        self.frozen_start = frozen_start(self.reset_one, key, self.name)
         num_leaves = len(jax.tree.leaves(found))
         self.key_faults = key_faults(second.program, num_leaves, shown_outputs(second, found), self.name)
-        self.calls_back = has_any(second.program.jaxpr, "callback")
+        self.calls_back = second.calls_back
         return found
 
     def _observed_types(self) -> Any:

@@ -124,6 +124,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(part)
 
 
+CALLBACKS = {"pure_callback", "io_callback"}
 WORDS = {
     "key": {"key", "k", "rng", "rng_key", "prng", "prng_key", "random_key", "subkey"},
     "state": {"state", "s", "env_state"},
@@ -342,6 +343,11 @@ class TracedStep:
     program: Any  # closed jaxpr of (key, state, action)
     constants: tuple[Any, ...]
 
+    @property
+    def calls_back(self) -> bool:
+        """Whether it calls back into Python, where noise may come from anywhere."""
+        return _has(self.program.jaxpr, CALLBACKS)
+
 
 def traced_step(step: Callable[..., Any], key: Any, state: Any, action: Any, name: str) -> TracedStep:
     """A step's program; a `ModelError` where tracing it moves a random generator of the host."""
@@ -351,6 +357,28 @@ def traced_step(step: Callable[..., Any], key: Any, state: Any, action: Any, nam
         if where != before[module]:
             raise ModelError(_host_noise(name, f"draws from {module}"))
     return TracedStep(shapes[1], program, tuple(_constants(program.jaxpr, program.consts)))
+
+
+def check_callbacks(step: TracedStep, run: Callable[[], Any], name: str) -> None:
+    """A step that calls back to the host gives the same twice under one key, or something outside of JAX is random."""
+    if not step.calls_back:
+        return
+    before = global_states()
+    one, *others = (jax.tree.map(np.asarray, run()[:2]) for _ in range(3))
+    for module, where in global_states().items():
+        if where != before[module]:
+            raise ModelError(_host_noise(name, f"draws from {module} in a callback"))
+    pairs = [pair for other in others for pair in zip(*map(jax.tree.leaves, (one, other)), strict=True)]
+    if any(not np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs):
+        raise ModelError(_host_noise(name, "gives other numbers under the same key: a callback draws them or counts,"))
+
+
+def frozen_start(reset: Callable[[Any], Any], key: Any, name: str) -> str:
+    """What is wrong with a start that draws, and not from the key that it is given; empty where nothing is."""
+    program = jax.make_jaxpr(reset)(key)
+    if used_inputs(program)[0] or not _has(program.jaxpr, DRAWS):
+        return ""
+    return f"reset of {name} ignores the key it is given and draws from a key that it makes itself"
 
 
 def check_constants(one: TracedStep, other: TracedStep, name: str) -> None:
@@ -411,14 +439,6 @@ def shown_outputs(step: TracedStep, state: Any) -> list[bool]:
     """Which outputs of a step are more than keys that it hands on."""
     is_key = [_may_be_key(leaf) for leaf in jax.tree.leaves(state)]
     return [True, *(not each for each in is_key), *[True] * (len(step.program.jaxpr.outvars) - 1 - len(is_key))]
-
-
-def frozen_start(start: Callable[[Any], Any], key: Any, name: str) -> str:
-    """Whether a start draws, but not from its key; in a sentence."""
-    program = jax.make_jaxpr(start)(key)
-    if used_inputs(program)[0] or not _has(program.jaxpr, DRAWS):
-        return ""
-    return f"reset of {name} draws from a key that it makes itself, not from the key that it is given"
 
 
 def frozen_noise(step: TracedStep, state: Any, name: str) -> str:

@@ -11,6 +11,7 @@ made at one place are a group, which `redrawn` gives other numbers while all oth
 
 from __future__ import annotations
 
+import copy
 import linecache
 import os
 import random
@@ -169,7 +170,10 @@ def present() -> DrawLog | None:
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
 _INNER = tuple(os.path.dirname(os.path.abspath(module.__file__ or "")) for module in (np,))
-_INNER_FILES = {os.path.abspath(__file__), os.path.abspath(random.__file__), os.path.join(_HERE, "noise.py")}
+_INNER_FILES = {
+    *(os.path.abspath(each) for each in (__file__, copy.__file__, random.__file__)),
+    f"{_HERE}{os.sep}noise.py",
+}
 _HARNESS = {os.path.join(_HERE, name) for name in ("function_simulator.py", "simulator.py", "probe.py")}
 
 
@@ -301,6 +305,8 @@ def _recording(base: Any, kind: str) -> Any:
         "__init__": begin,
         "__module__": base.__module__,
         "__reduce__": lambda self: (_plain, (base, state_of(self))),
+        "__copy__": lambda self: _copied(base, self),
+        "__deepcopy__": lambda self, memo: _copied(base, self),
         **{name: recorded(name) for name in names if callable(getattr(base, name))},
     }
     twin = _Disguise(base.__name__, (base,), own)
@@ -322,16 +328,33 @@ def _spawned(log: DrawLog, parent: Stream, children: Sequence[Any]) -> list[Any]
 
 
 def _plain(base: Any, state: Any) -> Any:
-    """What a copy becomes: an ordinary generator, which records nothing."""
+    """What comes back from a file or another process: an ordinary generator, which records nothing."""
     if issubclass(base, np.random.Generator):
-        return np.random.Generator(_plain(getattr(np.random, state["bit_generator"]), state))
-    found = base(0)
-    if issubclass(base, random.Random):
-        found.setstate(state)
-    elif issubclass(base, np.random.RandomState):
-        found.set_state(state)
+        bits = _plain(getattr(np.random, state["bit_generator"]), state)
+        return _unrecorded(np.random.Generator, bits)
+    return _standing_at(_unrecorded(base, 0), state)
+
+
+def _standing_at(rng: Any, state: Any) -> Any:
+    if isinstance(rng, random.Random):
+        rng.setstate(state)
+    elif isinstance(rng, np.random.RandomState):
+        rng.set_state(state)
     else:
-        found.state = state
+        rng.state = state
+    return rng
+
+
+def _copied(base: Any, rng: Any) -> Any:
+    """A copy is a stream of its own, with the seed of the one that it is made of."""
+    log, stream = _present.get(), rng.stream
+    if log is None or stream is None:
+        return _plain(base, state_of(rng))
+    made = log.made(stream.kind, stream.seed)
+    if isinstance(rng, np.random.Generator):
+        return recording(_plain(base, state_of(rng)), made)
+    found = _standing_at(_unrecorded(type.__call__, type(rng), 0), state_of(rng))
+    found.stream = made
     return found
 
 

@@ -41,7 +41,7 @@ SIMULATORS = (
 def audit(context: click.Context, simulator: str, seed: int, json: bool, strict: bool, seconds: float) -> None:
     """Whether a simulator can be asked for several actions under the same noise.
 
-    The exit status is 0 if it passed, 1 if it failed, and 2 if it could not be audited.
+    The exit status is 0 if it passed, 1 if it failed, and 2 if it, or part of it, could not be audited.
 
     \b
     Examples:

@@ -26,7 +26,7 @@ def main() -> None:
     print(f"cheapest: {found.best} agents, {found.num_replications} days of each; {found.status.value}")
     for alternative in found.alternatives:
         print(f"  {alternative.label} agents cost {alternative.mean:.0f} ± {alternative.std:.0f} on a day")
-    print(f"{found.best} agents instead of (negative: cheaper, with all intervals at {found.confidence:.0%} together)")
+    print(f"{found.best} agents instead of (how much less they cost, all intervals at {found.confidence:.0%} together)")
     for other in found.others:
         gap = found.gap(found.best, other)
         print(f"  {other}: {gap.mean:.1f} in {gap.mean_interval:.1f}, ± {gap.std:.0f} on the same calls", end=" ")

@@ -479,14 +479,14 @@ def late_seed(is_broken: bool) -> Any:
         if not is_broken:
             np.random.seed(seed)  # noqa: NPY002
         size = np.random.poisson(5)  # noqa: NPY002
-        np.random.seed(seed + (not is_broken))  # noqa: NPY002
+        np.random.seed(seed if is_broken else [seed, 1])  # noqa: NPY002
         return float(size / lots + np.random.normal())  # noqa: NPY002
 
     return run
 
 
 @contextlib.contextmanager
-def seeded_numpy(seed: int) -> Iterator[None]:
+def seeded_numpy(seed: Any) -> Iterator[None]:
     """The program's generator for a while, and afterwards as it was."""
     state = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
@@ -509,7 +509,7 @@ def unseeded_plan(is_broken: bool) -> Any:
     def run(plan: str, seed: int) -> float:
         with seeded_numpy(seed):
             base = np.random.normal()  # noqa: NPY002
-        with contextlib.nullcontext() if is_broken and plan == "rented" else seeded_numpy(seed + 1):
+        with contextlib.nullcontext() if is_broken and plan == "rented" else seeded_numpy([seed, 1]):
             return float(base + np.random.exponential())  # noqa: NPY002
 
     return run

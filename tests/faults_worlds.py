@@ -267,7 +267,13 @@ class Boat(gymnasium.Env[Any, Any]):
         return self.observed(), -abs(self.place), False, self.clock >= 8, {}
 
 
-@planted("dice behind a map", "gymnasium", f"{FROZEN}, {RUNS_ON}, state not restored in full", shows="coincides")
+@planted(
+    "dice behind a map",
+    "gymnasium",
+    f"{FROZEN}, {RUNS_ON}, state not restored in full",
+    shows="coincides",
+    is_compared_in_a_state=True,
+)
 def mapped(is_broken: bool) -> Any:
     """The reset makes an endless iterator of draws, which a copy cannot take along."""
 
@@ -282,7 +288,10 @@ def mapped(is_broken: bool) -> Any:
 
 
 @planted(
-    "inner environment without a seed", "gymnasium", f"seed ignored, start not reproducible, {RUNS_ON}", shows="again"
+    "inner environment without a seed",
+    "gymnasium",
+    f"seed ignored at the start, seed ignored, start not reproducible, {RUNS_ON}",
+    shows="again",
 )
 def inner(is_broken: bool) -> Any:
     """An environment within the environment is reset without the seed; the twin hands it on."""
@@ -357,7 +366,10 @@ def seeded_by_action(is_broken: bool) -> Any:
 
 
 @planted(
-    "every start is the same start", "gymnasium", f"seed ignored, start not reproducible, {FROZEN}", shows="coincides"
+    "every start is the same start",
+    "gymnasium",
+    f"seed ignored at the start, seed ignored, start not reproducible, {FROZEN}",
+    shows="coincides",
 )
 def same_start(is_broken: bool) -> Any:
     """The reset draws where the boat lies from a generator of a fixed seed. The twin's terrain has a fixed seed too,
@@ -388,7 +400,7 @@ class Dice:
         return self.number / 2**64
 
 
-@planted("an engine with dice", "gymnasium", FROZEN, shows="coincides")
+@planted("an engine with dice", "gymnasium", FROZEN, shows="coincides", is_compared_in_a_state=True)
 def engine(is_broken: bool) -> Any:
     """The reset seeds an engine, whose dice are no generator that anybody finds. The twin seeds them in each step."""
 
@@ -407,7 +419,12 @@ def engine(is_broken: bool) -> Any:
     return World(Engine())
 
 
-@planted("a start from random", "gymnasium", "global random, start not reproducible, seed ignored", shows="again")
+@planted(
+    "a start from random",
+    "gymnasium",
+    "global random, start not reproducible, seed ignored at the start, seed ignored",
+    shows="again",
+)
 def random_start(is_broken: bool) -> Any:
     """The reset places the boat with the program's generator; steps are as they should be."""
 
@@ -481,7 +498,7 @@ def order_seeds(is_broken: bool) -> Any:
     return Steps(step)
 
 
-@planted("cached by stock and order", "steps", f"{FROZEN}, hidden state, hidden state not restored", shows="again")
+@planted("cached by stock and order", "steps", f"{FROZEN}, hidden state, hidden state not restored", shows="coincides")
 def cached_step(is_broken: bool) -> Any:
     """An lru_cache keeps the demand of the first question in each state."""
 
@@ -507,7 +524,7 @@ def cached_step(is_broken: bool) -> Any:
     return Steps(lambda stock, order, noise: sold(stock, order, demand(stock, order, Draw(noise))))
 
 
-@planted("an engine in the state", "steps", FROZEN, shows="coincides")
+@planted("an engine in the state", "steps", FROZEN, shows="coincides", is_compared_in_a_state=True)
 def engine_state(is_broken: bool) -> Any:
     """The start seeds an engine's number and the step rolls it on; the noise is left alone. The twin mixes the noise
     into the number, which is then but a place to keep it."""
@@ -520,7 +537,10 @@ def engine_state(is_broken: bool) -> Any:
         reward, left = sold(stock, order, 8 * number / 2**64)
         return reward, (left, number)
 
-    return Steps(step, start=(4.0, 12345))
+    def start(rng: Any) -> tuple[float, int]:
+        return 4.0, int(rng.integers(2**63))
+
+    return Steps(step, start=start, observe=lambda state: state[0], is_one_start=True)
 
 
 @planted("seen through dice", "steps", f"{RUNS_ON}, stale observation", shows="again")
@@ -561,7 +581,12 @@ def callback(is_broken: bool) -> Any:
     return Keyed(step, jnp.float32(0.0))
 
 
-@planted("a start without its key", "jax", f"seed ignored, start not reproducible, {FROZEN}", shows="coincides")
+@planted(
+    "a start without its key",
+    "jax",
+    f"seed ignored at the start, seed ignored, start not reproducible, {FROZEN}",
+    shows="coincides",
+)
 def keyless_start(is_broken: bool) -> Any:
     """The start is drawn from a key of its own; the steps from here on draw nothing. In the twin the ground has a key
     of its own, and the start its key."""

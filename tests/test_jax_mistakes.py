@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 import jointmdp as jm
+from jointmdp.decisions.auditor import audit
+from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.montecarlo import compiled_branches
 from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
 from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator, as_chooser
 from jointmdp.simulation.simulators.jax_tracing import function_key
@@ -391,3 +394,42 @@ def test_environments_in_the_manner_of_older_gymnax() -> None:
     assert simulator.observe(2).tolist() == [2, 4]
     with pytest.raises(jm.ModelError, match="does not tell its limit of steps from an end"):
         gymnax_simulator(OldManner(), time_limit=False)
+
+
+def _called_back(draw: Any) -> Any:
+    def step(key: Any, state: Any, action: Any) -> Any:
+        drawn = jax.pure_callback(draw, jax.ShapeDtypeStruct((), jnp.float32), state)
+        return drawn + action + jax.random.normal(key), state + 1.0
+
+    return step
+
+
+def test_noise_of_a_callback_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    for draw in (lambda _: np.float32(rng.normal()), lambda _: np.float32(np.random.normal())):  # noqa: NPY002
+        with kept_globals(), pytest.raises(ModelError, match="outside of JAX"):
+            JaxSimulator(_called_back(draw), jnp.float32(0.0), actions=2)
+    table = np.arange(50, dtype=np.float32)
+    assert JaxSimulator(_called_back(lambda x: table[int(x)]), jnp.float32(0.0), actions=2).frozen_noise == ""
+
+
+def test_a_start_that_ignores_its_key_is_told() -> None:
+    def step(key: Any, state: Any, action: Any) -> Any:
+        return state + action + jax.random.normal(key), state
+
+    fixed = JaxSimulator(step, lambda key: jax.random.normal(jax.random.key(3)), actions=2)
+    found = audit(fixed, num_states=1, num_samples=12)["noise"]
+    assert (found.status, found.fault) == ("warn", "seed ignored at the start"), found
+    assert "ignores the key" in found.message
+    for reset in (jax.random.normal, jnp.float32(0.0), lambda key: jnp.float32(1.0)):
+        assert JaxSimulator(step, reset, actions=2).frozen_start == ""
+
+
+def test_an_environment_of_several_agents_is_told_apart_from_gymnax() -> None:
+    class Several:
+        agents = ("one", "other")
+
+        def step_env(self) -> None: ...
+
+    with pytest.raises(ModelError, match="it has several agents"):
+        gymnax_simulator(Several())

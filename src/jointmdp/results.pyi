@@ -3,6 +3,8 @@ from .decisions.comparing.comparison import Alternative as Alternative
 from .decisions.comparing.comparison import Comparison as Comparison
 from .decisions.comparing.comparison import PairedGap as PairedGap
 from .decisions.comparing.comparison import Verdict as Verdict
+from .decisions.comparing.review import AgentReview as AgentReview
+from .decisions.comparing.review import ReviewedState as ReviewedState
 from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights

@@ -5,13 +5,16 @@ action in its query.
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
+from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
+from jointmdp.decisions.auditor.draw_checks import NO_NOISE
 from jointmdp.simulation.simulators import recorded_draws
 from jointmdp.simulation.simulators.clocks import stopped_clock
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
@@ -20,6 +23,7 @@ from jointmdp.simulation.simulators.generators import (
     global_states,
     hidden_generators,
     kept_values,
+    opened_files,
     seed_globals,
 )
 from jointmdp.simulation.simulators.probe import (
@@ -29,9 +33,11 @@ from jointmdp.simulation.simulators.probe import (
     Probe,
     ProbeState,
     Question,
+    clear_difference,
     difference,
 )
-from jointmdp.simulation.simulators.simulator import Action
+from jointmdp.simulation.simulators.recorded_draws import NOISE
+from jointmdp.simulation.simulators.simulator import Action, Snapshot
 from jointmdp.simulation.simulators.stream_checks import made_otherwise
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
@@ -39,6 +45,7 @@ OTHER_SEEDS = 4  # of a global generator, tried where it moves
 HIDDEN, CLOCK, NOT_RESTORED = "hidden state not restored", "wall clock", "generator not restored"
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
+STARTS, ONWARD = 6, 8  # starts under other seeds, and steps from each
 EXAMINED_PLACES = 16  # places in a query at which a difference is looked into
 
 Doubts = list[tuple[Question, Difference]]
@@ -57,7 +64,12 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
         before = global_states()
         one = ask()
         after = global_states()
-        for name in changed(before, after):
+        moving = changed(before, after)
+        if moving:
+            seed_globals(1)
+            if probe.compare("globals", one, ask(), where) is not None:  # it changes by itself, see restore
+                continue
+        for name in moving:
             for seed in range(2, 2 + OTHER_SEEDS):
                 seed_globals(1)
                 seed_globals(seed, name)
@@ -158,13 +170,20 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
         return NOT_RESTORED, f"{made}; {advice}"
     for question in questions:
         probe.answer(question)
-        before = kept_values(probe.simulator, "simulator")
-        probe.answer(question)
-        kept = changed(before, kept_values(probe.simulator, "simulator"))
-        if kept:
-            return HIDDEN, f"{kept[0]} changes from query to query and is not restored; {advice}"
+        where = kept_where(probe, partial(probe.answer, question))
+        if where:
+            return HIDDEN, f"{where} changes from query to query and is not restored; {advice}"
     text = "something that is not in the snapshot changes from query to query, and no generator was seen to move"
     return HIDDEN, f"{text} (a counter, a cache, a source in another language); {advice}"
+
+
+def kept_where(probe: Probe, ask: Callable[[], object]) -> str:
+    """Where a question leaves something behind that its snapshots do not hold; empty where nothing is seen."""
+    before = kept_values(probe.simulator, "simulator")
+    with opened_files() as files:
+        ask()
+    kept = changed(before, kept_values(probe.simulator, "simulator"))
+    return next(iter([*kept, *(f"the file {name}" for name in files if os.path.exists(name))]), "")
 
 
 def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
@@ -212,9 +231,18 @@ def check_history(
         return Check("history", "pass", f"{count} questions in scrambled order had their old answers")
     question, found = faulty[0]
     fault = _remembered(probe, [question for question, _ in faulty[:EXAMINED]], questions)
-    where = probe.where(question.at, question.action)
-    message = f"what ran before shows in {len(faulty)} answers under the same noise; {where}: {found.text}"
-    return failed("history", message, fault)
+    place = probe.where(question.at, question.action)
+    message = f"what ran before shows in {len(faulty)} answers under the same noise; {place}: {found.text}"
+    return failed("history", message, fault, remembering(probe, fault, [each.at for each in questions]))
+
+
+def remembering(probe: Probe, fault: str, states: Sequence[ProbeState]) -> str:
+    """The cause of such a fault, with where it is remembered if that can be seen."""
+    asks = [(at, action) for at in states for action in at.actions]
+    for i, (at, action) in enumerate(asks[:EXAMINED]):
+        if where := kept_where(probe, partial(probe.ask, at, [action], probe.noise("where", i))):
+            return f"{where} changes when something is asked; {CAUSES[fault]}"
+    return ""
 
 
 def _remembered(probe: Probe, faulty: Sequence[Question], questions: Sequence[Question]) -> str:
@@ -239,6 +267,81 @@ def _after(probe: Probe, at: ProbeState, action: Action, question: Question) -> 
         # The noise is the question's own, so that no single draw spoils all preparations.
         probe.ask(at, [action], probe.noise("preparation", question.at.label, question.draw, i))
     return probe.answer(question)
+
+
+KEY_CURES = {
+    "noise not shared": "split or fold the key by what is drawn, never by the action",
+    "one stream for two sources": "split the key, one part for each source",
+}
+
+
+def _of_keys(probe: Probe, noise: Check) -> Check:
+    """What the program of a step in JAX shows of its keys: nothing is sampled here."""
+    for fault, text in getattr(probe.simulator, "key_faults", ()):
+        if fault == "noise not shared":
+            return failed("noise", text, fault, KEY_CURES[fault])
+        if noise.status in ("pass", "skip"):
+            return warned("noise", text, fault, KEY_CURES[fault])
+    if noise.status == "skip" and getattr(probe.simulator, "calls_back", None) is False:
+        return Check("noise", "pass", "no draw of a step takes a key that depends on the action, as its program shows")
+    return noise
+
+
+def check_seeds(probe: Probe, noise: Check) -> Check:
+    """Do starts heed their seeds? And where no step took any noise: does another seed go another way?
+
+    Takes what is known of the noise, and gives it back with what other seeds have shown.
+    """
+    noise = _of_keys(probe, noise)
+    if noise.status == "fail":
+        return noise
+    states, drawn = [], []
+    with recorded_draws.twins_installed():
+        for i in probe.timed(range(STARTS)):
+            with recorded_draws.recorded() as log:
+                states.append(probe.begin(i))
+            drawn.append({str(stream) for stream in log.drawn if stream.kind != NOISE and stream.seed is not None})
+    probe.in_time()
+    starts = [probe.begun(state) for state in states]
+    alike = [i for i, start in enumerate(starts) if i and clear_difference(starts[0], start) is None]
+    is_one = len(alike) == STARTS - 1
+    told = str(getattr(probe.simulator, "frozen_start", ""))
+    fixed = set.intersection(*drawn)
+    if is_one and (told or fixed):
+        what = told or f"{min(fixed)} is made and drawn from at the start, whatever the seed"
+        message = f"{STARTS} starts under other seeds are one and the same: {what}"
+        return warned("noise", message, "seed ignored at the start")
+    if noise.message != NO_NOISE:
+        return replace(noise, message=f"{noise.message}; there is one start") if is_one else noise
+    walks = [_onward(probe, states[i], states[0]) for i in (0, *alike)]
+    is_parted = any(clear_difference(x, y) is not None for walk in walks for x, y in zip(walk, walks[0], strict=False))
+    opaque = str(getattr(probe.simulator, "opaque", ""))
+    if opaque and (is_parted or not alike):
+        message = (
+            f"no noise was seen in {probe.asked:,} queries, but {opaque} does not show what it holds: it may have dice "
+            "of its own that a reset seeds, and one future for each seed"
+        )
+        return skipped("noise", message)
+    if is_parted:
+        tried = "starts under other seeds that look alike go different ways: part of what a start draws is not shown"
+    elif is_one:
+        tried = f"and {STARTS} starts under other seeds are one, and went the same way for {len(walks[0])} steps"
+    else:
+        tried = f"and the same state went the same way in {probe.asked:,} queries; other seeds begin elsewhere"
+    return replace(noise, message=f"{NO_NOISE}{';' if is_parted else ','} {tried}")
+
+
+def _onward(probe: Probe, state: Snapshot, first: Snapshot) -> list[ObservedOutcome]:
+    """Steps from a start, with the same actions and noise from each."""
+    actions, found = probe.actions_at(first), []
+    for t in range(ONWARD):
+        action = actions[t % len(actions)]
+        is_listed = probe.simulator.action_names is not None
+        if probe.simulator.is_over(state) or (is_listed and action not in probe.simulator.available(state)):
+            break
+        found.append(probe.ask(ProbeState(state, f"step {t} from a start"), [action], probe.noise("onward", t))[0])
+        state = found[-1].state
+    return found
 
 
 class _Doubt(NamedTuple):

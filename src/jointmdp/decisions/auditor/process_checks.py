@@ -13,10 +13,10 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped
+from jointmdp.decisions.auditor.determinism_checks import remembering
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.other_processes import (
-    WALKS,
     Rows,
     first_difference,
     forked,
@@ -126,7 +126,7 @@ class OtherProcesses:
 
     def __init__(self, simulator: Any, seed: int, actions: Sequence[Action]) -> None:
         self._given = simulator, seed, actions
-        self._fork = forked(simulator, lambda: walked(*self._given, range(WALKS)[::-1]))
+        self._fork = forked(simulator, lambda: walked(*self._given, is_backwards=True))
         self._parcel = parcel(*self._given)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class OtherProcesses:
         if self._fork is not None:
             self._fork.result(0.0)
 
-    def check(self, probe: Probe) -> Check:
+    def check(self, probe: Probe, states: Sequence[ProbeState]) -> Check:
         """Compare with the walks of this process."""
         codes: set[CodeType] = set()
         with watched_calls(codes):
@@ -146,7 +146,7 @@ class OtherProcesses:
             if again is not None and first_difference(own, again.result(_patience(probe))):
                 return failed("processes", f"a copy of this process gives another outcome; {text}", PROCESS)
             message = f"what was asked first shows in later answers: in another order, {text}"
-            return failed("history", message, "hidden state")
+            return failed("history", message, "hidden state", remembering(probe, "hidden state", states))
         if may_differ(self._given[0], codes):
             return self._in_new_processes(own, _patience(probe))
         if away is None:

@@ -196,6 +196,9 @@ def check_identity(probe: Probe, states: Sequence[ProbeState], pool: Sequence[Pr
     """Copies must have the identity of their original, and states with one identity must behave alike."""
     if not probe.names_states:
         return skipped("identity", "to name a state takes too long to do it everywhere")
+    if probe.nameless:
+        message = f"a state has no identity ({probe.nameless}), so that branches never meet"
+        return warned("identity", message, "state without identity")
     if probe.changing_identity:
         return _changing(probe, probe.changing_identity)
     for at in states:

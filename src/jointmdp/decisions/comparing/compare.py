@@ -44,7 +44,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Never
 
 import numpy as np
 import scipy
@@ -207,7 +207,7 @@ class Rules(NamedTuple):
     other_sharing: bool = False
     """Whether to look at the other kinds of sharing too."""
     minimise: bool = False
-    """Whether the lowest return is the best: signs change for the judgement, and change back for the answer."""
+    """Whether the lowest return is the best: the judgement is of returns with their signs changed."""
     tails: Tails = "any"
     """What intervals allow for that no replication has shown."""
 
@@ -302,7 +302,7 @@ def decide(
         unpaired = math.hypot(*(_return_std(sample, k) for k in (i, j)))
         gaps.append(
             PairedGap(
-                **run.gap(i, j, found.return_bound)._asdict(),
+                **run.gap(*checks.subtracted(i, j, rules.minimise), found.return_bound)._asdict(),
                 action=labels[i],
                 other=labels[j],
                 reach=sample.reach,
@@ -310,7 +310,8 @@ def decide(
                 confidence=1 - second,
                 tails=rules.tails,
                 within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
-                decided=-intervals[i, j] if rules.minimise else intervals[i, j],
+                decided=intervals[i, j],
+                minimise=rules.minimise,
                 independent_variance=unpaired**2,
                 std_state=_gap_std(beside.get("state"), i, j),
                 std_time=_gap_std(beside.get("time"), i, j),
@@ -336,7 +337,8 @@ def decide(
         beside=min(size, BESIDE * rules.pilot) if len(beside) > 1 else 0,
         remark=found.remark,
         warnings=tuple(warned),
-        values=found.values,
+        values=() if found.actions else found.values,
+        numbers=found.values if found.actions else (),
         minimise=rules.minimise,
         returns=whole.returns,
         whole=np.arange(size) if run.is_whole is None else np.flatnonzero(run.is_whole)[: len(whole.leads)],
@@ -550,6 +552,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
     tails: Literal["any", "light"] = "any",
     seed: int = 0,
     executor: Executor | str | None = None,
+    **unknown: Never,
 ) -> Comparison:
     """Which alternative gives most under common random numbers, sampled until that is shown.
 
@@ -577,7 +580,8 @@ def compare(  # many parameters: a front door, one keyword for each setting
         bounds: between which every return lies. The intervals then hold for every number of replications, and are
             wider; otherwise they rest on the central limit theorem.
         other_sharing: also sample the other kind of sharing, up to five pilots, for the standard deviation of its gaps.
-        minimise: returns are costs, and the lowest is the best. All numbers keep the sign that they were given with.
+        minimise: returns are costs, and the lowest is the best. Mean returns stay costs; a gap is an advantage, how
+            much less the first alternative costs, so that positive always means better.
         tails: ``"any"`` allows for events that no replication has shown: one kind, as rare as so many replications can
             miss (about 1 in a third of them), whose gap is twice as far from the median as the farthest one seen; no
             winner is declared within what these could change. ``"light"`` says that the replications show all there
@@ -585,6 +589,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
         seed: replication i depends on the seed and i alone.
         executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
+    checks.refuse_keywords(unknown, compare)
     if decisions is not None:
         if any(given is not None for given in (policy, state, actions, policies, discount, horizon)):
             raise ModelError(

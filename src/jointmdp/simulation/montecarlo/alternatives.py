@@ -24,7 +24,8 @@ from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySamp
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, as_named, is_run_function
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.registry import as_simulator
-from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot, as_agent
+from jointmdp.simulation.simulators.remembering import Situation, with_memories
+from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 SCATTER = 2654435761  # odd, so that multiples of it modulo 2³² do not repeat; neighbours end up far apart
@@ -70,12 +71,12 @@ class Alternatives(NamedTuple):
     spread: float | None = None
     """How far apart two rewards can be, where it is known."""
     actions: tuple[Action, ...] = ()
-    """First actions, where these are compared."""
+    """First actions, where these are compared: by their numbers in the simulator."""
     remark: str = ""
     """What a user may want to know about how it is sampled."""
     simulator: Simulator | None = None
     values: tuple[Any, ...] = ()
-    """The alternatives as the user calls them, where that is not by their labels."""
+    """The alternatives as the user or the environment calls them, where that is not by their labels alone."""
     discount: float = 1.0
     policies: tuple[Any, ...] = ()
     """What each of the first actions is followed by."""
@@ -140,7 +141,8 @@ def whole_policies(
     place = None if state is None else simulator.snapshot(state)
     named = as_named("policies", policies)
     found = _simulated(simulator, *_kinds(list(named.values())), None, place, tuple(named), settings)
-    return found._replace(title=f"policies in {simulator.name}")
+    values = tuple(policies) if isinstance(policies, Mapping) else ()
+    return found._replace(title=f"policies in {simulator.name}", values=values)
 
 
 def first_actions_and_policies(
@@ -153,8 +155,8 @@ def first_actions_and_policies(
     """First actions, each with the policy that is followed after it."""
     first, policies = zip(*branches, strict=True)
     found = _simulated(simulator, *_kinds(policies), first, place, labels, settings)
-    title = f"first actions in {simulator.name}"
-    return found._replace(title=title, actions=first, policies=policies, state=place, settings=settings)
+    title, values = f"first actions in {simulator.name}", tuple(map(simulator.action_value, first))
+    return found._replace(title=title, actions=first, policies=policies, state=place, settings=settings, values=values)
 
 
 def _kinds(policies: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
@@ -211,12 +213,14 @@ def _simulated(
     if isinstance(simulator, TableSimulator):  # the forms that only tables know
         policies = [as_policy(simulator.model, each) if isinstance(each, Mapping) else each for each in policies]
     # Whatever the engine, a policy that makes no sense is refused here.
-    agents = [as_agent(policy, simulator) for policy in policies]
+    followed, agents, place = with_memories(simulator, policies, state)
     dynamics, remark = _dynamics(simulator, policies, kinds, first, state, discount, how.horizon)
+    if followed is not simulator and state is not None and not isinstance(state, Situation):
+        remark = "The agent's memory begins in the state that was given."
     if dynamics is None:
         of_branches = tuple(agents[kind] for kind in kinds)
         sampler: Sampler = QuerySampler(
-            simulator, of_branches, first, state, how.seed, discount, how.horizon, how.until_merged, labels
+            followed, of_branches, first, place, how.seed, discount, how.horizon, how.until_merged, labels
         )
     else:
         from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler

@@ -3,30 +3,45 @@
 Before anything is promised, the first replications are run twice, the second time with the alternatives in the opposite
 order. Common random numbers give the same again. Where they do not, the answer would mean nothing and is refused, with
 the likely cause; what is only odd (a global generator that moved without effect, noise that never mattered) is a
-warning. `jointmdp.audit` looks more thoroughly.
+warning. The streams of a function of a decision and a seed are recorded and judged one by one (`stream_checks`), and
+after sampling it is seen whether pairing has saved anything. `jointmdp.audit` looks more thoroughly.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError, NoiseWarning
 from jointmdp.simulation.executors.executor import Executor, Serial
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, RunSampler
+from jointmdp.simulation.montecarlo.pairing import Pairing
 from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.simulator_branches import OnEvent
+from jointmdp.simulation.simulators.fingerprints import CLOSED, walk
+from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.other_processes import forked
 from jointmdp.simulation.simulators.probe import WHO, Event, Record, are_close
+from jointmdp.simulation.simulators.recorded_draws import NOISE, recorded, split
+from jointmdp.simulation.simulators.stream_checks import COINCIDE, FIXED, FOLDS, RecordedRun, judged
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
 MANY = 100
 FEW = 20  # replications from which on it is odd that none differs from another
+RECORDED, MORE_SECONDS = 48, 0.25  # replications whose streams are looked at, more than those run again where quick
+PATIENCE = 5.0  # times as long as here, that another process may take
+LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
 WALK = 20  # steps that are looked at, to see whether noise moves anything
 GLOBAL = "the generator of the whole program"
 CAUSES = {
@@ -61,6 +76,8 @@ class NoiseChecks:
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
+        is_run = isinstance(self.found.sampler, RunSampler)
+        copy = forked(self.found.simulator, lambda: self._rows(count, is_backwards=True)) if is_run else None
         there = [self._record(i, is_backwards=False) for i in range(count)]
         back = [self._record(i, is_backwards=True) for i in range(count)]
         records = [record for record, _ in there + back]
@@ -69,6 +86,13 @@ class NoiseChecks:
             difference = one.difference(other)
             if difference is not None:
                 self._differs(i, one, difference, {name: moved[name] for name in sorted(one.unseeded(other))})
+        if is_run:
+            begun = time.monotonic()
+            rows = self._check_streams(count)
+            others = None if copy is None else copy.result(max(1.0, PATIENCE * (time.monotonic() - begun)))
+            for i, (row, other) in enumerate(zip(rows, rows if others is None else others, strict=False)):
+                if not are_close(row, other):
+                    self._depends_on_order(i, row, other)
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
         for name, who in moved.items() if not isinstance(self.found.sampler, RunSampler) else ():
@@ -84,6 +108,54 @@ class NoiseChecks:
                     f"replication 0 of {self._name} returned {here[0].tolist()} here and {away[0].tolist()} in a "
                     "worker: something differs between processes, such as the hash of a text or the order of a set"
                 )
+
+    def _rows(
+        self, count: int, *, is_backwards: bool = False, on_event: Callable[[int], OnEvent] = lambda _: lambda *_: None
+    ) -> list[Floats]:
+        """The results of the first replications: `count` of them, and more where that is quick."""
+        assert self._replay is not None
+        rows, begun = list[Floats](), time.monotonic()
+        for i in range(RECORDED if count > 1 else 1):
+            if i >= count and time.monotonic() - begun > MORE_SECONDS:
+                break
+            rows.append(self._replay(i, self.found.sharing, on_event(i), is_backwards=is_backwards).returns[0])
+        return rows
+
+    def _depends_on_order(self, index: int, one: Floats, other: Floats) -> None:
+        j = next(j for j in range(len(one)) if not are_close(one[j], other[j]))
+        reached = walk([self.found.simulator], lambda value: not isinstance(value, CLOSED), 8, 5_000)
+        caches = {f"{value.__name__}()" for _, _, value in reached if hasattr(value, "cache_info")}
+        named = f", such as that of {' or '.join(sorted(caches))}" if caches else ""
+        raise ModelError(
+            f"what one decision leaves behind shows in the results of others: replication {index} of {self._name} gave "
+            f"{one[j]:.6g} for {self.found.labels[j]} after the decisions before it, and {other[j]:.6g} after those "
+            f"behind it. Look for something kept from run to run, a cache that leaves out the decision{named}"
+        )
+
+    def _check_streams(self, count: int) -> list[Floats]:
+        """Record the streams of all decisions in some replications, and judge them one by one; the results."""
+        simulator, runs = self.found.simulator, list[RecordedRun]()
+        assert isinstance(simulator, RunSimulator)
+
+        def noting(index: int) -> OnEvent:
+            def note(what: str, step: int, branch: int, answer: Any) -> None:
+                runs.append(RecordedRun(self.found.labels[branch], f"replication {index}", split()))
+
+            return note
+
+        with recorded():
+            rows = self._rows(count, on_event=noting)
+            has_seeds = any(s.seed is not None and s.kind != NOISE for run in runs for s in run.log.drawn)
+            seed = Noise("folded").seed % 2**31
+            for apart in (0, *FOLDS) if has_seeds and count > 1 else ():
+                simulator.query(simulator.start(Noise("start")), [0], Noise.of_seed(seed + apart))
+                runs.append(RecordedRun(self.found.labels[0], f"seed {seed + apart}", split()))
+        for found in judged(runs) if self.found.sharing != "none" else ():
+            if found.fault == COINCIDE:
+                raise ModelError(f"{found.fault} in {self._name}: {found.text}. Likely cause: {found.cause}")
+            if found.fault != FIXED:  # which may be a fixed instance
+                self._warn(f"{found.fault}: {found.text}: {found.cause}.")
+        return rows
 
     def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
         """Say what a difference between two runs of one replication means."""
@@ -123,14 +195,18 @@ class NoiseChecks:
         """Whether nothing that was looked at changes with the noise; tables say themselves what is random."""
         simulator = self.found.simulator
         if self._replay is None and isinstance(simulator, JaxSimulator):
-            place = getattr(getattr(self.found.sampler, "dynamics", None), "place", None)
-            return not _is_moved_by_noise(simulator, place)
+            return not _is_moved_by_noise(simulator, self._place)
         return self._replay is not None and not self.is_alive
 
     def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
         n, whole = len(run.returns), run.whole
         is_same = _are_all_same(whole) and (run.is_whole is None or are_close(run.leads, whole.leads[:1]))
+        for _, text in getattr(self.found.simulator, "key_faults", ()):
+            self._warn(f"{text}.")
+        told = str(getattr(self.found.simulator, "frozen_start", ""))
+        if told and self._place is None:
+            self._warn(f"All replications begin alike: {told}.")
         frozen = str(getattr(self.found.simulator, "frozen_noise", "")).rstrip(".")
         if frozen and (is_same or (not len(whole.returns) and _are_all_same(run))):
             raise ModelError(
@@ -145,7 +221,18 @@ class NoiseChecks:
                 f"Noise never mattered: all {n:,} replications of {self._name} gave the same. Either nothing is random "
                 f"from here on, or the noise is fixed inside, by a seed of its own or a hidden generator; {what}"
             )
+        simulator = self.found.simulator
+        is_paired = self.found.sharing != "none" and simulator is not None and not isinstance(simulator, TableSimulator)
+        if is_paired and len(whole.returns) >= LEAST_PAIRED:
+            doubt = Pairing(whole.returns[:, : len(self.found.labels)], self.found.labels).doubt
+            if doubt:
+                self._warn(f"{doubt}. Do they draw from the same streams, for the same purpose? See jointmdp.audit.")
         return self.warnings
+
+    @property
+    def _place(self) -> Any:
+        """The state that a compiled walk begins in; None where each begins in its own."""
+        return getattr(getattr(self.found.sampler, "dynamics", None), "place", None)
 
     @property
     def _name(self) -> str:

@@ -21,7 +21,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, as_action_names
+from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator
 
 try:
     import gymnasium
@@ -240,6 +240,12 @@ class GymnasiumSimulator(Simulator):
         """How the state is kept; `state_reason` says why so."""
         return self._keeper.kind
 
+    @property
+    def opaque(self) -> str:
+        """A part of the environment that neither shows what it holds nor can be copied, as engines are; else empty."""
+        is_known = self.state_kind != "replay" or gymnasium_trials.is_stock(self.env)
+        return "" if is_known else next(iter(gymnasium_trials.opaque_parts(self.env)), "")
+
     def at(self, state: int) -> EnvState:
         """A state of a table by its number, at the start of an episode."""
         if self._table is None or not isinstance(self._keeper, LiveKeeper):
@@ -291,13 +297,16 @@ class GymnasiumSimulator(Simulator):
             return
         count = int(self._space.n)
         given = checks.as_names("action", names, count)
-        self.action_names = given or known_names(self.env, count) or as_action_names(count)
+        first = int(self._space.start)
+        values = range(first, first + count)  # what the environment calls them
+        self.action_names = given or known_names(self.env, count) or tuple(f"action {value}" for value in values)
+        self.action_values = tuple(values) if first else None
 
     def _as_action(self, action: Action) -> Any:
         """An action as the environment takes it, in a value that it may change."""
         space = self._space
         if isinstance(space, spaces.Discrete):
-            return int(action) + int(space.start)
+            return int(self.action_value(int(action)))
         if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
             found: NDArray[Any] = np.array(action, dtype=space.dtype)
             if found.shape != space.shape:

@@ -34,6 +34,7 @@ from jointmdp.simulation.simulators.noise import Noise, digest
 Kept = Any
 TakenSteps = tuple[tuple[Any, Noise], ...]  # actions and their noise
 OLD_API = "; an environment of the older gym package needs a wrapper (pip install shimmy)"
+LARGEST_SEED = 2**31 - 1  # that every engine takes
 POOL = 4  # live environments of a `ReplayKeeper`: a pair's two branches, and what is asked in between
 
 
@@ -58,8 +59,16 @@ def moved(env: Env[Any, Any], action: Any) -> Arrival:
 
 
 def begun(env: Env[Any, Any], seed: int | None) -> tuple[Any, dict[str, Any]]:
-    """A reset of an environment: observation and info."""
-    found: Any = env.reset(seed=seed)
+    """A reset of an environment: observation and info.
+
+    Some engines take seeds below 2³¹ alone, and raise whatever they like for others: those are cut down to that.
+    """
+    try:
+        found: Any = env.reset(seed=seed)
+    except Exception:
+        if seed is None or seed <= LARGEST_SEED:
+            raise
+        found = env.reset(seed=seed & LARGEST_SEED)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):
         raise ModelError(f"its reset returned {_shape(found)}, not (observation, info) as in Gymnasium's API{OLD_API}")
     return copied_value(found[0], {}), found[1]

@@ -50,6 +50,14 @@ def gymnax_simulator(
         discount, sharing, reward_bounds: as in `Simulator`.
     """
     env, given = _made(environment, options)
+    needed = ["reset_env", "step_env", "action_space", *["default_params"] * (params is None and given is None)]
+    missing = [part for part in needed if not hasattr(env, part)]
+    if missing:
+        many = " (it has several agents, and a simulator has one)" * hasattr(env, "agents")
+        raise ModelError(
+            f"{type(env).__name__} is no environment of gymnax's form: it has no {', no '.join(missing)}{many}; give "
+            "its functions to JaxSimulator(step, reset, actions=…)"
+        )
     settings = params if params is not None else given if given is not None else env.default_params
     space = env.action_space(settings)
     count = getattr(space, "n", None)

@@ -24,6 +24,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.simulators.generators import global_states
+from jointmdp.simulation.simulators.jax_keys import DRAWS
 from jointmdp.simulation.simulators.noise import digest
 
 LIBRARIES = {"jax", "numpy", "math", "functools", "operator", "itertools", "jointmdp", "builtins", "typing"}
@@ -123,7 +124,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(part)
 
 
-DRAWS = {"random_bits", "random_gamma", "threefry2x32", "rng_bit_generator", "rng_uniform"}
+CALLBACKS = {"pure_callback", "io_callback"}
 WORDS = {
     "key": {"key", "k", "rng", "rng_key", "prng", "prng_key", "random_key", "subkey"},
     "state": {"state", "s", "env_state"},
@@ -342,6 +343,11 @@ class TracedStep:
     program: Any  # closed jaxpr of (key, state, action)
     constants: tuple[Any, ...]
 
+    @property
+    def calls_back(self) -> bool:
+        """Whether it calls back into Python, where noise may come from anywhere."""
+        return _has(self.program.jaxpr, CALLBACKS)
+
 
 def traced_step(step: Callable[..., Any], key: Any, state: Any, action: Any, name: str) -> TracedStep:
     """A step's program; a `ModelError` where tracing it moves a random generator of the host."""
@@ -351,6 +357,28 @@ def traced_step(step: Callable[..., Any], key: Any, state: Any, action: Any, nam
         if where != before[module]:
             raise ModelError(_host_noise(name, f"draws from {module}"))
     return TracedStep(shapes[1], program, tuple(_constants(program.jaxpr, program.consts)))
+
+
+def check_callbacks(step: TracedStep, run: Callable[[], Any], name: str) -> None:
+    """A step that calls back to the host gives the same twice under one key, or something outside of JAX is random."""
+    if not step.calls_back:
+        return
+    before = global_states()
+    one, *others = (jax.tree.map(np.asarray, run()[:2]) for _ in range(3))
+    for module, where in global_states().items():
+        if where != before[module]:
+            raise ModelError(_host_noise(name, f"draws from {module} in a callback"))
+    pairs = [pair for other in others for pair in zip(*map(jax.tree.leaves, (one, other)), strict=True)]
+    if any(not np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs):
+        raise ModelError(_host_noise(name, "gives other numbers under the same key: a callback draws them or counts,"))
+
+
+def frozen_start(reset: Callable[[Any], Any], key: Any, name: str) -> str:
+    """What is wrong with a start that draws, and not from the key that it is given; empty where nothing is."""
+    program = jax.make_jaxpr(reset)(key)
+    if used_inputs(program)[0] or not _has(program.jaxpr, DRAWS):
+        return ""
+    return f"reset of {name} ignores the key it is given and draws from a key that it makes itself"
 
 
 def check_constants(one: TracedStep, other: TracedStep, name: str) -> None:
@@ -407,6 +435,12 @@ def used_inputs(program: Any) -> list[bool]:
     return list(dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))[1])
 
 
+def shown_outputs(step: TracedStep, state: Any) -> list[bool]:
+    """Which outputs of a step are more than keys that it hands on."""
+    is_key = [_may_be_key(leaf) for leaf in jax.tree.leaves(state)]
+    return [True, *(not each for each in is_key), *[True] * (len(step.program.jaxpr.outvars) - 1 - len(is_key))]
+
+
 def frozen_noise(step: TracedStep, state: Any, name: str) -> str:
     """Which noise of a step does not come from the key that it is given; empty where all of it does.
 
@@ -414,9 +448,7 @@ def frozen_noise(step: TracedStep, state: Any, name: str) -> str:
     """
     paths, leaves = zip(*jax.tree_util.tree_flatten_with_path(state)[0], strict=True)
     is_key = [_may_be_key(leaf) for leaf in leaves]
-    jaxpr = step.program.jaxpr
-    shown = [True, *(not each for each in is_key), *[True] * (len(jaxpr.outvars) - 1 - len(leaves))]
-    used_program, used = dce_jaxpr(jaxpr, shown)
+    used_program, used = dce_jaxpr(step.program.jaxpr, shown_outputs(step, state))
     if not _has(used_program, DRAWS):
         return ""
     is_raw = _has(used_program, {"random_wrap"})

@@ -177,6 +177,7 @@ class Probe:
     is_blind: bool = False
     asks_singly: bool = False
     changing_identity: str = ""  # the first state that has two identities
+    nameless: str = ""  # why a state has no identity
     actions_at: Callable[[Snapshot], Sequence[Action]] = lambda state: ()  # a few actions of a state
     slow_names: int = 0  # identities that took too long
     deadline: float = np.inf  # of the check under way
@@ -282,7 +283,6 @@ class Probe:
             state = copy.deepcopy(state)
         observation = self.simulator.observe(state)
         identity: Hashable = b"" if is_light else self.identity_of(state)
-        hash(identity)
         return float(reward), state, observation, bool(self.simulator.is_over(state)), identity
 
     def _note(self, reward: float | None, values: Floats, where: object) -> None:
@@ -303,7 +303,12 @@ class Probe:
         if not self.names_states:
             return b""
         begun = time.monotonic()
-        found = self.simulator.identity(state)
+        try:
+            found = self.simulator.identity(state)
+            hash(found)
+        except (TypeError, ValueError) as error:  # it cannot be hashed: what is seen has to stand for it
+            self.nameless = self.nameless or str(error)
+            found = safe_fingerprint(self.simulator.observe(state))
         self.slow_names += time.monotonic() - begun > SLOW_IDENTITY
         return found
 

@@ -10,8 +10,9 @@ is normal; then only ``sharing="time"``, the same noise for every branch at the 
 """
 
 import inspect
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.inverse_sampling import drawn_from
+from jointmdp.simulation.simulators.agent_views import View
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 
@@ -62,6 +64,8 @@ class Simulator(ABC):
     sharing: Sharing = "time"
     action_names: tuple[str, ...] | None = None
     """One name per action for actions 0, 1, 2, …; None where actions are not numbered (continuous ones)."""
+    action_values: tuple[Any, ...] | None = None
+    """What the environment calls its numbered actions; None: 0, 1, 2, … as here."""
     reward_bounds: Interval | None = None
     """What every reward is claimed to lie in."""
     refuses_unavailable: bool = True
@@ -86,10 +90,13 @@ class Simulator(ABC):
         """What `action` gives in `state`, with all randomness taken from `noise`; never called where `is_over`."""
 
     def query(self, state: Snapshot, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
-        """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0."""
+        """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0.
+
+        Actions are given as `action_index` and `available` give them: by their numbers here, or by name.
+        """
         if self.is_over(state):
             return [Outcome(0.0, state) for _ in actions]
-        return [self.step(state, self.action_index(action), noise.fresh()) for action in actions]
+        return [self.step(state, self._numbered(action), noise.fresh()) for action in actions]
 
     def observe(self, state: Snapshot) -> Any:
         """What a policy sees of `state`; the same for states that are the same."""
@@ -136,21 +143,29 @@ class Simulator(ABC):
         count = checks.as_count("num_samples", num_samples)
         seed = checks.as_count("seed", seed, 0)
         place = self.snapshot(state)
-        rows = [self.query(place, actions, Noise("query", seed, i)) for i in range(count)]
+        chosen = [self.action_index(action) for action in actions]
+        rows = [self.query(place, chosen, Noise("query", seed, i)) for i in range(count)]
         rewards = np.array([[outcome.reward for outcome in row] for row in rows], dtype=np.float64)
         return Draws(rewards, [tuple(outcome.state for outcome in row) for row in rows])
 
     def walk(self, policy: Any, steps: int, seed: int = 0) -> Snapshot:
         """The state after `steps` steps under a policy from the start; earlier where the episode ends."""
-        choose = as_agent(policy, self)
+        path = self.path(as_agent(policy, self), seed)
+        for state, _ in itertools.islice(path, checks.as_count("steps", steps, 0) + 1):  # noqa: B007 - the last one
+            pass
+        return state
+
+    def path(self, choose: Agent, seed: int = 0) -> Iterator[tuple[Snapshot, Action | None]]:
+        """The states of one episode and what the agent does in each; None where it is over."""
         state = self.reset(seed)
-        for t in range(checks.as_count("steps", steps, 0)):
+        for t in itertools.count():
             if self.is_over(state):
-                break
+                yield state, None
+                return
             action = choose(state, Noise("walk policy", seed, t))
+            yield state, action
             (outcome,) = self.query(state, [action], Noise("walk", seed, t))
             state = outcome.state
-        return state
 
     def action_label(self, action: Action) -> str:
         """How to call `action`."""
@@ -158,8 +173,24 @@ class Simulator(ABC):
             return self.action_names[int(action)]
         return str(action)
 
+    def action_value(self, action: Action) -> Any:
+        """What the environment calls an action that is numbered here; other actions as they are."""
+        return action if self.action_values is None else self.action_values[action]
+
     def action_index(self, action: Action, state: Snapshot | None = None) -> Action:
-        """A numbered action from its number or name, checked; other actions as they are."""
+        """The number that an action has here, from its name or from what the environment calls it, checked.
+
+        Actions that are not numbered stay as they are.
+        """
+        names = self.action_names
+        is_number = type(action) is int and self.action_values is None  # by far the most frequent, in every step
+        if names is not None and not (is_number and str(action) not in names):
+            values = range(len(names)) if self.action_values is None else self.action_values
+            action = checks.as_called("action", action, names, values)
+        return self._numbered(action, state)
+
+    def _numbered(self, action: Action, state: Snapshot | None = None) -> Action:
+        """An action by its number here, or its name, checked."""
         if self.action_names is None:
             return action
         found = checks.as_index("action", action, self.action_names, len(self.action_names))
@@ -191,9 +222,12 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
     - ``f(observation, rng) -> action`` draws by itself from the generator that it is given; for JAX simulators that
       is a key.
     - An array: ``[S, A]`` probabilities or ``[S]`` actions, for observations that are state numbers.
-    - An object with ``predict`` (as in Stable-Baselines3), asked for its deterministic action. For its
-      stochastic ones wrap it, and let it draw from the generator: its own would break the pairing.
+    - An object with ``predict`` (as in Stable-Baselines3), asked for its deterministic action, behind the
+      `VecNormalize` of its ``env``. For its stochastic ones wrap it, and let it draw from the generator: its own would
+      break the pairing.
     - ``"uniform"``, or the name or number of one action to take for ever.
+
+    Actions are called what the environment calls them (`Simulator.action_value`), or by their names.
     """
     form, value = policy_form(policy, simulator)
     if form == "none":
@@ -204,21 +238,19 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
         return lambda state, noise: _allowed(value, state, simulator)
     if form == "uniform":
         return _uniform(simulator)
-    is_predicting = form == "predicting"
-    gives_action = is_predicting or (form == "function" and takes_rng(value))
-    settings = {"deterministic": True} if is_predicting and "deterministic" in _parameters(value.predict) else {}
+    view = View.of(value) if form == "predicting" else None
+    gives_action = view is not None or (form == "function" and takes_rng(value))
 
     def choose(state: Snapshot, noise: Noise) -> Action:
         observation = simulator.observe(state)
-        if is_predicting:
-            found = value.predict(observation, **settings)
-            found = found[0] if isinstance(found, tuple) else found
+        if view is not None:
+            found = view.predict(observation)
         elif form == "table":
             found = _row(value, observation, simulator)
         else:
             found = value(observation, simulator.policy_draw(noise)) if gives_action else value(observation)
         if gives_action or simulator.action_names is None or np.ndim(found) == 0:
-            return _allowed(_checked(found, simulator), state, simulator)
+            return as_choice(found, state, simulator)
         return _allowed(_drawn(found, simulator, noise), state, simulator)
 
     return choose
@@ -293,6 +325,11 @@ def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
     return row.index(most) if most >= 1 else drawn_from(row, noise.uniform * total)
 
 
+def as_choice(found: Any, state: Snapshot, simulator: Simulator) -> Action:
+    """What a policy chose, as an action that can be taken in the state."""
+    return _allowed(_checked(found, simulator), state, simulator)
+
+
 def _allowed(action: Action, state: Snapshot, simulator: Simulator) -> Action:
     """An action of a policy, if it can be taken in the state."""
     is_limited = simulator.refuses_unavailable and simulator.action_names is not None
@@ -311,7 +348,7 @@ def _checked(action: Any, simulator: Simulator) -> Action:
     if isinstance(scalar, float) and scalar.is_integer():
         scalar = int(scalar)
     try:
-        return checks.as_index("action", scalar, simulator.action_names, len(simulator.action_names))
+        return simulator.action_index(scalar)
     except ModelError as error:
         raise ModelError(f"the policy chose {action!r}: {error}") from None
 

@@ -522,4 +522,6 @@ def _best_bars(found: Comparison, ax: Axes) -> None:
     ax.set_xlim(0, 1.2)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.set_title(f"How often each has the {'lowest cost' if found.minimise else 'highest return'}", loc="left")
-    ax.set_xlabel(f"P(best), from {found.num_replications:,} replications; equal firsts share")
+    ax.set_xlabel(
+        f"P(best), from {min(each.num_replications for each in found.alternatives):,} replications; equal firsts share"
+    )

@@ -55,9 +55,10 @@ class NoiseChecks:
         self.is_alive = False  # whether replications were seen to differ
         self._replay = getattr(found.sampler, "replay", None)
         self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
+        self._count = CHECKED if size >= MANY else 1
         if self._replay is not None:
             with kept_globals():
-                self._repeat(CHECKED if size >= MANY else 1, executor)
+                self._repeat(self._count, executor)
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
@@ -118,6 +119,16 @@ class NoiseChecks:
             f"no noise is shared here: {who} gave something else when {place} of {self._name} was run again. "
             f"Likely cause: {'; '.join(drawn) or cause}"
         )
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether it was looked at whether two replications differ in anything that is seen of them."""
+        return self._replay is not None and self._count > 1
+
+    def is_quiet(self, run: Replications) -> bool:
+        """Whether nothing is random as far as seen: some replications, each with its own seed, are exactly one."""
+        is_one = len(run.returns) >= FEW and not np.ptp(run.returns, axis=0).any() and not np.ptp(run.steps)
+        return self.can_tell and not self.is_alive and is_one
 
     def _is_dead(self) -> bool:
         """Whether nothing that was looked at changes with the noise; tables say themselves what is random."""

@@ -21,6 +21,7 @@ MODULES = {
     "simulators": "simulators",
     "comparing": "comparing",
     "coverage": "coverage",
+    "selection": "selection",
     "rare": "rare_gaps",
     "incremental": "incremental",
     "projected": "projected",
@@ -31,8 +32,9 @@ MODULES = {
 
 def main() -> None:
     names = [name for name in sys.argv[1:] if name != "--small"] or list(MODULES)  # a benchmark that knows it, reads it
-    if "--figure" in names:  # of the benchmarks that draw one, a path follows
-        names = names[: names.index("--figure")]
+    for option in ("--figure", "--processes"):  # of the benchmarks that draw one, or can use several: a value follows
+        if option in names:
+            names = names[: names.index(option)]
     unknown = [name for name in names if name not in MODULES]
     if unknown:
         sys.exit(f"unknown benchmark {unknown[0]!r}; there are {', '.join(MODULES)}")

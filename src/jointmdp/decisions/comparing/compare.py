@@ -10,6 +10,7 @@ Alternatives that are shown to be worse than another are sampled no more: see `e
 which decide when to stop; and all others, of mean returns, variances, P(better), P(tie), P(best).
 """
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,6 +24,7 @@ from jointmdp.decisions.comparing.elimination import Race
 from jointmdp.decisions.comparing.judging import Judge, Rules, found_by
 from jointmdp.decisions.comparing.schedules import MOST_GROWTH, RACE, Stage
 from jointmdp.ground import checks
+from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
@@ -123,8 +125,7 @@ def decide_all(
             following = stage.schedule.after(stage.look, size, *aims)
             if following is None:
                 break
-            hopeless = set.intersection(*(set(judge.worse) for judge in asked))
-            race.drop({j: asked[0].worse[j] for j in sorted(hopeless)})
+            race.drop(set.intersection(*(judge.covered for judge in asked)), asked[0].best)
             size = following
     warned = list(next(iter(before.values())).warnings) if before else []
     if checked is not None:
@@ -177,6 +178,16 @@ def _beside(found: Alternatives, rules: Rules, race: Race) -> dict[Sharing, Repl
     return {other: found.sampler(0, size, other) for other in others if rules.other_sharing}
 
 
+def _lower(found: Comparison) -> Floats:
+    """Lower ends of all differences, each positive where the first is better."""
+    m = len(found.labels)
+    lower = np.zeros((m, m))
+    for (i, j), gap in zip(itertools.combinations(range(m), 2), found.gaps, strict=True):
+        interval = -gap.mean_interval if found.minimise else gap.mean_interval
+        lower[i, j], lower[j, i] = interval.lower, -interval.upper
+    return lower
+
+
 def _resumed(
     found: Alternatives, rules: Rules, before: Mapping[str, Comparison]
 ) -> tuple[Race, Stage, dict[str, Judge]]:
@@ -205,13 +216,14 @@ def _resumed(
                 "with: another seed, state or policy, or the simulator has changed"
             )
     race = Race(found, run, [each.num_replications for each in first.alternatives])
-    race.worse_than = {
-        j: first.labels.index(each.worse_than)
+    race.dropped = {
+        j: first.labels.index(each.dropped_for)
         for j, each in enumerate(first.alternatives)
-        if each.worse_than is not None
+        if each.dropped_for is not None
     }
+    race.racing = [j for j in range(m) if j not in race.dropped]
     judges = {
-        name: Judge(rules.of(name), k, each.indifference or 0.0, len(each.whole))
+        name: Judge(rules.of(name), k, each.indifference or 0.0, len(each.whole), lower=_lower(each))
         for k, (name, each) in enumerate(before.items())
     }
     return race, first.stage.resumed(race.size, rules.max_replications, rules.looks(m)), judges

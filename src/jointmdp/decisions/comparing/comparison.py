@@ -76,8 +76,9 @@ class Alternative:
     """Of P(best), from the replications that all alternatives are in."""
     num_replications: int = 0
     """How many it was sampled in."""
-    worse_than: str | None = None
-    """Which alternative it was shown to be worse than, after which it was not sampled any more; None: it always was."""
+    dropped_for: str | None = None
+    """After so many it was not sampled any more, as it cannot be better than this one by more than the indifference;
+    None: it always was sampled."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -156,6 +157,8 @@ class Comparison(ResultFace):
     alternatives: tuple[Alternative, ...]
     gaps: tuple[PairedGap, ...]
     """One for each pair, the earlier alternative first: those of the first alternative come first."""
+    best_index: int
+    """The place of the one with the highest mean (the lowest cost), of those that any other was dropped for."""
     status: Verdict
     num_replications: int
     looks: int
@@ -246,13 +249,6 @@ class Comparison(ResultFace):
     def best_label(self) -> str:
         """The same in words."""
         return self.labels[self.best_index]
-
-    @property
-    def best_index(self) -> int:
-        """Its place among the alternatives."""
-        first, *rest = (i for i, each in enumerate(self.alternatives) if each.worse_than is None)
-        leads = {first: 0.0} | {i: self.gap(self.labels[i], self.labels[first]).mean for i in rest}
-        return (min if self.minimise else max)(leads, key=leads.__getitem__)
 
     @property
     def others(self) -> list[str]:
@@ -519,7 +515,7 @@ def _sampled(found: Comparison) -> str:
     for count in sorted({each.num_replications for each in found.alternatives}, reverse=True):
         labels = [each.label for each in found.alternatives if each.num_replications == count]
         named = _list(labels) if len(labels) <= NAMED else f"{len(labels)} others"
-        parts.append(named if count == found.num_replications else f"{count:,} of {named}, which were shown worse,")
+        parts.append(named if count == found.num_replications else f"{count:,} of {named}")
     return "each" if len(parts) == 1 else _list(parts)
 
 

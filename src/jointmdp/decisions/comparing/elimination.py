@@ -1,15 +1,16 @@
-"""Which alternatives are still sampled: all that are not shown to be worse than another.
+"""Which alternatives are still sampled: all that may be better than the leader by more than the indifference.
 
 **Why dropping keeps the promise.** Each pair (i, j) has a part of the error, under which its interval holds at all
 looks at once, whatever the sizes of the looks follow (`schedules`). To sample a pair no more is one of these rules. It
 may also follow what other pairs show: replications are independent, so what was seen of whomever says nothing of the
-next ones. Let all intervals of all looks hold, which they do with the promised probability. An alternative i is dropped
-when the interval of some other, k, has a lower end above zero: then μ_k > μ_i. If k is dropped later, it is below yet
-another, and so on to one that stays. So the best of those that stay is the best of all, and one that is within the
-indifference of all that stay is within it of all; nobody pays for dropping.
+next ones. Let all intervals of all looks hold, which they do with the promised probability. Then so do all lower bounds
+``L[i, j] ≤ μ_i − μ_j`` that follow from them by ``L[i, k] + L[k, j] ≤ μ_i − μ_j`` (`closed`).
 
-What is known of a dropped alternative follows from the replications that it was in, and from what is known of those
-that stayed: μ_i − μ_j = (μ_i − μ_k) + (μ_k − μ_j) makes intervals narrower that all hold together (`closed`).
+With an indifference of δ, a *leader* b has ``L[b, j] ≥ −δ`` for every j that was dropped, and at each look those i with
+``L[b, i] ≥ −δ`` are dropped. There is always a leader: the last one stays, as nobody is dropped for himself. Where all
+others are dropped it is the answer, no worse than δ below the best of all; nobody pays for dropping. Without care for
+who drops whom a chain of drops, each within δ, could lead away from the best by several δ: a leader that another one
+beats may be dropped only for one that has all that were dropped within δ, too, be it through the beaten one.
 
 **Same replications.** Replication i of those that remain is replication i: their common random numbers are the seed's
 and the number's (under ``"state"``, and for policies that draw, the draws may be others, of the same law). The compiled
@@ -44,7 +45,7 @@ class Race:
         self.found, self.run = found, run
         self.made = [0] * len(found.labels) if made is None else made  # replications of each
         self.racing = [j for j, count in enumerate(self.made) if count == self.size]
-        self.worse_than: dict[int, int] = {}  # by which each of the others was beaten
+        self.dropped: dict[int, int] = {}  # the others, and for whom each was dropped
         self._samplers: dict[tuple[int, ...], Sampler] = {tuple(range(len(found.labels))): found.sampler}
 
     @property
@@ -92,10 +93,10 @@ class Race:
         unit = getattr(self.found.sampler, "portion", 1)
         return [math.inf if j in self.racing else -(-count // unit) * unit for j, count in enumerate(self.made)]
 
-    def drop(self, worse: dict[int, int]) -> None:
-        """Sample some alternatives no more, each for the one that is better."""
-        self.worse_than |= worse
-        self.racing = [j for j in self.racing if j not in worse]
+    def drop(self, covered: set[int], leader: int) -> None:
+        """Sample some alternatives no more, for the one that leads."""
+        self.dropped |= dict.fromkeys(sorted(covered), leader)
+        self.racing = [j for j in self.racing if j not in covered]
 
     def _more(self, first: int, last: int, executor: Executor, largest: float) -> Iterator[Replications]:
         """Replications `first`, …, `last` − 1, cut where fewer alternatives go on."""

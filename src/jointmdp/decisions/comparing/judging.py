@@ -85,12 +85,13 @@ class Rules(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """All replications so far, those of them whose returns are whole, and the largest return where it is known."""
+    """All replications so far, and those of them whose returns are whole."""
 
     run: Replications
     whole: Replications
     reach: float
-    return_bound: float | None
+    largest: float
+    """What a return can be, as far as known or seen."""
     made: tuple[int, ...]
     """Replications of each alternative."""
     alike: float
@@ -99,11 +100,6 @@ class Sample(NamedTuple):
     def mirrored(self) -> "Sample":
         """The same with the signs of all returns changed."""
         return self._replace(run=self.run.mirrored(), whole=self.whole.mirrored())
-
-    @property
-    def largest(self) -> float:
-        """What a return can be, as far as known or seen."""
-        return float(np.nanmax(np.abs(self.run.returns))) if self.return_bound is None else self.return_bound
 
     @property
     def left_out(self) -> Floats:
@@ -135,8 +131,12 @@ class Judge:
     verdict: Verdict | None = None
     wanted: float = 0.0
     enough: float = 0.0
-    worse: dict[int, int] = field(default_factory=dict)
-    """Which alternatives are shown to be worse than another, and than which."""
+    lower: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """Lower ends of all differences that were looked at, each at its last look, ``[m, m]``."""
+    best: int = 0
+    """Who leads: the highest mean of those that all dropped alternatives could be dropped for."""
+    covered: set[int] = field(default_factory=set)
+    """Which alternatives are shown to be better than the leader by no more than the indifference, if at all."""
 
     def __post_init__(self) -> None:
         bounds = self.rules.bounds
@@ -152,27 +152,33 @@ class Judge:
         if len(run.whole.leads) >= LEAST_GROWTH * self.num_whole:
             self.num_whole = len(run.whole.leads)
         whole = run.whole.rows(slice(self.num_whole))
-        sample = Sample(run, whole, found.reach(run), found.return_bound, tuple(race.made), race.alike)
+        bound = found.return_bound
+        largest = float(np.nanmax(np.abs(run.returns))) if bound is None else bound
+        sample = Sample(run, whole, found.reach(run), largest, tuple(race.made), race.alike)
         _check(sample, found.labels, rules.bounds, racing)
         self.sample = sample = sample.mirrored() if rules.minimise else sample
         if rules.indifference is None and self.room == 0:
             self.room = default_indifference(sample)
-        best = racing[int(sample.run.leads[:, racing].mean(axis=0).argmax())]
+        if len(self.lower) == 0:
+            self.lower = np.where(np.eye(m, dtype=bool), 0.0, -math.inf)
+        dropped, known = [j for j in range(m) if j not in racing], closed(self.lower)
+        leaders = [j for j in racing if (known[j, dropped] >= -self.room).all()] or racing
+        self.best = best = leaders[int(sample.run.leads[:, leaders].mean(axis=0).argmax())]
         pairs = [pair for pair in itertools.combinations(racing, 2) if rules.half_width is not None or best in pair]
         intervals = {pair: gap_interval(sample, pair, error, self.bounds) for pair in pairs}
-        is_race = rules.eliminate and rules.half_width is None
+        for (i, j), interval in intervals.items():
+            self.lower[i, j], self.lower[j, i] = interval.lower, -interval.upper
+        known = closed(self.lower)
+        is_race = rules.eliminate and rules.half_width is None and m > 2
         self.verdict, self.wanted, self.enough = _judge(
-            sample.run.leads, best, intervals, rules.half_width, self.room, rules.indifference, is_race
+            sample.run.leads, best, known[best], intervals, rules.half_width, self.room, rules.indifference, is_race
         )
         least = {pair: 0 if rules.bounds is not None else _least_size(sample, pair, rules) for pair in pairs}
         size, needed = len(run.leads), max(least.values())
         if self.verdict is not None and size < min(needed, rules.max_replications):
             self.verdict, self.wanted, self.enough = None, needed, needed
-        self.worse = {
-            i + j - best: best
-            for (i, j), interval in intervals.items()
-            if is_race and (interval.lower if i == best else -interval.upper) > 0 and size >= least[i, j]
-        }
+        rivals = {i + j - best: least[i, j] for i, j in pairs if best in (i, j)}
+        self.covered = {j for j, least in rivals.items() if is_race and known[best, j] >= -self.room and size >= least}
 
 
 def result_of(run: Replications, place: int, m: int) -> Replications:
@@ -277,7 +283,7 @@ def _alternative(judge: Judge, race: Race, tally: Tally, i: int, error: float) -
         float(tally.likeliest[0, i]),
         best_interval(tally, i, error),
         race.made[i],
-        labels[race.worse_than[i]] if i in race.worse_than else None,
+        labels[race.dropped[i]] if i in race.dropped else None,
     )
 
 
@@ -298,6 +304,7 @@ def _std(values: Floats, rounding: Floats | None = None) -> float:
 def _judge(
     leads: Floats,
     best: int,
+    lowest: Floats,
     intervals: dict[tuple[int, int], Interval],
     half_width: float | None,
     indifference: float,
@@ -306,12 +313,15 @@ def _judge(
 ) -> tuple[Verdict | None, float, float]:
     """The verdict, if there is one; else how many replications it may take, and how many it takes at most.
 
-    In a race the next look is for the easier half of the rivals: it costs the others little to wait until these have
-    dropped out.
+    `lowest` are lower ends of the lead of the best over each alternative, dropped ones included. In a race the next
+    look is for the easier half of the rivals: it costs the others little to wait until these have dropped out.
     """
     n, means = len(leads), leads.mean(axis=0)
     wanted = enough = float(n)
-    is_known, verdict, wants = True, Verdict.BEST, list[float]()
+    is_shown = np.delete(lowest, best) > 0
+    is_known, verdict, wants = True, Verdict.BEST if is_shown.all() else Verdict.CLOSE, list[float]()
+    if half_width is None or asked is not None:
+        is_known = bool((lowest >= -indifference).all())
     for (i, j), interval in intervals.items():
         mean = float(means[i] - means[j])
         half = max(interval.upper - mean, mean - interval.lower)
@@ -323,11 +333,9 @@ def _judge(
         if best not in (i, j) or (half_width is not None and asked is None):
             continue
         lower, lead = (interval.lower, mean) if i == best else (-interval.upper, -mean)
-        if lower <= 0:
-            verdict = Verdict.CLOSE
-        if lower < -indifference:
-            is_known = False
-            wants.append(n * _more((lead - lower) * (1 + POWER / 3), lead + indifference, has_differed))
+        if lowest[i + j - best] < -indifference:
+            power = 0.0 if is_race else POWER / 3  # a rival that just stays is one of few that do
+            wants.append(n * _more((lead - lower) * (1 + power), lead + indifference, has_differed))
             enough = max(enough, n * SAFETY * _more(half, indifference, has_differed))
     if wants:
         wanted = max(wanted, float(np.median(np.minimum(wants, enough))) if is_race else max(wants))
@@ -355,11 +363,11 @@ def found_by(
     pairs = list(itertools.combinations(range(m), 2))
     error, second = level(len(pairs)), level(4 * len(pairs) + 4 * m)
     intervals = {pair: gap_interval(sample, pair, error, judge.bounds) for pair in pairs}
-    if race.worse_than:
-        _narrow(intervals, race.racing, m)
-    gaps = []
+    if race.dropped:
+        _narrow(intervals, judge.lower, race.racing)
+    gaps, alone = [], [_return_std(sample, k) for k in range(m)]
     for (i, j), interval in intervals.items():
-        unpaired = math.hypot(*(_return_std(sample, k) for k in (i, j)))
+        unpaired = math.hypot(alone[i], alone[j])
         plain = (sample.mirrored() if rules.minimise else sample).gap(i, j)
         kinds = {kind: result_of(run, judge.place, m) for kind, run in beside.items()}
         kinds[race.found.sharing] = sample.run.rows(slice(len(plain.gaps)))
@@ -389,16 +397,17 @@ def found_by(
     return {
         "alternatives": tuple(_alternative(judge, race, tally, i, second) for i in range(m)),
         "gaps": tuple(gaps),
+        "best_index": judge.best,
         "replications": run,
         "whole": np.arange(len(run.leads)) if run.is_whole is None else np.flatnonzero(run.is_whole)[: judge.num_whole],
     }
 
 
-def _narrow(intervals: dict[tuple[int, int], Interval], racing: list[int], m: int) -> None:
+def _narrow(intervals: dict[tuple[int, int], Interval], lower: Floats, racing: list[int]) -> None:
     """Intervals of pairs that are not sampled any more, as narrow as all others make them."""
-    lower = np.zeros((m, m))
+    lower = lower.copy()
     for (i, j), interval in intervals.items():
-        lower[i, j], lower[j, i] = interval.lower, -interval.upper
+        lower[i, j], lower[j, i] = max(lower[i, j], interval.lower), max(lower[j, i], -interval.upper)
     known = closed(lower)
     for i, j in intervals:
         if (i not in racing or j not in racing) and known[i, j] <= -known[j, i]:

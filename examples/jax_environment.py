@@ -45,7 +45,8 @@ def main() -> None:
         reservoir, by_level, full, ["three gates", "one gate"], num_samples=20_000, seed=1, gaps_only=True
     ).gap("three gates", "one gate")
     print(f"three gates instead of one: {sample.mean:.2f} in {sample.mean_interval:.2f}, ± {sample.std:.2f}")
-    print(f"better in {sample.better:.0%} of all futures; the worst 5 % lose {-sample.cvar(0.05).middle:.1f}")
+    often, worst = sample.superiority().estimate, sample.cvar(0.05).estimate
+    print(f"better in {often:.0%} of all futures; the worst 5 % lose {-worst:.1f}")
     print(f"a lead of {sample.quantile(0.95).lower:.1f} or more in the best 5 %: floods are rare, and dear")
 
 

@@ -37,8 +37,8 @@ def main() -> None:
         print(f"{state}: the motorway saves {gap.mean:.1f} ± {gap.std:.1f} minutes", end=", ")
         print(f"on different days ± {gap.independent_variance**0.5:.1f}")
         print(f"  the routes are correlated by {solution.correlation[place, 0, 1]:.2f}", end=", ")
-        print(f"the motorway is quicker with probability {gap.superiority().middle:.2f}")
-        print(f"  in the worst 5 % of all cases it loses {-gap.cvar(0.05).middle:.0f} minutes")
+        print(f"the motorway is quicker with probability {gap.superiority().estimate:.2f}")
+        print(f"  in the worst 5 % of all cases it loses {-gap.cvar(0.05).estimate:.0f} minutes")
 
 
 if __name__ == "__main__":

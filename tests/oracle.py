@@ -198,34 +198,61 @@ def max_abs_error(values: Any, exact: np.ndarray) -> float:
     return rounded if rational(rounded) >= worst else math.nextafter(rounded, math.inf)
 
 
+class Backup:
+    """The operator of a model on any moments (symmetric or not), in float64 over ordered pairs.
+
+    Its terms are enumerated one by one, once for however many applications; it shares no enumeration with
+    ``exact_moments``.  Under ``"none"`` distinct pairs are products of new means.
+    """
+
+    def __init__(self, p: Any, R: Any, N: Any, discount: Any, pi: Any, sharing: str, available=None) -> None:
+        R, N, pi = np.asarray(R, np.float64), np.asarray(N), np.asarray(pi, np.float64)
+        p = np.broadcast_to(np.asarray(p, np.float64), R.shape[:2])
+        p, pi = p / p.sum(axis=1, keepdims=True), pi / pi.sum(axis=1, keepdims=True)
+        g, support = float(discount), [np.flatnonzero(row) for row in pi]
+        self.shape, num_actions, width = pi.shape, pi.shape[1], pi.size
+        exists = np.ones(pi.shape, bool) if available is None else np.asarray(available)
+        self.exists, xs = exists, [x for x in np.ndindex(pi.shape) if exists[x]]
+        means, pairs = [], []  # where to, and the factors of what is added there
+        for s, a in xs:
+            for w, n in enumerate(N[s, :, a]):
+                for c in support[n]:
+                    weight = p[s, w] * pi[n, c]
+                    means.append((s * num_actions + a, weight * R[s, w, a], weight * g, n * num_actions + c))
+        for (s, a), (t, b) in product(xs, xs):
+            one, shared = (s, a) == (t, b), s == t or sharing == "time"
+            if sharing == "none" and not one:
+                continue
+            target = (s * num_actions + a) * width + t * num_actions + b
+            for w, v in ((w, v) for w, v in np.ndindex(p.shape[1], p.shape[1]) if w == v or not shared):
+                chance = p[s, w] if shared else p[s, w] * p[t, v]
+                r, k, n, m = R[s, w, a], R[t, v, b], N[s, w, a], N[t, v, b]
+                for c, d in ((c, d) for c, d in product(support[n], support[m]) if c == d or not one):
+                    f = chance * (pi[n, c] if one else pi[n, c] * pi[m, d])
+                    places = n * num_actions + c, m * num_actions + d
+                    pairs.append((target, f * r * k, f * g * r, f * g * k, f * g * g, *places))
+        self.means, self.pairs = ([np.array(each) for each in zip(*rows, strict=True)] for rows in (means, pairs))
+        self.is_apart = sharing == "none"
+
+    def __call__(self, mean: Any, second: Any) -> tuple[np.ndarray, np.ndarray]:
+        old, pair, width = np.ravel(mean), np.reshape(second, (-1,)), self.exists.size
+        target, constant, factor, x = self.means
+        new = np.bincount(target, constant + factor * old[x], width)
+        target, constant, by_y, by_x, by_pair, x, y = self.pairs
+        terms = constant + by_y * old[y] + by_x * old[x] + by_pair * pair[x * width + y]
+        both = np.bincount(target, terms, width * width).reshape(width, width)
+        if self.is_apart:
+            both = np.where(np.eye(width, dtype=bool), both, np.outer(new, new))
+        there = self.exists.ravel()
+        new = np.where(there, new, np.nan).reshape(self.shape)
+        return new, np.where(np.outer(there, there), both, np.nan).reshape(self.shape * 2)
+
+
 def backup(
     p: Any, R: Any, N: Any, discount: Any, pi: Any, sharing: str, mean: Any, second: Any, available=None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One application of the operator to any moments (symmetric or not), in float64 over ordered pairs.
-
-    Shares no enumeration with ``exact_moments``.  Under ``"none"`` distinct pairs are products of new means.
-    """
-    R, N, pi = np.asarray(R, np.float64), np.asarray(N), np.asarray(pi, np.float64)
-    p = np.broadcast_to(np.asarray(p, np.float64), R.shape[:2])
-    p, pi = p / p.sum(axis=1, keepdims=True), pi / pi.sum(axis=1, keepdims=True)
-    g, support = float(discount), [np.flatnonzero(row) for row in pi]
-    xs = [x for x in np.ndindex(pi.shape) if available is None or available[x]]
-    new_mean, new_second = np.full(pi.shape, np.nan), np.full(pi.shape * 2, np.nan)
-    for s, a in xs:
-        ways = [(w, n, c) for w, n in enumerate(N[s, :, a]) for c in support[n]]
-        new_mean[s, a] = sum(p[s, w] * pi[n, c] * (R[s, w, a] + g * mean[n, c]) for w, n, c in ways)
-    for (s, a), (t, b) in product(xs, xs):
-        one, shared, total = (s, a) == (t, b), s == t or sharing == "time", 0.0
-        for w, v in ((w, v) for w, v in np.ndindex(p.shape[1], p.shape[1]) if w == v or not shared):
-            chance = p[s, w] if shared else p[s, w] * p[t, v]
-            r, k, n, m = R[s, w, a], R[t, v, b], N[s, w, a], N[t, v, b]
-            for c, d in ((c, d) for c, d in product(support[n], support[m]) if c == d or not one):
-                weight = pi[n, c] if one else pi[n, c] * pi[m, d]
-                moment = r * k + g * r * mean[m, d] + g * k * mean[n, c] + g * g * second[n, c, m, d]
-                total += chance * weight * moment
-        apart = sharing == "none" and not one
-        new_second[s, a, t, b] = new_mean[s, a] * new_mean[t, b] if apart else total
-    return new_mean, new_second
+    """One application of the operator."""
+    return Backup(p, R, N, discount, pi, sharing, available)(mean, second)
 
 
 def finite_horizon_law(

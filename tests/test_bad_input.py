@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -416,3 +419,37 @@ def test_near_names_are_suggested() -> None:
         model.state_index("Stock 4")
     with pytest.raises(ModelError, match="and 13 more"):
         model.state_index("zzz")
+
+
+def test_a_process_forked_after_jax_is_told_so() -> None:
+    """JAX's threads do not survive a fork: what would need them says so at once, and the rest works."""
+    model, policy = jm.envs.inventory()
+    jm.evaluate(model, policy)
+    calls: dict[str, Callable[[], Any]] = {
+        "evaluate": lambda: jm.evaluate(model, policy),
+        "simulate": lambda: jm.simulate(model, policy, 0, [0, 1], num_samples=8, seed=0),
+        "compare": lambda: jm.compare(lambda decision, seed: decision + seed, decisions=[0, 1], max_replications=2),
+    }
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # in place of waiting without end
+            for name, call in calls.items():
+                try:
+                    call()
+                    said = "done"
+                except jm.ModelError as error:
+                    said = str(error)
+                os.write(writer, f"{name}: {said}\n".encode())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        heard = dict(line.rstrip().split(": ", 1) for line in file)
+    assert os.waitpid(child, 0)[1] == 0
+    assert heard["compare"] == "done"
+    for name in ("evaluate", "simulate"):
+        assert heard[name].startswith("this process was forked from one in which JAX had already computed")
+        assert 'get_context("spawn")' in heard[name]
+    assert jm.evaluate(model, policy).mean.shape  # here nothing has changed

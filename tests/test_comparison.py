@@ -204,9 +204,9 @@ def test_the_numbers_are_those_of_the_sample():
     assert found.beside == min(found.num_replications, 1000)
     assert gap.std_state == pytest.approx((side[:, 0] - side[:, 1]).std(ddof=1))
     assert gap.variance == pytest.approx(gaps.var(ddof=1))
-    assert gap.better == np.mean(gaps > 0)
-    assert gap.tied == 0
-    assert gap.worse == np.mean(gaps < 0)
+    assert gap.superiority().estimate == np.mean(gaps > 0)
+    assert gap.tie().estimate == 0
+    assert gap.inferiority().estimate == np.mean(gaps < 0)
     assert gap.half_width <= 0.01
     assert found.best == "option 1"
     for i, each in enumerate(found.alternatives):
@@ -271,7 +271,7 @@ def test_ties_come_to_an_end_by_default(draw):
 def test_identical_alternatives():
     found = run(lambda rng, n: np.repeat(rng.normal(size=(n, 1)), 3, axis=1), m=3)
     gap = found.gap(0, 2)
-    assert gap.tied == 1
+    assert gap.tie().estimate == 1
     assert gap.mean_interval.lower < 0 < gap.mean_interval.upper
     assert [each.best for each in found.alternatives] == pytest.approx([1 / 3] * 3)
     assert "No difference: all gave the same in every one of" in str(found)
@@ -318,7 +318,7 @@ def test_a_reward_that_is_still_to_come():
     assert nothing.num_replications == 20_000
     assert nothing.gap(0, 1).mean_interval == (-math.inf, math.inf)
     assert "nothing is known of how large a difference can be" in " ".join(str(nothing).split())
-    assert json.loads(nothing.to_json())["gaps"][0]["mean_interval"] == {"lower": None, "upper": None}
+    assert json.loads(nothing.to_json())["gaps"][0]["mean_interval"] == {"estimate": 0, "lower": None, "upper": None}
     assert nothing.figure().axes
 
 
@@ -351,10 +351,10 @@ def test_large_amounts_do_not_hide_small_ones():
 
     found = run(draw, indifference=1e-6, max_replications=2000)
     gap = found.gap(1, 0)
-    assert gap.tied < 0.05  # at 1e9 the rounding is 3e-5
+    assert gap.tie().estimate < 0.05  # at 1e9 the rounding is 3e-5
     assert gap.mean != 0
     assert gap.std > 0
-    assert gap.better > 0.5
+    assert gap.superiority().estimate > 0.5
     close = run(lambda rng, n: np.column_stack([np.full(n, 1e9), np.full(n, 1e9 + 1e-6)]), max_replications=300)
     assert "No difference" not in str(close)
     assert "0.000 to 1.000" in str(close)
@@ -491,7 +491,7 @@ def test_every_pair_is_found_from_both_sides():
         assert gap.mean == pytest.approx(found.alternatives[i].mean - found.alternatives[j].mean)
         assert gap.mean in gap.mean_interval
         assert gap.variance in gap.variance_interval
-        assert gap.better in gap.superiority()
+        assert gap.superiority().estimate in gap.superiority()
     assert found.best == "option 2"
     with pytest.raises(jm.ModelError, match="compared with itself"):
         found.gap(1, 1)
@@ -525,7 +525,7 @@ def test_an_inventory_against_its_exact_evaluation():
     (gap,) = found.gaps
     exact = jm.evaluate(model, policy).gap("stock 4", "order 3", "order 4")
     assert exact.mean in gap.mean_interval
-    assert exact.superiority().middle in gap.superiority()
+    assert exact.superiority().estimate in gap.superiority()
     assert gap.std_unpaired == pytest.approx(math.sqrt(exact.independent_variance), rel=5 / math.sqrt(len(found.whole)))
     apart = jm.evaluate(model.with_sharing("state"), policy).gap("stock 4", "order 3", "order 4")
     assert gap.std_state == pytest.approx(apart.std, rel=5 / math.sqrt(200))
@@ -617,6 +617,10 @@ def test_best_on_average_is_not_best_most_of_the_time():
     assert "Best on average is not best most of the time" not in str(run(close_pair(0.5)))
 
 
+def interval_parts(found: jm.Interval) -> dict[str, float]:
+    return {"estimate": found.estimate, "lower": found.lower, "upper": found.upper}
+
+
 def test_json_is_strict_and_complete():
     found = run(close_pair(0.05), indifference=0.01)
     read = json.loads(found.to_json())
@@ -624,9 +628,9 @@ def test_json_is_strict_and_complete():
     assert read["sentence"] == found.status.value
     assert read["best"] == found.best
     (gap,) = found.gaps
-    assert read["gaps"][0]["mean_interval"] == {"lower": gap.mean_interval.lower, "upper": gap.mean_interval.upper}
-    assert read["gaps"][0]["better"] == gap.better
-    assert read["gaps"][0]["superiority"] == {"lower": gap.superiority().lower, "upper": gap.superiority().upper}
+    assert read["gaps"][0]["mean_interval"] == interval_parts(gap.mean_interval)
+    assert read["gaps"][0]["superiority"] == interval_parts(gap.superiority())
+    assert read["alternatives"][1]["mean_interval"] == interval_parts(found.alternatives[1].mean_interval)
     assert read["alternatives"][1]["mean"] == found.alternatives[1].mean
     assert read["num_replications"] == found.num_replications
     constant = run(lambda rng, n: np.ones((n, 2)))

@@ -8,7 +8,7 @@ import pytest
 from zoo import SHARINGS, STATE_AND_SLOW, build, cases, repeated, slow_or_long
 
 import jointmdp as jm
-from jointmdp.ground.errors import Status
+from jointmdp.exact.moments.certificates import Status
 
 
 def brute_force(case: oracle.RandomModel) -> tuple[np.ndarray, np.ndarray]:
@@ -17,8 +17,9 @@ def brute_force(case: oracle.RandomModel) -> tuple[np.ndarray, np.ndarray]:
     mean = np.where(exists, 0.0, np.nan)
     second = np.where(exists[:, :, None, None] & exists[None, None], 0.0, np.nan)
     steps = int(np.log(1e-13) / np.log(case.discount)) + 2
+    backup = oracle.Backup(*case[:6], available=exists)
     for _ in range(steps):
-        mean, second = oracle.backup(*case[:6], mean, second, available=exists)
+        mean, second = backup(mean, second)
     return mean, second
 
 

@@ -383,6 +383,46 @@ def test_a_task_that_kills_every_worker_is_named(tmp_path):
         assert list(executor.map(abs, [-2])) == [2]
 
 
+def stop_once(folder, i):
+    """Stops its own process in task 2, the first time."""
+    if i == 2 and mark(folder) == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return i, os.getpid()
+
+
+@pytest.mark.parametrize("is_woken", [False, True])
+def test_a_stopped_worker_is_named_and_its_task_done_by_another(is_woken, tmp_path, monkeypatch):
+    monkeypatch.setattr("jointmdp.simulation.executors.executor.LOOK", 0.05)
+    monkeypatch.setattr("jointmdp.simulation.executors.processes.STOPPED_SAID", 2)
+    monkeypatch.setattr("jointmdp.simulation.executors.processes.STOPPED_ENDED", 10**6 if is_woken else 6)
+    said = []
+
+    def hear(message, category, *_):
+        said.append(str(message))
+        if is_woken:
+            os.kill(int(str(message).split()[1]), signal.SIGCONT)
+
+    with Processes(2) as executor, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", hear)
+        results, pids = zip(*executor.map(functools.partial(stop_once, tmp_path), range(8)), strict=True)
+    assert results == tuple(range(8))
+    assert len(said) == 1
+    stopped = int(said[0].split()[1])
+    assert f"worker {stopped} has been stopped for 2 s (SIGSTOP? a debugger?) in task 2 (2)" in said[0]
+    assert (pids[2] == stopped) == is_woken  # woken up, it goes on
+    assert_gone([stopped])
+
+
+def test_a_worker_that_is_stopped_again_and_again_is_given_up(monkeypatch):
+    monkeypatch.setattr("jointmdp.simulation.executors.executor.LOOK", 0.05)
+    monkeypatch.setattr("jointmdp.simulation.executors.processes.STOPPED_ENDED", 2)
+    with Processes(1, retries=1) as executor:
+        with pytest.raises(WorkerError, match=r"lost its worker 2 times.*SIGKILL \(it was stopped for 2 s\)"):
+            list(executor.map(lambda i: os.kill(os.getpid(), signal.SIGSTOP), range(2)))
+        assert list(executor.map(abs, [-2])) == [2]
+
+
 def crash(address):
     import ctypes
 

@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import csv
 import errno
 import hashlib
 import io
@@ -25,9 +26,10 @@ from zoo import SHARINGS, build, cases, slow_or_long
 
 import jointmdp as jm
 from jointmdp.exact.moments.stored_moments import PairMoments, StateMoments
-from jointmdp.ground import archives
+from jointmdp.ground import archives, files
 from jointmdp.ground.files import write_file
 from jointmdp.show import saving
+from jointmdp.show.plots import style
 from jointmdp.show.saving import load, save
 
 NAMES = ["plain", "größer", "状態", "🎲 dice", 'quote" \\ and\nnewline', "\u0000", "e\u0301", "\u202e"]
@@ -618,6 +620,30 @@ def test_places_that_hold_no_file(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["loop", "pipe"]
 
 
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path: Path) -> None:
+    """A spreadsheet runs what begins with one of these; numbers stay numbers, and our own reader takes it back."""
+    path = tmp_path / "cells.csv"
+    risky = ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\tx", "\rx", "\nx", "'=1", "-", "="]
+    plain = ["-1.5", "+2", "-1e-3", "-inf", "a=b", "it's", "'quoted'", "", "(-1, 0)"]
+    rows = [{"name": text, "=value": -2.5, "size": -3, "none": None} for text in (*risky, *plain)]
+    files.write_csv(path, rows)
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *found = csv.reader(file)
+    assert header == ["name", "'=value", "size", "none"]
+    assert [row[0] for row in found] == [f"'{text}" for text in risky] + plain
+    assert {tuple(row[1:]) for row in found} == {("-2.5", "-3", "")}
+    assert [files.spelled_out(row[0]) for row in found] == [*risky, *plain]
+
+
+def test_a_log_with_the_names_of_a_csv_file_of_ours_is_read(tmp_path: Path) -> None:
+    tables = {"probabilities": [[1.0]] * 2, "rewards": [[[0.0, 1.0]]] * 2, "successors": [[[1, 0]]] * 2}
+    model = jm.JointMDP(**tables, discount=0.5, state_names=["=low", "-high"], action_names=["@a", "'+b"])
+    path = tmp_path / "log.csv"
+    files.write_csv(path, [{"state": "=low", "action": "@a"}, {"state": "-high", "action": "'+b"}])
+    (found,) = jm.Trajectory.read(path, model)
+    assert (found.states, found.actions) == (["=low", "-high"], ["@a", "'+b"])
+
+
 def test_a_file_that_the_writer_misses_is_named(tmp_path: Path) -> None:
     """A font that is not there, say: the directory of the file that is written exists."""
     with pytest.raises(jm.ModelError, match=r"cannot write '.*picture': .*No such file or directory: 'missing font'"):
@@ -709,6 +735,19 @@ def test_writes_that_the_system_refuses_leave_the_old_file(saved: Path) -> None:
     with file_size_limit(size):
         save(other_model(), saved)
     assert key(load(saved)) == key(other_model())
+
+
+def test_a_picture_that_the_system_refuses_leaves_the_old_file(tmp_path: Path) -> None:
+    """Where the picture is ours to write; `savefig` of a figure is matplotlib's, and raises what it does."""
+    path, fig = tmp_path / "picture.png", style.figure(width=2, height=2)[0]
+    old = jm.plots.save(fig, path).read_bytes()
+    for limit in range(0, len(old), len(old) // 3):
+        with file_size_limit(limit), pytest.raises(jm.ModelError, match=r"cannot write .*picture\.png'"):
+            jm.plots.save(fig, path)
+    assert path.read_bytes() == old
+    assert os.listdir(tmp_path) == ["picture.png"]
+    with pytest.raises(jm.ModelError, match="cannot be a folder: Not a directory"):
+        jm.plots.save(fig, path / "inside" / "picture.png")
 
 
 def test_a_read_only_directory() -> None:

@@ -15,12 +15,13 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from scipy.stats import t
+from scipy.stats import norm, t
 
 import jointmdp as jm
 
 SURE = 1 - 1e-6
 MEAN, VARIANCE = 2.8, 2.16 * 0.81 / 0.19
+SEPARATE = 2.16 / 0.19 + 2.16 + 8.64 * 0.81 / 0.19  # Var of staying, 3 or 0 a day, and of moving to 4 or −2 a day
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 ROOM = 1e-9  # rounding of sampled gaps, and of numbers written in decimals
 QUESTION = ("town", "stay", "move")
@@ -112,9 +113,10 @@ def test_every_kind_has_the_face(make: Callable[[], jm.results.GapLike]) -> None
     assert repr(gap).startswith(f"{type(gap).__name__}(")
     for number in (gap.mean, gap.variance, gap.std):
         assert isinstance(number, float)
-    for interval in (gap.mean_interval, gap.variance_interval):
+    for interval, number in ((gap.mean_interval, gap.mean), (gap.variance_interval, gap.variance)):
         assert isinstance(interval, jm.Interval)
         assert interval.lower <= interval.upper
+        assert interval.estimate == pytest.approx(number, rel=1e-12)
     assert gap.mean in gap.mean_interval
     assert gap.variance in gap.variance_interval
     assert gap.variance_interval.lower >= 0
@@ -127,16 +129,17 @@ def test_every_kind_has_the_face(make: Callable[[], jm.results.GapLike]) -> None
 def test_every_kind_answers_or_names_one_that_can(make: Callable[[], jm.results.GapLike]) -> None:
     gap = made(make)
     if isinstance(gap, jm.results.LearnedGap):
-        for ask in (gap.superiority, gap.tie, lambda: gap.quantile(0.05), lambda: gap.cvar(0.05)):
+        for ask in (gap.superiority, gap.tie, gap.inferiority, lambda: gap.quantile(0.05), lambda: gap.cvar(0.05)):
             with pytest.raises(jm.NotKnownError, match=r"not known.*evaluate\(.*simulate"):
                 ask()
         return
-    better, tie = gap.superiority(), gap.tie()
+    better, tie, worse = gap.superiority(), gap.tie(), gap.inferiority()
     quantiles, tails = [gap.quantile(q) for q in LEVELS], [gap.cvar(q) for q in LEVELS]
-    for interval in (better, tie, *quantiles, *tails):
+    for interval in (better, tie, worse, *quantiles, *tails):
         assert isinstance(interval, jm.Interval)
-        assert interval.lower <= interval.upper
-    for chance in (better, tie):
+        assert interval.lower <= interval.estimate <= interval.upper
+    assert better.estimate + tie.estimate + worse.estimate == pytest.approx(1, abs=0.01)
+    for chance in (better, tie, worse):
         assert chance.lower >= 0
         assert chance.upper <= 1
     for amounts in (quantiles, tails):
@@ -153,6 +156,20 @@ def test_every_kind_answers_or_names_one_that_can(make: Callable[[], jm.results.
         gap.quantile(1.5)
     with pytest.raises(jm.ModelError, match="alpha is 0"):
         gap.cvar(0.0)
+
+
+@of_every_kind
+def test_every_kind_says_how_many_pairs_it_takes(make: Callable[[], jm.results.GapLike]) -> None:
+    """By the normal approximation: z²·Var/h² for a half width of h, and z²·Var/mean² to select."""
+    gap, sure = made(make), norm.ppf(0.95)
+    needed, select = gap.replications(half_width=0.5), gap.replications_to_select(0.95)
+    assert needed.paired == math.ceil(norm.ppf(0.975) ** 2 * gap.variance / 0.5**2)
+    assert select.paired == math.ceil(sure**2 * gap.variance / gap.mean**2)
+    if make is sampled:  # its replications stopped where the branches had merged
+        assert math.isnan(needed.unpaired)
+    else:
+        assert needed.unpaired == pytest.approx(norm.ppf(0.975) ** 2 * SEPARATE / 0.5**2, rel=0.2)
+    assert gap.replications(half_width=0.05).paired == pytest.approx(100 * needed.paired, abs=100)
 
 
 @of_every_kind

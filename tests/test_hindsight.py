@@ -495,7 +495,13 @@ def test_logs_are_read_from_files(tmp_path: Path) -> None:
     assert (one.states, one.actions, one.rewards) == (["low", "high", "end"], ["wait", "order"], [1.0, 4.0])
     assert (two.states, two.actions, two.rewards) == (["low", "end"], ["order"], None)
     for text, words in (
+        ("", "is empty; its first line names the columns: episode, state"),
         ("state,reward\nlow,1\n", "no column 'action'"),
+        ("state,action,State\nlow,wait,high\n", "'state' more than once, in places 1 and 3"),
+        (f"state,action\nlow,wait\n{'7' * 5000},\n", r"line 3: the state is '7{20}'… \(5000 characters\), which is no"),
+        (f"state,action\n\nlow,{'7' * 5000}\n", r"line 3: the action is '7{20}'… \(5000 characters\)"),
+        (f"state,action,scenario\nlow,wait,{'7' * 5000}\n", r"line 2: the scenario is '7{20}'… \(5000"),
+        ("state,action,reward\nlow,wait,1,5\n", "line 2 has 4 cells and the first line 3"),
         ("state,action\n", "holds no steps"),
         ("state,action\nlow,\nhigh,wait\n", "line 2: the action is missing"),
         ("state,action,reward\nlow,wait,much\n", "line 2: the reward is 'much'"),
@@ -506,6 +512,8 @@ def test_logs_are_read_from_files(tmp_path: Path) -> None:
     path.write_text("State;action;ended\nlow;wait;0\nNA;wait;1\n", encoding="utf-8")
     (found,) = jm.Trajectory.read(path, model)
     assert (found.states, found.actions, found.ended) == (["low", None], ["wait", "wait"], True)
+    path.write_text("state,action,reward\nlow,wait,1.5,,\n", encoding="utf-8")  # as programs write that add commas
+    assert jm.Trajectory.read(path, model)[0].rewards == [1.5]
     with pytest.raises(ModelError, match=r"nothing\.csv cannot be read"):
         jm.Trajectory.read(tmp_path / "nothing.csv", model)
     path.write_bytes(b"\xff\xfe\x00")

@@ -24,8 +24,8 @@ from test_laws import Stoppable, check
 from zoo import SHARINGS, build, padded, slow_or_long
 
 import jointmdp as jm
-from jointmdp.exact.law import solution_laws
-from jointmdp.ground.errors import LawStatus
+from jointmdp.exact.law import gap_law
+from jointmdp.exact.law.gap_law import LawStatus
 
 pytestmark = pytest.mark.optimised
 
@@ -140,7 +140,7 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     policy = rng.dirichlet(np.ones(2), size=4)
     plain = jm.evaluate(model, policy).gap(0, 0, 1).superiority(tolerance=0.05)
     gap = jm.evaluate(model, policy).gap(0, 0, 1)
-    rounded = solution_laws.rounded_law
+    rounded = gap_law.rounded_law
     for calls in (0, 3):  # that succeed: the first is made between the two bounds of a level
 
         def interrupted(*given: Any, left: Iterator[None]) -> Any:
@@ -148,10 +148,10 @@ def test_an_interrupted_law_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
                 raise KeyboardInterrupt
             return rounded(*given)
 
-        monkeypatch.setattr(solution_laws, "rounded_law", partial(interrupted, left=itertools.repeat(None, calls)))
+        monkeypatch.setattr(gap_law, "rounded_law", partial(interrupted, left=itertools.repeat(None, calls)))
         with pytest.raises(KeyboardInterrupt):
             gap.superiority(tolerance=1e-6)
-    monkeypatch.setattr(solution_laws, "rounded_law", rounded)
+    monkeypatch.setattr(gap_law, "rounded_law", rounded)
     assert gap.superiority(tolerance=0.05) == plain
 
 

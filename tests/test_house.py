@@ -34,7 +34,7 @@ DOORS = {
 MOST_FILES = 200
 MOST_LINES = 700
 MOST_NAMES = 36
-MOST_ROOMS, MOST_CROSSED = 7, 35  # that `evaluate().gap().superiority()` passes through; 25 files would be better
+MOST_ROOMS, MOST_CROSSED = 7, 25  # that `evaluate().gap().superiority()` passes through
 MOST_PARAMETERS = 8
 # Words of the README's question; in code the field's own terms stand instead.
 PRIVATE_WORDS = r"\b(luck|lucky|brought|nought|hence forth|whosoever|amiss|beforehand)\b"

@@ -19,8 +19,9 @@ from jointmdp.exact.bellman import tuple_moments
 from jointmdp.exact.bellman.tuple_moments import Collection, JointOperator
 from jointmdp.exact.moments import certificates
 from jointmdp.exact.moments import joint_moments as solver
+from jointmdp.exact.moments.certificates import Status
 from jointmdp.exact.moments.joint_moments import JointMoments, joint_moments
-from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning, ModelError, Status
+from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning, ModelError
 from jointmdp.model.policies import as_policy
 
 Exact = dict[tuple[tuple[int, int], ...], Any]

@@ -19,11 +19,9 @@ from zoo import SHARINGS, STATE_AND_SLOW, build, daily, slow_or_long
 
 import jointmdp as jm
 from jointmdp.exact.law import shared_points
-from jointmdp.exact.law.gap_law import GapLaw
+from jointmdp.exact.law.gap_law import GapLaw, Laws, LawStatus, Refinement
 from jointmdp.exact.law.pair_equations import merge_probability
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, reached_pairs
-from jointmdp.exact.law.solution_laws import Laws, Refinement
-from jointmdp.ground.errors import LawStatus
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import Limits, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP

@@ -6,6 +6,7 @@ from zoo import daily
 
 import jointmdp as jm
 from jointmdp.exact.moments import column_blocks
+from jointmdp.exact.solution import evaluate as choice
 
 
 def models() -> list[tuple[jm.JointMDP, np.ndarray]]:
@@ -24,7 +25,7 @@ def models() -> list[tuple[jm.JointMDP, np.ndarray]]:
 def test_equals_the_default_within_certificates(which: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[which]
     whole = jm.evaluate(model, policy)
-    monkeypatch.setattr(column_blocks, "USUAL_ARRAYS", 1e30)
+    monkeypatch.setattr(choice, "USUAL_ARRAYS", 1e30)
     monkeypatch.setattr(
         column_blocks, "BLOCK_BYTES", 8 * 25 * 8
     )  # columns in several blocks, the last one partly again
@@ -48,7 +49,7 @@ def test_equals_the_default_within_certificates(which: int, precision: str, monk
 
 def test_memory_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[0]
-    monkeypatch.setattr(column_blocks, "device_memory", lambda: 2.0 * 8 * 25**2)
+    monkeypatch.setattr(choice, "_device_memory", lambda: 2.0 * 8 * 25**2)
     with pytest.raises(jm.ModelError, match=r'up to 19 states fit, 27 with Solve\(precision="single"\)'):
         jm.evaluate(model, policy)
     assert jm.evaluate(model, policy, jm.Solve(precision="single", relative_tolerance=1e-4)).status.is_success

@@ -156,7 +156,7 @@ def test_same_action_twice_is_one_branch() -> None:
         case = random_case(sharing)
         sample = jm.simulate(build(case), case.policy, 1, [2, 2], num_samples=SAMPLES, gaps_only=True).gaps()[0]
         assert not sample.gaps.any()
-        assert (sample.better, sample.tied, sample.worse) == (0.0, 1.0, 0.0)
+        assert (sample.superiority().estimate, sample.tie().estimate, sample.inferiority().estimate) == (0.0, 1.0, 0.0)
         assert sample.mean_interval == sample.variance_interval == (0, 0)
         assert "mean in [0, 0]" in repr(sample)
         # Each interval is missed with 5 %: that of a chance of which nothing was seen on one side, with 2.5 %.
@@ -279,9 +279,9 @@ def test_intervals_hold_what_the_enumerated_law_says(sharing: str) -> None:
         chances = [sum(p for value, p in law.items() if np.sign(value) == sign) for sign in (1, 0, -1)]
         found = sample.superiority(), sample.tie(), sample.inferiority()
         # Gaps of three steps are settled: what is left is the noise, at most 5 standard deviations of a coin.
-        for chance, interval, share in zip(chances, found, (sample.better, sample.tied, sample.worse), strict=True):
+        for chance, interval in zip(chances, found, strict=True):
             assert chance in interval
-            assert share in interval
+            assert interval.estimate in interval
             assert interval.width <= 2 * 5.1 * 0.5 / math.sqrt(SAMPLES)
         assert sum(p * value for value, p in law.items()) in sample.mean_interval
         atoms = np.array(sorted(law))
@@ -335,7 +335,7 @@ def test_chances_are_covered_for_every_count() -> None:
     rows = [np.repeat([1.0, 0.0, -1.0], [k, (n - k) // 2, n - k - (n - k) // 2]) for k in counts]
     found = [sample_of(row).superiority() for row in rows]
     assert [sample_of(row).reversed().inferiority() for row in rows] == found
-    assert [sample_of(row).better for row in rows] == pytest.approx(counts / n)
+    assert [sample_of(row).superiority().estimate for row in rows] == pytest.approx(counts / n)
     for chance in np.linspace(0.01, 0.99, 33):
         mass = binom.pmf(counts, n, chance)
         assert mass[[interval.lower > chance for interval in found]].sum() <= 0.025 + 1e-12

@@ -1,6 +1,7 @@
 """The step of two branches: all of its forms against each other, and against every outcome counted one by one."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import numpy as np
@@ -8,11 +9,18 @@ import pytest
 from zoo import daily
 
 import jointmdp as jm
-from jointmdp.exact.bellman import numba_sweeps, pair_sweep
+from jointmdp.exact.bellman import pair_sweep, sparse_products
 from jointmdp.exact.bellman.numba_sweeps import TiledSweeps
-from jointmdp.exact.bellman.pair_step import PairPush, PairStep, StateWeights, branch_outcomes
+from jointmdp.exact.bellman.pair_step import (
+    PairLister,
+    PairPush,
+    PairStep,
+    PairWalk,
+    StateWeights,
+    branch_outcomes,
+)
 from jointmdp.exact.bellman.pair_sweep import PairProblem, Source, columns_of_whole
-from jointmdp.exact.bellman.pair_walk import PairLister, PairWalk
+from jointmdp.exact.bellman.pallas_kernels import multiply_rows
 from jointmdp.exact.moments import device_mesh
 from jointmdp.exact.moments.column_blocks import ManyDevices
 from jointmdp.ground.arrays import float64, on_device
@@ -137,6 +145,21 @@ def by_tiles(model: jm.JointMDP, policy: np.ndarray, X: np.ndarray) -> np.ndarra
     return np.asarray(tiles.take())
 
 
+def by_pallas(is_symmetric: bool) -> Form:
+    """The sweep of a GPU, its kernel interpreted."""
+
+    def on_gpu(*arrays: jax.Array, cuda: Callable[..., jax.Array], default: object) -> jax.Array:
+        return cuda(*arrays)
+
+    def form(model: jm.JointMDP, policy: np.ndarray, X: np.ndarray) -> np.ndarray:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jax.lax, "platform_dependent", on_gpu)
+            patch.setattr(sparse_products, "multiply_rows", partial(multiply_rows, is_interpreted=True))
+            return by_sweep(False, is_symmetric)(model, policy, X)
+
+    return form
+
+
 def by_columns_of_rank_one(model: jm.JointMDP, policy: np.ndarray, X: np.ndarray) -> np.ndarray:
     """X as a sum of products of columns; away from the diagonal the kernel moves each column, as powers are made."""
     kernel = pair_sweep.pair_kernel(model, policy, may_be_dense=False)
@@ -170,16 +193,17 @@ FORMS: dict[str, Form] = {
     "columns": by_columns,
     "devices": by_devices,
     "tiles": by_tiles,
+    "symmetric Pallas": by_pallas(is_symmetric=True),
     "rank one": by_columns_of_rank_one,
     "weights": by_weights,
+    "Pallas": by_pallas(is_symmetric=False),
 }
 
 
 @pytest.mark.parametrize("seed", daily(range(4), 1))
 @pytest.mark.parametrize("sharing", ["state", "time"])
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_the_same_step(form: str, sharing: Sharing, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numba_sweeps, "LEAST_STATES", 1)
+@pytest.mark.parametrize("form", daily([*FORMS], len(FORMS) - 1))
+def test_every_form_is_the_same_step(form: str, sharing: Sharing, seed: int) -> None:
     model, policy, _ = random_case(seed, sharing)
     X = np.random.default_rng(seed + 100).normal(size=(SIZE, SIZE))
     X = X + X.T

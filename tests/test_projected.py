@@ -14,8 +14,8 @@ from zoo import SHARINGS, daily
 
 import jointmdp as jm
 from benchmarks import projected as benchmark
+from jointmdp.exact.moments.certificates import Status
 from jointmdp.ground.checks import Sharing
-from jointmdp.ground.errors import Status
 from jointmdp.learning.projected.features import one_hot
 from jointmdp.learning.projected.fixed_point import QuadraticForm, as_map, congruence, fit_psd, products, smat, svec
 from jointmdp.learning.projected.projecting import ProjectedSolution

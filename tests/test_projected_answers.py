@@ -15,8 +15,8 @@ from projected_models import projected, ring, stalls
 from zoo import SHARINGS
 
 import jointmdp as jm
+from jointmdp.exact.moments.certificates import Status
 from jointmdp.ground.checks import Sharing
-from jointmdp.ground.errors import Status
 from jointmdp.learning.projected.features import one_hot
 from jointmdp.learning.projected.projecting import ProjectedSolution
 

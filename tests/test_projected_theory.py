@@ -19,10 +19,9 @@ from projected_models import CONSTRAINTS, PART_CHOICES, pair_values
 from zoo import SHARINGS, slow_or_long
 
 import jointmdp as jm
-from jointmdp.exact.moments.certificates import Certificate
+from jointmdp.exact.moments.certificates import Certificate, Status
 from jointmdp.exact.moments.stored_moments import PairMoments
 from jointmdp.exact.solution.solution import Solution
-from jointmdp.ground.errors import Status
 from jointmdp.learning.projected.projecting import ProjectedSolution, ProjectionErrors
 
 S, W, A, K = 4, 3, 2, 3

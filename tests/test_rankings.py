@@ -23,7 +23,7 @@ from scipy.stats import binom, multinomial
 from zoo import SHARINGS, STATE_AND_SLOW, build, daily, padded
 
 import jointmdp as jm
-from jointmdp.exact.law.solution_laws import Laws
+from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.solution.best_action import BestAction
 from jointmdp.ground.limits import Limits
 from jointmdp.simulation.montecarlo import best_action as rankings

@@ -64,7 +64,7 @@ def test_one_day_that_was_sold_out_is_a_closed_form():
     assert set(found.gaps) == set(gains)
     assert abs(found.mean - mean) <= LIMIT * std / math.sqrt(2000)
     better = tail[gains > 0].sum()
-    assert abs(found.better - better) <= LIMIT * math.sqrt(better * (1 - better) / 2000)
+    assert abs(found.superiority().estimate - better) <= LIMIT * math.sqrt(better * (1 - better) / 2000)
     assert found.superiority().lower < better < found.superiority().upper
     assert (found.action, found.other, found.truncation_bound) == ("4", "2", 0.0)
     # Without the log it is another question with another answer.

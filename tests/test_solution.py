@@ -1,7 +1,10 @@
 """What a person reads: solutions, gaps, exports."""
 
+import copy
 import csv
+import json
 import math
+import pickle
 
 import numpy as np
 import oracle
@@ -11,6 +14,8 @@ from zoo import build, slow_or_long
 import jointmdp as jm
 from jointmdp import bounds
 from jointmdp.exact.solution.gap import Gap
+from jointmdp.ground.answers import flat
+from jointmdp.ground.files import to_json
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +179,34 @@ def test_words(shop: jm.results.Solution) -> None:
     assert str(jm.Interval(0.25, 0.5)) == "[0.25, 0.5]"
     assert 0.3 in jm.Interval(0.25, 0.5)
     assert 0.6 not in jm.Interval(0.25, 0.5)
-    assert jm.Interval(0.25, 0.5).middle == 0.375
+    assert jm.Interval(0.25, 0.5).middle == jm.Interval(0.25, 0.5).estimate == 0.375
+
+
+def test_intervals_keep_their_estimates() -> None:
+    found = jm.Interval(-3.0, 5.0, -2.0)
+    lower, upper = found
+    assert (lower, upper, found.estimate, found.middle) == (-3, 5, -2, 1)
+    assert (str(found), repr(found), f"{found:.1f}") == ("-2 [-3, 5]", "-2 [-3, 5]", "[-3.0, 5.0]")
+    assert (-found, found.widened(1).estimate) == (jm.Interval(-5.0, 3.0, 2.0), -2)
+    assert found & jm.Interval(-1.0, 9.0) == jm.Interval(-1.0, 9.0) & found == jm.Interval(-1.0, 5.0, -1.0)
+    assert found == (-3, 5)
+    assert found != jm.Interval(-3.0, 5.0)
+    assert found != jm.Interval(-3.0, 4.0, -2.0)
+    assert jm.Interval(-3.0, 5.0) == jm.Interval(-3.0, 5.0, 1.0)
+    assert len({found, jm.Interval(-3.0, 5.0)}) == 2
+    for copied in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        assert copied == found
+    assert math.isnan(jm.Interval(0.0, math.inf).estimate)
+    assert json.loads(to_json(found)) == {"estimate": -2, "lower": -3, "upper": 5}
+    row = {"mean": 1.0, "mean_interval": jm.Interval(0.0, 3.0), "tie": found}
+    assert flat(row) == {
+        "mean": 1.0,
+        "mean_lower": 0.0,
+        "mean_upper": 3.0,
+        "tie_estimate": -2.0,
+        "tie_lower": -3.0,
+        "tie_upper": 5.0,
+    }
 
 
 def test_large_action_sets_stay_off_the_full_blocks() -> None:

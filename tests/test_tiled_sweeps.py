@@ -18,7 +18,7 @@ SIZES = (3, 300, 128)  # a panel has 128 columns
 
 @pytest.fixture(autouse=True)
 def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numba_sweeps, "LEAST_STATES", 1)
+    monkeypatch.setattr(pair_sweep, "LEAST_STATES", 1)
 
 
 def random_problem(size: int, sharing: Sharing, actions: int, scenarios: int, has_sides: bool) -> PairProblem:
@@ -166,7 +166,7 @@ def test_answers_with_and_without_tiles_agree(
     tiled = jm.evaluate(model, policy, method=method)
     assert used
     used.clear()
-    monkeypatch.setattr(numba_sweeps, "_has_numba", lambda: False)
+    monkeypatch.setattr(pair_sweep, "_has_numba", lambda: False)
     plain = jm.evaluate(model, policy, method=method)
     assert not used
     room = tiled.certificate.covariance_error + plain.certificate.covariance_error
@@ -178,10 +178,10 @@ def test_tiles_are_for_symmetric_arrays_of_one_policy_on_a_cpu() -> None:
     with float64():
         problem = random_problem(30, "state", 3, 2, has_sides=True)
         D = on_device(np.zeros((30, 30)))
-        assert numba_sweeps.is_possible(problem)
+        assert pair_sweep.is_tiled(problem)
         assert isinstance(pair_solver.plain_sweeps(problem, D, is_symmetric=True), TiledSweeps)
         assert not isinstance(pair_solver.plain_sweeps(problem, D, is_symmetric=False), TiledSweeps)
         two = problem._replace(kernel=problem.kernel._replace(other_weights=problem.kernel.weights))
-        assert not numba_sweeps.is_possible(two)
+        assert not pair_sweep.is_tiled(two)
         dense = problem._replace(kernel=problem.kernel._replace(columns=None))
-        assert not numba_sweeps.is_possible(dense)
+        assert not pair_sweep.is_tiled(dense)

@@ -96,7 +96,7 @@ def _statement(band: Band) -> str:
 
 
 def _interval(found: jm.Interval) -> str:
-    return f"{found.middle:.6f}" if found.width < 1e-6 else f"{found:.4f}"
+    return f"{found.estimate:.6f}" if found.width < 1e-6 else f"{found:.4f}"
 
 
 def _draw(found: list[Band]) -> Figure:

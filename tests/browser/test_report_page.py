@@ -135,13 +135,13 @@ def test_clicks_show_what_the_solution_says(browser: Any, pages: Any) -> None:
     assert f"order 4 gives {gap.mean:.4g} more than order 0; one difference varies by ± {gap.std:.4g}" in opened.text(
         "#answer"
     )
-    assert f"{100 * gap.superiority().middle:.1f} of 100 cases" in opened.text("#answer")
-    assert f"{gap.superiority().middle:.3f}" in opened.text("#numbers")
+    assert f"{100 * gap.superiority().estimate:.1f} of 100 cases" in opened.text("#answer")
+    assert f"{gap.superiority().estimate:.3f}" in opened.text("#numbers")
     assert f"{gap.variance_by_step().table()[0]['share']:.0%}".replace("%", " %") in opened.text("#by-step")
     page.click("#swap")
     assert f"order 0 gives {gap.mean:.4g} less than order 4" in opened.text("#answer")
     reversed_law = solution.gap("stock 4", "order 0", "order 4")
-    assert f"{reversed_law.superiority().middle:.3f}" in opened.text("#numbers")
+    assert f"{reversed_law.superiority().estimate:.3f}" in opened.text("#numbers")
     runs = reversed_law.replications_to_select()
     assert f"{runs.paired:,}" in opened.text("#sharing")
     assert f"{runs.unpaired:,}" in opened.text("#sharing")

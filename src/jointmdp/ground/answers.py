@@ -1,5 +1,7 @@
 """What every answer can do: rows, a data frame, CSV, JSON, a table in a notebook, and doors to the floors above.
 
+And the face that every kind of gap shares, whatever method it comes from.
+
 Answers stand on low floors, their pictures, pages and samples are made on higher ones, and imports run one way. So an
 answer asks for these by name, when somebody wants one (`upstairs`), as pandas loads its plots.
 """
@@ -8,10 +10,13 @@ from __future__ import annotations
 
 import html
 import importlib
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from jointmdp.ground import files
+from jointmdp.ground import checks, files
+from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, write_csv
 from jointmdp.ground.intervals import Interval
 
@@ -30,7 +35,7 @@ def upstairs(module: str, name: str) -> Any:
 
 
 class ResultFace:
-    """A result that has a `table`: one dictionary a row, whose intervals become two columns."""
+    """A result that has a `table`: one dictionary a row, whose intervals become columns (`flat`)."""
 
     def table(self) -> list[dict[str, Any]]:
         """The rows."""
@@ -69,11 +74,16 @@ class ResultFace:
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose intervals are two numbers: ``mean_interval`` becomes ``mean_lower`` and ``mean_upper``."""
+    """A row whose intervals are numbers: ``tie`` becomes ``tie_estimate``, ``tie_lower`` and ``tie_upper``.
+
+    A ``mean_interval`` that stands beside the ``mean`` itself becomes ``mean_lower`` and ``mean_upper``.
+    """
     found: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Interval):
             stem = name.removesuffix("_interval")
+            if stem == name or stem not in row:
+                found[f"{stem}_estimate"] = value.estimate
             found |= {f"{stem}_lower": value.lower, f"{stem}_upper": value.upper}
         else:
             found[name] = value
@@ -105,3 +115,105 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of left-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+class ReplicationsNeeded(NamedTuple):
+    """Pairs needed when branches share their noise as they do, and when they do not (NaN where that is not known)."""
+
+    paired: float  # a whole number, or infinity
+    unpaired: float
+
+    @property
+    def saved(self) -> float:
+        """How many times fewer replications sharing needs."""
+        return self.unpaired / self.paired
+
+
+class PlannedGap:
+    """How many simulated pairs it takes to know a gap, from its mean and variance; a part of every kind of gap."""
+
+    if TYPE_CHECKING:  # fields of some kinds, properties of others
+
+        @property
+        def mean(self) -> float: ...
+        @property
+        def variance(self) -> float: ...
+        @property
+        def independent_variance(self) -> float: ...
+
+    def replications(self, half_width: float, confidence: float = 0.95) -> ReplicationsNeeded:
+        """Pairs for a confidence interval of the mean gap of this half width (normal approximation)."""
+        z = NormalDist().inv_cdf((1 + checks.as_fraction("confidence", confidence)) / 2)
+        return self._counts(z / checks.as_positive("half_width", half_width))
+
+    def replications_to_select(self, probability: float = 0.95) -> ReplicationsNeeded:
+        """Pairs for the better of the two to have the higher sample mean with this probability.
+
+        Normal approximation, for the mean and the variance that are known of the gap; infinite for a mean of 0.
+        """
+        probability, mean = checks.as_fraction("probability", probability), self._planned_mean
+        if probability <= 0.5:
+            raise ModelError(f"probability is {probability:g}; tossing a coin selects correctly with 0.5")
+        if mean == 0:
+            return ReplicationsNeeded(math.inf, math.inf)
+        return self._counts(NormalDist().inv_cdf(probability) / mean)
+
+    @property
+    def _planned_mean(self) -> float:
+        """The mean, or 0 where it cannot be told from it."""
+        return self.mean
+
+    def _counts(self, per_std: float) -> ReplicationsNeeded:
+        roots = (per_std * math.sqrt(variance) for variance in (self.variance, self.independent_variance))
+        counts = [root * root for root in roots]
+        return ReplicationsNeeded(*(max(1, math.ceil(count)) if math.isfinite(count) else count for count in counts))
+
+
+@runtime_checkable
+class GapLike(Protocol):
+    """How much more one alternative gives than another: ``G``, one random number.
+
+    Intervals are certified bounds where the gap was computed and confidence intervals where it was sampled or learned;
+    docs/gaps.md has a table. A kind that cannot answer raises `NotKnownError` and names one that can.
+    """
+
+    @property
+    def mean(self) -> float:
+        """E G."""
+
+    @property
+    def mean_interval(self) -> Interval:
+        """Where E G lies."""
+
+    @property
+    def variance(self) -> float:
+        """Var G."""
+
+    @property
+    def variance_interval(self) -> Interval:
+        """Where Var G lies."""
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of G."""
+
+    def superiority(self) -> Interval:
+        """P(G > 0)."""
+
+    def tie(self) -> Interval:
+        """P(G = 0)."""
+
+    def inferiority(self) -> Interval:
+        """P(G < 0)."""
+
+    def quantile(self, q: float) -> Interval:
+        """The q-quantile of G."""
+
+    def cvar(self, alpha: float) -> Interval:
+        """The mean of the lowest `alpha` fraction of G."""
+
+    def replications(self, half_width: float, confidence: float = 0.95) -> ReplicationsNeeded:
+        """Pairs for an interval of E G of this half width."""
+
+    def replications_to_select(self, probability: float = 0.95) -> ReplicationsNeeded:
+        """Pairs for the better of the two to have the higher sample mean with this probability."""

@@ -5,10 +5,11 @@ JAX is imported inside the functions: whoever needs the types alone does not wai
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +29,11 @@ UNIT = 2.0**-53  # unit roundoff of float64
 HOST_ONLY = (
     "is a value inside of jax.jit, vmap or grad, where there is no number yet; jointmdp's calls run on the host: call "
     "them outside, with numbers, and hand in what they return"
+)
+FORKED = (
+    "this process was forked from one in which JAX had already computed: JAX's threads do not exist here, and any "
+    'program would wait for them without end; start processes afresh, by multiprocessing.get_context("spawn") or '
+    '"forkserver", or fork before the first call'
 )
 TRACER_ERRORS = {
     "TracerArrayConversionError",
@@ -70,6 +76,34 @@ def summed(places: Ints, values: Floats, size: int) -> Floats:
     return np.asarray(np.bincount(places, values, minlength=size), dtype=np.float64)
 
 
+def expand(starts: NDArray[Any], which: NDArray[Any]) -> tuple[Ints, Ints]:
+    """The entries of the chosen lists in turn: whose they are (a position in `which`), and where they stand."""
+    return listed(starts[which], starts[which + 1] - starts[which])
+
+
+def listed(begins: NDArray[Any] | int, lengths: NDArray[Any]) -> tuple[Ints, Ints]:
+    """The entries in turn of lists that begin there and are so long: whose they are, and where they stand."""
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    return owner, np.arange(len(owner)) + (begins - np.cumsum(lengths, dtype=np.int64) + lengths)[owner]
+
+
+def grouped(*keys: NDArray[Any]) -> tuple[Ints, Ints]:
+    """An order by the keys, the first before the others, and for each entry in that order the number of its kind."""
+    order = np.lexsort(keys[::-1])
+    is_new = np.zeros(len(order), dtype=bool)
+    for key in keys:
+        ordered = key[order]
+        is_new[1:] |= ordered[1:] != ordered[:-1]
+    return order, np.cumsum(is_new)
+
+
+def counted_once(keys: tuple[NDArray[Any], ...], weight: Floats) -> tuple[Ints, Floats]:
+    """Rows in the order of their keys, equal ones once: where the first of each stands, and what all of it weigh."""
+    order, number = grouped(*keys)
+    kept = order[np.diff(number, prepend=-1) > 0]
+    return kept, summed(number, weight[order], len(kept))
+
+
 def distinct(values: Ints) -> Ints:
     """The different values, in order. Sorting them is many times as fast as `numpy.unique`, which hashes."""
     values = np.sort(values, axis=None)
@@ -82,6 +116,7 @@ class JaxContext:
     """JAX set as `wanted` inside; only what differs is entered, since this stands around every query."""
 
     __slots__ = ("_entered", "_is_host", "_wanted")
+    is_forked: ClassVar[bool] = False  # after JAX has started its threads
 
     def __init__(self, wanted: Mapping[str, tuple[Any, ...]], *, is_host: bool = True) -> None:
         self._wanted, self._is_host = wanted, is_host
@@ -89,6 +124,8 @@ class JaxContext:
     def __enter__(self) -> None:
         import jax
 
+        if JaxContext.is_forked:
+            raise ModelError(FORKED)
         config = jax.config
         self._entered = [
             getattr(jax, name[4:])(values[0])
@@ -115,6 +152,15 @@ class JaxContext:
                 return function(*args, **kwargs)
 
         return called
+
+
+def _after_fork() -> None:
+    bridge = sys.modules.get("jax._src.xla_bridge")  # where the threads begin; `jax` by itself has none
+    JaxContext.is_forked = bridge is not None and bridge.backends_are_initialized()
+
+
+if hasattr(os, "register_at_fork"):  # no Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def float64() -> JaxContext:

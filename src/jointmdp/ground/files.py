@@ -4,9 +4,7 @@ In JSON what is infinite or not a number is null, intervals are objects, arrays 
 """
 
 import contextlib
-import csv
 import enum
-import io
 import json
 import math
 import os
@@ -23,6 +21,9 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 
 FilePath = str | os.PathLike[str]
+# A spreadsheet takes a cell that begins so for a formula, and runs it. Cells of ours that begin with the apostrophe
+# before one get another, so that what was written can be told from what was there.
+FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
 
 def write_file(path: FilePath, fill: Callable[[IO[bytes]], object]) -> None:
@@ -49,12 +50,29 @@ def write_text(path: FilePath, text: str) -> None:
 
 
 def write_csv(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
-    """Write rows as CSV; `columns` are named where there may be no rows."""
-    table = io.StringIO()
-    writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, table.getvalue())
+    """Write rows as CSV; `columns` are named where there may be no rows. No cell is a formula to a spreadsheet."""
+    names = list(rows[0]) if rows else list(columns)
+    lines = [names, *([row[name] for name in names] for row in rows)]
+    write_text(path, "".join(",".join(map(_cell, line)) + "\n" for line in lines))
+
+
+def _cell(value: Any) -> str:
+    """A cell, quoted where it must be, with an apostrophe before what a spreadsheet would take for a formula.
+
+    Numbers stay numbers. Python's own writer leaves a carriage return without quotes, which then ends the row.
+    """
+    text = "" if value is None else str(value)
+    if FORMULA.match(text):
+        try:
+            float(text)
+        except ValueError:
+            text = f"'{text}"
+    return '"' + text.replace('"', '""') + '"' if re.search('[,"\r\n]', text) else text
+
+
+def spelled_out(text: str) -> str:
+    """A cell of a CSV file without the apostrophe that `write_csv` put before it."""
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
 
 
 def _replace(target: str, fill: Callable[[IO[bytes]], object]) -> None:
@@ -122,7 +140,7 @@ def to_json(value: Any) -> str:
 def strict(value: Any) -> Any:
     """`value` with everything in it that JSON does not know replaced."""
     if isinstance(value, Interval):
-        return {"lower": strict(value.lower), "upper": strict(value.upper)}
+        return {name: strict(getattr(value, name)) for name in ("estimate", "lower", "upper")}
     if isinstance(value, dict):
         return {key: strict(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

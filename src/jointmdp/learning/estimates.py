@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import scipy
 
-from jointmdp.ground.answers import ResultFace
+from jointmdp.ground.answers import PlannedGap, ResultFace
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import NotKnownError
@@ -124,7 +124,7 @@ class Replicas:
 
 
 @dataclass(frozen=True)
-class LearnedGap(ResultFace):
+class LearnedGap(ResultFace, PlannedGap):
     """``Z(state, action) − Z(state, other)``, as learned: its first two moments, with 95 % intervals."""
 
     action: str
@@ -135,6 +135,8 @@ class LearnedGap(ResultFace):
     variance: float
     variance_error: float
     """Half the width of the interval, before it is cut at 0."""
+    independent_variance: float = math.nan
+    """Variance if the two returns were independent: the sum of their variances."""
 
     def table(self) -> list[dict[str, Any]]:
         """One row."""
@@ -150,7 +152,7 @@ class LearnedGap(ResultFace):
     def variance_interval(self) -> Interval:
         """95 % interval of the variance, with the bound on the bias of the start."""
         lower, upper = Estimate(self.variance, self.variance_error).interval
-        return Interval(max(0.0, lower), max(0.0, upper))
+        return Interval(max(0.0, lower), max(0.0, upper), self.variance)
 
     @property
     def std(self) -> float:
@@ -164,6 +166,10 @@ class LearnedGap(ResultFace):
     def tie(self) -> Interval:
         """Not known: only two moments were learned."""
         raise self._not_known("P(tie)")
+
+    def inferiority(self) -> Interval:
+        """Not known: only two moments were learned."""
+        raise self._not_known("P(worse)")
 
     def quantile(self, q: float) -> Interval:
         """Not known: only two moments were learned."""
@@ -227,9 +233,10 @@ class StateAnswers(ResultFace, ABC):
         """``Z(state, action) − Z(state, other)``: mean and variance with their errors."""
         (x, first), (y, second) = (self._coordinate(state, each) for each in (action, other))
         if x == y:
-            return LearnedGap(first, second, 0.0, 0.0, 0.0, 0.0)
+            return LearnedGap(first, second, 0.0, 0.0, 0.0, 0.0, 0.0)
         mean, variance = self._difference(x, y)
-        return LearnedGap(first, second, *mean, max(0.0, variance.value), variance.error)
+        alone = sum(max(0.0, self._covariance(each, each).value) for each in (x, y))
+        return LearnedGap(first, second, *mean, max(0.0, variance.value), variance.error, alone)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

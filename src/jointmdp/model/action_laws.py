@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.arrays import Bools, Floats, Ints, listed
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.available_actions import ScenarioTables, blank_tables
 
@@ -260,7 +260,7 @@ def merged_by_state(tables: ScenarioTables) -> ScenarioTables:
     totals = np.bincount(places, chances.ravel(), minlength=S * W).reshape(S, W)
     state, scenario = np.nonzero(totals > 0)
     counts = np.bincount(state, minlength=S)
-    column = np.arange(len(state)) - np.repeat(np.cumsum(counts) - counts, counts)
+    column = listed(0, counts)[1]
     law, gains, targets = blank_tables(S, int(counts.max()), A)
     law[state, column] = totals[state, scenario]
     gains[state, column], targets[state, column] = rewards[state, scenario], successors[state, scenario]

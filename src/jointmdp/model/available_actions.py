@@ -33,11 +33,6 @@ def as_available(values: ArrayLike | None, num_states: int, num_actions: int) ->
     return exists
 
 
-def possible(probabilities: Floats, taken: Bools) -> Bools:
-    """Which entries can ever matter, ``[S, W, A]``: of actions that are available, or taken, in possible scenarios."""
-    return (probabilities > 0)[:, :, None] & taken[:, None, :]
-
-
 def without_unavailable(table: Floats, available: Bools, instead: Any) -> None:
     """Put something else, in place, where an action is not available; ``[S, W, A]``."""
     if not available.all():

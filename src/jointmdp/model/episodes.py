@@ -7,8 +7,7 @@ from scipy.sparse import csgraph
 
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints, distinct
-from jointmdp.model.available_actions import possible
-from jointmdp.model.tables import ModelTables
+from jointmdp.model.tables import ModelTables, possible
 
 
 def terminal_states(model: ModelTables) -> Bools:

@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, Ints, float64, typed_key
 from jointmdp.ground.checks import Sharing
-from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import start_law
 from jointmdp.model.inverse_sampling import drawn_samples
 from jointmdp.model.policies import as_policy
@@ -238,16 +237,6 @@ class JointMDP(ModelTables):
         from jointmdp.model.gymnasium_env import JointEnv
 
         return JointEnv(self, start=start, max_steps=max_steps)
-
-
-def checked_policy(model: JointMDP, policy: ArrayLike, example: str) -> Floats:
-    """The policy as ``[S, A]``; `example` shows how a built-in model comes with one."""
-    if not isinstance(model, JointMDP):
-        raise ModelError(
-            f"the model must be a JointMDP, not {type(model).__name__}; built-in models come with a policy, as in "
-            f"{example}"
-        )
-    return as_policy(model, policy)
 
 
 def digest(model: JointMDP, policy: Floats) -> str:

@@ -12,6 +12,16 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.model.tables import ActionLike, ModelTables
 
 
+def checked_policy(model: ModelTables, policy: Any, example: str) -> Floats:
+    """The policy as ``[S, A]`` and the model as one; `example` shows how a built-in model comes with a policy."""
+    if not isinstance(model, ModelTables):
+        raise ModelError(
+            f"the model must be a JointMDP, not {type(model).__name__}; built-in models come with a policy, as in "
+            f"{example}"
+        )
+    return as_policy(model, policy)
+
+
 def as_policy(model: ModelTables, policy: Any) -> Floats:
     """A checked ``[S, A]`` policy.
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from jointmdp.ground.arrays import Bools, Floats, Ints, summed
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.available_actions import possible
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import possible
 
 MOST_CLOSED = 20_000  # states up to which all that can be reached are taken, whatever their probability
 

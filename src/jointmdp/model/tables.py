@@ -13,10 +13,15 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.available_actions import as_available, possible, without_unavailable
+from jointmdp.model.available_actions import as_available, without_unavailable
 
 StateLike = Hashable  # an index, or a name: text, a tuple or any other fixed value
 ActionLike = Hashable
+
+
+def possible(probabilities: Floats, taken: Bools) -> Bools:
+    """Which entries can ever matter, ``[S, W, A]``: of actions that are available, or taken, in possible scenarios."""
+    return (probabilities > 0)[:, :, None] & taken[:, None, :]
 
 
 class ModelTables:

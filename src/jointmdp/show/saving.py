@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.ground import archives, checks
-from jointmdp.ground.errors import ModelError, Status
+from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, path_name
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.joint_mdp import JointMDP
@@ -228,8 +228,6 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
     kind, status, horizon = page["moments"], page["status"], page["horizon"]
     if not isinstance(kind, str) or kind not in MOMENTS:
         raise ModelError(f"its moments are held by {kind!r}; known are {', '.join(map(repr, MOMENTS))}")
-    if not isinstance(status, str) or status not in Status.__members__ or not isinstance(page["method"], str):
-        raise ModelError(f"its status {status!r} or method {page['method']!r} is unknown")
     steps = checks.as_count("steps", page["steps"], least=0)
     horizon = None if horizon is None else checks.as_count("horizon", horizon)
     order = checks.as_count("order", page["order"], least=2)
@@ -245,12 +243,14 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
         shape = tuple(sizes[letter] for letter in letters)
         checks.check_shape(name, arrays[name], shape, f"[{', '.join(letters)}]")
 
-    # Only now, with everything checked, wait for JAX.
-    from jointmdp.exact.moments.certificates import Certificate
+    # Only now, with all arrays checked, wait for JAX.
+    from jointmdp.exact.moments.certificates import Certificate, Status
     from jointmdp.exact.moments.stored_moments import PairMoments, SameStateMoments, StateMoments
     from jointmdp.exact.solution.solution import Solution
     from jointmdp.model.policies import as_policy
 
+    if not isinstance(status, str) or status not in Status.__members__ or not isinstance(page["method"], str):
+        raise ModelError(f"its status {status!r} or method {page['method']!r} is unknown")
     policy = as_policy(model, arrays["policy"])
     if kind != "pair":
         form = StateMoments if kind == "state" else SameStateMoments
@@ -306,6 +306,8 @@ def _packed(thing: Any, arrays: dict[str, NDArray[Any]], place: str = "") -> Any
     if dataclasses.is_dataclass(thing) or (hasattr(thing, "_fields") and not isinstance(thing, Interval)):
         inside = f"{place}." if place else ""
         return {name: _packed(getattr(thing, name), arrays, inside + name) for name, _ in _fields(type(thing))}
+    if isinstance(thing, Interval):
+        thing = (*thing, *(() if thing._estimate is None else (thing._estimate,)))
     if isinstance(thing, tuple):
         is_known = all(isinstance(each, PLAIN) or hasattr(each, "__dataclass_fields__") for each in thing)
         return [_packed(each, arrays, f"{place}.{i}") for i, each in enumerate(thing if is_known else ())]
@@ -324,7 +326,7 @@ def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
             return arrays[place].astype(kind, copy=False)
     elif form is tuple and isinstance(given, list):
         return tuple(_unpacked(parts[0], each, arrays, f"{place}.{i}") for i, each in enumerate(given))
-    elif form is Interval and isinstance(given, list) and len(given) == 2:
+    elif form is Interval and isinstance(given, list) and len(given) in (2, 3):
         return Interval(*(_unpacked(float, each, arrays) for each in given))
     elif form is float and (type(given) in (int, float) or given in ("inf", "-inf", "nan")):
         return float(given)

@@ -60,6 +60,8 @@ RUN_CAUSES = {
 # A guess at the cause of each fault, and what to do about it. Faults that are not here get theirs where they are found.
 CAUSES = {
     "query not answered": "does the state that it is asked in allow the action, and is everything in the snapshot?",
+    "query does not return": "it waits for something that does not come (a lock, a socket, an answer), runs in a "
+    "circle, or takes longer than the audit may: give that more with seconds=",
     "mutating query": "step or query works on the snapshot itself; copy it first, or make states that cannot change",
     "shared snapshot": "the simulator hands out an object that it goes on using (its live state, a buffer); return a "
     "copy",
@@ -85,6 +87,8 @@ CAUSES = {
     "always the same; name it in streams=, or draw from the noise",
     "frozen noise": "something random is not under the noise's control, and every replication would be the same; draw "
     "it from the noise, or name its generator in streams=",
+    "seed ignored at the start": "every episode begins in the same place, whatever seed reset is given: make the "
+    "generator from that seed (self.np_random in a Gymnasium environment); if one start is meant, all is well",
     "seeds that coincide": "the seed is cut down (seed % 10, a hash of few bits) before a generator is made from it; "
     "use all of it, default_rng(seed)",
     "process-dependent": "a step depends on hash() of a text, on id(), on the order of a set or on the process itself; "

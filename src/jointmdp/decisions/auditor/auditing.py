@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +23,16 @@ from jointmdp.decisions.auditor.audit_report import (
     skipped,
     warned,
 )
+from jointmdp.decisions.auditor.determinism_checks import HIDDEN
 from jointmdp.decisions.auditor.process_checks import OtherProcesses
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
+from jointmdp.simulation.simulators.clocks import OutOfTime, Watchdog
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.probe import FOLLOWED, START, OutOfTime, Probe, ProbeState, Question, Unanswered
+from jointmdp.simulation.simulators.probe import FOLLOWED, START, Probe, ProbeState, Question, Unanswered
 from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
 
@@ -61,6 +64,8 @@ PLANS = (
     Plan(2e-1, 1, 3, 1, 1, 12),
 )
 SECONDS = 60.0  # of an audit, unless told otherwise
+LEAST_GRACE, GRACE = 0.5, 0.1  # what a query under way may take longer: seconds, and what part of the time given
+HANGS = 20  # times as long as any query that was answered
 # What part of the time that is left a check may take; those that come first leave something for the others.
 SHARE = 0.4
 
@@ -106,7 +111,8 @@ def audit(  # many parameters: a front door, one keyword for each setting
         num_states: states to look at; by default as many as the simulator's speed allows, eight at most.
         num_samples: samples on each side of a statistical test; by default 12 to 100, by speed.
         false_alarm: the probability at most with which a healthy simulator fails the check of the law.
-        seconds: the time that the audit may take, to the nearest query. What did not fit is not checked, and says so.
+        seconds: the time that the audit may take, to the nearest query. What did not fit is not checked, and says so;
+            a query that does not return is ended a little later, and named.
     """
     found = audited(simulator, decisions)
     false_alarm = checks.as_fraction("false_alarm", false_alarm)
@@ -115,7 +121,9 @@ def audit(  # many parameters: a front door, one keyword for each setting
     samples = None if num_samples is None else checks.as_count("num_samples", num_samples, LEAST_SAMPLES)
     limit = checks.as_positive("seconds", seconds)
     with kept_globals(), Meter(f"auditing {found.name}") as meter:
-        return _Audit(found, policy, actions, seed, wanted, samples, false_alarm, limit, meter).report()
+        under_way = _Audit(found, policy, actions, seed, wanted, samples, false_alarm, limit, meter)
+        with under_way.probe.watchdog:
+            return under_way.report()
 
 
 @dataclass(eq=False)
@@ -140,7 +148,8 @@ class _Audit:
 
     def __post_init__(self) -> None:
         self.begun = time.monotonic()
-        self.probe = Probe(self.simulator, self.seed, actions_at=self._actions_at)
+        watchdog = Watchdog(self.seconds + max(LEAST_GRACE, GRACE * self.seconds))
+        self.probe = Probe(self.simulator, self.seed, actions_at=self._actions_at, watchdog=watchdog)
         self.given = self._given()
         self.agent = self._agent()
 
@@ -171,7 +180,11 @@ class _Audit:
             self._add(failed("answers", str(error), "query not answered"))
         except OutOfTime:
             reason = self._too_late
-            if self.probe.asked:
+            late = self.probe.watchdog.late
+            if late is not None and late.seconds > max(self.seconds / 2, HANGS * self.probe.watchdog.slowest):
+                message = f"{late.where}: it had not returned after {late.seconds:.1f} s, when the time was over"
+                self._add(failed("answers", message, "query does not return"))
+            elif self.probe.asked:
                 self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
                 self._add(state_checks.check_rewards(self.probe), state_checks.check_finite(self.probe))
         found = [self.checks.get(name, skipped(name, reason)) for name in CLAIMS]
@@ -205,6 +218,8 @@ class _Audit:
             yield
         except OutOfTime:
             self._add(*(skipped(name, self._too_late) for name in names if name not in self.checks))
+            if self.probe.watchdog.late is not None:
+                raise
 
     def _add(self, *found: Check) -> None:
         self.checks.update({check.name: check for check in found})
@@ -277,11 +292,17 @@ class _Audit:
         run = self.simulator
         if isinstance(run, AuditedRun):
             seeds = [Noise("seed", i).seed for i in range(SEEDS)]
-            if all(len({run.outcome(a, seed) for seed in seeds}) == 1 for a in range(len(run.decisions))):
+            asked = partial(self._outcome, run)
+            if all(len({asked(a, seed) for seed in seeds}) == 1 for a in range(len(run.decisions))):
                 self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
         found = draw_checks.check_start_seeds(self.probe)
         if found is not None:
             self._add(found)
+        elif not isinstance(run, AuditedRun):
+            self._add(determinism_checks.check_seeds(self.probe, self.checks["noise"]))
+
+    def _outcome(self, run: AuditedRun, action: int, seed: int) -> float:
+        return float(self.probe.guarded(run.action_label(action), lambda: run.outcome(action, seed)))
 
     def _check_elsewhere(self, elsewhere: OtherProcesses, is_settled: bool) -> None:
         is_sound = is_settled and not self.probe.pins_globals and self.checks["untouched"].status != "fail"
@@ -291,14 +312,14 @@ class _Audit:
             self._add(skipped("live", reason), skipped("processes", reason))
             return
         self._add(process_checks.check_live(self.probe, self.states, self.cost))
-        found = elsewhere.check(max(1.0, self._left))
+        found = elsewhere.check(self.probe, self.states)
         if found.name != "processes":
             self._add(skipped("processes", "what ran before matters already here"))
         self._add(found)
 
     def _check_law(self) -> None:
         fault = self.checks["restore"].fault
-        if fault in (determinism_checks.CLOCK, determinism_checks.HIDDEN):
+        if fault in (determinism_checks.CLOCK, HIDDEN):
             self._add(skipped("law", f"outcomes change from query to query by themselves ({fault})"))
             return
         law, self.num_tests = state_checks.check_law(self.probe, self.states, self.plan.samples, self.false_alarm)
@@ -401,5 +422,8 @@ class _Audit:
             return check
         if first == draw_checks.FROZEN:
             return replace(check, fault="seed ignored", cause=RUN_CAUSES[first])
+        where, is_kept, _ = check.cause.partition(" changes ")
+        if is_kept:
+            return replace(check, cause=f"{where} changes from run to run; {RUN_CAUSES[HIDDEN].partition('; ')[2]}")
         seen, is_named, _ = check.cause.partition("; add it to")
         return replace(check, cause=f"{seen}; {RUN_CAUSES['seed ignored']}" if is_named else RUN_CAUSES[first])

@@ -5,20 +5,25 @@ action in its query.
 """
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
+from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
+from jointmdp.decisions.auditor.draw_checks import NO_NOISE
 from jointmdp.simulation.simulators import recorded_draws
+from jointmdp.simulation.simulators.clocks import stopped_clock
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import (
     changed,
     global_states,
     hidden_generators,
     kept_values,
+    opened_files,
     seed_globals,
 )
 from jointmdp.simulation.simulators.probe import (
@@ -28,16 +33,18 @@ from jointmdp.simulation.simulators.probe import (
     Probe,
     ProbeState,
     Question,
+    clear_difference,
     difference,
 )
-from jointmdp.simulation.simulators.recorded_draws import DrawLog
-from jointmdp.simulation.simulators.simulator import Action
+from jointmdp.simulation.simulators.simulator import Action, Snapshot
+from jointmdp.simulation.simulators.stream_checks import made_otherwise
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
 HIDDEN, CLOCK, NOT_RESTORED = "hidden state not restored", "wall clock", "generator not restored"
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
+STARTS, ONWARD = 6, 8  # starts under other seeds, and steps from each
 EXAMINED_PLACES = 16  # places in a query at which a difference is looked into
 
 Doubts = list[tuple[Question, Difference]]
@@ -56,7 +63,12 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
         before = global_states()
         one = ask()
         after = global_states()
-        for name in changed(before, after):
+        moving = changed(before, after)
+        if moving:
+            seed_globals(1)
+            if probe.compare("globals", one, ask(), where) is not None:  # it changes by itself, see restore
+                continue
+        for name in moving:
             for seed in range(2, 2 + OTHER_SEEDS):
                 seed_globals(1)
                 seed_globals(seed, name)
@@ -150,42 +162,48 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
         return NOT_RESTORED, f"{names} {verbs[0]} from query to query and {verbs[1]} not restored; {advice}"
     made = _made_otherwise(probe, questions)
     if not all(_settles(probe, question) for question in questions):
-        with recorded_draws.stopped_clock():
-            if all(_settles(probe, question) for question in questions):
+        with stopped_clock() as clock:
+            if all(_settles(probe, question, clock.rewind) for question in questions):
                 return CLOCK, ""
     if made:
         return NOT_RESTORED, f"{made}; {advice}"
     for question in questions:
         probe.answer(question)
-        before = kept_values(probe.simulator, "simulator")
-        probe.answer(question)
-        kept = changed(before, kept_values(probe.simulator, "simulator"))
-        if kept:
-            return HIDDEN, f"{kept[0]} changes from query to query and is not restored; {advice}"
+        where = kept_where(probe, partial(probe.answer, question))
+        if where:
+            return HIDDEN, f"{where} changes from query to query and is not restored; {advice}"
     text = "something that is not in the snapshot changes from query to query, and no generator was seen to move"
     return HIDDEN, f"{text} (a counter, a cache, a source in another language); {advice}"
 
 
+def kept_where(probe: Probe, ask: Callable[[], object]) -> str:
+    """Where a question leaves something behind that its snapshots do not hold; empty where nothing is seen."""
+    before = kept_values(probe.simulator, "simulator")
+    with opened_files() as files:
+        ask()
+    kept = changed(before, kept_values(probe.simulator, "simulator"))
+    return next(iter([*kept, *(f"the file {name}" for name in files if os.path.exists(name))]), "")
+
+
 def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
     """A generator that is made anew in a step, from another seed when the same question is asked again."""
-    places = recorded_draws.places()
     for question in questions:
-        logs = DrawLog(), DrawLog()
-        for log in logs:
-            with recorded_draws.recorded(log, places):
+        logs = []
+        for _ in range(2):
+            with recorded_draws.recorded() as log:
                 probe.answer(question)
-        drawn = [log.drawn for log in logs]
-        unseeded = [made for made in drawn[0] if not made.seed]
-        if unseeded:
-            return f"{unseeded[0]} has no seed that the noise could set"
-        if drawn[0] != drawn[1] and all(drawn):
-            one, other = next((a, b) for a, b in zip(*drawn, strict=False) if a != b)
-            return f"{one} is made in a step, and {other} when the same question is asked again"
+            logs.append(log)
+        if text := made_otherwise(*logs):
+            return text
     return ""
 
 
-def _settles(probe: Probe, question: Question) -> bool:
-    _, *answers = (probe.answer(question) for _ in range(4))
+def _settles(probe: Probe, question: Question, prepare: Callable[[], None] = lambda: None) -> bool:
+    answers = []
+    for _ in range(4):
+        prepare()
+        answers.append(probe.answer(question))
+    del answers[0]
     return all(probe.compare("restore", answers[0], answer, "") is None for answer in answers[1:])
 
 
@@ -212,9 +230,18 @@ def check_history(
         return Check("history", "pass", f"{count} questions in scrambled order had their old answers")
     question, found = faulty[0]
     fault = _remembered(probe, [question for question, _ in faulty[:EXAMINED]], questions)
-    where = probe.where(question.at, question.action)
-    message = f"what ran before shows in {len(faulty)} answers under the same noise; {where}: {found.text}"
-    return failed("history", message, fault)
+    place = probe.where(question.at, question.action)
+    message = f"what ran before shows in {len(faulty)} answers under the same noise; {place}: {found.text}"
+    return failed("history", message, fault, remembering(probe, fault, [each.at for each in questions]))
+
+
+def remembering(probe: Probe, fault: str, states: Sequence[ProbeState]) -> str:
+    """The cause of such a fault, with where it is remembered if that can be seen."""
+    asks = [(at, action) for at in states for action in at.actions]
+    for i, (at, action) in enumerate(asks[:EXAMINED]):
+        if where := kept_where(probe, partial(probe.ask, at, [action], probe.noise("where", i))):
+            return f"{where} changes when something is asked; {CAUSES[fault]}"
+    return ""
 
 
 def _remembered(probe: Probe, faulty: Sequence[Question], questions: Sequence[Question]) -> str:
@@ -239,6 +266,60 @@ def _after(probe: Probe, at: ProbeState, action: Action, question: Question) -> 
         # The noise is the question's own, so that no single draw spoils all preparations.
         probe.ask(at, [action], probe.noise("preparation", question.at.label, question.draw, i))
     return probe.answer(question)
+
+
+def check_seeds(probe: Probe, noise: Check) -> Check:
+    """Do starts heed their seeds? And where no step took any noise: does another seed go another way?
+
+    Takes what is known of the noise, and gives it back with what other seeds have shown.
+    """
+    states, logs = [], []
+    for i in probe.timed(range(STARTS)):
+        with recorded_draws.recorded() as log:
+            states.append(probe.begin(i))
+        logs.append(log)
+    probe.in_time()
+    starts = [probe.begun(state) for state in states]
+    alike = [i for i, start in enumerate(starts) if i and clear_difference(starts[0], start) is None]
+    is_one = len(alike) == STARTS - 1
+    told = str(getattr(probe.simulator, "frozen_start", ""))
+    seeded = ([stream for stream in log.drawn if stream.seed and stream.kind != recorded_draws.NOISE] for log in logs)
+    fixed = set.intersection(*({str(stream) for stream in streams} for streams in seeded))
+    if is_one and (told or fixed):
+        what = told or f"{min(fixed)} is made and drawn from at the start, whatever the seed"
+        message = f"{STARTS} starts under other seeds are one and the same: {what}"
+        return warned("noise", message, "seed ignored at the start")
+    if noise.message != NO_NOISE:
+        return replace(noise, message=f"{noise.message}; there is one start") if is_one else noise
+    walks = [_onward(probe, states[i], states[0]) for i in (0, *alike)]
+    is_parted = any(clear_difference(x, y) is not None for walk in walks for x, y in zip(walk, walks[0], strict=False))
+    opaque = str(getattr(probe.simulator, "opaque", ""))
+    if opaque and (is_parted or not alike):
+        message = (
+            f"no noise was seen in {probe.asked:,} queries, but {opaque} does not show what it holds: it may have dice "
+            "of its own that a reset seeds, and one future for each seed"
+        )
+        return skipped("noise", message)
+    if is_parted:
+        tried = "starts under other seeds that look alike go different ways: part of what a start draws is not shown"
+    elif is_one:
+        tried = f"and {STARTS} starts under other seeds are one, and went the same way for {len(walks[0])} steps"
+    else:
+        tried = f"and the same state went the same way in {probe.asked:,} queries; other seeds begin elsewhere"
+    return replace(noise, message=f"{NO_NOISE}{';' if is_parted else ','} {tried}")
+
+
+def _onward(probe: Probe, state: Snapshot, first: Snapshot) -> list[ObservedOutcome]:
+    """Steps from a start, with the same actions and noise from each."""
+    actions, found = probe.actions_at(first), []
+    for t in range(ONWARD):
+        action = actions[t % len(actions)]
+        is_listed = probe.simulator.action_names is not None
+        if probe.simulator.is_over(state) or (is_listed and action not in probe.simulator.available(state)):
+            break
+        found.append(probe.ask(ProbeState(state, f"step {t} from a start"), [action], probe.noise("onward", t))[0])
+        state = found[-1].state
+    return found
 
 
 class _Doubt(NamedTuple):

@@ -2,23 +2,39 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
-from jointmdp.simulation.simulators import recorded_draws
+from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
+from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
 from jointmdp.simulation.simulators.generators import changed, hidden_generators
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.probe import START, ObservedOutcome, Probe, ProbeState, difference
-from jointmdp.simulation.simulators.recorded_draws import DrawLog, Made, WatchedNoise
+from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, ProbeState, difference
+from jointmdp.simulation.simulators.recorded_draws import (
+    NOISE,
+    DrawLog,
+    Stream,
+    WatchedNoise,
+    recorded,
+    twins_installed,
+)
 from jointmdp.simulation.simulators.simulator import Action
+from jointmdp.simulation.simulators.stream_checks import (
+    EARLY,
+    FIXED,
+    OUT_OF_STEP,
+    RecordedRun,
+    StreamFault,
+    judged,
+)
 
-FROZEN = "frozen noise"
+FROZEN, NO_NOISE = "frozen noise", "no action takes any noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
 # Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
 # powers of two, a few primes; 1 for those that divide.
 FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
+MOST_TOLD = 4  # streams named in a sentence
 FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
 
 
@@ -38,7 +54,7 @@ class _Step(NamedTuple):
 
 
 def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settled: bool) -> Check:
-    """What each action takes from which generator, and whether another one is used instead."""
+    """What each action takes from which stream, judged stream by stream."""
     told = str(getattr(probe.simulator, "frozen_noise", "") or "")
     if told:
         return failed("noise", told, FROZEN)
@@ -46,126 +62,106 @@ def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settl
     if frozen:
         message = f"{' and '.join(frozen)} moves on in a step, from the same place to the same place whatever the noise"
         return failed("noise", message, "frozen generator")
-    steps = _recorded(probe, states, draws)
-    if is_settled and not probe.pins_globals:
-        found = _unshared(probe, steps) or _coinciding(probe, steps) or _fixed(probe, *_fresh(probe, steps))
-        if found is not None:
-            return found
-    ways = set().union(*(step.noise.others for step in steps))
-    if "seed" in ways and is_settled:
-        found = _folded(probe, states[0])
-        if found is not None:
-            return found
-    streams = set().union(*(step.noise.taken for step in steps))
-    doubt = _first_doubt(probe, steps)
-    if doubt:
-        return _out_of_step(probe, doubt, max(len(step.log.sources) for step in steps))
+    with twins_installed():
+        steps = _recorded(probe, states, draws)
+        known = _made_before(probe)
+        ways = set().union(*(step.noise.others for step in steps))
+        is_run = isinstance(probe.simulator, RunSimulator)
+        has_seeds = any(stream.seed is not None and stream.kind != NOISE for step in steps for stream in step.log.drawn)
+        if is_run and has_seeds:
+            steps += _at_folded_seeds(probe, states[0])
+    found = judged([_as_run(probe, step) for step in steps], known)
+    if not is_settled or probe.pins_globals:  # what else a stream does wrong is a consequence
+        found = [fault for fault in found if fault.fault in (OUT_OF_STEP, EARLY)]
+    if not found and "seed" in ways and is_settled and not has_seeds and not isinstance(_run_of(probe), WithNoise):
+        folded = _folded(probe, states[0])
+        if folded is not None:
+            return folded
+    if found:
+        return _judgement(probe, states[0], found)
     probe.in_time()
+    return _in_step(steps, ways)
+
+
+def _run_of(probe: Probe) -> Any:
+    return getattr(probe.simulator, "run", None)
+
+
+def _judgement(probe: Probe, at: ProbeState, found: Sequence[StreamFault]) -> Check:
+    """One check from all faults of the gravest kind."""
+    if probe.simulator.reseeds and not isinstance(probe.simulator, RunSimulator):
+        # Every step starts from noise of its own, so later steps stay in step.
+        found = [
+            fault._replace(status="warn", cause=CAUSES[OUT_OF_STEP]) if fault.fault == OUT_OF_STEP else fault
+            for fault in found
+        ]
+    if all(fault.fault == FIXED for fault in found) and not is_varying(probe, at):
+        found = [fault._replace(status="fail", fault=FROZEN) for fault in found]
+    status = min(fault.status for fault in found)  # fail comes before warn
+    gravest = [fault for fault in found if fault.status == status]
+    columns = zip(*((fault.fault, fault.text, fault.cause) for fault in gravest), strict=True)
+    names, texts, causes = (list(dict.fromkeys(column)) for column in columns)
+    return Check("noise", status, "; ".join(texts[:MOST_TOLD]), "; ".join(causes[:MOST_TOLD]), ", ".join(names))
+
+
+def _in_step(steps: Sequence[_Step], ways: set[str]) -> Check:
+    """What is said where nothing is wrong."""
+    streams = sorted({_called(stream) for step in steps for stream in step.log.drawn})
     if not streams and not ways:
-        return Check("noise", "pass", "no action takes any noise: the steps are deterministic")
-    made = set().union(*(step.log.drawn for step in steps))
-    if ways and not streams and not made:
+        return Check("noise", "pass", NO_NOISE)
+    if not streams:
         words = " and ".join(f"noise.{way}" for way in sorted(ways))
         if ways == {"uniform"}:
             return Check("noise", "pass", "each step takes one uniform number, the same for every action")
         return skipped("noise", f"the noise is taken as {words}: what is drawn from it cannot be counted")
-    named = ", ".join(sorted(streams)) or f"{min(made)[0]}(seed)"
-    return Check("noise", "pass", f"every action drew the same as the others (streams: {named})")
+    more = f" and {len(streams) - MOST_TOLD} more" if len(streams) > MOST_TOLD else ""
+    return Check("noise", "pass", f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})")
+
+
+def _called(stream: Stream) -> str:
+    return stream.group if stream.kind == NOISE else f"{stream.kind} at {stream.group}"
+
+
+def _as_run(probe: Probe, step: _Step) -> RecordedRun:
+    label = probe.simulator.action_label(step.action)
+    if isinstance(probe.simulator, RunSimulator):
+        return RecordedRun(label, f"seed {Noise.at(step.noise.address).seed}", step.log)
+    return RecordedRun(label, f"draw {step.draw}", step.log, step.at.label)
 
 
 def _recorded(probe: Probe, states: Sequence[ProbeState], draws: int) -> list[_Step]:
-    places, steps = recorded_draws.places(), []
-    for at, draw in probe.timed(itertools.product(states, range(max(draws, 3)))):
+    """Every action in every state under one draw of the noise, then under others."""
+    steps = []
+    for draw, at in probe.timed(itertools.product(range(max(draws, 3)), states)):
         for place, action in enumerate(at.actions):
             noise = probe.noise("draws", at.label, draw)
-            noise.log = DrawLog()
-            with recorded_draws.recorded(noise.log, places):
-                probe.ask(at, [action], noise, is_light=True)
-            steps.append(_Step(at, place, draw, noise, noise.log))
+            steps.append(_Step(at, place, draw, noise, _log_of(probe, at, action, noise)))
     return steps
 
 
-def _queries(steps: Sequence[_Step]) -> list[list[_Step]]:
-    """The steps with the same state and noise."""
-    return [list(group) for _, group in itertools.groupby(steps, lambda step: (step.at.label, step.draw))]
+def _log_of(probe: Probe, at: ProbeState, action: Action, noise: Noise) -> DrawLog:
+    with recorded() as log:
+        probe.ask(at, [action], noise, is_light=True)
+    return log
 
 
-def _seeded(step: _Step) -> set[Made]:
-    return {made for made in step.log.drawn if made.seed}
+def _at_folded_seeds(probe: Probe, at: ProbeState) -> list[_Step]:
+    """The first decision with seeds that are one to a function that cuts them down."""
+    first = Noise("folded", probe.seed).seed % 2**31
+    steps = []
+    for i, apart in probe.timed(enumerate((0, *FOLDS))):
+        noise = WatchedNoise.of_seed(first + apart)
+        steps.append(_Step(at, 0, -1 - i, noise, _log_of(probe, at, at.actions[0], noise)))
+    return steps
 
 
-def _unshared(probe: Probe, steps: Sequence[_Step]) -> Check | None:
-    """Actions that draw from nothing that they have in common."""
-    for group in _queries(steps):
-        taken = [set(step.noise.taken) for step in group if step.noise.taken]
-        if len(taken) > 1 and not set.intersection(*taken):
-            names = ", ".join(sorted(set().union(*taken)))
-            message = f"the actions draw from streams of their own: {names} ({group[0].at.label})"
-            return failed("noise", message, "noise not shared")
-        made = [(step, _seeded(step)) for step in group if _seeded(step) and not step.noise.taken]
-        for (one, x), (other, y) in itertools.combinations(made, 2):
-            if not x & y:
-                labels = [probe.simulator.action_label(step.action) for step in (one, other)]
-                texts = [str(min(found)) for found in (x, y)]
-                message = f"under the same noise {labels[0]} draws from {texts[0]} and {labels[1]} from {texts[1]}"
-                cause = "the seed depends on the action: make the generator from the noise alone, default_rng(seed)"
-                return failed("noise", message, "noise not shared", cause)
-    return None
-
-
-def _by_question(steps: Sequence[_Step]) -> list[list[_Step]]:
-    """The steps with the same state and action, under different noise."""
-    found: dict[tuple[str, int], list[_Step]] = {}
-    for step in steps:
-        found.setdefault((step.at.label, step.place), []).append(step)
-    return list(found.values())
-
-
-def _coinciding(probe: Probe, steps: Sequence[_Step]) -> Check | None:
-    """Seeds that change with the noise, and are the same for two draws of it all the same."""
-    seen: dict[Made, set[bytes]] = {}
-    for group in _by_question(steps):
-        if len({min(_seeded(step)) for step in group if _seeded(step)}) < 2:
-            continue
-        for step in group:
-            for made in _seeded(step):
-                seen.setdefault(made, set()).add(step.noise.address)
-    fixed = set.intersection(*(_seeded(step) for step in steps)) if steps else set()
-    twice = [made for made, noises in seen.items() if len(noises) > 1 and made not in fixed]
-    if not twice or len(seen) > 0.9 * len({step.noise.address for step in steps}):
-        return None
-    draws = len(set().union(*seen.values()))
-    message = f"{draws} draws of the noise gave {len(seen)} different seeds, {twice[0]} more than once"
-    return failed("noise", message, "seeds that coincide")
-
-
-def _fresh(probe: Probe, steps: Sequence[_Step]) -> tuple[Sequence[_Step], set[Made]]:
-    """Steps, and the generators that are made before they begin, since a replay begins with the reset."""
+def _made_before(probe: Probe) -> set[Any]:
+    """The generators that are made before a step begins, since a replay begins with the reset."""
     if getattr(probe.simulator, "state_kind", "") != "replay":
-        return steps, set()
-    with recorded_draws.recorded(DrawLog(), recorded_draws.places()) as log:
+        return set()
+    with recorded() as log:
         probe.begin(0)
-    return [step for step in steps if step.at.label == f"{START} of walk 0"], set(log.made)
-
-
-def _fixed(probe: Probe, steps: Sequence[_Step], before: set[Made]) -> Check | None:
-    """A generator that is made in a step from the same seed whatever the noise."""
-    for group in _by_question(steps):
-        made = [set(_seeded(step)) for step in group]
-        common = set.intersection(*made) - before
-        if len(group) < 2 or not common:
-            continue
-        text = str(min(common))
-        where = probe.where(group[0].at, group[0].action)
-        message = f"{where}: {text} is made and drawn from in the step, whatever the noise"
-        cause = (
-            f"make it from the noise: np.random.default_rng(noise.seed), or draw from noise.rng; if {text} stands for "
-            "a fixed table, make the table once, outside of the step"
-        )
-        if not is_varying(probe, group[0].at):
-            return failed("noise", message, FROZEN, cause)
-        return warned("noise", message, "frozen generator", cause)
-    return None
+    return {(stream.kind, str(stream.seed)) for stream in log.streams}
 
 
 def is_varying(probe: Probe, at: ProbeState) -> bool:
@@ -182,7 +178,7 @@ def _folded(probe: Probe, at: ProbeState) -> Check | None:
     """Distinct seeds with the same outcome: seeds that are cut down before they are used."""
 
     def outcome(seed: int) -> ObservedOutcome:
-        return probe.ask(at, at.actions[:1], Noise.at(seed.to_bytes(4, "little") + b"folded seeds"))[0]
+        return probe.ask(at, at.actions[:1], Noise.of_seed(seed))[0]
 
     apart = _fold(probe, outcome)
     if apart is None:
@@ -195,7 +191,7 @@ def check_start_seeds(probe: Probe) -> Check | None:
     """The same for starts: few of them may be meant, so that is a warning."""
 
     def outcome(seed: int) -> ObservedOutcome:
-        state = probe.simulator.start(Noise.at(seed.to_bytes(4, "little") + b"folded seeds"))
+        state = probe.simulator.start(Noise.of_seed(seed))
         return probe.begun(state)
 
     apart = probe.guarded("the start", lambda: _fold(probe, outcome))
@@ -221,37 +217,6 @@ def _fold(probe: Probe, outcome: Callable[[int], ObservedOutcome]) -> int | None
 def _is_same(one: ObservedOutcome, other: ObservedOutcome) -> bool:
     found = difference(one, other)
     return found is None or found.is_identity
-
-
-def _first_doubt(probe: Probe, steps: Sequence[_Step]) -> str:
-    """The first two actions that draw different numbers from one stream."""
-    for group in _queries(steps):
-        taken = [step.noise.taken for step in group]
-        for name in sorted(set().union(*taken)):
-            counts = [found.get(name, 0) for found in taken]
-            low, high = counts.index(min(counts)), counts.index(max(counts))
-            if counts[low] != counts[high]:
-                less, more = (probe.simulator.action_label(group[i].action) for i in (low, high))
-                numbers = f"{less} took {counts[low]} and {more} {counts[high]} numbers"
-                return f"{numbers} from the stream {name} ({group[0].at.label})"
-        for step in group[1:]:
-            found = recorded_draws.first_difference(group[0].log, step.log)
-            if found:
-                labels = [probe.simulator.action_label(each.action) for each in (group[0], step)]
-                return f"{labels[0]} and {labels[1]} draw otherwise: {found} ({step.at.label})"
-    return ""
-
-
-def _out_of_step(probe: Probe, text: str, sources: int) -> Check:
-    if not probe.simulator.reseeds:
-        cause = (
-            "the noise runs on from step to step, so from here on the branches draw different noise: give each step "
-            "its own noise, and each source a stream of its own"
-        )
-        return failed("noise", text, "draws out of step", cause)
-    if sources > 1:
-        return Check("noise", "pass", f"{text}; the other streams stay in step")
-    return warned("noise", text, "draws out of step")
 
 
 def _frozen_generators(probe: Probe, states: Sequence[ProbeState]) -> list[str]:

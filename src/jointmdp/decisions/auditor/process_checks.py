@@ -13,10 +13,10 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped
+from jointmdp.decisions.auditor.determinism_checks import remembering
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.other_processes import (
-    WALKS,
     Rows,
     first_difference,
     forked,
@@ -63,7 +63,7 @@ def check_live(probe: Probe, states: Sequence[ProbeState], cost: float) -> Check
     compared = 0
     for number in probe.timed(range(EPISODES)):
         episode = _restored(probe, states, number)
-        seconds = PATIENCE + 20 * cost * len(episode.steps)
+        seconds = min(PATIENCE + 20 * cost * len(episode.steps), max(0.0, probe.watchdog.left))
         lives, others = (_live(probe.simulator, episode, seconds) for _ in range(2))
         if lives is None or others is None:
             return skipped("live", "the live environment could not be run in a copy of this process")
@@ -116,12 +116,17 @@ def _seen(simulator: Any, outcome: Outcome, is_start: bool) -> ObservedOutcome:
     return found._replace(observation=safe_fingerprint(simulator.observe(outcome.state)), state=None)
 
 
+def _patience(probe: Probe) -> float:
+    """Seconds to wait for another process."""
+    return min(PATIENCE_ELSEWHERE, max(1.0, probe.watchdog.left))
+
+
 class OtherProcesses:
     """Runs of the same walks elsewhere, begun before anything was asked here."""
 
     def __init__(self, simulator: Any, seed: int, actions: Sequence[Action]) -> None:
         self._given = simulator, seed, actions
-        self._fork = forked(simulator, lambda: walked(*self._given, range(WALKS)[::-1]))
+        self._fork = forked(simulator, lambda: walked(*self._given, is_backwards=True))
         self._parcel = parcel(*self._given)
 
     def close(self) -> None:
@@ -129,22 +134,21 @@ class OtherProcesses:
         if self._fork is not None:
             self._fork.result(0.0)
 
-    def check(self, seconds: float) -> Check:
+    def check(self, probe: Probe, states: Sequence[ProbeState]) -> Check:
         """Compare with the walks of this process."""
-        patience = min(PATIENCE_ELSEWHERE, seconds)
-        away = None if self._fork is None else self._fork.result(patience)
         codes: set[CodeType] = set()
         with watched_calls(codes):
-            own = walked(*self._given)
+            own = probe.guarded("a walk that other processes take too", lambda: walked(*self._given))
+        away = None if self._fork is None else self._fork.result(_patience(probe))
         text = first_difference(own, away)
         if text:
             again = forked(self._given[0], lambda: walked(*self._given))
-            if again is not None and first_difference(own, again.result(patience)):
+            if again is not None and first_difference(own, again.result(_patience(probe))):
                 return failed("processes", f"a copy of this process gives another outcome; {text}", PROCESS)
             message = f"what was asked first shows in later answers: in another order, {text}"
-            return failed("history", message, "hidden state")
+            return failed("history", message, "hidden state", remembering(probe, "hidden state", states))
         if may_differ(self._given[0], codes):
-            return self._in_new_processes(own, seconds)
+            return self._in_new_processes(own, _patience(probe))
         if away is None:
             return skipped("processes", "it cannot be run in a copy of this process")
         return Check("processes", "pass", "a copy of this process gave the same answers in another order")

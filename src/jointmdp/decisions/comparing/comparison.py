@@ -91,8 +91,6 @@ class PairedGap(GapSample):
 
     decided: Interval
     """The interval of the mean that decided when to stop."""
-    std_unpaired: float
-    """If each had independent noise: the root of the sum of the two variances."""
     std_state: float | None
     """With noise shared while in the same state; None where that was not sampled."""
     std_time: float | None
@@ -116,9 +114,9 @@ class PairedGap(GapSample):
         return super().variance if varies(self.gaps, self.slack) else 0.0
 
     @property
-    def num_replications(self) -> int:
-        """How many gaps were sampled."""
-        return len(self.gaps)
+    def std_unpaired(self) -> float:
+        """If each had independent noise: the root of the sum of the two variances."""
+        return math.sqrt(self.independent_variance)
 
     @property
     def half_width(self) -> float:
@@ -140,10 +138,8 @@ class PairedGap(GapSample):
 
     def row(self) -> dict[str, Any]:
         """Everything known of it, for tables."""
-        plain = (
-            "label other mean mean_interval variance variance_interval std std_unpaired std_state std_time better tied"
-        )
-        more = "worse num_replications half_width_unpaired replications_unpaired"
+        plain = "label other mean mean_interval variance variance_interval std std_unpaired std_state std_time"
+        more = "num_replications half_width_unpaired replications_unpaired"
         signs = {"superiority": self.superiority(), "tie": self.tie(), "inferiority": self.inferiority()}
         return {**{name: getattr(self, name) for name in f"{plain} {more}".split()}, **signs}
 
@@ -309,7 +305,7 @@ class Comparison(ResultFace):
         }  # raw numbers are in `save`, and values may be anything
         row = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in left}
         more = {"sentence": self.status.value, "best": self.best_label, "guarantee": self.guarantee}
-        tables = {"alternatives": [dataclasses.asdict(each) for each in self.alternatives], "gaps": self.table()}
+        tables = {"alternatives": [vars(each) for each in self.alternatives], "gaps": self.table()}
         return to_json({**row, **more, **tables, "replications_unpaired": self.replications_unpaired})
 
     def __repr__(self) -> str:
@@ -591,7 +587,7 @@ def _gap_rows(found: Comparison) -> list[list[str]]:
                 other,
                 f"{_number(gap.mean, gap.half_width)} {_ends(gap.mean_interval, gap.half_width)}",
                 *("" if value is None else _number(value, value) for value in deviations),
-                f"{gap.better:.3f} {_ends(gap.superiority(), PERCENT)}",
+                f"{gap.superiority().estimate:.3f} {_ends(gap.superiority(), PERCENT)}",
                 _tie(gap),
             ]
         )
@@ -599,10 +595,10 @@ def _gap_rows(found: Comparison) -> list[list[str]]:
 
 
 def _tie(gap: PairedGap) -> str:
-    certain = float(np.mean((gap.gaps == 0) & (gap.slack == 0)))
-    if certain == gap.tied:
+    certain, possible = float(np.mean((gap.gaps == 0) & (gap.slack == 0))), gap.tie().estimate
+    if certain == possible:
         return "0" if certain == 0 else f"{certain:.3f}"
-    return f"{certain:.3f} to {gap.tied:.3f}"  # the rest are too close to tell: rounding, or an end that was cut
+    return f"{certain:.3f} to {possible:.3f}"  # the rest are too close to tell: rounding, or an end that was cut
 
 
 def _paragraph(text: str) -> str:

@@ -226,7 +226,7 @@ def gap_interval(sample: Sample, pair: tuple[int, int], error: float, bounds: In
         found = confidence_intervals.mean_within(gaps, Interval(-bounds.width, bounds.width), error)
     else:
         found = confidence_intervals.careful_mean(gaps, -sample.reach, sample.reach, error)
-    return found.widened(float(slack.mean()))
+    return found.widened(float(slack.mean())).of(float(gaps.mean()))
 
 
 def _mean_return(sample: Sample, i: int, error: float) -> tuple[float, Interval]:
@@ -274,14 +274,14 @@ def _alternative(judge: Judge, race: Race, tally: Tally, i: int, error: float) -
     else:
         values = sample.of(i)[1].returns[:, i]
         mean, found = float(values.mean()), confidence_intervals.mean_within(values, judge.bounds, error)
-    found = found.widened(float(sample.left_out.max()))
+    found, best = found.widened(float(sample.left_out.max())).of(mean), float(tally.likeliest[0, i])
     return Alternative(
         labels[i],
         -mean if minimise else mean,
         -found if minimise else found,
         _return_std(sample, i),
-        float(tally.likeliest[0, i]),
-        best_interval(tally, i, error),
+        best,
+        best_interval(tally, i, error).of(best),
         race.made[i],
         labels[race.dropped[i]] if i in race.dropped else None,
     )
@@ -385,7 +385,7 @@ def found_by(
                 confidence=1 - second,
                 within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
                 decided=-interval if rules.minimise else interval,
-                std_unpaired=unpaired,
+                independent_variance=unpaired**2,
                 std_state=stds.get("state"),
                 std_time=stds.get("time"),
                 half_width_unpaired=_unpaired_half(unpaired, len(plain.gaps), error, rules.bounds),
@@ -411,4 +411,4 @@ def _narrow(intervals: dict[tuple[int, int], Interval], lower: Floats, racing: l
     known = closed(lower)
     for i, j in intervals:
         if (i not in racing or j not in racing) and known[i, j] <= -known[j, i]:
-            intervals[i, j] = Interval(float(known[i, j]), -float(known[j, i]))
+            intervals[i, j] = Interval(float(known[i, j]), -float(known[j, i])).of(intervals[i, j].estimate)

@@ -3,16 +3,15 @@
 ``P D Pᵀ`` is twice the same step, ``(P D)ᵀ``, and of the second one half is enough, since the result is symmetric.
 Memory is read and written in order, and states that lead to each other and lie near each other are in the cache. The
 loops are compiled by Numba, an extra: without it, on other devices and for small models sweeps are those of
-`pair_sweep`. Certificates never come from here.
+`pair_sweep`, which says where (`is_tiled`). Certificates never come from here.
 
 Arrays of |S|² numbers: two, and one more each where noise is shared in time and where the source is one.
 """
 
-import importlib.util
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,26 +25,6 @@ if TYPE_CHECKING:
     from jointmdp.exact.bellman.numba_kernels import Panels, SparseRows
 
 MOST_PROGRAMS = 16  # that a loop consists of: one try for each
-LEAST_STATES = 1000  # fewer are swept in less time than Numba's programs are loaded
-
-
-def is_possible(problem: PairProblem) -> bool:
-    """Whether symmetric arrays can be swept by tiles."""
-    kernel = problem.kernel
-    is_ours = kernel.columns is not None and kernel.other_weights is None and kernel.chances.shape[0] > 0
-    is_here = [device.platform for device in kernel.weights.devices()] == ["cpu"]
-    return is_ours and is_here and kernel.weights.shape[1] >= LEAST_STATES and _has_numba()
-
-
-@cache
-def _has_numba() -> bool:
-    if importlib.util.find_spec("numba") is None:
-        return False
-    try:
-        from jointmdp.exact.bellman import numba_kernels  # noqa: F401
-    except (ImportError, RuntimeError):  # it refuses a newer NumPy, and systems that leave no place for its programs
-        return False
-    return True
 
 
 class TiledSweeps:

@@ -18,42 +18,38 @@ unavailable actions are among these, and what stands in the tables there is not 
 
 The step stands here in two forms, and everything that solves, lists, shards or weighs pairs is made of them:
 
-- **as moves of listed pairs**, in NumPy, in this file: `PairStep`. `pair_walk` lists the pairs that moves lead to,
-  `PairPush` carries weights forward along them;
+- **as moves of listed pairs**, in NumPy, in this file: `PairStep`. `PairWalk` finds the pairs that moves lead to,
+  `PairLister` lists them for moments, `PairPush` carries weights forward along them;
 - **as an operator on arrays over pairs of states**, in JAX: `pair_sweep`. Its products are those of `sparse_products`,
   which has its compiled twin in `pallas_kernels` on a GPU; `numba_sweeps` is its compiled twin on a CPU.
 
 `tests/test_pair_step.py` holds all forms against each other.
 """
 
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 from numpy import ndarray
-from numpy.typing import NDArray
 
-from jointmdp.ground.arrays import Floats, Ints, summed
+from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, distinct, expand, summed
 from jointmdp.model.joint_mdp import JointMDP
 
 # What a positive probability is at least. A bound may count an event as likelier than it is; products of two such
 # numbers do not underflow, so no event is lost.
 RAREST = 1e-150
+NOTHING = -1  # the child where two branches are one
+TABLE = 10**8  # codes up to which a table of all of them says which are known
+BLOCK = 2_000_000  # moves of a list that are formed at once
 
 
 def positive(weight: Floats) -> Floats:
     """Probabilities of what can happen, none of them 0."""
     return np.maximum(weight, RAREST)
-
-
-def expand(starts: NDArray[Any], which: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The entries of the chosen lists in turn: whose they are (a position in `which`), and where they stand."""
-    lengths = (starts[which + 1] - starts[which]).astype(np.int64)
-    owner = np.repeat(np.arange(len(which)), lengths)
-    offsets = starts[which] - np.cumsum(lengths) + lengths
-    return owner, np.arange(len(owner)) + offsets[owner]
 
 
 class BranchLists(NamedTuple):
@@ -96,13 +92,9 @@ def branch_lists(model: JointMDP, policy: Floats, has_rewards: bool = True) -> B
     rows = (np.arange(some.shape[0] * some.shape[1]).reshape(*some.shape[:2], 1) + np.zeros_like(to))[some]
     weights, to = weights[some], to[some]
     rewards = rewards[some] if has_rewards else np.zeros(len(rows))
-    order = np.lexsort((rewards, to, rows) if has_rewards else (to, rows))
-    rows, weights, rewards, to = rows[order], weights[order], rewards[order], to[order]
-    is_new = np.ones(len(rows), dtype=bool)
-    is_new[1:] = (np.diff(rows) != 0) | (np.diff(to) != 0) | (rewards[1:] != rewards[:-1])
-    total = summed(np.cumsum(is_new) - 1, weights, int(is_new.sum()))
-    starts = np.append(0, np.cumsum(np.bincount(rows[is_new], minlength=some.shape[0] * some.shape[1])))
-    return BranchLists(chances, starts, total, rewards[is_new], to[is_new])
+    first, total = counted_once((rows, to, rewards) if has_rewards else (rows, to), weights)
+    starts = np.append(0, np.cumsum(np.bincount(rows[first], minlength=some.shape[0] * some.shape[1])))
+    return BranchLists(chances, starts, total, rewards[first], to[first])
 
 
 def branch_outcomes(model: JointMDP, policy: Floats) -> Outcomes:
@@ -154,7 +146,7 @@ class PairStep:
         self._scenarios = _lists_of(model.probabilities > 0)
         self._actions = [_lists_of(each > 0) for each in self.policies]
 
-    def is_together(self, s: Ints, t: Ints) -> NDArray[np.bool_]:
+    def is_together(self, s: Ints, t: Ints) -> Bools:
         """Whether branches step by one scenario because they are in one state."""
         return (s == t) & self.is_shared
 
@@ -207,17 +199,15 @@ class PairStep:
         return i, lists.weights[x], lists.rewards[x], lists.successors[x]
 
 
-def _lists_of(mask: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def _lists_of(mask: Bools) -> tuple[Ints, Ints]:
     """The columns that are set in each row, as lists: starts and columns."""
     return np.append(0, np.cumsum(mask.sum(axis=1))), np.nonzero(mask)[1]
 
 
 def coordinate_kernel(model: JointMDP) -> sp.csr_array:
     """P(s'|s,a), ``[S·A, S]``; nothing where an action is not available."""
-    S, A = model.num_states, model.num_actions
-    places = np.broadcast_to(np.arange(S * A).reshape(S, 1, A), model.successors.shape)
-    chances = np.where(model.is_possible, model.probabilities[:, :, None], 0.0)
-    return sp.csr_array((chances.ravel(), (places.ravel(), model.successors.ravel())), shape=(S * A, S))
+    kernel, available = model.marginal_mdp().kernel, model.available.ravel()
+    return kernel if available.all() else sp.csr_array(sp.diags_array(available.astype(float)) @ kernel)
 
 
 def coordinate_kernels(model: JointMDP) -> list[tuple[float, sp.csr_array]]:
@@ -233,6 +223,232 @@ def coordinate_kernels(model: JointMDP) -> list[tuple[float, sp.csr_array]]:
         for w, chance in enumerate(model.probabilities[0])
         if chance > 0
     ]
+
+
+# -- where steps lead ------------------------------------------------------------------------------------------------
+#
+# A node is a pair of states or, where branches that are apart share nothing, a pair whose second branch has moved
+# already: moving one after the other makes a pair cost the sum, not the product, of what its branches can do. What is
+# kept of the moves is the caller's: `PairLister` keeps weights, for moments, `law.pair_graph` what each pays, for laws.
+
+
+class NodeMoves(NamedTuple):
+    """Moves from nodes to nodes, each known by its code."""
+
+    parent: Ints
+    weight: Floats
+    gain: Floats
+    loss: Floats
+    is_whole: Bools  # else the second branch alone has moved, and time has not
+    child: Ints
+
+
+class PairWalk:
+    """The pair process node by node. Codes below size² are pairs, those from there on pairs with one branch moved."""
+
+    def __init__(
+        self, step: PairStep, *, has_halves: bool, is_ordered: bool, block: int, waiting_reward: float = 0.0
+    ) -> None:
+        """`block` moves are formed at once; a branch that waits is paid `waiting_reward`."""
+        self.step, self.size, self.has_halves, self.is_ordered = step, step.size, has_halves, is_ordered
+        self.block, self.waiting_reward = block, waiting_reward
+
+    def code(self, s: Ints, t: Ints, is_half: bool = False) -> Ints:
+        """The number of a node."""
+        if is_half:
+            return (self.size + s) * self.size + t
+        return s * self.size + t if self.is_ordered else np.minimum(s, t) * self.size + np.maximum(s, t)
+
+    def parts(self, codes: Ints) -> tuple[Bools, Ints, Ints]:
+        """Whether the second branch has moved already, and the states of both."""
+        rest, t = np.divmod(codes, self.size)
+        return rest >= self.size, rest % self.size, t
+
+    def explore(self, first: Ints, keep: Callable[[NodeMoves], Ints]) -> Ints:
+        """All nodes that can be reached from `first`, sorted; `keep` is given moves, and says which nodes to follow."""
+        seen = _Seen(2 * self.size**2)
+        fresh = seen.added(first)
+        while len(fresh):
+            reached = [keep(self.moves(block)) for block in self._blocks(fresh)]
+            fresh = seen.added(np.concatenate(reached))
+        return seen.all()
+
+    def _blocks(self, codes: Ints) -> Iterator[Ints]:
+        is_half, s, t = self.parts(codes)
+        counts = self.step.counts(s, t)
+        if self.has_halves:
+            one, two = (branch.lengths[0] for branch in self.step.branches)
+            counts = np.where(is_half, one[s], np.where(self.step.is_together(s, t), counts, two[t]))
+        ends = np.cumsum(counts)
+        cuts = np.unique(np.concatenate([[0], np.searchsorted(ends, np.arange(0, ends[-1], self.block)), [len(codes)]]))
+        return (codes[a:b] for a, b in pairwise(cuts))
+
+    def moves(self, codes: Ints) -> NodeMoves:
+        """All moves of some nodes."""
+        is_half, s, t = self.parts(codes)
+        is_together = ~is_half & self.step.is_together(s, t)
+        apart = ~is_half & ~is_together
+        found = [self._whole(codes[is_together], self.step.together(s[is_together]))]
+        if self.step.can_merge:
+            tied, zero = codes[is_together], np.zeros(int(is_together.sum()))
+            one = np.full(len(tied), NOTHING)
+            found.append(NodeMoves(tied, self.step.ties(s[is_together]), zero, zero, np.ones(len(tied), bool), one))
+        if self.has_halves:
+            i, weight, reward, to = self.step.alone(1, t[apart])
+            common = np.full(len(i), self.waiting_reward)
+            child = self.code(s[apart][i], to, is_half=True)
+            found.append(NodeMoves(codes[apart][i], weight, common, reward, np.zeros(len(i), bool), child))
+            i, weight, reward, to = self.step.alone(0, s[is_half])
+            common = np.full(len(i), self.waiting_reward)
+            child = self.code(to, t[is_half][i])
+            found.append(NodeMoves(codes[is_half][i], weight, reward, common, np.ones(len(i), bool), child))
+        else:
+            found.append(self._whole(codes[apart], self.step.apart(s[apart], t[apart])))
+        return NodeMoves._make(np.concatenate(column) for column in zip(*found, strict=True))
+
+    def _whole(self, codes: Ints, moves: Moves) -> NodeMoves:
+        row, weight, gain, loss, first, second = moves
+        return NodeMoves(codes[row], weight, gain, loss, np.ones(len(row), bool), self.code(first, second))
+
+
+class _Seen:
+    """A set of codes below a size: a table of bits where that is small, and a sorted list elsewhere."""
+
+    def __init__(self, size: int) -> None:
+        self.table = np.zeros(size, dtype=bool) if size <= TABLE else None
+        self.codes = np.zeros(0, dtype=np.int64)
+
+    def added(self, codes: Ints) -> Ints:
+        """Add codes; those that are new, in order and once each."""
+        codes = distinct(codes)
+        if self.table is not None:
+            codes = codes[~self.table[codes]]
+            self.table[codes] = True
+            return codes
+        codes = codes[place(self.codes, codes) < 0]
+        self.codes = np.sort(np.concatenate([self.codes, codes]), kind="stable")  # merges two runs
+        return codes
+
+    def all(self) -> Ints:
+        """All codes, in order."""
+        return self.codes if self.table is None else np.flatnonzero(self.table)
+
+
+def place(codes: Ints, asked: Ints) -> Ints:
+    """Where codes stand among others that are in order; −1 where they do not."""
+    if not len(codes):
+        return np.full(asked.shape, -1)
+    at = np.minimum(np.searchsorted(codes, asked), len(codes) - 1)
+    return np.where(codes[at] == asked, at, -1)
+
+
+# -- lists of pairs for moments --------------------------------------------------------------------------------------
+#
+# D(s,t) = D(t,s), so a pair stands once, smaller index first. Pairs whose gap is exactly zero are left out: branches
+# that have become one, or that are paid nothing any more. Where the list is too long, pairs of little weight stay
+# outside, and so do those with the outside of a part: what is known of them is
+# |√B(s) − √B(t)| ≤ √D(s,t) ≤ √B(s) + √B(t).
+
+
+class PairList(NamedTuple):
+    """Pairs ``s ≤ t`` with their codes ``s·size + t`` in increasing order, and how they move on."""
+
+    size: int
+    codes: Ints  # [k]
+    later: Callable[[Floats], Floats]  # x [k] ↦ E x(S', T'), with zero for pairs that are not listed
+    left: Callable[[Callable[[Ints, Ints], Floats]], Floats]  # f ↦ E f(S', T') over pairs that are not listed [k]
+    num_moves: int
+    is_settled: Callable[[Ints, Ints], Bools]  # whether the gap of a pair is exactly zero
+
+    @property
+    def pairs(self) -> tuple[Ints, Ints]:
+        """s and t, ``[k]`` each."""
+        s, t = np.divmod(self.codes, self.size)
+        return s, t
+
+    def place(self, s: Ints, t: Ints) -> Ints:
+        """Where pairs stand in the list; −1 where they do not."""
+        return place(self.codes, np.minimum(s, t) * self.size + np.maximum(s, t))
+
+
+class _TooManyError(Exception):
+    """A list would take more moves than there is room for."""
+
+
+class PairLister:
+    """Lists of pairs of a model under a policy."""
+
+    def __init__(self, model: JointMDP, policy: Floats, idle: Bools, outside: int | None = None) -> None:
+        self.idle, self.is_single = idle, (policy > 0).sum(axis=1) == 1
+        if outside is not None:  # stands for many states: two branches there are not in one place
+            self.is_single[outside] = False
+        step = PairStep(model, policy, has_rewards=False)
+        self.walk = PairWalk(step, has_halves=model.sharing != "time", is_ordered=False, block=BLOCK)
+        self.size = step.size
+
+    def is_settled(self, s: Ints, t: Ints) -> Bools:
+        """Whether the gap is exactly zero: nothing is paid any more, or both take the one action there is."""
+        return (self.idle[s] & self.idle[t]) | ((s == t) & self.is_single[s])
+
+    def opened(self, codes: Ints) -> Ints:
+        """The pairs among codes whose gap is not settled, in order and once each."""
+        codes = distinct(codes)
+        return codes[~self.is_settled(*np.divmod(codes, self.size))]
+
+    def reached(self, first: Ints, most_moves: int) -> PairList | None:
+        """The list of all pairs that can be reached from those with the codes `first`; None beyond `most_moves`."""
+        return self._listed(self.opened(first), most_moves, is_closed=False)
+
+    def listed(self, codes: Ints, most_moves: int) -> PairList | None:
+        """The list of these pairs alone, settled ones left out; None beyond `most_moves`."""
+        return self._listed(self.opened(codes), most_moves, is_closed=True)
+
+    def _listed(self, first: Ints, most_moves: int, is_closed: bool) -> PairList | None:
+        parts: list[tuple[Ints, Ints, Floats]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+        pairs, count = self.size**2, 0
+
+        def keep(moves: NodeMoves) -> Ints:
+            nonlocal count
+            # Moves of one branch differ already; those of two may lead to the same pair.
+            is_alone = ~moves.is_whole | (moves.parent >= pairs)
+            of_two = ~is_alone & (moves.child >= 0)
+            parent, child = moves.parent[of_two], moves.child[of_two]
+            first, weight = counted_once((parent, child), moves.weight[of_two])
+            merged = parent[first], child[first], weight
+            parts.extend([(moves.parent[is_alone], moves.child[is_alone], moves.weight[is_alone]), merged])
+            count += len(merged[0]) + int(is_alone.sum())
+            if count > most_moves:
+                raise _TooManyError
+            child = distinct(np.append(moves.child[is_alone], merged[1]))
+            halves = child[child >= pairs]
+            return halves if is_closed else np.append(self.opened(child[child < pairs]), halves)
+
+        try:
+            known = self.walk.explore(first, keep)
+        except _TooManyError:
+            return None
+        parent, child, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return self._assembled(known, parent, child, weight)
+
+    def _assembled(self, known: Ints, parent: Ints, child: Ints, weight: Floats) -> PairList:
+        count = int(np.searchsorted(known, self.size**2))  # pairs; the others have one branch moved
+        parent, to = np.searchsorted(known, parent), place(known, child)
+        is_in, is_out = to >= 0, np.flatnonzero(to < 0)
+        shape = (len(known), len(known))
+        matrix = sp.csr_array((weight[is_in], (parent[is_in], to[is_in])), shape=shape)
+        at_once, to_halves, from_halves = matrix[:count, :count], matrix[:count, count:], matrix[count:, :count]
+        out_parent, out_weight = parent[is_out], weight[is_out]
+        out_pairs = np.divmod(child[is_out], self.size)
+
+        def later(x: Floats) -> Floats:
+            return np.asarray(to_halves @ (from_halves @ x) + at_once @ x)
+
+        def left(f: Callable[[Ints, Ints], Floats]) -> Floats:
+            values = np.where(self.is_settled(*out_pairs), 0.0, f(*out_pairs))
+            each = summed(out_parent, out_weight * values, len(known))
+            return np.asarray(to_halves @ each[count:] + each[:count])
+
+        return PairList(self.size, known[:count], later, left, len(parent), self.is_settled)
 
 
 # -- the step carries weights forward --------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ branches in distinct states have in common, and the policy's kernels ``P_g`` giv
 are pure. Call them in float64.
 """
 
+import importlib.util
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -30,6 +32,7 @@ from jointmdp.model.joint_mdp import JointMDP
 GATHER_COST = 32
 # Dense kernels are for small models; above this many numbers the row form is taken whatever its speed.
 DENSE_LIMIT = 30_000_000
+LEAST_STATES = 1000  # fewer are swept in less time than Numba's programs are loaded
 MET_AT_ONCE = 2**26  # pairs of successors of all states that are looked up at once; more, one action at a time
 
 
@@ -125,6 +128,26 @@ def sweep(problem: PairProblem, D: Float[Array, "S S"], is_symmetric: bool = Fal
     return cross.at[here, here].set(diagonal.astype(cross.dtype))
 
 
+def is_tiled(problem: PairProblem) -> bool:
+    """Whether symmetric arrays are swept by the twin on a CPU, `numba_sweeps`, if there is Numba."""
+    kernel = problem.kernel
+    if kernel.weights.shape[1] < LEAST_STATES or kernel.columns is None or kernel.other_weights is not None:
+        return False
+    is_here = [device.platform for device in kernel.weights.devices()] == ["cpu"]
+    return is_here and kernel.chances.shape[0] > 0 and _has_numba()
+
+
+@cache
+def _has_numba() -> bool:
+    if importlib.util.find_spec("numba") is None:
+        return False
+    try:
+        from jointmdp.exact.bellman import numba_kernels  # noqa: F401
+    except (ImportError, RuntimeError):  # it refuses a newer NumPy, and systems that leave no place for its programs
+        return False
+    return True
+
+
 def _symmetric_cross(problem: PairProblem, D: Float[Array, "S S"]) -> Float[Array, "S S"]:
     """source + γ² Σ_g p(g) P_g D P_gᵀ for D = Dᵀ and one policy."""
     kernel, added, discount = problem
@@ -176,15 +199,20 @@ def met(kernel: PairKernel, C: Float[Array, "S S"] | Entries) -> Float[Array, " 
     n, p = kernel.support, kernel.probabilities
     if n.shape[2] == 1 and kernel.other_choice is None:
         return jnp.zeros(n.shape[0])
-    pairs, entries = _met_pairs(kernel), C if callable(C) else lambda s, t: C[s, t]
+    entries = C if callable(C) else lambda s, t: C[s, t]
     if n.size * n.shape[2] <= MET_AT_ONCE:
-        return jnp.einsum("sw,sab,swab->s", p, pairs, entries(n[:, :, :, None], n[:, :, None, :]))
+        return parted(kernel, entries(n[:, :, :, None], n[:, :, None, :]))
 
     def add(total: Array, first: tuple[Array, Array]) -> tuple[Array, None]:
         to, chances = first
         return total + jnp.einsum("sw,sb,swb->s", p, chances, entries(to[:, :, None], n)), None
 
-    return jax.lax.scan(add, jnp.zeros(n.shape[0]), (jnp.moveaxis(n, 2, 0), jnp.moveaxis(pairs, 1, 0)))[0]
+    return jax.lax.scan(add, jnp.zeros(n.shape[0]), (jnp.moveaxis(n, 2, 0), jnp.moveaxis(_met_pairs(kernel), 1, 0)))[0]
+
+
+def parted(kernel: PairKernel, values: Float[Array, "S W M M"]) -> Float[Array, " S"]:
+    """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) f(s,w,a,b): `met` for what depends on the step itself, not only its end."""
+    return jnp.einsum("sw,sab,swab->s", kernel.probabilities, _met_pairs(kernel), values)
 
 
 def _met_pairs(kernel: PairKernel) -> Float[Array, "S M M"]:

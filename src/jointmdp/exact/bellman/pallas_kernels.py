@@ -25,8 +25,10 @@ class Added(NamedTuple):
     base: Float[Array, "S S"] | None = None
 
 
-def multiply_rows(weights: Array, columns: Array, C: Array, added: Added | None = None) -> Array:
-    """``P C`` by the kernel, scaled and added to."""
+def multiply_rows(
+    weights: Array, columns: Array, C: Array, added: Added | None = None, is_interpreted: bool = False
+) -> Array:
+    """``P C`` by the kernel, scaled and added to; interpreted, it runs without a GPU, slowly."""
     # Here, because only a machine with a GPU has what they need.
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
@@ -73,5 +75,6 @@ def multiply_rows(weights: Array, columns: Array, C: Array, added: Added | None 
         # Each entry of the base is read before it is written, by the same program.
         input_output_aliases={3 + list(more).index("base"): 0} if "base" in more else {},
         compiler_params=triton.CompilerParams(num_warps=WARPS),
+        interpret=is_interpreted,
     )
     return call(columns, weights, C, *more.values())

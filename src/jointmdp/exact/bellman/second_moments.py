@@ -20,7 +20,7 @@ a function may be asked about some states only. Call them in float64.
 """
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -147,25 +147,26 @@ def gap_source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"]) -> Sou
     With e = b − v(s), ē_w its policy mean in scenario w and c(s) = Σ_w p(w|s) Var_a e:  c(s) + c(t) + E(ē(s) − ē(t))²
     for s ≠ t, and 2c(s) on the diagonal. Nothing large is subtracted: where noise is shared little is left.
     """
-    p, policy = tables.probabilities, tables.policy
-    b = outcome(tables, v)
-    e = b - state_mean(tables, expect(tables, b))[:, None, None]
-    shared = jnp.einsum("sa,swa->sw", policy, e)
-    is_choice = jnp.sum(policy > 0, axis=1) > 1
-    choice = jnp.where(is_choice, jnp.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
+    p = tables.probabilities
+    choice, shared = _deviations(p, tables.policy, outcome(tables, v))
     if kernel.chances.shape[0] <= 1:
         return Source(2 * choice, None, choice + jnp.sum(p * shared**2, axis=1))
     return Source(2 * choice, None, choice, p[0], shared.T)
 
 
+def _deviations(p: Any, policy: Any, b: Any) -> tuple[Any, Any]:
+    """c(s) and ē_w(s) of `gap_source`, ``[S]`` and ``[S, W]``; of arrays of the host or of the device."""
+    xp = b.__array_namespace__()
+    e = b - xp.sum(policy * xp.einsum("sw,swa->sa", p, b), axis=1)[:, None, None]
+    shared = xp.einsum("sa,swa->sw", policy, e)
+    choice = xp.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2)
+    return xp.where(xp.sum(policy > 0, axis=1) > 1, choice, 0.0), shared
+
+
 def listed_gap_source(model: JointMDP, policy: Floats, rewards: Floats, v: Floats, s: Ints, t: Ints) -> Floats:
     """`gap_source` for pairs of a list, on the host; `rewards` are those that v is the value of."""
     p = model.probabilities
-    e = rewards + model.discount * v[model.successors]
-    e = e - np.einsum("sw,sa,swa->s", p, policy, e)[:, None, None]
-    shared = np.einsum("sa,swa->sw", policy, e)
-    is_choice = (policy > 0).sum(axis=1) > 1
-    choice = np.where(is_choice, np.einsum("sw,sa,swa->s", p, policy, (e - shared[:, :, None]) ** 2), 0.0)
+    choice, shared = _deviations(p, policy, rewards + model.discount * v[model.successors])
     if model.sharing == "state":
         alone = choice + np.sum(p * shared**2, axis=1)
         apart = alone[s] + alone[t]

@@ -34,8 +34,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from jointmdp.exact.bellman.pair_step import expand
-from jointmdp.ground.arrays import Floats, Ints
+from jointmdp.ground.arrays import Floats, Ints, expand
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike

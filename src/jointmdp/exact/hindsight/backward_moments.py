@@ -20,6 +20,7 @@ import numpy as np
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
+from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.default_solver import PolicyBranch, shared_pairs, solve_horizon
 from jointmdp.exact.moments.higher_orders import ROOM
 from jointmdp.exact.moments.pair_solver import Solve
@@ -28,7 +29,7 @@ from jointmdp.exact.solution.evaluate import check_ends, evaluate
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, float64, summed
-from jointmdp.ground.errors import ModelError, Status, report_missed
+from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 
 

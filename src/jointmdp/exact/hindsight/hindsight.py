@@ -15,8 +15,8 @@ from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEn
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
+from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
-from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.solution.evaluate import MAX_ORDER
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.exact.bellman.pair_step import Outcomes, branch_outcomes
+from jointmdp.exact.bellman.pair_sweep import policy_support
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep
 from jointmdp.exact.hindsight.trajectory import UNSEEN
-from jointmdp.ground.arrays import Bools, Floats, Ints, summed
+from jointmdp.ground.arrays import Bools, Floats, Ints, expand, grouped, summed
 from jointmdp.model.joint_mdp import JointMDP
 
 ONE = -1  # the child where both branches are one
@@ -28,8 +29,8 @@ class Cells:
 
     def __init__(self, model: JointMDP, policy: Floats) -> None:
         self.model = model
-        taken = np.argsort(policy <= 0, axis=1, kind="stable")[:, : int((policy > 0).sum(axis=1).max())]
-        self.is_taken = np.take_along_axis(policy, taken, axis=1) > 0  # [S, B] not for padding
+        taken, chances = policy_support(policy)
+        self.is_taken = chances > 0  # [S, B] not for padding
         self.actions = np.where(self.is_taken, taken, taken[:, :1])  # [S, B]
         # Memory of states that nobody asks about is not taken.
         self.cells = np.empty((model.num_states, model.num_scenarios, taken.shape[1]), dtype=np.int64)
@@ -45,7 +46,7 @@ class Cells:
         tables, at = (self.model.rewards, self.model.successors), (new[:, None], slice(None), self.actions[new])
         paid, to = (table[at].ravel() for table in tables)  # scenarios come last
         row = np.repeat(np.arange(len(new)), len(paid) // len(new))
-        order, number = _grouped(row, to, paid)
+        order, number = grouped(row, to, paid)
         start = np.append(number[np.searchsorted(row, np.arange(len(new)))], number[-1] + 1)
         self.first[new], self.count[new] = len(self.rewards) + start[:-1], np.diff(start)
         cells = np.empty(len(order), dtype=np.int64)
@@ -83,15 +84,6 @@ class OtherBranch:
     def cells(self) -> Cells:
         """What it does with noise that is given."""
         return Cells(self.model, self.policy)
-
-
-def _grouped(*keys: Ints | Floats) -> tuple[Ints, Ints]:
-    """An order by the keys, the first before the others, and for each entry in that order the number of its kind."""
-    order = np.lexsort(keys[::-1])
-    is_new = np.zeros(len(order), dtype=bool)
-    for key in keys:
-        is_new[1:] |= np.diff(key[order]) != 0
-    return order, np.cumsum(is_new)
 
 
 class Nodes(NamedTuple):
@@ -163,7 +155,7 @@ def seen_moves(model: JointMDP, step: SeenStep) -> SeenMoves:
     """How each place moves on, given what was seen."""
     k, w = np.nonzero(step.posterior > 0)
     to, paid = step.after[k, w], model.rewards[step.state[k], w, step.action[k]]
-    order, number = _grouped(k, to, paid)
+    order, number = grouped(k, to, paid)
     kept = order[np.diff(number, prepend=-1) > 0]
     weight = summed(number, step.posterior[k, w][order], len(kept))
     start = np.searchsorted(k[kept], np.arange(len(step.state) + 1))
@@ -209,7 +201,9 @@ def _moves(nodes: Nodes, number: Ints, step: SeenStep, own: SeenMoves, other: Ot
 def _merging(nodes: Ints, k: Ints, together: Bools, rows: Floats, step: SeenStep, own: SeenMoves) -> PairedMoves:
     """The other does what was done, in the same state: from now on both are one."""
     chance = np.where(together, rows[np.arange(len(k)), step.action[k]], 0.0)
-    i, e = _entries(own.start, k, np.flatnonzero(chance > 0))
+    some = np.flatnonzero(chance > 0)
+    i, e = expand(own.start, k[some])
+    i = some[i]
     paid = own.reward[e]
     return PairedMoves(nodes[i], chance[i] * own.weight[e], paid, paid, np.full(len(i), ONE), own.place[e])
 
@@ -228,7 +222,7 @@ def _shared(  # many parameters: where both are, what is known, and what the oth
     table.know(np.unique(y))
     place, w = np.nonzero(step.posterior > 0)
     start = np.searchsorted(place, np.arange(len(step.state) + 1))
-    i, entry = _entries(start, k, np.arange(len(k)))
+    i, entry = expand(start, k)
     w, chance, move = w[entry], step.posterior[place, w][entry], own.of_scenario[place, w][entry]
     most_moves, most = int(np.diff(own.start).max()), int(table.count[y].max())
     base = (i * most_moves + move) * most
@@ -248,15 +242,7 @@ def _apart(nodes: Ints, k: Ints, y: Ints, own: SeenMoves, other: OtherBranch) ->
     """The other meets noise of its own."""
     _, weights, rewards, successors = (part[0] for part in other.outcomes)
     i, o = np.nonzero(weights[y] > 0)
-    j, e = _entries(own.start, k[i], np.arange(len(i)))
+    j, e = expand(own.start, k[i])
     at, place = (y[i[j]], o[j]), own.place[e]
     child = place * other.model.num_states + successors[at]
     return PairedMoves(nodes[i[j]], weights[at] * own.weight[e], rewards[at], own.reward[e], child, place)
-
-
-def _entries(start: Ints, k: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """For each entry of the rows ``k[chosen]``: the number in `chosen` it belongs to, and its own place."""
-    lengths = start[k[chosen] + 1] - start[k[chosen]]
-    which = np.repeat(chosen, lengths)
-    before = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return which, np.arange(int(lengths.sum())) - before + start[k[which]]

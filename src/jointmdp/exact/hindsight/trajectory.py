@@ -13,7 +13,7 @@ import numpy as np
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.ground.files import FilePath
+from jointmdp.ground.files import FilePath, spelled_out
 from jointmdp.model.joint_mdp import JointMDP
 
 UNSEEN = -1
@@ -23,6 +23,7 @@ COLUMNS = ("episode", "state", "action", "reward", "scenario", "ended")
 SEPARATORS = (",", ";", "\t")
 YES = ("1", "1.0", "true", "yes")
 NOTHING = ("na", "nan", "none", "null")  # what programs write for what is not there
+DIGITS = 18  # of the longest number of a state that fits in 64 bits
 
 Row = tuple[int, Mapping[str, str]]  # the number of a line, and its cells by column
 
@@ -201,19 +202,29 @@ def _episodes(path: FilePath) -> list[list[Row]]:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
             file.seek(0)
-            reader = csv.DictReader(file, delimiter=max(SEPARATORS, key=first.count))
-            rows = list(reader)
+            reader = csv.reader(file, delimiter=max(SEPARATORS, key=first.count))
+            rows = [(reader.line_num, row) for row in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ModelError(f"{path} is no CSV file in UTF-8: {error}") from None
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from None
-    names = {(name or "").strip().lower(): name for name in reader.fieldnames or ()}
+    if not rows:
+        raise ModelError(f"{path} is empty; its first line names the columns: {', '.join(COLUMNS)}")
+    names = [name.strip().lower() for name in rows[0][1]]
     if missing := [name for name in ("state", "action") if name not in names]:
         have = ", ".join(name for name in names if name) or "none"
         raise ModelError(f"{path} has no column {missing[0]!r}; it has {have}. The columns are {', '.join(COLUMNS)}")
+    if twice := [name for name in COLUMNS if names.count(name) > 1]:
+        places = " and ".join(str(i) for i, name in enumerate(names, 1) if name == twice[0])
+        raise ModelError(f"{path} has the column {twice[0]!r} more than once, in places {places}; which one is meant?")
     episodes: dict[str, list[Row]] = {}
-    for number, row in enumerate(rows, 2):
-        cells = {name: (row.get(names[name]) or "").strip() for name in COLUMNS if name in names}
+    for number, row in rows[1:]:
+        if any(cell.strip() for cell in row[len(names) :]):
+            raise ModelError(
+                f"{path}, line {number} has {len(row)} cells and the first line {len(names)}; is a comma inside a cell?"
+            )
+        texts = dict(zip(names, row, strict=False))
+        cells = {name: spelled_out(texts.get(name, "").strip()) for name in COLUMNS if name in names}
         if any(cells.values()):
             episodes.setdefault(cells.get("episode", ""), []).append((number, cells))
     if not episodes:
@@ -222,12 +233,12 @@ def _episodes(path: FilePath) -> list[list[Row]]:
 
 
 def _trajectory(model: JointMDP, path: FilePath, steps: list[Row], ended: bool) -> Trajectory:
-    states = [_named(cells["state"], model.state_names) for _, cells in steps]
+    states = [_named(path, number, "state", cells, model.state_names) for number, cells in steps]
     for number, cells in steps[:-1]:
         if not cells["action"]:
             raise ModelError(f"{path}, line {number}: the action is missing; only a last row has none")
     taken = [(number, cells) for number, cells in steps if cells["action"]]
-    actions = [_named(cells["action"], model.action_names) for _, cells in taken]
+    actions = [_named(path, number, "action", cells, model.action_names) for number, cells in taken]
 
     def column(name: str, kind: Callable[[str], Any]) -> list[Any] | None:
         found = [_number(path, number, name, cells.get(name, ""), kind) for number, cells in taken]
@@ -237,8 +248,9 @@ def _trajectory(model: JointMDP, path: FilePath, steps: list[Row], ended: bool) 
     return Trajectory(states, actions, column("reward", float), column("scenario", int), over)
 
 
-def _named(text: str, names: tuple[Any, ...] | None) -> Any:
+def _named(path: FilePath, line: int, column: str, cells: Mapping[str, str], names: tuple[Any, ...] | None) -> Any:
     """What a cell names: a name as it is or as it prints, else a number; None where it is empty."""
+    text = cells[column]
     if not text or (text.lower() in NOTHING and text not in (names or ())):
         return None
     if text in (names or ()):
@@ -247,7 +259,16 @@ def _named(text: str, names: tuple[Any, ...] | None) -> Any:
         for name in names:
             if str(name) == text:
                 return name
-    return int(text) if text.removeprefix("-").isdecimal() else text
+    if not text.removeprefix("-").isdecimal():
+        return text
+    if len(text) > DIGITS:
+        raise ModelError(f"{path}, line {line}: the {column} is {_short(text)}, which is no name and too long a number")
+    return int(text)
+
+
+def _short(text: str) -> str:
+    """A cell as messages show it."""
+    return repr(text) if len(text) <= 40 else f"{text[:20]!r}… ({len(text)} characters)"
 
 
 def _number(path: FilePath, line: int, name: str, text: str, kind: Callable[[str], Any]) -> Any:
@@ -256,4 +277,4 @@ def _number(path: FilePath, line: int, name: str, text: str, kind: Callable[[str
     try:
         return kind(text)
     except ValueError:
-        raise ModelError(f"{path}, line {line}: the {name} is {text!r}, which is no number") from None
+        raise ModelError(f"{path}, line {line}: the {name} is {_short(text)}, which is no number") from None

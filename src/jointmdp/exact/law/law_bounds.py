@@ -31,24 +31,22 @@ from jointmdp.exact.law.node_laws import (
     Lines,
     Moves,
     NodeLaws,
+    NodeMeans,
     Side,
+    StopLossSteps,
     candidates,
+    certified_above,
+    certified_lines,
     chords_above,
     chosen,
     count_below,
     filled,
+    fixed_point,
     higher,
     lines_below,
     masses_of,
     moved,
     node_laws,
-)
-from jointmdp.exact.law.pair_equations import (
-    NodeMeans,
-    StopLossSteps,
-    certified_above,
-    certified_lines,
-    fixed_point,
 )
 from jointmdp.exact.law.shared_points import SharedPoints, common_points, is_shared
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed

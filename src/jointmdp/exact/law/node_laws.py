@@ -12,12 +12,14 @@ a horizon there are no cycles: step after step, from the end.
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 
+from jointmdp.exact.bellman.pair_step import RAREST
 from jointmdp.exact.law.pair_graph import PairGraph, product_down, sum_down
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, expand, listed, summed
 from jointmdp.ground.limits import IsOver, within_time
 
 POSITIVE = np.nextafter(0.0, 1.0)  # any amount above 0, however small
@@ -29,6 +31,7 @@ POLICIES = 100  # that are tried for the least values in a cycle
 ROUNDS = 10_000  # of an undiscounted cycle until it counts as one that costs for ever
 STILL = 1e-9  # relative change of the guessed least values at which they are good enough
 BATCH = 2**19  # points of children that are moved at once, where nodes may be taken apart
+ITERATIONS, RELATIVE = 400, 1e-13  # of BiCGSTAB, and what it may leave of the constant
 
 Lines = tuple[Floats, Floats]  # heights at some places, and slopes + 1
 
@@ -81,10 +84,7 @@ class NodeLaws:
 
     def spread(self, nodes: Ints) -> tuple[Ints, Ints]:
         """Every point of every one of `nodes`: which of them it belongs to, and where it stands."""
-        sizes = self.size[nodes]
-        which = np.repeat(np.arange(len(nodes)), sizes)
-        within = np.arange(len(which)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return which, within + self.begin[nodes][which]
+        return listed(self.begin[nodes], self.size[nodes])
 
 
 def room_for(most: Ints) -> int:
@@ -184,8 +184,7 @@ def filled(found: Candidates, most: Ints) -> Candidates:
     total = summed(node[1:], score, len(most))
     left = np.maximum(most - np.diff(starts), 0)
     count = np.floor((left / np.maximum(total, 1e-300))[node[1:]] * score).astype(np.int64)
-    cell = np.repeat(np.arange(len(count)), count)
-    place = np.arange(len(cell)) - np.repeat(np.cumsum(count) - count, count) + 1
+    cell, place = listed(1, count)
     more = value[cell] + width[cell] * (place / (count[cell] + 1))
     node, value = np.append(node, node[cell]), np.append(value, more)
     order = _order(node, value)
@@ -298,9 +297,7 @@ class Side:
 
     def moves(self, nodes: Ints) -> Moves:
         """The edges of some nodes."""
-        counts = self.starts[nodes + 1] - self.starts[nodes]
-        parent = np.repeat(np.arange(len(nodes)), counts)
-        edges = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts) + self.starts[nodes][parent]
+        parent, edges = expand(self.starts, nodes)
         weight = self.graph.edges.weight[edges]
         return Moves(parent, self.child[edges], weight, self.shift[edges], self.counter[edges], self.scale[edges])
 
@@ -459,3 +456,132 @@ def _over_horizon(  # many parameters: those of `node_laws`
     for nodes, is_half in within_time(parts(), total, is_over):
         once(side, nodes, most, now, now if is_half else after)
     return now
+
+
+# -- equations of nodes that can come back to themselves -------------------------------------------------------------
+
+
+class LinearStep(Protocol):
+    """A matrix, or what acts like one."""
+
+    def __matmul__(self, x: Floats) -> Floats: ...
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a guess that overflows ends the search
+def fixed_point(
+    matrix: LinearStep,
+    constant: Floats,
+    relative: float = RELATIVE,
+    start: Floats | None = None,
+    is_over: IsOver | None = None,
+) -> Floats:
+    """A guess of x = matrix·x + constant, which the caller certifies.
+
+    By BiCGSTAB from a `start` or from x = constant, for as long as time allows. Not SciPy's: its dot products run in
+    threads, which on a busy machine take a thousand times as long as here.
+    """
+    # Half steps alternate between two kinds of nodes, and two moves at once are a plain step.
+    x = constant.copy() if start is None else start
+    constant = constant + matrix @ constant
+
+    def apply(x: Floats) -> Floats:
+        return x - matrix @ (matrix @ x)
+
+    r = constant - apply(x)
+    shadow, p, v = r.copy(), np.zeros_like(r), np.zeros_like(r)
+    rho = alpha = omega = 1.0
+    target = relative * float(np.abs(constant).max(initial=0.0))
+    best, least = x, float(np.abs(r).max(initial=0.0))
+    for _ in range(ITERATIONS):
+        if least <= target or (is_over is not None and is_over()):
+            break
+        rho, before = _dot(shadow, r), rho
+        if rho == 0 or omega == 0:
+            break
+        p = r + rho / before * alpha / omega * (p - omega * v)
+        v = apply(p)
+        slope = _dot(shadow, v)
+        if slope == 0:
+            break
+        alpha = rho / slope
+        s = r - alpha * v
+        t = apply(s)
+        size = _dot(t, t)
+        omega = _dot(t, s) / size if size > 0 else 0.0
+        x = x + alpha * p + omega * s
+        r = s - omega * t
+        left = float(np.abs(r).max())
+        if not np.isfinite(left):
+            break
+        if left < least:
+            best, least = x, left
+    return best
+
+
+def _dot(a: Floats, b: Floats) -> float:
+    return float(np.einsum("i,i->", a, b))
+
+
+Solve = Callable[[LinearStep, Floats, int], Floats]
+"""Guesses the fixed point of a step and a constant: of the upper bounds (0), of the lower ones (1) or of slopes (2)."""
+
+
+class StopLossSteps(NamedTuple):
+    """How bounds of stop-loss functions on the points of a cycle follow from themselves by a move."""
+
+    values: LinearStep
+    slopes: LinearStep
+    slope_constant: Floats
+    line_constant: Callable[[Floats], Floats]  # of lines with these slopes + 1
+    off: Floats  # what rounding may put a value off by
+    reach: Floats | float  # how far G can be from a point
+    patience: float  # how often a residual counts
+
+
+@np.errstate(invalid="ignore", over="ignore")  # what overflows bounds nothing
+def certified_above(values: LinearStep, constant: Floats, upper: Floats, off: Floats, patience: float) -> Floats:
+    """A guess of the fixed point, raised by what it misses at most."""
+    return upper + patience * max(float(np.max(values @ upper + constant - upper + off)), 0.0)
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def certified_lines(steps: StopLossSteps, solve: Solve) -> tuple[Floats, Floats]:
+    """Lines that a move gives back, lowered by what they miss that by, at the point and by their slope elsewhere."""
+    slope = np.clip(solve(steps.slopes, steps.slope_constant, 2), 0.0, 1.0)
+    constant = steps.line_constant(slope)
+    lower = solve(steps.values, constant, 1)
+    tilt = np.abs(steps.slopes @ slope + steps.slope_constant - slope) * steps.reach
+    missed = lower - steps.values @ lower - constant + tilt + steps.off
+    return lower - steps.patience * max(float(np.max(missed)), 0.0), slope
+
+
+def chain(graph: PairGraph, scale: Floats | float) -> sp.csr_array:
+    """What a node has to expect of a number of its children, where a move multiplies it by `scale`."""
+    e, some = graph.edges, graph.edges.child >= 0
+    weight = (e.weight * scale)[some]
+    return sp.csr_array((weight, (e.parent[some], e.child[some])), shape=(graph.num_nodes,) * 2)
+
+
+class NodeMeans(NamedTuple):
+    """The mean of every node within a certified error, and about how far its values lie from it."""
+
+    mean: Floats
+    error: float
+    spread: Floats
+
+
+def node_means(side: Side) -> NodeMeans:
+    """Means and standard deviations of all nodes; infinite errors where a cycle is not discounted."""
+    e, size = side.graph.edges, side.graph.num_nodes
+    mean = fixed_point(chain(side.graph, side.scale), summed(e.parent, e.weight * e.shift, size))
+    after = e.shift + side.scale * np.where(e.child >= 0, mean[e.child], 0.0)
+    missed = np.abs(summed(e.parent, e.weight * after, size) - mean)
+    sizes = summed(e.parent, e.weight * (np.abs(after) + np.abs(e.shift) - e.counter - e.shift), size)
+    missed += 4 * side.rounding * (sizes + np.abs(mean))
+    is_rare = e.weight <= 2 * RAREST  # these may be far less likely still
+    missed += summed(e.parent[is_rare], (e.weight * np.abs(after))[is_rare], size)
+    error = side.patience * float(missed.max())
+    error = math.inf if math.isnan(error) else error
+    squares = summed(e.parent, e.weight * (after - mean[e.parent]) ** 2, size)
+    variance = fixed_point(chain(side.graph, side.scale**2), squares)
+    return NodeMeans(mean, error, np.sqrt(np.maximum(variance, 0.0)))

@@ -1,4 +1,4 @@
-"""Numbers that obey linear equations on a graph of gaps: means, the chance of merging, where variance arises.
+"""Numbers that obey linear equations on a graph of gaps: the chance of merging, and where variance arises.
 
 What is expected of a gap changes with every step that both branches take, and what different steps change is
 uncorrelated. So
@@ -9,152 +9,22 @@ with V the mean returns of the branches. In two states, ``v(s, t) = σ²(s) + σ
 variance less what both have in common, c. So a part can be negative, where sharing takes away more than arises.
 """
 
-import math
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
-from jointmdp.exact.bellman.pair_step import RAREST, Outcomes
-from jointmdp.exact.law.node_laws import Side
+from jointmdp.exact.bellman.pair_step import Outcomes
+from jointmdp.exact.law.node_laws import chain, fixed_point
 from jointmdp.exact.law.pair_graph import GapBranches, GapQuery, GapStart, PairGraph, reached_pairs
 from jointmdp.ground.arrays import Floats, Ints, summed
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import IsOver, OutOfTimeError, never
 
-ITERATIONS = 400
-RELATIVE = 1e-13
 SWEEPS = 2_000  # from below, where the solution of the equations has no certificate
 MOST_STEPS = 10_000  # that are told apart; what comes later is one part
 LITTLE = 1e-13  # of the variance: what is left out at the end
-
-
-class LinearStep(Protocol):
-    """A matrix, or what acts like one."""
-
-    def __matmul__(self, x: Floats) -> Floats: ...
-
-
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a guess that overflows ends the search
-def fixed_point(
-    matrix: LinearStep,
-    constant: Floats,
-    relative: float = RELATIVE,
-    start: Floats | None = None,
-    is_over: IsOver | None = None,
-) -> Floats:
-    """A guess of x = matrix·x + constant, which the caller certifies.
-
-    By BiCGSTAB from a `start` or from x = constant, for as long as time allows. Not SciPy's: its dot products run in
-    threads, which on a busy machine take a thousand times as long as here.
-    """
-    # Half steps alternate between two kinds of nodes, and two moves at once are a plain step.
-    x = constant.copy() if start is None else start
-    constant = constant + matrix @ constant
-
-    def apply(x: Floats) -> Floats:
-        return x - matrix @ (matrix @ x)
-
-    r = constant - apply(x)
-    shadow, p, v = r.copy(), np.zeros_like(r), np.zeros_like(r)
-    rho = alpha = omega = 1.0
-    target = relative * float(np.abs(constant).max(initial=0.0))
-    best, least = x, float(np.abs(r).max(initial=0.0))
-    for _ in range(ITERATIONS):
-        if least <= target or (is_over is not None and is_over()):
-            break
-        rho, before = _dot(shadow, r), rho
-        if rho == 0 or omega == 0:
-            break
-        p = r + rho / before * alpha / omega * (p - omega * v)
-        v = apply(p)
-        slope = _dot(shadow, v)
-        if slope == 0:
-            break
-        alpha = rho / slope
-        s = r - alpha * v
-        t = apply(s)
-        size = _dot(t, t)
-        omega = _dot(t, s) / size if size > 0 else 0.0
-        x = x + alpha * p + omega * s
-        r = s - omega * t
-        left = float(np.abs(r).max())
-        if not np.isfinite(left):
-            break
-        if left < least:
-            best, least = x, left
-    return best
-
-
-def _dot(a: Floats, b: Floats) -> float:
-    return float(np.einsum("i,i->", a, b))
-
-
-Solve = Callable[[LinearStep, Floats, int], Floats]
-"""Guesses the fixed point of a step and a constant: of the upper bounds (0), of the lower ones (1) or of slopes (2)."""
-
-
-class StopLossSteps(NamedTuple):
-    """How bounds of stop-loss functions on the points of a cycle follow from themselves by a move."""
-
-    values: LinearStep
-    slopes: LinearStep
-    slope_constant: Floats
-    line_constant: Callable[[Floats], Floats]  # of lines with these slopes + 1
-    off: Floats  # what rounding may put a value off by
-    reach: Floats | float  # how far G can be from a point
-    patience: float  # how often a residual counts
-
-
-@np.errstate(invalid="ignore", over="ignore")  # what overflows bounds nothing
-def certified_above(values: LinearStep, constant: Floats, upper: Floats, off: Floats, patience: float) -> Floats:
-    """A guess of the fixed point, raised by what it misses at most."""
-    return upper + patience * max(float(np.max(values @ upper + constant - upper + off)), 0.0)
-
-
-@np.errstate(invalid="ignore", over="ignore")
-def certified_lines(steps: StopLossSteps, solve: Solve) -> tuple[Floats, Floats]:
-    """Lines that a move gives back, lowered by what they miss that by, at the point and by their slope elsewhere."""
-    slope = np.clip(solve(steps.slopes, steps.slope_constant, 2), 0.0, 1.0)
-    constant = steps.line_constant(slope)
-    lower = solve(steps.values, constant, 1)
-    tilt = np.abs(steps.slopes @ slope + steps.slope_constant - slope) * steps.reach
-    missed = lower - steps.values @ lower - constant + tilt + steps.off
-    return lower - steps.patience * max(float(np.max(missed)), 0.0), slope
-
-
-def chain(graph: PairGraph, scale: Floats | float) -> sp.csr_array:
-    """What a node has to expect of a number of its children, where a move multiplies it by `scale`."""
-    e, some = graph.edges, graph.edges.child >= 0
-    weight = (e.weight * scale)[some]
-    return sp.csr_array((weight, (e.parent[some], e.child[some])), shape=(graph.num_nodes,) * 2)
-
-
-class NodeMeans(NamedTuple):
-    """The mean of every node within a certified error, and about how far its values lie from it."""
-
-    mean: Floats
-    error: float
-    spread: Floats
-
-
-def node_means(side: Side) -> NodeMeans:
-    """Means and standard deviations of all nodes; infinite errors where a cycle is not discounted."""
-    e, size = side.graph.edges, side.graph.num_nodes
-    mean = fixed_point(chain(side.graph, side.scale), summed(e.parent, e.weight * e.shift, size))
-    after = e.shift + side.scale * np.where(e.child >= 0, mean[e.child], 0.0)
-    missed = np.abs(summed(e.parent, e.weight * after, size) - mean)
-    sizes = summed(e.parent, e.weight * (np.abs(after) + np.abs(e.shift) - e.counter - e.shift), size)
-    missed += 4 * side.rounding * (sizes + np.abs(mean))
-    is_rare = e.weight <= 2 * RAREST  # these may be far less likely still
-    missed += summed(e.parent[is_rare], (e.weight * np.abs(after))[is_rare], size)
-    error = side.patience * float(missed.max())
-    error = math.inf if math.isnan(error) else error
-    squares = summed(e.parent, e.weight * (after - mean[e.parent]) ** 2, size)
-    variance = fixed_point(chain(side.graph, side.scale**2), squares)
-    return NodeMeans(mean, error, np.sqrt(np.maximum(variance, 0.0)))
 
 
 def merge_probability(branches: GapBranches, query: GapStart, memory: int, horizon: int | None) -> Interval:

@@ -7,7 +7,7 @@ pair whose second branch has moved already. Its law is a mixture over its edges,
 
 and where two branches have become one, the child is nothing and G is the shift alone. Pairs whose gap is 0 whatever
 happens count as that: nothing they can come to ever differs, by exact comparison of the table's own numbers. The nodes
-and their moves are those of `pair_walk`; a root may also begin with an `Opening`, moves of its own that come before two
+and their moves are those of `PairWalk`; a root may also begin with an `Opening`, moves of its own that come before two
 branches are an ordinary pair, as where the past of one of them is known.
 
 Where branches move one after the other, the reward that is paid most often is subtracted from all, which changes no
@@ -26,10 +26,17 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from jointmdp.exact.bellman.pair_step import BranchLists, Outcomes, PairStep, padded_lists, positive
-from jointmdp.exact.bellman.pair_walk import NOTHING as NOTHING
-from jointmdp.exact.bellman.pair_walk import NodeMoves, PairWalk
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
+from jointmdp.exact.bellman.pair_step import NOTHING as NOTHING
+from jointmdp.exact.bellman.pair_step import (
+    BranchLists,
+    NodeMoves,
+    Outcomes,
+    PairStep,
+    PairWalk,
+    padded_lists,
+    positive,
+)
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.ground.limits import IsOver, OutOfTimeError, never
 from jointmdp.model.joint_mdp import JointMDP
@@ -354,13 +361,8 @@ def _joined(parts: list[Edges]) -> Edges:
 
 def _merged(edges: Edges) -> Edges:
     """Sorted by parent, equal moves counted once."""
-    order = np.lexsort((edges.counter, edges.shift, edges.child, edges.parent))
-    edges = Edges._make(column[order] for column in edges)
-    is_new = np.ones(len(order), dtype=bool)
-    is_new[1:] = (np.diff(edges.parent) != 0) | (np.diff(edges.child) != 0)
-    is_new[1:] |= (edges.shift[1:] != edges.shift[:-1]) | (edges.counter[1:] != edges.counter[:-1])
-    total = summed(np.cumsum(is_new) - 1, edges.weight, int(is_new.sum()))
-    return Edges._make(column[is_new] for column in edges)._replace(weight=total)
+    first, total = counted_once((edges.parent, edges.child, edges.shift, edges.counter), edges.weight)
+    return Edges._make(column[first] for column in edges)._replace(weight=total)
 
 
 def _links(parent: Ints, child: Ints, size: int) -> sp.csr_array:

@@ -18,9 +18,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.exact.bellman.pair_step import Outcomes
-from jointmdp.exact.law.node_laws import CORE, Side
-from jointmdp.exact.law.pair_equations import (
+from jointmdp.exact.law.node_laws import (
+    CORE,
     LinearStep,
+    Side,
     StopLossSteps,
     certified_above,
     certified_lines,

@@ -1,7 +1,7 @@
 """The states and pairs that matter to a few states of a large model: what `evaluate(..., states=[…])` looks at.
 
 From an asked state every action is taken once, and the policy afterwards (`model.reached_states`); pairs come from two
-actions of one asked state (`bellman.pair_walk`). Where there are too many, those of little weight are left out.
+actions of one asked state (`bellman.pair_step`). Where there are too many, those of little weight are left out.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.bellman.pair_walk import PairList, PairLister
+from jointmdp.exact.bellman.pair_step import PairList, PairLister
 from jointmdp.ground.arrays import Bools, Floats, Ints, distinct, summed
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter

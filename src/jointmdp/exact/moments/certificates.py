@@ -16,14 +16,16 @@ probabilities that sum to 1 only up to rounding.
 **Answers held on states** have bounds as local as the errors themselves. The error of a mean obeys
 ``|e(s)| ≤ ρ(s) + γ (P|e|)(s)``, where ρ is residual plus rounding. Any δ with ``δ ≥ ρ + γPδ`` therefore bounds it (a
 supersolution; the uniform bound max ρ/(1−γ) is one of them). Covariances see how errors of values differ between
-states, see `ValueErrors`, and gaps how errors of pairs die out where branches meet, see `gap_variances`.
+states, see `ValueErrors`, and gaps how errors of pairs die out where branches meet, see `pair_solver`.
 
 A mean that is off by δ changes a one-step covariance by at most γ(σ_x d_y + σ_y d_x) + γ² d_x d_y, where σ is the
 standard deviation of one step and d bounds that of the error at the successors; the means' inequality splits that
 between x and y. Supersolutions are found by a linear solve and then *checked*, so they do not lean on it.
 """
 
+import enum
 import math
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -48,6 +50,7 @@ from jointmdp.exact.moments.single_branch import (
     restricted,
 )
 from jointmdp.ground.arrays import UNIT, Floats, Ints
+from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning
 from jointmdp.model.joint_mdp import JointMDP
 
 # Room left in a supersolution, relative to its own source and to what checking rounds: the first that passes is taken.
@@ -55,6 +58,30 @@ CHECK_ROOM = 1e-3
 CHECK_ROOMS = (8, 64, 4096)
 # Products below the range of floats vanish; a step is taken to lose this much of what stands there, and of 1.
 UNDERFLOW = 1e-300
+
+
+class Status(enum.Enum):
+    """How a solve ended; the value is the sentence a person reads."""
+
+    CONVERGED = "the certified error is within the tolerance"
+    STEP_LIMIT = "stopped at the step limit before the certified error met the tolerance"
+    STAGNATED = "the residual is at the rounding floor of float64 and the tolerance lies below it"
+    COMPLETED = "every requested step was taken"
+
+    @property
+    def is_success(self) -> bool:
+        """Whether what was asked for was reached."""
+        return self in (Status.CONVERGED, Status.COMPLETED)
+
+
+def report_missed(status: Status, bounds: str, throw: bool) -> None:
+    """Raise or warn, in the name of the caller's caller, where a method did not reach its tolerance."""
+    if status.is_success:
+        return
+    message = f"{status.value} ({bounds})"
+    if throw:
+        raise ConvergenceError(message)
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def supersolution(kernel: sp.csr_array, factor: float, solve: Solver, source: Floats, relative: float) -> Floats:

@@ -34,19 +34,27 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
-from jointmdp.exact.bellman import numba_sweeps, pair_sweep, second_moments
+from jointmdp.exact.bellman import pair_sweep, second_moments
 from jointmdp.exact.bellman.numba_sweeps import TiledSweeps
 from jointmdp.exact.bellman.pair_sweep import Columns, PairProblem, columns_of_whole, sweep_columns
 from jointmdp.exact.bellman.sparse_products import row_product
 from jointmdp.exact.moments import device_mesh
 from jointmdp.exact.moments.certificates import Certificate, StateErrors
-from jointmdp.exact.moments.default_solver import FoundMoments, reached, residual_target, solve
+from jointmdp.exact.moments.default_solver import reached, residual_target, solve
 from jointmdp.exact.moments.device_mesh import AXIS, BY_COLUMN, BY_ROW, EVERYWHERE, everywhere, from_first, together
-from jointmdp.exact.moments.gap_variances import branch_shares, step_errors
-from jointmdp.exact.moments.pair_solver import CHUNK, FLOOR_SHARE, PAIR_LIMIT, DeviceSweeps, Solve, swept_share
+from jointmdp.exact.moments.pair_solver import (
+    CHUNK,
+    FLOOR_SHARE,
+    PAIR_LIMIT,
+    DeviceSweeps,
+    Solve,
+    branch_shares,
+    step_errors,
+    swept_share,
+)
 from jointmdp.exact.moments.shard_files import ShardFiles
 from jointmdp.exact.moments.single_branch import solve_single_branch
-from jointmdp.exact.moments.stored_moments import GapErrors, SameStateMoments, StateMoments
+from jointmdp.exact.moments.stored_moments import FoundMoments, GapErrors, SameStateMoments, StateMoments
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.errors import ModelError
@@ -54,8 +62,6 @@ from jointmdp.ground.lost_processes import Survivor
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP, digest
 
-USUAL_ARRAYS, LEAN_ARRAYS = 12.0, 3.3  # alive at the peak of the default method, and on one device here
-MORE_IN_TIME = 2.0  # further ones where branches share their noise in time: what a step adds, and a sum over scenarios
 BLOCK_BYTES = 2**31  # of the columns that are certified at once on one device
 WHOLE_LIMIT = 2**26  # numbers: as many pairs are kept whole by every process, 512 MiB
 BLOCK_LIMIT = 2**28  # numbers: of more states, those that actions of one state need
@@ -87,39 +93,7 @@ class Sharded:
         checks.as_amount("checkpoint_seconds", self.checkpoint_seconds)
 
 
-def needs_lean(model: JointMDP, method: Solve) -> bool:
-    """Whether the default method has to save memory; refuses what does not fit at all, and says what would."""
-    precision = method.precision
-    if precision not in WORDS:
-        raise ModelError(f'precision is {precision!r}; it must be "double" or "single"')
-    if model.sharing == "none":
-        return False
-    room, word = device_memory(), WORDS[precision].itemsize
-    lean = LEAN_ARRAYS + (MORE_IN_TIME if model.sharing == "time" else 0.0)
-    S = model.num_states
-    if lean * word * S**2 > room:
-        fits = {name: math.isqrt(int(room / (lean * each.itemsize))) for name, each in WORDS.items()}
-        raise ModelError(
-            f"{S:,} states make {S**2:,} pairs, and {lean:g} arrays of them in {precision} precision take "
-            f"{lean * word * S**2 / 2**30:,.0f} GiB, where {room / 2**30:,.0f} are free; up to {fits['double']:,} "
-            f'states fit, {fits["single"]:,} with Solve(precision="single"). evaluate(..., states=[…]) answers for '
-            "a few states of any model, jointmdp.Sharded(...) uses several devices"
-        )
-    return precision == "single" or USUAL_ARRAYS * word * S**2 > room
-
-
-def device_memory() -> float:
-    """Bytes that arrays can take on the default device."""
-    limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
-    if limit:
-        return float(limit)
-    try:
-        return 0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # a system that does not say
-        return math.inf
-
-
-def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments:
+def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments[StateMoments]:
     """Second moments of an endless future, on one device with few arrays."""
     checks.as_positive("relative_tolerance", method.relative_tolerance)
     checks.as_count("max_sweeps", method.max_sweeps)
@@ -127,7 +101,9 @@ def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments:
     return _solve(model, policy, method, mesh, partial(OneDevice, precision=method.precision), is_whole=False)
 
 
-def solve_sharded(model: JointMDP, policy: Floats, method: Sharded, store: ShardFiles | None) -> FoundMoments:
+def solve_sharded(
+    model: JointMDP, policy: Floats, method: Sharded, store: ShardFiles | None
+) -> FoundMoments[StateMoments]:
     """Second moments of an endless future on all devices; every process ends with the same numbers."""
     mesh, name = device_mesh.all_devices(), digest(model, policy)
     _check_same(mesh, name)
@@ -140,7 +116,7 @@ def solve_sharded(model: JointMDP, policy: Floats, method: Sharded, store: Shard
     return _solve(model, policy, method, mesh, partial(ManyDevices, mesh, saving), is_whole)
 
 
-def solve_checkpointed(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments:
+def solve_checkpointed(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments[StateMoments]:
     """`solve_sharded` with files to continue from, and clear words where another process is lost."""
     process, processes = jax.process_index(), jax.process_count()
     store = None if method.checkpoint is None else ShardFiles(method.checkpoint, process, processes)
@@ -166,7 +142,7 @@ def _solve(
     mesh: Mesh,
     place: Callable[[PairProblem, Floats], OneDevice | ManyDevices],
     is_whole: bool,
-) -> FoundMoments:
+) -> FoundMoments[StateMoments]:
     branch = from_first(mesh, solve_single_branch(model, policy))
     tables = second_moments.model_tables(model, policy, branch.state.rewards)
     kernel = pair_sweep.pair_kernel(model, policy, may_be_dense=False)
@@ -248,7 +224,7 @@ def _maxima(
 ) -> tuple[Array, Array]:
     """Of a block of columns: the largest ρ of each state with states alive and idle, ``[2, S]``, and the residual.
 
-    ρ is that of `gap_variances`: the residual of one more sweep, its rounding, and the errors of the values.
+    ρ is that of `pair_solver`: the residual of one more sweep, its rounding, and the errors of the values.
     """
     here, idle = columns.here, steps[2]
     after, apart = sweep_columns(problem, columns, met)
@@ -275,7 +251,7 @@ class OneDevice:
         self.rounding = float(np.finfo(word).eps)
         fast = jax.tree.map(lambda x: x.astype(word) if x.dtype == np.float64 else x, self.problem)
         D = _first_guess(on_device(B), problem.added.same, dtype=word)
-        is_tiled = numba_sweeps.is_possible(fast)
+        is_tiled = pair_sweep.is_tiled(fast)
         self.sweeps = TiledSweeps(fast, D) if is_tiled else DeviceSweeps(fast, D, is_symmetric=True, is_donated=True)
         self.D: Array
 

@@ -21,18 +21,17 @@ from jointmdp.exact.moments.certificates import (
     Certificate,
     HorizonErrors,
     StateErrors,
+    Status,
     ValueErrors,
     pair_operations,
     side_norms,
 )
-from jointmdp.exact.moments.gap_variances import GapVariances, solve_gap_variances
 from jointmdp.exact.moments.higher_orders import BackwardSweeps, solve_higher
-from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, Solve, solve_pairs
+from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, GapVariances, Solve, solve_gap_variances, solve_pairs
 from jointmdp.exact.moments.single_branch import solve_single_branch
-from jointmdp.exact.moments.stored_moments import GapErrors, StateMoments
+from jointmdp.exact.moments.stored_moments import FoundMoments, GapErrors, StateMoments
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats, float64, on_device
-from jointmdp.ground.errors import Status
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -115,16 +114,7 @@ LEAST_STD = 1e-8  # of the spread of possible returns: smaller deviations may be
 LEAST_SCALE = 1e-280  # of a variance, where no reward varies at all
 
 
-class FoundMoments(NamedTuple):
-    """Moments, and how true they are."""
-
-    moments: StateMoments
-    certificate: Certificate
-    status: Status
-    steps: int
-
-
-def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> FoundMoments:
+def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> FoundMoments[StateMoments]:
     """All moments of an endless future, on pairs of states."""
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
@@ -184,7 +174,7 @@ def _backward(tables: Tables, kernel: PairKernel, m: Array, D: Array, B: Array) 
     return m2, pair_sweep.sweep(problem, D), B2
 
 
-def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2) -> FoundMoments:
+def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2) -> FoundMoments[StateMoments]:
     """T backward sweeps from zero; the last one is the action-level backup of the answer itself."""
     tables = second_moments.model_tables(model, policy)
     kernel = pair_sweep.pair_kernel(model, policy)

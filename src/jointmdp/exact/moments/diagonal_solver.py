@@ -77,7 +77,7 @@ def is_possible(problem: PairProblem) -> bool:
 
 def build(problem: PairProblem) -> DiagonalSolver | None:
     """The solver for this kernel and discount; None where powers of the kernel keep too many modes."""
-    terms = TiledResponses(problem, STEP) if numba_sweeps.is_possible(problem) else DeviceTerms(problem)
+    terms = TiledResponses(problem, STEP) if pair_sweep.is_tiled(problem) else DeviceTerms(problem)
     of_pairs: Tail | None = None
     for steps in range(0, MOST_STEPS + 1, STEP):
         if steps > 0:
@@ -117,7 +117,7 @@ def improve(
     solver: DiagonalSolver, problem: PairProblem, C: Array, target: float, is_symmetric: bool = False
 ) -> tuple[Array, float, int]:
     """C, which is used up, with its residual removed as far as digits go; the residual, and sweeps it was worth."""
-    by_tiles = is_symmetric and numba_sweeps.is_possible(problem)
+    by_tiles = is_symmetric and pair_sweep.is_tiled(problem)
     taken = 2
     R, apart, worst = _residual(problem, C)
     if float(apart) > max(target, KRYLOV_ACCURACY * float(worst)):

@@ -35,12 +35,11 @@ from jointmdp.exact.bellman.higher_moments import Steps
 from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem, Source
 from jointmdp.exact.bellman.second_moments import Tables
 from jointmdp.exact.moments import pair_solver
-from jointmdp.exact.moments.certificates import StateErrors, mean_operations, pair_operations, supersolution
-from jointmdp.exact.moments.gap_variances import pair_bounds
-from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.certificates import StateErrors, Status, mean_operations, pair_operations, supersolution
+from jointmdp.exact.moments.pair_solver import Solve, pair_bounds
 from jointmdp.exact.moments.single_branch import Solver, discounted_solver
 from jointmdp.ground.arrays import UNIT, Floats, Ints, on_device
-from jointmdp.ground.errors import ConvergenceWarning, ModelError, Status
+from jointmdp.ground.errors import ConvergenceWarning, ModelError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.episodes import policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
@@ -49,6 +48,7 @@ ROOM = 1e-6  # relative room that pays for computing the bounds themselves in fl
 
 _gap_apart = jax.jit(higher_moments.gap_apart)
 _gap_apart_size = jax.jit(higher_moments.gap_apart_size)
+_parted = jax.jit(pair_sweep.parted)
 
 
 @jax.jit
@@ -72,7 +72,6 @@ class Layout:
         self.is_shared = model.sharing != "none"
         policy = np.asarray(tables.policy)
         self.actions, choice = pair_sweep.policy_support(policy)
-        self.choice: Floats = choice  # [S, M]
         self.reward_sizes = np.take_along_axis(sizes, self.actions[:, None, :], axis=2)  # [S, W, M]
         self.kernel = pair_sweep.pair_kernel(model, policy, may_merge=False)
         self.groups = self.kernel.chances.shape[0]
@@ -91,9 +90,8 @@ class Layout:
         return self.successors[:, :, :, None], self.successors[:, :, None, :]
 
     def parted(self, values: Floats) -> Floats:
-        """Σ_w p(w|s) Σ_{a≠b} π(a|s) π(b|s) f(s,w,a,b): two branches in s that draw different actions."""
-        apart = 1 - np.eye(self.choice.shape[1])
-        return np.einsum("swa,sb,ab,swab->s", self.chance, self.choice, apart, values, optimize=True)
+        """The step of two branches in s that draw different actions."""
+        return np.asarray(_parted(self.kernel, values))
 
     def problem(self, same: Floats, cross: Floats, k: int) -> PairProblem:
         """The recursion of a moment of order k: the unknown is multiplied by γᵏ, and this is added."""
@@ -245,7 +243,7 @@ class Step:
         return layout.problem(same, cross, i + j)
 
 
-AMPLE = 4.0  # as in `gap_variances`; errors of one order go into all that follow
+AMPLE = 4.0  # as in `pair_solver`; errors of one order go into all that follow
 HIGHER_RESIDUAL_SHARE = 1e-4  # of the tolerance: sweeps are cheap, so answers are better than what is promised
 
 

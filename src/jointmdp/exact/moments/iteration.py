@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from jointmdp.exact.bellman import second_moments
 from jointmdp.exact.bellman.second_moments import Moments
-from jointmdp.exact.moments.certificates import Certificate, assess_pairs
-from jointmdp.exact.moments.stored_moments import PairMoments
+from jointmdp.exact.moments.certificates import Status, assess_pairs
+from jointmdp.exact.moments.stored_moments import FoundMoments, PairMoments
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, on_device
-from jointmdp.ground.errors import ModelError, Status
+from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -87,17 +87,7 @@ class Iterate:
     throw: bool = False
 
 
-class IteratedMoments(NamedTuple):
-    """All moments of pairs of coordinates, and how true they are."""
-
-    moments: PairMoments
-    certificate: Certificate
-    status: Status
-    steps: int
-    history: Floats
-
-
-def solve_iterate(model: JointMDP, policy: Floats, method: Iterate) -> IteratedMoments:
+def solve_iterate(model: JointMDP, policy: Floats, method: Iterate) -> FoundMoments[PairMoments]:
     """`Iterate` from its first collection on."""
     if method.tolerance is not None:
         checks.as_positive("tolerance", method.tolerance)
@@ -106,7 +96,7 @@ def solve_iterate(model: JointMDP, policy: Floats, method: Iterate) -> IteratedM
     backup, assess = partial(_backup, tables, sharing=model.sharing), partial(assess_pairs, model, tables)
     run = iterate(backup, assess, _first_collection(model, method), method.tolerance, max_steps, "T₂")
     moments = PairMoments(np.asarray(run.moments.mean), np.asarray(run.moments.second))
-    return IteratedMoments(moments, run.bounds, run.status, run.steps, run.history)
+    return FoundMoments(moments, run.bounds, run.status, run.steps, run.history)
 
 
 def _first_collection(model: JointMDP, method: Iterate) -> Moments:

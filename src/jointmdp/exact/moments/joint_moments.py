@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.exact.bellman.tuple_moments import CHUNK, Collection, JointOperator, Tuples
-from jointmdp.exact.moments.certificates import OUTWARD, contraction_gap, norm_weight
+from jointmdp.exact.moments.certificates import OUTWARD, Status, contraction_gap, norm_weight, report_missed
 from jointmdp.exact.moments.iteration import iterate
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats
-from jointmdp.ground.errors import ModelError, Status, report_missed
-from jointmdp.model.joint_mdp import JointMDP, checked_policy
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import checked_policy
 from jointmdp.model.tables import ActionLike, StateLike
 
 LARGEST_POWER = 1e150  # no power of a reward or of a starting value that the iteration forms may exceed it

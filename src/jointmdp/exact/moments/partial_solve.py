@@ -11,23 +11,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse.linalg
 
-from jointmdp.exact.bellman.pair_walk import PairList
+from jointmdp.exact.bellman.pair_step import PairList
 from jointmdp.exact.bellman.second_moments import listed_gap_source
 from jointmdp.exact.moments.asked_pairs import LEAST_PAIR, likely_part, pair_list
-from jointmdp.exact.moments.certificates import CHECK_ROOM, Certificate, StateErrors
+from jointmdp.exact.moments.certificates import CHECK_ROOM, Certificate, StateErrors, Status
 from jointmdp.exact.moments.default_solver import LEAST_SCALE, LEAST_STD
-from jointmdp.exact.moments.gap_variances import listed_step_errors
-from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.exact.moments.pair_solver import Solve, listed_step_errors
 from jointmdp.exact.moments.single_branch import SingleBranch, solve_single_branch
-from jointmdp.exact.moments.stored_moments import GapEstimate, gap_backup
+from jointmdp.exact.moments.stored_moments import FoundMoments, GapEstimate, gap_backup
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Floats, Ints
-from jointmdp.ground.errors import ModelError, NotKnownError, Status
+from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart
@@ -190,20 +188,11 @@ MOST_FROM_ABOVE = 512  # sweeps that sharpen a bound on errors
 LONG = 400  # sweeps still to come, at the rate seen, beyond which a Krylov method takes over
 
 
-class FoundStates(NamedTuple):
-    """Moments of the asked states, and how true they are."""
-
-    moments: ListedMoments
-    certificate: Certificate
-    status: Status
-    steps: int
-
-
-def solve_asked(model: JointMDP, policy: Floats, asked: Ints, method: Solve) -> FoundStates:
+def solve_asked(model: JointMDP, policy: Floats, asked: Ints, method: Solve) -> FoundMoments[ListedMoments]:
     """All moments of an endless future in the asked states."""
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     least = LEAST_PAIR * min(tolerance, 1.0)
-    found: FoundStates | None = None
+    found: FoundMoments[ListedMoments] | None = None
     with Meter("joint moments") as meter:
         for _ in range(ATTEMPTS):
             part = likely_part(model, policy, asked, least)
@@ -222,7 +211,7 @@ def solve_asked(model: JointMDP, policy: Floats, asked: Ints, method: Solve) -> 
 
 def _solve_part(
     model: JointMDP, part: ReachedPart, method: Solve, tolerance: float, meter: Meter, least: float
-) -> FoundStates:
+) -> FoundMoments[ListedMoments]:
     branch = solve_single_branch(part.model, part.policy)
     errors = StateErrors(part.model, part.policy, branch, part.outside, part.value_error)
     pairs, values, bounds, residual, sweeps = None, np.zeros(0), np.zeros(0), 0.0, 0
@@ -236,7 +225,7 @@ def _solve_part(
     least_variance = max((LEAST_STD * paid * branch.state.span) ** 2, LEAST_SCALE)
     is_met = moments.worst_error(SMALL, least_variance) <= tolerance
     status = Status.CONVERGED if is_met else Status.STEP_LIMIT if sweeps >= method.max_sweeps else Status.STAGNATED
-    return FoundStates(moments, certificate, status, sweeps)
+    return FoundMoments(moments, certificate, status, sweeps)
 
 
 def _solve_list(  # many parameters: a part of a model, what is known of its branches, and how to solve
@@ -301,9 +290,10 @@ class _Recursion:
         return x, done, left
 
     def _accelerated(self, added: Floats, x: Floats, aim: float) -> Floats:
-        matrix = scipy.sparse.linalg.LinearOperator(
-            (len(x), len(x)), matvec=lambda y: np.ravel(y) - self.factor * self.pairs.later(np.ravel(y))
-        )
+        def apply(y: Floats) -> Floats:
+            return np.ravel(y) - self.factor * self.pairs.later(np.ravel(y))
+
+        matrix = scipy.sparse.linalg.LinearOperator((len(x), len(x)), apply, dtype=np.float64)
         found = scipy.sparse.linalg.gmres(matrix, added, x0=x, rtol=0.0, atol=aim, restart=RESTART, maxiter=RESTARTS)
         return np.asarray(found[0])
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -18,7 +18,14 @@ from jax import Array
 from jointmdp.exact.bellman import second_moments
 from jointmdp.exact.bellman.pair_step import coordinate_kernels
 from jointmdp.exact.bellman.second_moments import Tables
-from jointmdp.exact.moments.certificates import UNDERFLOW, Certificate, ValueErrors, mean_operations, pair_operations
+from jointmdp.exact.moments.certificates import (
+    UNDERFLOW,
+    Certificate,
+    Status,
+    ValueErrors,
+    mean_operations,
+    pair_operations,
+)
 from jointmdp.exact.moments.higher_orders import ROOM, HigherMoments, JointPowers, power_operations
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.single_branch import MIXED
@@ -49,6 +56,19 @@ class GapEstimate(NamedTuple):
     variance: float
     mean_error: float
     variance_error: float
+
+
+MomentsT = TypeVar("MomentsT")
+
+
+class FoundMoments(NamedTuple, Generic[MomentsT]):
+    """Moments as a method found them, and how true they are."""
+
+    moments: MomentsT
+    certificate: Certificate
+    status: Status
+    steps: int
+    history: Floats = np.empty(0)  # of an iteration: residuals as computed, of the start and after each step
 
 
 class StoredMoments(Protocol):

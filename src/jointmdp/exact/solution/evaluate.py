@@ -6,26 +6,35 @@ iteration M ← T₂M on pairs of state-action *coordinates*, for small models, 
 floor, such as `Projected`, evaluates itself.
 """
 
+import math
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, overload
 
+import jax
+
 from jointmdp.exact.moments.asked_pairs import asked_states
-from jointmdp.exact.moments.column_blocks import Sharded, needs_lean, solve_checkpointed, solve_lean
+from jointmdp.exact.moments.certificates import report_missed
+from jointmdp.exact.moments.column_blocks import WORDS, Sharded, solve_checkpointed, solve_lean
 from jointmdp.exact.moments.default_solver import PolicyBranch, solve, solve_horizon
 from jointmdp.exact.moments.iteration import LARGEST, Iterate, solve_iterate
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.exact.moments.partial_solve import solve_asked
 from jointmdp.exact.moments.single_branch import MeanReturns, mean_returns
+from jointmdp.exact.moments.stored_moments import FoundMoments
 from jointmdp.exact.solution.policy_returns import PolicyReturns
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, float64
-from jointmdp.ground.errors import ModelError, report_missed
+from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
-from jointmdp.model.joint_mdp import JointMDP, checked_policy
+from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.policies import checked_policy
 from jointmdp.model.tables import StateLike
 
 MAX_ORDER = 30  # beyond it binomial coefficients amplify rounding until no digit is left
+USUAL_ARRAYS, LEAN_ARRAYS = 12.0, 3.3  # alive at the peak of the default method, and of `solve_lean`
+MORE_IN_TIME = 2.0  # further ones where branches share their noise in time: what a step adds, and a sum over scenarios
 EXAMPLE = "evaluate(*jointmdp.envs.inventory())"
 
 
@@ -109,9 +118,7 @@ def evaluate(
     if horizon is not None:
         horizon = checks.as_count("horizon", horizon)
         with float64():
-            found = solve_horizon(model, chosen, horizon, order)
-        known = found.moments, found.certificate, found.status
-        return Solution(model, chosen, *known, method="horizon", steps=horizon, horizon=horizon)
+            return _solution(model, chosen, solve_horizon(model, chosen, horizon, order), "horizon", horizon)
     method = Solve() if method is None else method
     if states is not None:
         assert isinstance(method, Solve)
@@ -131,16 +138,17 @@ def _solved(model: JointMDP, policy: Floats, method: Solve | Sharded | Iterate, 
     if isinstance(method, Sharded):
         return _solution(model, policy, solve_checkpointed(model, policy, method), "Sharded")
     if isinstance(method, Iterate):
-        run = solve_iterate(model, policy, method)
-        known = run.moments, run.certificate, run.status
-        return Solution(model, policy, *known, "Iterate", run.steps, history=run.history)
-    is_lean = order == 2 and needs_lean(model, method)
+        return _solution(model, policy, solve_iterate(model, policy, method), "Iterate")
+    is_lean = order == 2 and _needs_lean(model, method)
     found = solve_lean(model, policy, method) if is_lean else solve(model, policy, method, order)
     return _solution(model, policy, found, "Solve")
 
 
-def _solution(model: JointMDP, policy: Floats, found: Any, name: str) -> Solution:
-    return Solution(model, policy, found.moments, found.certificate, found.status, name, found.steps)
+def _solution(
+    model: JointMDP, policy: Floats, found: FoundMoments[Any], name: str, horizon: int | None = None
+) -> Solution:
+    moments, certificate, status, steps, history = found
+    return Solution(model, policy, moments, certificate, status, name, steps, horizon, history)
 
 
 def _check_combination(
@@ -258,3 +266,35 @@ def _check_size(model: JointMDP, order: int, *, is_counted: bool = True) -> None
             f"{model.num_states:,} states make {pairs:,} pairs{each}, more than the {PAIR_LIMIT:,} numbers that fit; "
             "evaluate(..., states=[…]) answers for a few states, jointmdp.Sharded(...) uses several devices"
         )
+
+
+def _needs_lean(model: JointMDP, method: Solve) -> bool:
+    """Whether the default method has to save memory; refuses what does not fit at all, and says what would."""
+    precision = method.precision
+    if precision not in WORDS:
+        raise ModelError(f'precision is {precision!r}; it must be "double" or "single"')
+    if model.sharing == "none":
+        return False
+    room, word = _device_memory(), WORDS[precision].itemsize
+    lean = LEAN_ARRAYS + (MORE_IN_TIME if model.sharing == "time" else 0.0)
+    S = model.num_states
+    if lean * word * S**2 > room:
+        fits = {name: math.isqrt(int(room / (lean * each.itemsize))) for name, each in WORDS.items()}
+        raise ModelError(
+            f"{S:,} states make {S**2:,} pairs, and {lean:g} arrays of them in {precision} precision take "
+            f"{lean * word * S**2 / 2**30:,.0f} GiB, where {room / 2**30:,.0f} are free; up to {fits['double']:,} "
+            f'states fit, {fits["single"]:,} with Solve(precision="single"). evaluate(..., states=[…]) answers for '
+            "a few states of any model, jointmdp.Sharded(...) uses several devices"
+        )
+    return precision == "single" or USUAL_ARRAYS * word * S**2 > room
+
+
+def _device_memory() -> float:
+    """Bytes that arrays can take on the default device."""
+    limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
+    if limit:
+        return float(limit)
+    try:
+        return 0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return math.inf

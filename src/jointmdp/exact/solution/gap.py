@@ -1,8 +1,4 @@
-"""The face that every kind of gap shares, whatever method it comes from.
-
-How many simulated pairs it takes, with the noise shared as the model says and with independent noise.
-
-Where the variance of a gap comes from, by step or by state, as a result to look at.
+"""Where the variance of a gap comes from, by step or by state, as a result to look at.
 
 The gap between two actions of an evaluated model: moments, bounds, and the certified law behind them.
 """
@@ -14,100 +10,23 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jointmdp.exact.bounds import moment_bounds as bounds
-from jointmdp.exact.law.gap_law import GapLaw
+from jointmdp.exact.law.gap_law import GapLaw, Laws, LawStatus
 from jointmdp.exact.law.pair_equations import MOST_STEPS, VarianceParts
 from jointmdp.exact.law.pair_graph import NOTHING, GapStart, Opening
-from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace, upstairs
+from jointmdp.ground.answers import PlannedGap, ResultFace, upstairs
 from jointmdp.ground.arrays import UNIT, Floats
-from jointmdp.ground.errors import ConvergenceWarning, LawStatus, ModelError, NotKnownError
+from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@runtime_checkable
-class GapLike(Protocol):
-    """How much more one alternative gives than another: ``G``, one random number.
-
-    Intervals are certified bounds where the gap was computed and confidence intervals where it was sampled or learned;
-    docs/gaps.md has a table. A kind that cannot answer raises `NotKnownError` and names one that can.
-    """
-
-    @property
-    def mean(self) -> float:
-        """E G."""
-
-    @property
-    def mean_interval(self) -> Interval:
-        """Where E G lies."""
-
-    @property
-    def variance(self) -> float:
-        """Var G."""
-
-    @property
-    def variance_interval(self) -> Interval:
-        """Where Var G lies."""
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of G."""
-
-    def superiority(self) -> Interval:
-        """P(G > 0)."""
-
-    def tie(self) -> Interval:
-        """P(G = 0)."""
-
-    def quantile(self, q: float) -> Interval:
-        """The q-quantile of G."""
-
-    def cvar(self, alpha: float) -> Interval:
-        """The mean of the lowest `alpha` fraction of G."""
-
-
-class ReplicationsNeeded(NamedTuple):
-    """Pairs needed when branches share their noise as the model says, and when they do not."""
-
-    paired: float  # a whole number, or infinity
-    unpaired: float
-
-    @property
-    def saved(self) -> float:
-        """How many times fewer replications sharing needs."""
-        return self.unpaired / self.paired
-
-
-def to_estimate(variance: float, independent: float, half_width: float, confidence: float) -> ReplicationsNeeded:
-    """Pairs for a confidence interval of the mean gap of this half width (normal approximation)."""
-    z = NormalDist().inv_cdf((1 + checks.as_fraction("confidence", confidence)) / 2)
-    return _counts(z / checks.as_positive("half_width", half_width), variance, independent)
-
-
-def to_select(mean: float, variance: float, independent: float, probability: float) -> ReplicationsNeeded:
-    """Pairs for the better of two to have the higher sample mean with this probability (normal approximation)."""
-    probability = checks.as_fraction("probability", probability)
-    if probability <= 0.5:
-        raise ModelError(f"probability is {probability:g}; tossing a coin selects correctly with 0.5")
-    if mean == 0:
-        return ReplicationsNeeded(math.inf, math.inf)
-    return _counts(NormalDist().inv_cdf(probability) / mean, variance, independent)
-
-
-def _counts(per_std: float, *variances: float) -> ReplicationsNeeded:
-    roots = (per_std * math.sqrt(variance) for variance in variances)
-    counts = [root * root for root in roots]
-    return ReplicationsNeeded(*(max(1, math.ceil(count)) if math.isfinite(count) else count for count in counts))
 
 
 SHOWN = 3  # parts in the text
@@ -169,7 +88,7 @@ class LawInterval(Interval):
 
 
 @dataclass(frozen=True)
-class Gap(ResultFace):
+class Gap(ResultFace, PlannedGap):
     """``G = Z(state, action) − Z(state, other)``: positive when `action` gives more."""
 
     state: str
@@ -213,7 +132,9 @@ class Gap(ResultFace):
     @property
     def variance_interval(self) -> Interval:
         """Certified bounds of the variance."""
-        return Interval(max(0.0, self.variance - self.variance_error), self.variance + self.variance_error)
+        return Interval(
+            max(0.0, self.variance - self.variance_error), self.variance + self.variance_error, self.variance
+        )
 
     @property
     def std(self) -> float:
@@ -382,7 +303,7 @@ class Gap(ResultFace):
             _warn(
                 f"the law of {self.action} − {self.other}", width(found), tolerance, found.status.value, self._instead
             )
-        return replace(found, known_variance=self.variance_interval)
+        return replace(found, known_variance=self.variance_interval, independent_variance=self.independent_variance)
 
     def _law(self, width: Callable[[GapLaw], float], asked: _Asked) -> GapLaw:
         assert self.place is not None
@@ -477,17 +398,9 @@ class Gap(ResultFace):
         least = self.mean_error + math.sqrt(self.variance_error) + NEGLIGIBLE * abs(self.mean)
         return max(self.std, least, sys.float_info.min)
 
-    def replications(self, half_width: float, confidence: float = 0.95) -> ReplicationsNeeded:
-        """Pairs needed for a confidence interval of the mean gap of this half width (normal approximation)."""
-        return to_estimate(self.variance, self.independent_variance, half_width, confidence)
-
-    def replications_to_select(self, probability: float = 0.95) -> ReplicationsNeeded:
-        """Pairs needed for the better action to have the higher sample mean with this probability.
-
-        Normal approximation; infinite when the two means cannot be told apart at all.
-        """
-        mean = self.mean if abs(self.mean) > self.mean_error else 0.0
-        return to_select(mean, self.variance, self.independent_variance, probability)
+    @property
+    def _planned_mean(self) -> float:
+        return self.mean if abs(self.mean) > self.mean_error else 0.0
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches
-from jointmdp.exact.law.solution_laws import Laws
+from jointmdp.exact.moments.certificates import Status
 from jointmdp.exact.moments.default_solver import PolicyBranch, SharedPart, shared_part
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import UNIT, Floats
-from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning, Status
+from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning
 from jointmdp.ground.files import write_csv
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike

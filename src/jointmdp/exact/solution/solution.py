@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jointmdp.exact.law.gap_law import Laws, SignProbabilities
 from jointmdp.exact.law.pair_graph import GapBranches
-from jointmdp.exact.law.solution_laws import Laws, SignProbabilities
-from jointmdp.exact.moments.certificates import Certificate
+from jointmdp.exact.moments.certificates import Certificate, Status
 from jointmdp.exact.moments.partial_solve import ListedMoments
 from jointmdp.exact.moments.stored_moments import StateMoments, StoredMoments
 from jointmdp.exact.solution.best_action import BestAction
@@ -26,7 +26,7 @@ from jointmdp.exact.solution.gap import TOLERANCE, Gap
 from jointmdp.ground import checks
 from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset, upstairs
 from jointmdp.ground.arrays import Floats, Ints
-from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError, Status
+from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, write_csv
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 from jointmdp.model.joint_mdp import JointMDP

@@ -38,9 +38,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from jointmdp.exact.bellman.feature_moments import PARTS, PairMatrices, PairPart
+from jointmdp.exact.moments.certificates import Status
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import Sharing
-from jointmdp.ground.errors import ModelError, NotKnownError, Status
+from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.learning.estimates import Estimate, RunSummary, StateAnswers, student_factor
 from jointmdp.learning.projected.feature_forms import (
     FeatureRows,

@@ -50,8 +50,9 @@ from numpy import ndarray
 from threadpoolctl import threadpool_limits
 
 from jointmdp.exact.bellman.feature_moments import PARTS, PairPart
+from jointmdp.exact.moments.certificates import Status
 from jointmdp.ground.arrays import Floats, Ints
-from jointmdp.ground.errors import ModelError, Status
+from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
 
 ROOT = float(np.sqrt(2.0))

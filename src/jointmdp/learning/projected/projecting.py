@@ -30,13 +30,13 @@ import scipy.linalg
 from numpy.typing import ArrayLike
 
 from jointmdp.exact.bellman.feature_moments import PARTS, FeatureModel, PairMatrices, PairPart, PairWeights
-from jointmdp.exact.moments.certificates import Certificate, mean_operations, norm_weight, pair_operations
+from jointmdp.exact.moments.certificates import Certificate, Status, mean_operations, norm_weight, pair_operations
 from jointmdp.exact.moments.stored_moments import GapEstimate
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
-from jointmdp.ground.errors import ModelError, Status
+from jointmdp.ground.errors import ModelError
 from jointmdp.learning.projected.feature_forms import FeatureTable, as_feature_table, check_rank
 from jointmdp.learning.projected.fixed_point import (
     FeatureMatrices,

@@ -52,7 +52,7 @@ def sharing_option(default: str) -> Callable[[Callable[..., Any]], Callable[...,
 
 def named_or_numbered(text: str, names: tuple[Any, ...] | None, index: Callable[[Any], Any]) -> Any:
     """`index` of a name, or else of a number; a state called "3" is meant before the state with that index."""
-    is_number = text not in (names or ()) and text.removeprefix("-").isdecimal()
+    is_number = text not in (names or ()) and text.removeprefix("-").isdecimal() and len(text) < 19
     return index(int(text) if is_number else text)
 
 

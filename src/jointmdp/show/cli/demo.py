@@ -103,7 +103,7 @@ def print_comparison(comparison: OrderComparison) -> None:
     if rare:
         console.print(
             f"\nBeing better on average is not being better most of the time: {chosen} beats {rare[0]} in only "
-            f"{laws[rare[0]].superiority().middle:.0%} of all futures. It mostly loses a little, and now and then it "
+            f"{laws[rare[0]].superiority().estimate:.0%} of all futures. It mostly loses a little, and now and then it "
             "wins much."
         )
     console.print(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.decisions.comparing.comparison import Comparison, PairedGap
+from jointmdp.decisions.comparing.review import AgentReview
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import SHARING_WORDS
 from jointmdp.ground.errors import ModelError
@@ -364,14 +365,14 @@ def gap_law(gap: Any, ax: Axes | None = None) -> Axes:
         ax.step(x, curve, where="post", color=style.PALETTE[1], linewidth=0.8)
     ax.axvline(0, color=style.GREY, linewidth=1)
     ax.errorbar(
-        [mean.middle],
+        [mean.estimate],
         [0.5],
-        xerr=[[mean.width / 2], [mean.width / 2]],
+        xerr=[[mean.estimate - mean.lower], [mean.upper - mean.estimate]],
         color=style.PALETTE[2],
         marker=style.MARKERS[1],
         linestyle="none",
         capsize=3,
-        label=f"mean {mean.middle:.4g}" if mean.width < 1e-3 * abs(mean.middle) else f"mean {mean:.4g}",
+        label=f"mean {mean.estimate:.4g}" if mean.width < 1e-3 * abs(mean.estimate) else f"mean {mean:.4g}",
     )
     ax.set_xlabel(f"x, the gap {gap.action} − {gap.other}" if hasattr(gap, "action") else "x, the gap")
     ax.set_ylabel("P(gap ≤ x)")
@@ -401,7 +402,7 @@ def bound_ladder(gap: Any, at: float = 0.0, ax: Axes | None = None) -> Axes:
         colour = style.PALETTE[2 if name == "certified law" else 1]
         ax.plot([found.lower, found.upper], [i, i], color=colour, linewidth=6, solid_capstyle="butt", alpha=0.6)
         ax.plot([found.lower, found.upper], [i, i], color=colour, marker="|", markersize=10, linestyle="none")
-        ends = f"{found.middle:.3f}" if found.width < 1e-3 else f"{found.lower:.2f} to {found.upper:.2f}"
+        ends = f"{found.estimate:.3f}" if found.width < 1e-3 else f"{found.lower:.2f} to {found.upper:.2f}"
         ax.annotate(ends, (1.03, i), va="center", fontsize=style.SMALL, annotation_clip=False)
     ax.set_yticks(range(len(rungs)), list(rungs))
     ax.set_ylim(len(rungs) - 0.5, -0.5)
@@ -502,6 +503,34 @@ def comparison(found: Comparison) -> Figure:
         _best_bars(found, right)
         fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return fig
+
+
+@in_our_style
+def review(found: AgentReview, ax: Axes | None = None) -> Axes:
+    """By how much the agent's action is better than the best of the others, in every state; below 0 it is worse."""
+    gaps = [state.gap for state in found.states]
+    ax = axes_or_own(ax, max(4.6, min(0.3 * len(gaps) + 2, 9)), 3.0)
+    ends = _gap_ends(gaps)
+    looks = {"chosen": (1, "shown better"), "other": (2, "another is shown better"), "": (0, "not shown, or too close")}
+    for shown, (i, label) in looks.items():
+        places = [k for k, state in enumerate(found.states) if (state.shown if state.shown in looks else "") == shown]
+        if places:
+            ax.errorbar(
+                [found.states[k].step for k in places],
+                [gaps[k].mean for k in places],
+                yerr=[[abs(each[k] - gaps[k].mean) for k in places] for each in ends],
+                label=label,
+                color=style.PALETTE[i],
+                marker=style.MARKERS[i],
+                linestyle="none",
+                capsize=3,
+            )
+    ax.axhline(0, color=style.GREY, linewidth=1)
+    ax.set_xlabel("state" if found.length is None else "step of the episode")
+    ax.set_ylabel("better than the best other")
+    ax.set_title(f"The agent's action; all intervals hold together at {found.confidence:.0%}", loc="left")
+    ax.legend()
+    return ax
 
 
 def _gap_ends(gaps: list[PairedGap]) -> tuple[list[float], list[float]]:

@@ -13,7 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
-from jointmdp.ground.files import write_file
+from jointmdp.ground.files import make_folder, write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,10 +112,11 @@ def figure_of(ax: Axes) -> Figure:
 def save(fig: Figure | Axes, path: str | os.PathLike[str]) -> Path:
     """Write a figure, or the one that axes are part of, as a PNG of 200 dots per inch.
 
-    A reader finds the old file or the new one, never a part.
+    A reader finds the old file or the new one, never a part; a disk that is full is a `ModelError` that says so. A
+    figure's own ``savefig`` is matplotlib's, with its errors and whatever it has written until then.
     """
     target, drawn = Path(path), cast("Figure", getattr(fig, "figure", fig))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
 
     def fill(file: IO[bytes]) -> None:
         # Without the version of matplotlib in it, the same picture is the same file.

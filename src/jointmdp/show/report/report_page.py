@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.law.gap_law import GapLaw
+from jointmdp.exact.law.gap_law import GapLaw, Laws
 from jointmdp.exact.law.pair_graph import GapQuery
-from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.moments.default_solver import solve, solve_horizon
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.stored_moments import GapEstimate, PairMoments, SameStateMoments, StateMoments

@@ -178,7 +178,7 @@ def _law_table(rows: list[dict[str, Any]]) -> Table:
 
 def interval(found: Interval, decimals: int) -> str:
     """One number where both ends round to it, else both."""
-    ends = [found.middle] if found.width < 10.0**-decimals else found
+    ends = [found.estimate] if found.width < 10.0**-decimals else found
     return " … ".join(f"{round(end, decimals) + 0.0:.{decimals}f}" for end in ends)
 
 

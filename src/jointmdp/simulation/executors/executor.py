@@ -3,6 +3,7 @@
 import concurrent.futures
 import hashlib
 import reprlib
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
@@ -86,13 +87,21 @@ class Parcel:
 
 
 def in_order(
-    submit: Callable[[str, bytes], Job], tasks: Iterable[Any], ahead: int, progress: OnProgress | None
+    submit: Callable[[str, bytes], Job],
+    tasks: Iterable[Any],
+    ahead: int,
+    progress: OnProgress | None,
+    look: Callable[[], None] = lambda: None,
 ) -> Iterator[Any]:
-    """The results in the order of tasks, with `ahead` tasks under way; those not wanted any more are cancelled."""
+    """The results in the order of tasks, with `ahead` tasks under way; those not wanted any more are cancelled.
+
+    `look` is called about once a second while a result is waited for.
+    """
     numbered = enumerate(tasks)
     under_way: deque[tuple[str, Job]] = deque()
     shown: dict[Any, Any] = {}  # the warnings that were passed on
     given = reported = 0
+    looked = time.monotonic()
     try:
         while True:
             while len(under_way) < ahead and (pair := next(numbered, None)) is not None:
@@ -109,6 +118,9 @@ def in_order(
                     break
                 unfinished = [job.future for _, job in under_way if not job.future.done()]
                 concurrent.futures.wait(unfinished, LOOK, concurrent.futures.FIRST_COMPLETED)
+                if time.monotonic() - looked >= LOOK:
+                    look()
+                    looked = time.monotonic()
             name, job = under_way.popleft()
             given += 1
             yield _opened(worker.loads(job.reply()), name, shown)

@@ -1,8 +1,12 @@
 """Other processes of this machine, each a fresh interpreter with pipes: never a fork, since JAX has threads.
 
 Every worker has a thread here that hands it one task at a time and waits for the reply. A pipe that ends says that the
-worker died, and which task it was doing: another worker is started for it. The standard library's pool ends as a whole
-instead, cannot tell the task, runs the user's script again in every worker, and sets no environment.
+worker died, and which task it was doing: another worker is started for it. One that was stopped (SIGSTOP, a debugger)
+would be waited for without end: the system says so, and after a while it is ended too. A worker that runs is never
+ended, however long it takes: nobody can tell a slow model from one that hangs.
+
+The standard library's pool ends as a whole instead, cannot tell the task, runs the user's script again in every worker,
+and sets no environment.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -42,6 +47,7 @@ START = (
     "from jointmdp.simulation.executors.worker import main; main()"
 )
 PATIENCE = 5.0  # seconds that an idle worker may take to end by itself
+STOPPED_SAID, STOPPED_ENDED = 10, 120  # looks, a second apart, at a stopped worker: then it is said, then it is ended
 LAST_WORDS = 2000  # characters of what a crashed worker said that are shown
 HEARD = 20_000  # bytes of it that are looked at: a crash ends with a long list of modules
 
@@ -61,7 +67,8 @@ class Processes(Executor):
         workers: how many; by default as many as there are cores to run on.
         threads: of BLAS and XLA in each worker. The default does not depend on the number of workers, since the last
             bits of a large matrix product may depend on it.
-        retries: how often a task whose worker died is done again.
+        retries: how often a task whose worker died is done again. A worker that somebody has stopped (SIGSTOP) is
+            named in a warning after 10 seconds, and ended after 120, where the system can tell (Linux).
     """
 
     def __init__(self, workers: int | None = None, *, threads: int = 1, retries: int = 2) -> None:
@@ -81,7 +88,9 @@ class Processes(Executor):
             # The threads know the pool but not this object: an executor that nobody closes ends with it.
             self._end = weakref.finalize(self, self._pool.close)
         pool = self._pool
-        return in_order(lambda name, task: pool.submit(parcel, name, task), tasks, AHEAD * self.workers, progress)
+        return in_order(
+            lambda name, task: pool.submit(parcel, name, task), tasks, AHEAD * self.workers, progress, pool.look
+        )
 
     def close(self) -> None:
         """End all workers, those in the middle of a task too."""
@@ -134,6 +143,25 @@ class _Pool:
             self.queue.put(None)
         for thread in self.threads:
             thread.join()
+
+    def look(self) -> None:
+        """Count how often the workers that are waited for were seen stopped, and end one that stays so.
+
+        Looks are counted instead of seconds: a job manager may stop this process too, and wake all up again.
+        """
+        with self.lock:
+            for worker in self.busy.values():
+                worker.stops = worker.stops + 1 if worker.is_stopped else 0
+                if worker.stops == STOPPED_SAID:
+                    warnings.warn(
+                        f"worker {worker.process.pid} has been stopped for {STOPPED_SAID} s (SIGSTOP? a debugger?) in "
+                        f"{worker.task}; in {STOPPED_ENDED - STOPPED_SAID} s it is ended, and another does its task; "
+                        f"kill -CONT {worker.process.pid} wakes it up",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                elif worker.stops == STOPPED_ENDED:
+                    worker.process.kill()  # then its pipe ends, as that of any worker that dies
 
     def _serve(self) -> None:
         worker: _Worker | None = None
@@ -193,9 +221,21 @@ class _Worker:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.inlet, self.outlet = self.process.stdin, self.process.stdout
+        self.task, self.stops = "", 0  # what it does; how often in a row it was seen stopped
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped it, where the system can tell; asking changes nothing."""
+        if not hasattr(os, "waitid"):
+            return False
+        try:
+            return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # it is gone, and somebody has heard of it
+            return False
 
     def ask(self, queued: _QueuedTask) -> bytes:
         """The reply to a task; `EOFError` or `OSError` where the worker dies of it."""
+        self.task, self.stops = queued.name, 0
         write_frame(self.inlet, pickle.dumps((queued.parcel.call, queued.task)))
         reply = read_frame(self.outlet)
         if reply == MISSING:
@@ -220,5 +260,6 @@ class _Worker:
         how = f"ended with exit code {code}"
         if code < 0:
             names = {each.value: each.name for each in signal.Signals}
-            how = f"was killed by {names.get(-code, f'signal {-code}')}" + (" (out of memory?)" if code == -9 else "")
+            guess = f" (it was stopped for {self.stops} s)" if self.stops else " (out of memory?)" if code == -9 else ""
+            how = f"was killed by {names.get(-code, f'signal {-code}')}{guess}"
         return f"{how}; it said\n{words}" if words else how

@@ -24,7 +24,8 @@ from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySamp
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, as_named, is_run_function
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.registry import as_simulator
-from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot, as_agent
+from jointmdp.simulation.simulators.remembering import Situation, with_memories
+from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 SCATTER = 2654435761  # odd, so that multiples of it modulo 2³² do not repeat; neighbours end up far apart
@@ -211,12 +212,14 @@ def _simulated(
     if isinstance(simulator, TableSimulator):  # the forms that only tables know
         policies = [as_policy(simulator.model, each) if isinstance(each, Mapping) else each for each in policies]
     # Whatever the engine, a policy that makes no sense is refused here.
-    agents = [as_agent(policy, simulator) for policy in policies]
+    followed, agents, place = with_memories(simulator, policies, state)
     dynamics, remark = _dynamics(simulator, policies, kinds, first, state, discount, how.horizon)
+    if followed is not simulator and state is not None and not isinstance(state, Situation):
+        remark = "The agent's memory begins in the state that was given."
     if dynamics is None:
         of_branches = tuple(agents[kind] for kind in kinds)
         sampler: Sampler = QuerySampler(
-            simulator, of_branches, first, state, how.seed, discount, how.horizon, how.until_merged, labels
+            followed, of_branches, first, place, how.seed, discount, how.horizon, how.until_merged, labels
         )
     else:
         from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import GapBranches, equal_pairs
-from jointmdp.exact.law.solution_laws import Laws
 from jointmdp.exact.solution.best_action import BestAction
 from jointmdp.exact.solution.gap import TOLERANCE
 from jointmdp.ground import checks
@@ -227,9 +227,10 @@ def _best(
     return BestAction(
         place,
         labels,
-        *(share, _sum_to_one(shares), is_alone, alone, is_tied, tied),
+        *(share, _about(share, _sum_to_one(shares))),
+        *(is_alone, _about(is_alone, alone), is_tied, _about(is_tied, tied)),
         tie=tally.is_tie,
-        tie_interval=tie,
+        tie_interval=tie.of(tally.is_tie),
         mean=run.returns.mean(axis=0).tolist(),
         is_certified=m == 1,
         confidence=1.0 if m == 1 else confidence,
@@ -238,6 +239,10 @@ def _best(
         seed=seed,
         undecided=tally.undecided,
     )
+
+
+def _about(estimates: list[float], intervals: list[Interval]) -> list[Interval]:
+    return [interval.of(estimate) for estimate, interval in zip(estimates, intervals, strict=True)]
 
 
 def certified_best(

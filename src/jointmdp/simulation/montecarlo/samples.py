@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace, as_dataset
+from jointmdp.ground.answers import PlannedGap, ResultFace, as_dataset
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.montecarlo import confidence_intervals
+from jointmdp.simulation.montecarlo.confidence_intervals import Tails
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ Sampler = Callable[[int, int, Sharing], Replications]
 
 
 @dataclass(frozen=True, eq=False)
-class GapSample(ResultFace):
+class GapSample(ResultFace, PlannedGap):
     """Samples of ``Z(state, action) − Z(state, other)``; each interval holds with probability `confidence`."""
 
     action: str
@@ -168,11 +169,16 @@ class GapSample(ResultFace):
     confidence: float = CONFIDENCE
     within: Interval | None = None
     """Between which every gap lies, where that is known for sure: intervals then hold for every number of samples."""
+    independent_variance: float = math.nan
+    """Variance if each had independent noise: the sum of the two returns' variances; NaN where these are not known."""
+    tails: Tails = "any"
+    """``"light"``: the samples show all there is. ``"any"``: there may be values as rare as the sample can hide, and
+    twice as far out as the farthest one seen; intervals of means, variances and tails allow for it."""
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from "
-            f"{len(self.gaps):,} pairs, mean in {self.mean_interval})"
+            f"{len(self.gaps):,} pairs, mean in {self.mean_interval:.6g}{', ' * bool(self.caveat)}{self.caveat})"
         )
 
     def row(self) -> dict[str, Any]:
@@ -227,6 +233,11 @@ class GapSample(ResultFace):
         return float(self.gaps.var(ddof=1)) if np.ptp(self.gaps) > 0 else 0.0
 
     @property
+    def num_replications(self) -> int:
+        """How many gaps were sampled."""
+        return len(self.gaps)
+
+    @property
     def std(self) -> float:
         """Sample standard deviation."""
         return math.sqrt(self.variance)
@@ -249,8 +260,8 @@ class GapSample(ResultFace):
         if self.within is not None:
             found = confidence_intervals.mean_within(self.gaps, self.within, 1 - self.confidence)
         else:
-            found = confidence_intervals.careful_mean(self.gaps, -self.reach, self.reach, 1 - self.confidence)
-        return found.widened(float(self.slack.mean()))
+            found = confidence_intervals.careful_mean(self.gaps, *self._unseen)
+        return found.widened(float(self.slack.mean())).of(self.mean)
 
     @cached_property
     def variance_interval(self) -> Interval:
@@ -258,59 +269,69 @@ class GapSample(ResultFace):
         if self.within is not None:
             found = confidence_intervals.bounded_variance(self.gaps, self.within, 1 - self.confidence)
         else:
-            found = confidence_intervals.careful_variance(self.gaps, -self.reach, self.reach, 1 - self.confidence)
+            found = confidence_intervals.careful_variance(self.gaps, *self._unseen)
         # Samples off by e change a standard deviation by at most the root mean square of e.
         off = math.sqrt(float(np.mean(self.slack**2)))
         low, high = (math.sqrt(end) for end in found)
-        return Interval(max(0.0, low - off) ** 2, (high + off) ** 2)
+        return Interval(max(0.0, low - off) ** 2, (high + off) ** 2).of(self.variance)
+
+    @property
+    def _unseen(self) -> tuple[float, float, float, Tails]:
+        """What intervals of amounts are to allow for: the range of a gap, an error, and which tails."""
+        return -self.reach, self.reach, 1 - self.confidence, self.tails
+
+    @property
+    def unseen_rate(self) -> float:
+        """Events of at least this probability are among the samples with 95 %; of rarer ones they say nothing."""
+        return confidence_intervals.unseen_rate(len(self.gaps))
+
+    @property
+    def caveat(self) -> str:
+        """What the intervals of amounts hold unless, in words; nothing where every gap lies within known bounds.
+
+        Those of probabilities and quantiles hold for every law.
+        """
+        return "" if self.within is not None else confidence_intervals.caveat(len(self.gaps))
 
     @property
     def differing(self) -> int:
         """In how many samples the gap is not what it usually is; few say little of how large a gap can be."""
         return confidence_intervals.usual_and_differing(self.gaps, -self.reach, self.reach)[1]
 
-    @property
-    def better(self) -> float:
-        """Fraction of samples above 0 by more than their slack."""
-        return float(np.mean(self.gaps > self.slack))
-
-    @property
-    def tied(self) -> float:
-        """Fraction of samples within their slack of 0."""
-        return float(np.mean(np.abs(self.gaps) <= self.slack))
-
-    @property
-    def worse(self) -> float:
-        """Fraction of samples below 0 by more than their slack."""
-        return float(np.mean(-self.gaps > self.slack))
-
     def superiority(self) -> Interval:
-        """Confidence interval of P(G > 0)."""
-        return self._proportion(self.gaps > self.slack, self.gaps + self.slack > 0)
+        """Confidence interval of P(G > 0); the estimate is the fraction above 0 by more than its slack."""
+        found = self._proportion(self.gaps > self.slack, self.gaps + self.slack > 0)
+        return found.of(float(np.mean(self.gaps > self.slack)))
 
     def tie(self) -> Interval:
-        """Confidence interval of P(G = 0)."""
-        return self._proportion((self.gaps == 0) & (self.slack == 0), np.abs(self.gaps) <= self.slack)
+        """Confidence interval of P(G = 0); the estimate is the fraction within its slack of 0."""
+        near = np.abs(self.gaps) <= self.slack
+        return self._proportion((self.gaps == 0) & (self.slack == 0), near).of(float(np.mean(near)))
 
     def inferiority(self) -> Interval:
-        """Confidence interval of P(G < 0)."""
-        return self._proportion(-self.gaps > self.slack, self.gaps - self.slack < 0)
+        """Confidence interval of P(G < 0); the estimate is the fraction below 0 by more than its slack."""
+        found = self._proportion(-self.gaps > self.slack, self.gaps - self.slack < 0)
+        return found.of(float(np.mean(-self.gaps > self.slack)))
 
     def _proportion(self, certain: Bools, possible: Bools) -> Interval:
         counts = np.array([np.count_nonzero(certain), np.count_nonzero(possible)])
         return confidence_intervals.proportion(counts, len(self.gaps), 1 - self.confidence)
 
     def quantile(self, q: float) -> Interval:
-        """Confidence interval of the q-quantile of G, from order statistics: it holds for every law of G."""
+        """Confidence interval of the q-quantile of G, from order statistics: it holds for every law of G.
+
+        The estimate is the sample quantile, the least value that a fraction q of the samples does not exceed.
+        """
         q = checks.as_fraction("q", q)
         low = confidence_intervals.quantile_interval(self.gaps - self.slack, q, self.confidence).lower
-        return Interval(low, confidence_intervals.quantile_interval(self.gaps + self.slack, q, self.confidence).upper)
+        high = confidence_intervals.quantile_interval(self.gaps + self.slack, q, self.confidence).upper
+        return Interval(low, high, confidence_intervals.sample_quantile(self.gaps, q))
 
     def cvar(self, alpha: float) -> Interval:
-        """Confidence interval of the mean of the lowest `alpha` fraction of G."""
+        """Confidence interval of the mean of the lowest `alpha` fraction of G; the estimate is that of the samples."""
         alpha = checks.as_fraction("alpha", alpha)
         if self.within is not None:
             found = confidence_intervals.bounded_cvar(self.gaps, alpha, self.within, 1 - self.confidence)
         else:
-            found = confidence_intervals.cvar_interval(self.gaps, alpha, -self.reach, self.reach, 1 - self.confidence)
-        return found.widened(float(self.slack.max()))
+            found = confidence_intervals.cvar_interval(self.gaps, alpha, *self._unseen)
+        return found.widened(float(self.slack.max())).of(confidence_intervals.sample_cvar(self.gaps, alpha))

@@ -9,6 +9,7 @@ are those of a simulation that had it from the start.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -222,8 +223,9 @@ class ReturnSample(ResultFace):
         return self.origin
 
     def _gap(self, i: int, j: int) -> GapSample:
-        found = self.replications.gap(i, j, self.return_bound)
-        return GapSample(self.actions[i], self.actions[j], *found, self.reach, self.seed)
+        found, whole = self.replications.gap(i, j, self.return_bound), self.replications.whole.returns[:, [i, j]]
+        alone = float(whole.var(axis=0, ddof=1).sum()) if len(whole) > 1 else math.nan
+        return GapSample(self.actions[i], self.actions[j], *found, self.reach, self.seed, independent_variance=alone)
 
     def _place(self, action: Action) -> int:
         """Where an action stands among those simulated; the first of several that follow different policies."""

@@ -29,6 +29,7 @@ CLOSED = (*PLAIN, np.ndarray, np.generic, types.ModuleType)  # nothing to look f
 FUNCTIONS = (types.FunctionType, functools.partial, weakref.ref)  # a deep copy points to what the original points to
 SEQUENCES = (list, tuple, deque, set, frozenset)
 LIBRARIES = ("builtins", "abc", "numpy", "scipy", "jax", "jaxlib", "Box2D", "pygame", "mujoco")
+OTHER_LIBRARIES = {"jointmdp", "gymnasium", "gymnax", "torch", "tensorflow", "pandas", "matplotlib", "numba", "sklearn"}
 MOST_OBJECTS = 20_000  # a walk that has entered this many is in the middle of data
 
 
@@ -96,12 +97,39 @@ def held(value: Any) -> Iterator[tuple[Link, Any]]:
 
 
 def _held_by_function(function: types.FunctionType) -> Iterator[tuple[Link, Any]]:
-    """The variables that it closes over, its defaults, and the generators of its module that it names."""
+    """The variables that it closes over, its defaults, and the functions and generators of modules that it names."""
     yield from _variables(function)
-    for name in function.__code__.co_names:
+    for module, name, value in named_globals(function):
+        if is_generator(value) or (isinstance(value, types.FunctionType | type) and is_own(value.__module__)):
+            yield Link("named", f"{name} of the module {module}"), value
+
+
+def named_globals(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:
+    """What a function of the model's own names in its module and in others of the model: module, name, value."""
+    if not is_own(function.__module__):
+        return
+    names, spaces = tuple(_names(function.__code__)), [(function.__module__, function.__globals__)]
+    for name in names:
         value = function.__globals__.get(name)
-        if is_generator(value):
-            yield Link("named", f"{name} of the module {function.__module__}"), value
+        if isinstance(value, types.ModuleType) and is_own(value.__name__):
+            spaces.append((value.__name__, vars(value)))
+    for module, space in spaces:
+        yield from ((module, name, space[name]) for name in names if name in space)
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """All names that a code may look up, those of functions inside of it included."""
+    yield from code.co_names
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from _names(part)
+
+
+@functools.cache
+def is_own(module: str | None) -> bool:
+    """Whether a module is part of somebody's model, and not of a library."""
+    top = str(module or "").partition(".")[0]
+    return not (top in LIBRARIES or top in OTHER_LIBRARIES or (top in sys.stdlib_module_names and top != "__main__"))
 
 
 def _variables(code: Any) -> Iterator[tuple[Link, Any]]:

@@ -5,10 +5,16 @@ are values that can be replaced and not seeded. PyTorch and JAX are used where s
 imported here.
 """
 
+import builtins
+import contextvars
+import gc
+import io
+import os
 import pickle
 import random
 import re
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -164,22 +170,68 @@ def hidden_generators(root: Any, name: str, is_noise_listed: bool = True) -> dic
 
 
 def kept_values(root: Any, name: str) -> dict[str, bytes]:
-    """What a simulator keeps, two levels deep, by its path, with a digest each; what functions close over too."""
+    """What a model keeps beside its snapshots, by where it lives, with a digest each.
+
+    Attributes two levels deep, and of whatever functions and classes of its own it reaches: variables that they close
+    over, defaults, attributes, names of modules, caches, context variables; and the environment of the process.
+    """
     found: dict[str, Any] = {}
     for key, value in fingerprints.attributes(root).items():
-        inner = {} if isinstance(value, (*CLOSED, type, Noise)) else fingerprints.attributes(value)
-        if isinstance(value, types.FunctionType):
-            used = {link.name: part for link, part in fingerprints.held(value) if link.kind == "closure"}
-            read = {n: value.__globals__[n] for n in value.__code__.co_names if n in value.__globals__}
-            used |= {
-                n: part for n, part in read.items() if not callable(part) and not isinstance(part, types.ModuleType)
-            }
-            found |= {f"{part}, which {value.__name__} uses,": held for part, held in used.items()}
-        elif inner:
-            found |= {f"{name}.{key}.{part}": held for part, held in inner.items()}
-        else:
-            found[f"{name}.{key}"] = value
-    return {path: safe_fingerprint(value) for path, value in found.items()}
+        inner = {} if isinstance(value, (*CLOSED, type, Noise, types.FunctionType)) else fingerprints.attributes(value)
+        found |= {f"{name}.{key}.{part}": held for part, held in inner.items()} or {f"{name}.{key}": value}
+    for _, _, value in walk([root], _is_searched, DEPTH, MOST_OBJECTS):
+        found |= {where: part for where, part in _kept_by(value) if not isinstance(part, Noise | types.ModuleType)}
+    found["os.environ"] = dict(os.environ)
+    return {path: safe_fingerprint(_content(value)) for path, value in found.items()}
+
+
+def _is_searched(value: Any) -> bool:
+    return not isinstance(value, (*CLOSED, Noise)) and not is_generator(value)
+
+
+def _kept_by(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a function or a class keeps, by where it lives."""
+    if isinstance(value, types.FunctionType) and fingerprints.is_own(value.__module__):
+        used = f"which {value.__name__} uses,"
+        yield from ((f"{part}, {used}", held) for (kind, part), held in fingerprints.held(value) if kind == "closure")
+        yield from ((str(part[1]), held) for (kind, part), held in fingerprints.held(value) if kind == "default")
+        yield from ((f"{value.__name__}.{part}", held) for part, held in vars(value).items())
+        for module, part, held in fingerprints.named_globals(value):
+            if not isinstance(held, types.FunctionType | types.BuiltinFunctionType | type):
+                is_cache = hasattr(held, "cache_info")
+                yield f"{'the cache of ' * is_cache}{part} of the module {module}, {used}", held
+    elif isinstance(value, type) and fingerprints.is_own(value.__module__):
+        parts = [(part, held) for part, held in vars(value).items() if not part.startswith("__")]
+        yield from ((f"{value.__name__}.{part}", held) for part, held in parts if not hasattr(held, "__get__"))
+        yield from ((f"{value.__name__}.{part}", held) for part, held in parts if hasattr(held, "cache_info"))
+
+
+def _content(value: Any) -> Any:
+    """What is hashed of a kept value: what is in a cache, the value of a context variable."""
+    if callable(getattr(value, "cache_info", None)):
+        cached = [part for held in gc.get_referents(value) if isinstance(held, dict) for part in held.values()]
+        # A cache of limited size holds its results in objects that show nothing else.
+        inside = [gc.get_referents(part) if "lru" in type(part).__name__ else part for part in cached]
+        return value.cache_info()[1:], inside  # that it was asked again changes nothing
+    return value.get(None) if isinstance(value, contextvars.ContextVar) else value
+
+
+@contextmanager
+def opened_files() -> Iterator[list[str]]:
+    """The names of the files that this thread opens inside."""
+    found: list[str] = []
+    plain, thread = builtins.open, threading.get_ident()
+
+    def watched(file: Any, *args: Any, **settings: Any) -> Any:
+        if threading.get_ident() == thread and isinstance(file, str | bytes | os.PathLike):
+            found.append(os.fsdecode(file))
+        return plain(file, *args, **settings)
+
+    builtins.open = io.open = watched
+    try:
+        yield found
+    finally:
+        builtins.open = io.open = plain
 
 
 def changed(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:

@@ -240,6 +240,12 @@ class GymnasiumSimulator(Simulator):
         """How the state is kept; `state_reason` says why so."""
         return self._keeper.kind
 
+    @property
+    def opaque(self) -> str:
+        """A part of the environment that neither shows what it holds nor can be copied, as engines are; else empty."""
+        is_known = self.state_kind != "replay" or gymnasium_trials.is_stock(self.env)
+        return "" if is_known else next(iter(gymnasium_trials.opaque_parts(self.env)), "")
+
     def at(self, state: int) -> EnvState:
         """A state of a table by its number, at the start of an episode."""
         if self._table is None or not isinstance(self._keeper, LiveKeeper):

@@ -16,6 +16,7 @@ from gymnasium import Env
 
 from jointmdp.simulation.simulators import gymnasium_wrappers
 from jointmdp.simulation.simulators.fingerprints import fingerprint
+from jointmdp.simulation.simulators.fingerprints import held as held_by
 from jointmdp.simulation.simulators.generators import global_states, kept_globals, seed_globals
 from jointmdp.simulation.simulators.gymnasium_noise import SpaceWatch, Streams, discovered
 from jointmdp.simulation.simulators.gymnasium_states import (
@@ -139,20 +140,29 @@ def frozen_noise(name: str, keeper: Keeper, make: Callable[[], Env[Any, Any]], d
     one, other = (_recorded(_steps(keeper.step, at, draw, "go on")) for _ in range(2))
     if one.difference(other) is not None:  # what is random is at least not frozen
         return ""
-    is_atari = type(keeper.env.unwrapped).__module__.startswith("ale_py")
-    sticky = "make it with repeat_action_probability=0 and wrap it in gymnasium.wrappers.StickyAction"
-    advice = sticky if is_atari else "draw from self.np_random, or name the generator in streams="
-    return (
+    seen = (
         f"{name} is random in a way that the noise does not reach: two live episodes that began alike parted at step "
-        f"{step} under the same noise, but from a restored state the same future comes every time. A generator of "
-        f"its own is not among the streams (in compiled code, an iterator, or left out of streams=); {advice}"
+        f"{step} under the same noise, but from a restored state the same future comes every time"
+    )
+    if type(keeper.env.unwrapped).__module__.startswith("ale_py"):
+        advice = "make it with repeat_action_probability=0 and wrap it in gymnasium.wrappers.StickyAction"
+    elif opaque := opaque_parts(keeper.env):
+        return (
+            f"{seen}. Likely an engine with dice of its own, {opaque[0]}, which only a reset seeds, so that each seed "
+            "has one future; compare from the start, where each replication has a seed of its own"
+        )
+    else:
+        advice = "draw from self.np_random, or name the generator in streams="
+    return (
+        f"{seen}. A generator of its own is not among the streams (in compiled code, an iterator, or left out of "
+        f"streams=); {advice}"
     )
 
 
 def unexplained_step(make: Callable[[], Env[Any, Any]], streams: Streams, draw: DrawAction) -> int | None:
     """The first step at which two live episodes part that began alike, under the same noise; None if none is seen.
 
-    The environments that `make` gives differ in nothing but the seed of an earlier reset, or in an earlier episode.
+    The environments that `make` gives differ in nothing but the seed of a reset, or in an earlier episode.
     """
     began = time.monotonic()
     one = _live(make(), streams, draw, seed=1, earlier_steps=0)
@@ -177,45 +187,70 @@ def is_stock(env: Env[Any, Any]) -> bool:
 def _live(
     env: Env[Any, Any], streams: Streams, draw: DrawAction, seed: int, earlier_steps: int
 ) -> list[tuple[bytes, Record]]:
-    """Live episodes under the same noise, after an earlier episode: how each began, and its steps."""
+    """Live episodes under the same noise, after an earlier episode: how each began, and its steps.
+
+    The resets of the last one are given the seed too: there are engines that only that reaches.
+    """
     found: list[tuple[bytes, Record]] = []
-    left, end = LIVE_STEPS, time.monotonic() + LIVE_SECONDS
     step = partial(moved_under, streams)
 
-    def in_time(arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
+    def in_time(arrivals: Iterator[Arrival], end: float) -> Iterator[Arrival]:
         for t, each in enumerate(arrivals, 1):
             yield each
             seed_globals(t)
             if t >= LEAST_LIVE_STEPS and time.monotonic() > end:
                 return
 
+    def episode(number: int, given: int | None, most: int, end: float) -> int:
+        streams.reseed(env, Noise("live", number))
+        with kept_globals(number):
+            observation, info = begun(env, given)
+        at = Arrival(env, observation, 0.0, False, info)
+        begin = fingerprint((fingerprint(observation), _visible(env, streams)))
+        record = _recorded(in_time(_steps(step, at, draw, "live", number, seed=number + 1, most=most), end))
+        found.append((begin, record))
+        return len(record.events)
+
     with kept_globals(0):
         streams.reseed(env, Noise("earlier"))
         observation, info = begun(env, seed)
         list(_steps(step, Arrival(env, observation, 0.0, False, info), draw, "live", -1, seed=0, most=earlier_steps))
-        for episode in range(LIVE_EPISODES):
-            if episode and time.monotonic() > end:
+        left, end = LIVE_STEPS, time.monotonic() + LIVE_SECONDS
+        episode(LIVE_EPISODES, 100 + seed, LIVE_STEPS, end)
+        for number in range(LIVE_EPISODES):
+            if number and time.monotonic() > end:
                 break
-            streams.reseed(env, Noise("live", episode))
-            with kept_globals(episode):
-                observation, info = begun(env, None)
-            at = Arrival(env, observation, 0.0, False, info)
-            begin = fingerprint((fingerprint(observation), _visible(env, streams)))
-            record = _recorded(in_time(_steps(step, at, draw, "live", episode, seed=episode + 1, most=left)))
-            found.append((begin, record))
-            left -= len(record.events)
+            left -= episode(number, None, left, end)
     return found
 
 
 def _visible(env: Env[Any, Any], streams: Streams) -> list[Any]:
     """Hashes of what an environment remembers in the open: where that differs, another way is no wonder."""
     found = []
-    for level in levels(env):
-        for name, value in vars(level).items():
-            if name in SETUP or name in streams.attributes or isinstance(value, Iterator):
-                continue
-            try:
-                found.append((name, fingerprint(value, streams.attributes | SETUP)))
-            except Exception:  # what does not show itself is what is looked for
-                continue
+    for _, name, value in _parts(env):
+        if name in streams.attributes or isinstance(value, Iterator) or "seed" in name.lower():
+            continue
+        # A goal may be drawn in the reset and held by a function.
+        held = [part for link, part in held_by(value) if link.kind in ("closure", "default")]
+        try:
+            found.append((name, fingerprint([value, *held], streams.attributes | SETUP)))
+        except Exception:  # what does not show itself is what is looked for
+            continue
     return found
+
+
+def opaque_parts(env: Env[Any, Any]) -> list[str]:
+    """The attributes of an environment that do not show what they hold: engines in other languages."""
+    found = []
+    for level, name, value in _parts(env):
+        try:
+            fingerprint(value, SETUP)
+        except Exception:  # whatever it raises when it is looked into
+            found.append(f"{type(level).__name__}.{name} ({type(value).__name__})")
+    return found
+
+
+def _parts(env: Env[Any, Any]) -> Iterator[tuple[Env[Any, Any], str, Any]]:
+    """The attributes of all levels beside those that say how they were made."""
+    for level in levels(env):
+        yield from ((level, name, value) for name, value in vars(level).items() if name not in SETUP)

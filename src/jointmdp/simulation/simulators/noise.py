@@ -8,7 +8,9 @@ as on four. Generators are counter-based (Philox), which also tells how many num
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
@@ -22,6 +24,18 @@ if TYPE_CHECKING:
 StreamName = str | tuple[str | int, ...]
 MAIN = "main"  # the stream of simulators with a single source of noise
 WORDS = np.dtype("<u8")
+
+
+class Watcher(Protocol):
+    """Who is told of every stream of noise that is made in its context, and hands out the generator."""
+
+    def stream(
+        self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], np.random.Generator]
+    ) -> np.random.Generator:
+        """The generator of a stream, from its key."""
+
+
+watcher: ContextVar[Watcher | None] = ContextVar("who watches streams of noise", default=None)
 
 
 class Noise:
@@ -58,8 +72,9 @@ class Noise:
         words = stream_text(name)
         found = self._streams.get(words)
         if found is None:
-            source = _Key(digest(self.address + words.encode()))
-            found = self._streams[words] = np.random.Generator(np.random.Philox(source))  # type: ignore[arg-type]
+            key, watching = digest(self.address + words.encode()), watcher.get()
+            found = _philox(key) if watching is None else watching.stream(self, words, key, _philox)
+            self._streams[words] = found
         return found
 
     @property
@@ -107,6 +122,13 @@ class Noise:
         found._address, found._streams = address, {}
         return found
 
+    @classmethod
+    def of_seed(cls, seed: int) -> Self:
+        """A draw whose `seed` this is."""
+        found = cls()
+        found._address = seed.to_bytes(4, "little") + bytes(12)
+        return found
+
     @property
     def draws(self) -> dict[str, int]:
         """How many 64-bit words were taken from each stream so far."""
@@ -135,6 +157,13 @@ class _Key(ISpawnableSeedSequence):
     def spawn(self, n_children: int) -> list[_Key]:
         first, self.children = self.children, self.children + n_children
         return [_Key(digest(self.key + b"child%d" % i)) for i in range(first, self.children)]
+
+
+def _philox(key: bytes) -> np.random.Generator:
+    return _Generator(_Philox(_Key(key)))  # type: ignore[arg-type]
+
+
+_Generator, _Philox = np.random.Generator, np.random.Philox  # themselves, whoever stands in for them
 
 
 def words_taken(rng: np.random.Generator) -> int:

@@ -86,22 +86,26 @@ def forked(simulator: Any, call: Callable[[], Any]) -> ForkedRun | None:
     return None if any(isinstance(value, HANDLES) for _, _, value in reached) else ForkedRun(call)
 
 
-Rows = dict[tuple[int, int], ObservedOutcome]  # by walk and step
+Rows = dict[tuple[int, int, int], ObservedOutcome]  # by walk, step, and whether it was taken or only asked for
 
 
-def walked(simulator: Any, seed: int, actions: Sequence[Action], order: Sequence[int] = range(WALKS)) -> Rows:
-    """Short walks from the start, in this order."""
+def walked(simulator: Any, seed: int, actions: Sequence[Action], is_backwards: bool = False) -> Rows:
+    """Short walks from the start, and beside each step another action; everything in the other order if told so."""
     probe, found = Probe(simulator, seed), {}
-    for number in order:
+    turn = -1 if is_backwards else 1
+    for number in range(WALKS)[::turn]:
         state = simulator.start(Noise("audit", seed, "process", number))
         for t in range(STEPS):
             if simulator.is_over(state):
                 break
             legal = list(actions if simulator.action_names is None else simulator.available(state))
-            action = legal[(t + number) % len(legal)]
-            outcome = simulator.query(state, [action], Noise("audit", seed, "process", number, t))[0]
-            found[number, t] = probe.look(Outcome(*outcome), "elsewhere")._replace(state=None, identity=b"")
-            state = outcome.state
+            asked = {i: legal[(t + number + i) % len(legal)] for i in range(min(2, len(legal)))}
+            taken = state
+            for i, action in list(asked.items())[::turn]:
+                outcome = simulator.query(state, [action], Noise("audit", seed, "process", number, t))[0]
+                found[number, t, i] = probe.look(Outcome(*outcome), "elsewhere")._replace(state=None, identity=b"")
+                taken = outcome.state if i == 0 else taken
+            state = taken
     return found
 
 

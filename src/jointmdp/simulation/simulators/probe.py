@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.ground.arrays import Floats
+from jointmdp.simulation.simulators.clocks import OutOfTime, Watchdog
 from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, fingerprint, safe_fingerprint, walk
 from jointmdp.simulation.simulators.generators import global_states, hidden_generators, seed_globals
 from jointmdp.simulation.simulators.noise import Noise
@@ -129,10 +130,6 @@ class Unanswered(Exception):
     """A query that was not answered as the protocol demands; the audit ends here."""
 
 
-class OutOfTime(Exception):
-    """The time for a check was over before it had seen enough."""
-
-
 class ProbeState(NamedTuple):
     """A state to ask questions in, as it was when it was reached."""
 
@@ -184,6 +181,7 @@ class Probe:
     slow_names: int = 0  # identities that took too long
     deadline: float = np.inf  # of the check under way
     ran_out: bool = False  # whether it was reached
+    watchdog: Watchdog = field(default_factory=Watchdog)  # ends calls that do not return
     identities: dict[str, str] = field(default_factory=dict)  # check -> what differed in identity alone
     followed: Counter[str] = field(default_factory=Counter)
     asked: int = 0
@@ -254,11 +252,14 @@ class Probe:
 
     def guarded(self, where: object, call: Callable[[], Any]) -> Any:
         """What a call of the simulator gives; what it raises ends the audit with a sentence."""
+        before = self.watchdog.begin(where)
         try:
             return call()
         except Exception as error:
             words = f"{type(error).__name__}: {error}".rstrip(": ")
             raise Unanswered(f"{where}: it raised {words}") from error
+        finally:
+            self.watchdog.finish(before)
 
     def where(self, at: ProbeState, action: Action) -> Place:
         """A state and an action, for people."""

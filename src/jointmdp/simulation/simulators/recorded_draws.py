@@ -1,22 +1,28 @@
-"""Generators that record what is drawn from them, and which generators a call makes, from which seeds.
+"""Generators that record what is drawn from them: every stream of noise that a call touches, draw by draw.
 
-They draw bit for bit what the generators draw that they replace. While a call is recorded, whatever modules hold to
-make or seed a generator is replaced by its recording twin; the clocks can be stopped in the same way.
+They draw bit for bit what the generators draw that they stand in for. While anything is recorded, whatever modules hold
+to make or seed a generator is replaced by its twin. A twin is the plain function for everybody but the thread (to be
+exact, the context) that records, so that nobody else notices; what was replaced is put back when the last recording
+ends, however it ends.
+
+A stream is a generator from where it was made or seeded: by which call in which line, from which seed. Streams that are
+made at one place are a group, which `redrawn` gives other numbers while all others keep theirs.
 """
 
 from __future__ import annotations
 
-import datetime
-import itertools
+import linecache
 import os
-import pickle
 import random
 import sys
-import time
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,109 +30,278 @@ from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import state_of
-from jointmdp.simulation.simulators.noise import Noise, StreamName, digest, stream_text
+from jointmdp.simulation.simulators.noise import Noise, digest, watcher
 
-_SILENT = ("bit_generator", "spawn", "seed", "getstate", "setstate", "get_state", "set_state", "VERSION")
+_SILENT = ("bit_generator", "getstate", "setstate", "get_state", "set_state", "VERSION")
 _LIBRARIES = ("jointmdp", "numpy", "jax", "jaxlib", "scipy")  # in whose modules nothing is replaced
-STREAM = "the stream "  # what sources of the noise are called
+_OPEN = ("numpy.random", "jax.random")  # but for these
+MOST_DRAWS = 20_000  # of a stream that are written down
+DEEPEST = 64  # calls within calls that a draw's path holds
+Path = tuple[Any, ...]  # code and place in it, of the draw and of the calls that led to it: innermost first
+
+NOISE = "noise"  # the kind of the streams of a `Noise`
+# Kinds that draw the same numbers from the same seed.
+SAME_NUMBERS = {"default_rng": "PCG64", "numpy.random.seed": "RandomState", "random.seed": "random.Random"}
+OF_PROGRAM = {"random.seed": "random", "numpy.random.seed": "numpy.random"}  # whose generator is everybody's
+UNSEEN = ("os.urandom", "jax.random.key", "jax.random.PRNGKey", "torch.manual_seed")  # draws that nobody can follow
 
 
-class Made(NamedTuple):
-    """A generator that was made: how, and from which seed; as text it is what its author would write."""
-
-    kind: str
-    seed: str  # empty where it was left to seed itself
-
-    def __str__(self) -> str:
-        return f"{self.kind}({self.seed})"
-
-
-class DrawCall(NamedTuple):
+class Draw(NamedTuple):
     """One call of a generator."""
 
-    source: str
     method: str
-    arguments: bytes
-    standing: bytes
-    """Where the generator stood before."""
+    arguments: Any
+    standing: int
+    """Where the generator stood before, hashed."""
+    path: Path
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
+class Stream:
+    """A generator from where it was made or seeded; as text it is what its author would write."""
+
+    kind: str
+    seed: str | None  # None where it was left to seed itself
+    path: Path  # by which it was made
+    log: DrawLog = field(repr=False)
+    draws: list[Draw] = field(default_factory=list)
+    is_kept: bool = False  # made before the call that is recorded
+
+    def __str__(self) -> str:
+        if self.kind != NOISE:
+            return f"{self.kind}({self.seed or ''})"
+        words = str(self.seed)
+        return f"noise[{words[1:-1]}]" if words.startswith("(") else f'noise["{words}"]'
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it was drawn from, as far as one can know."""
+        return bool(self.draws) or self.kind in UNSEEN
+
+    @property
+    def group(self) -> str:
+        """What it has in common with the streams that stand for the same source."""
+        if self.kind == NOISE:
+            return str(self.seed).split(",")[0].strip("()'\"")
+        return place_text(self.path)
+
+    def note(self, method: str, rng: Any, args: Any, settings: dict[str, Any]) -> None:
+        """Write a call down."""
+        if len(self.draws) < MOST_DRAWS:
+            given = (*args, *settings.items()) if settings else args
+            try:
+                hash(given)
+            except TypeError:
+                given = safe_fingerprint(given)
+            self.draws.append(Draw(method, given, _standing(rng), self.log.interned(_path(2))))
+
+
+@dataclass(eq=False)
 class DrawLog:
-    """What was drawn, and which generators were made: how, and from which seed."""
+    """The streams that a call touched."""
 
-    calls: list[DrawCall] = field(default_factory=list)
-    made: list[Made] = field(default_factory=list)
-    seeded: dict[str, str] = field(default_factory=dict)
-    """What generators of the whole program were last seeded with, by the function that seeds them."""
+    streams: list[Stream] = field(default_factory=list)
+    salts: Mapping[str, int] = field(default_factory=dict)
+    """Groups of streams that draw other numbers than their seeds say."""
+    program: dict[str, Stream] = field(default_factory=dict)
+    """Generators of the whole program, by what seeds them."""
+    _paths: dict[Path, Path] = field(default_factory=dict)
+    _kept: dict[int, Stream] = field(default_factory=dict)
+
+    def interned(self, path: Path) -> Path:
+        """The path, as one object however often it is walked."""
+        return self._paths.setdefault(path, path)
+
+    def made(self, kind: str, seed: str | None, is_kept: bool = False) -> Stream:
+        """A new stream."""
+        found = Stream(kind, seed, self.interned(_path(2)), self, is_kept=is_kept)
+        self.streams.append(found)
+        return found
+
+    def kept(self, old: Stream) -> Stream:
+        """A stream of an earlier call that is drawn from in this one."""
+        if id(old) not in self._kept:
+            self._kept[id(old)] = Stream(old.kind, old.seed, old.path, self, is_kept=True)
+            self.streams.append(self._kept[id(old)])
+        return self._kept[id(old)]
+
+    def of_program(self, kind: str) -> Stream:
+        """The generator of the whole program; before it is seeded it has no seed."""
+        if kind not in self.program:
+            self.program[kind] = self.made(kind, None, is_kept=True)
+        return self.program[kind]
 
     @property
-    def drawn(self) -> list[Made]:
-        """The generators made that were also drawn from, or that are seeded for the whole program."""
-        return [made for made in self.made if str(made) in self.sources or made.kind in _ALWAYS_DRAWN]
+    def drawn(self) -> list[Stream]:
+        """The streams that were drawn from."""
+        return [stream for stream in self.streams if stream.is_drawn]
 
-    @property
-    def sources(self) -> set[str]:
-        """The names of the generators that were drawn from."""
-        return {call.source for call in self.calls}
+    def stream(self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], Any]) -> Any:
+        """The generator of a stream of a noise; `Noise` asks for it."""
+        found = self.made(NOISE, words)
+        if salt := self.salts.get(found.group):
+            key = digest(key + b"salt%d" % salt)
+        return recording(made(key), found)
 
 
-_logs: list[DrawLog] = []  # that generators made now write into; the last one counts
+_present: ContextVar[DrawLog | None] = ContextVar("the log of the recording under way", default=None)
 
 
-def _log() -> DrawLog:
-    """The present log; one that nobody reads where a model kept a recording function and calls it later."""
-    return _logs[-1] if _logs else DrawLog()
+def present() -> DrawLog | None:
+    """The log that this context writes into."""
+    return _present.get()
+
+
+# -- where in the program --------------------------------------------------------------------------------------------
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
+_INNER = tuple(os.path.dirname(os.path.abspath(module.__file__ or "")) for module in (np,))
+_INNER_FILES = {os.path.abspath(__file__), os.path.abspath(random.__file__), os.path.join(_HERE, "noise.py")}
+_HARNESS = {os.path.join(_HERE, name) for name in ("function_simulator.py", "simulator.py", "probe.py")}
+
+
+@cache
+def _kind_of_file(name: str) -> int:
+    """0 the user's, 1 that of a generator, 2 that of whoever runs the user's."""
+    if name in _INNER_FILES or name.startswith(_INNER) or f"{os.sep}scipy{os.sep}" in name:
+        return 1
+    return 2 * (name in _HARNESS)
+
+
+def _path(skipped: int) -> Path:
+    """How the program came to a draw: each call on the way, as its code and the place in it."""
+    frame: Any = sys._getframe(skipped)
+    while frame is not None and _kind_of_file(frame.f_code.co_filename) == 1:
+        frame = frame.f_back
+    found: list[Any] = []
+    while frame is not None and len(found) < 2 * DEEPEST:
+        code = frame.f_code
+        if _kind_of_file(code.co_filename) == 2:
+            break
+        found += (code, frame.f_lasti)
+        frame = frame.f_back
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def position(code: CodeType, place: int) -> tuple[int, int]:
+    """Line and column of an instruction."""
+    for at, (line, _, column, _) in zip(range(0, place + 1, 2), code.co_positions(), strict=False):
+        if at == place:
+            return line or code.co_firstlineno, column or 0
+    return code.co_firstlineno, 0
+
+
+def place_text(path: Path) -> str:
+    """File and line of a path, and what stands there is the column where a line makes several generators."""
+    if not path:
+        return "somewhere"
+    line, column = position(path[0], path[1])
+    name = os.path.basename(path[0].co_filename)
+    others = linecache.getline(path[0].co_filename, line).count("rng(")
+    return f"{name}:{line}" + (f":{column + 1}" if others > 1 else "")
+
+
+# -- twins -----------------------------------------------------------------------------------------------------------
+
+
+def _standing(rng: Any) -> int:
+    """Where a generator stands, as a number that is quick to make."""
+    state = state_of(rng)
+    return hash(state if isinstance(state, tuple) else _flat(state))
+
+
+def _flat(state: Any) -> Any:
+    if isinstance(state, dict):
+        return tuple(map(_flat, state.values()))
+    return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
 class _Disguise(type):
-    """Stands in for a class: what is an instance of that one is an instance of this one."""
+    """Stands in for a class: what is an instance of that one is an instance of this one, and unwatched is made so."""
+
+    def __call__(cls, *args: Any, **settings: Any) -> Any:
+        if _present.get() is None and cls in _DISGUISED:
+            return cls.__mro__[1](*args, **settings)
+        return super().__call__(*args, **settings)
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, cls.__mro__[1])
+        return isinstance(value, cls.__mro__[1]) if cls in _DISGUISED else super().__instancecheck__(value)
 
     def __subclasscheck__(cls, kind: type) -> bool:
-        return issubclass(kind, cls.__mro__[1])
+        return issubclass(kind, cls.__mro__[1]) if cls in _DISGUISED else super().__subclasscheck__(kind)
+
+
+_DISGUISED: set[type] = set()
 
 
 def _recording(base: Any, kind: str) -> Any:
     """A class like `base` whose instances record their calls."""
 
     def begin(self: Any, *args: Any, **settings: Any) -> None:
-        _unrecorded(base.__init__, self, *args, **settings)
-        self.log, self.source = None, kind
-        given = [*args, *settings.values()][:1]
-        if _logs and (not given or _is_seed(given[0])):
-            self.log, self.source = _logs[-1], _note(kind, given)
+        self.stream = None
+        log, given = _present.get(), _first([*args, *settings.values()])
+        if log is None:
+            base.__init__(self, *args, **settings)
+        elif isinstance(given, np.random.BitGenerator):
+            base.__init__(self, *args, **settings)
+            self.stream = getattr(given, "stream", None)
+        else:
+            stream = log.made(kind, _seed_text(given))
+            args, settings = _salted(log, stream, args, settings)
+            _unrecorded(base.__init__, self, *args, **settings)
+            self.stream = stream
 
     def recorded(name: str) -> Callable[..., Any]:
         plain = getattr(base, name)
 
         def call(self: Any, *args: Any, **settings: Any) -> Any:
-            log, self.log = getattr(self, "log", None), None  # calls inside of this one are its own business
-            if log is not None:
-                log.calls.append(_written(self.source, name, self, args, settings))
+            log, stream = _present.get(), getattr(self, "stream", None)
+            if log is None or stream is None:
+                return plain(self, *args, **settings)
+            if stream.log is not log:
+                stream = log.kept(stream)
+            self.stream = None  # calls inside of this one are its own business
             try:
+                if name == "seed":
+                    stream = log.made(f"{kind}.seed", _seed_text(_first(args)))
+                    args, settings = _salted(log, stream, args, settings)
+                elif name == "spawn":
+                    return _spawned(log, stream, plain(self, *args, **settings))
+                else:
+                    stream.note(name, self, args, settings)
                 return plain(self, *args, **settings)
             finally:
-                self.log = log
+                self.stream = stream
 
         return call
 
     names = [name for name in dir(base) if not name.startswith("_") and name not in _SILENT]
-    is_bits = issubclass(base, np.random.BitGenerator)
-    methods = {} if is_bits else {name: recorded(name) for name in names if callable(getattr(base, name))}
+    if issubclass(base, np.random.BitGenerator):
+        names = ["random_raw"]
     own = {
         "__init__": begin,
         "__module__": base.__module__,
         "__reduce__": lambda self: (_plain, (base, state_of(self))),
+        **{name: recorded(name) for name in names if callable(getattr(base, name))},
     }
-    return _Disguise(base.__name__, (base,), {**own, **methods})
+    twin = _Disguise(base.__name__, (base,), own)
+    _DISGUISED.add(twin)
+    return twin
 
 
-def _written(source: str, name: str, rng: Any, args: Any, settings: dict[str, Any]) -> DrawCall:
-    given = safe_fingerprint((args, sorted(settings.items())))
-    return DrawCall(source, name, given, digest(pickle.dumps(state_of(rng))))
+def _first(given: Sequence[Any]) -> Any:
+    return given[0] if given else None
+
+
+def _spawned(log: DrawLog, parent: Stream, children: Sequence[Any]) -> list[Any]:
+    """Children of a generator, each a stream of its own."""
+    before = sum(str(stream.seed).startswith(f"{parent.seed} child") for stream in log.streams)
+    return [
+        recording(child, log.made(f"{parent.kind}.spawn", f"{parent.seed} child {before + i}"))
+        for i, child in enumerate(children)
+    ]
 
 
 def _plain(base: Any, state: Any) -> Any:
@@ -143,49 +318,55 @@ def _plain(base: Any, state: Any) -> Any:
     return found
 
 
-def _is_seed(value: Any) -> bool:
-    """Whether a generator made from it is a new one; our own noise makes its generators from keys."""
-    is_key = isinstance(value, ISpawnableSeedSequence) and not isinstance(value, np.random.SeedSequence)
-    return not is_key and not isinstance(value, np.random.BitGenerator | np.random.Generator)
-
-
 def _unrecorded(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
     """A call whose own generators and entropy are not recorded."""
-    _logs.append(DrawLog())
+    token = _present.set(None)
     try:
         return call(*args, **settings)
     finally:
-        _logs.pop()
+        _present.reset(token)
 
 
-def _note(kind: str, given: Sequence[Any]) -> str:
-    """Record that a generator is made; its name as a source."""
-    seed = given[0] if given else None
+def _seed_text(seed: Any) -> str | None:
+    """A seed as its author would write it."""
     if isinstance(seed, np.random.SeedSequence):
         seed = [seed.entropy, *seed.spawn_key] if seed.spawn_key else seed.entropy
-    words = "" if seed is None else str(seed if isinstance(seed, int | str | list) else np.asarray(seed))
-    made = Made(kind, words)
-    _log().made.append(made)
-    return str(made)
+    if seed is None or isinstance(seed, int | str | list):
+        return None if seed is None else str(seed)
+    return str(np.asarray(seed))
+
+
+def _salted(log: DrawLog, stream: Stream, args: Any, settings: Any) -> tuple[Any, Any]:
+    """What a generator is made from; another seed, made from its own, where its group is redrawn."""
+    salt = log.salts.get(stream.group) if log.salts else None
+    if salt is None or stream.seed is None:
+        return args, settings
+    number = int.from_bytes(digest(f"{stream.seed} salt {salt}".encode())[:4], "little")
+    return (number, *args[1:]) if args else (), settings if args else dict.fromkeys([*settings][:1], number)
 
 
 _RecordingGenerator = _recording(np.random.Generator, "Generator")
 _BITS = [np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64]
-_ALWAYS_DRAWN = {"random.seed", "numpy.random.seed", "os.urandom", *(kind.__name__ for kind in _BITS)}
 
 
-def recording(rng: np.random.Generator, source: str, log: DrawLog) -> np.random.Generator:
-    """The generator with the same bits that writes into `log`."""
+def recording(rng: np.random.Generator, stream: Stream) -> np.random.Generator:
+    """The generator with the same bits that writes into a stream."""
     found: Any = _RecordingGenerator(rng.bit_generator)
-    found.log, found.source = log, source
+    found.stream = stream
     return found
 
 
 def _default_rng(seed: Any = None) -> np.random.Generator:
-    plain = _unrecorded(_PLAIN_RNG, seed)
-    if not _is_seed(seed) or isinstance(seed, np.random.RandomState):
-        return plain
-    return recording(plain, _note("default_rng", [seed]), _log())
+    log = _present.get()
+    is_ours = isinstance(seed, ISpawnableSeedSequence) and not isinstance(seed, np.random.SeedSequence)
+    is_made = isinstance(seed, np.random.BitGenerator | np.random.Generator | np.random.RandomState)
+    if log is None or is_ours or is_made:
+        stream = None if log is None else getattr(seed, "stream", None)
+        plain = _unrecorded(_PLAIN_RNG, seed)
+        return plain if stream is None or plain is seed else recording(plain, stream)
+    stream = log.made("default_rng", _seed_text(seed))
+    args, _ = _salted(log, stream, (seed,), {})
+    return recording(_unrecorded(_PLAIN_RNG, *args), stream)
 
 
 _PLAIN_RNG = np.random.default_rng
@@ -193,7 +374,11 @@ _PLAIN_RNG = np.random.default_rng
 
 def _seeding(kind: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     def seed(*args: Any, **settings: Any) -> Any:
-        _log().seeded[kind] = _note(kind, [*args, *settings.values()])
+        log, given = _present.get(), _first([*args, *settings.values()])
+        is_ours = kind not in OF_PROGRAM and sys._getframe(1).f_code.co_filename.startswith(_PACKAGE)
+        if log is not None and not is_ours and (kind in OF_PROGRAM or isinstance(given, int)):
+            log.program[kind] = log.made(kind, _seed_text(given))
+            args, settings = _salted(log, log.program[kind], args, settings)
         return plain(*args, **settings)
 
     return seed
@@ -204,20 +389,23 @@ def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]
 
     def recorded(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **settings: Any) -> Any:
-            log = _log()
-            if kind in log.seeded:  # unseeded, it is nobody's noise, and other checks say so
-                log.calls.append(_written(log.seeded[kind], name, rng, args, settings))
+            log = _present.get()
+            if log is not None:
+                log.of_program(kind).note(name, rng, args, settings)
             return plain(*args, **settings)
 
         return call
 
     for name, plain in vars(module).items():
-        if getattr(plain, "__self__", None) is rng and not name.startswith("_") and name not in _SILENT:
+        is_its = getattr(plain, "__self__", None) is rng and not name.startswith("_")
+        if is_its and name not in _SILENT and name != "seed":
             yield plain, recorded(name, plain)
 
 
 def _system_entropy(size: int) -> bytes:
-    _note("os.urandom", [])
+    log = _present.get()
+    if log is not None:
+        log.made("os.urandom", None)
     return _PLAIN_ENTROPY(size)
 
 
@@ -225,6 +413,7 @@ _PLAIN_ENTROPY = os.urandom
 
 _TWINS: list[tuple[Any, Any]] = [
     (np.random.default_rng, _default_rng),
+    (np.random.Generator, _RecordingGenerator),
     (np.random.RandomState, _recording(np.random.RandomState, "RandomState")),
     (random.Random, _recording(random.Random, "random.Random")),
     (np.random.seed, _seeding("numpy.random.seed", np.random.seed)),
@@ -235,82 +424,88 @@ _TWINS: list[tuple[Any, Any]] = [
     (os.urandom, _system_entropy),  # random.SystemRandom, secrets and uuid4 draw from it
 ]
 
-Place = tuple[dict[str, Any], str, Any]  # a module's names, one of them, and what to put there
 
-
-def _held_by_modules(twins: dict[int, Any]) -> list[Place]:
-    """Where modules hold what is to be replaced, by its number: users import it by name, too."""
-    found: list[Place] = []
-    for name, module in list(sys.modules.items()):
-        if module is not None and (name.split(".")[0] not in _LIBRARIES or name == "numpy.random"):
-            held = getattr(module, "__dict__", {})
-            found += [(held, key, twins[id(value)]) for key, value in list(held.items()) if id(value) in twins]
+def _twins() -> dict[int, Any]:
+    """What stands in for what, by its number; seeds of PyTorch and keys of JAX where somebody has loaded these."""
+    found = {id(plain): twin for plain, twin in _TWINS}
+    for module, name in (("jax.random", "key"), ("jax.random", "PRNGKey"), ("torch", "manual_seed")):
+        plain = getattr(sys.modules.get(module), name, None)
+        if plain is not None and plain not in _SEEDING.values():
+            found[id(plain)] = _SEEDING.setdefault(plain, _seeding(f"{module}.{name}", plain))
     return found
 
 
+_SEEDING: dict[Any, Any] = {}
+
+
+# -- while something is recorded -------------------------------------------------------------------------------------
+
+
+def _replace_in_modules(twins: dict[int, Any]) -> None:
+    """Put a twin wherever a module holds what it stands for: users import it by name, too."""
+    for name, module in list(sys.modules.items()):
+        if module is not None and (name.split(".")[0] not in _LIBRARIES or name in _OPEN):
+            held = getattr(module, "__dict__", {})
+            for key, value in list(held.items()):
+                if id(value) in twins:
+                    held[key] = twins[id(value)]
+
+
+_lock = threading.RLock()
+_installed = 0  # recordings under way, in all threads
+
+
 @contextmanager
-def _replaced(places: list[Place]) -> Iterator[None]:
-    kept = [(held, key, held[key]) for held, key, _ in places]
-    for held, key, twin in places:
-        held[key] = twin
+def twins_installed() -> Iterator[None]:
+    """Twins stand in modules as long as anybody is inside; who records much goes inside once."""
+    global _installed
+    with _lock:
+        if not _installed:
+            _replace_in_modules(_twins())
+        _installed += 1
     try:
         yield
     finally:
-        for held, key, value in kept:
-            held[key] = value
-
-
-def places() -> list[Place]:
-    """All places to replace what makes and seeds generators, found once for many recordings."""
-    return _held_by_modules({id(plain): twin for plain, twin in _TWINS})
+        with _lock:
+            _installed -= 1
+            if not _installed:
+                plain = {id(twin): plain for plain, twin in [*_TWINS, *_SEEDING.items()]}
+                _replace_in_modules(plain)
 
 
 @contextmanager
-def recorded(log: DrawLog, places: list[Place]) -> Iterator[DrawLog]:
-    """Generators that are made inside write into `log`."""
-    with _replaced(places):
-        _logs.append(log)
+def recorded(log: DrawLog | None = None) -> Iterator[DrawLog]:
+    """Streams that are touched inside, by this thread, are written into `log`."""
+    log = DrawLog() if log is None else log
+    with twins_installed():
+        token, watching = _present.set(log), watcher.set(log)
         try:
             yield log
         finally:
-            _logs.pop()
+            watcher.reset(watching)
+            _present.reset(token)
 
 
 @contextmanager
-def stopped_clock() -> Iterator[None]:
-    """The clocks of the `time` and `datetime` modules stand still, wherever a module holds them."""
-    held = {name: getattr(time, name)() for name in ("time", "monotonic", "perf_counter", "process_time")}
-    fixed = held | {f"{name}_ns": int(value * 1e9) for name, value in held.items()}
-    stopped: dict[int, Any] = {id(getattr(time, n)): lambda value=value: value for n, value in fixed.items()}
-    now = datetime.datetime.now()
+def redrawn(salts: Mapping[str, int]) -> Iterator[DrawLog]:
+    """Inside, the streams of the named groups draw other numbers, others for every salt; all others draw their own.
 
-    class Stopped(datetime.datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return now if tz is None else now.astimezone(tz)
-
-        utcnow = today = now
-
-    with _replaced(_held_by_modules(stopped | {id(datetime.datetime): Stopped})):
-        yield
+    Groups are called as `Stream.group` says: ``noise["service", k]`` is of the group "service", and a generator that
+    is made in the 12th line of model.py is of the group "model.py:12".
+    """
+    with recorded(DrawLog(salts=salts)) as log:
+        yield log
 
 
 class WatchedNoise(Noise):
-    """A noise that knows its copies, so that all their draws are recorded, and which of its forms were used."""
+    """A noise that knows its copies and which of its forms were used."""
 
-    __slots__ = ("family", "log", "others")
+    __slots__ = ("family", "others")
 
     def __init__(self, *parts: int | str | bytes) -> None:
         super().__init__(*parts)
         self.family: list[WatchedNoise] = [self]
         self.others: set[str] = set()
-        self.log: DrawLog | None = None
-
-    def __getitem__(self, name: StreamName) -> np.random.Generator:
-        words = stream_text(name)
-        if words not in self._streams and self.log is not None:
-            self._streams[words] = recording(super().__getitem__(name), f"{STREAM}{words}", self.log)
-        return super().__getitem__(name)
 
     def fresh(self) -> WatchedNoise:
         """The same draw, from its beginning, counted with the others."""
@@ -320,7 +515,6 @@ class WatchedNoise(Noise):
         """Another draw, counted with this one."""
         found = WatchedNoise.__new__(WatchedNoise)
         found._address, found._streams, found.family, found.others = address, {}, self.family, self.others
-        found.log = self.log
         self.family.append(found)
         return found
 
@@ -343,24 +537,3 @@ class WatchedNoise(Noise):
     def taken(self) -> dict[str, int]:
         """64-bit words taken from each stream, over all copies."""
         return dict(sum((Counter(member.draws) for member in self.family), Counter()))
-
-
-def first_difference(one: DrawLog, other: DrawLog) -> str:
-    """Where two steps draw something else from one generator, in words; empty where they draw alike.
-
-    Other parameters of the same distribution are what actions are for, as long as the draws come in one order.
-    """
-    for source in sorted(one.sources & other.sources):
-        x, y = ([call for call in log.calls if call.source == source] for log in (one, other))
-        # How much is taken from a stream of the noise is counted in words; two calls may take half a word each.
-        pairs = zip(x, y, strict=False) if source.startswith(STREAM) else itertools.zip_longest(x, y)
-        for i, (a, b) in enumerate(pairs):
-            if a is None or b is None or a.method != b.method:
-                names = [f"{call.method}()" if call else "nothing" for call in (a, b)]
-                return f"draw {i + 1} from {source} is {names[0]} for one and {names[1]} for the other"
-            if a.standing != b.standing:
-                return f"draw {i + 1} from {source} begins elsewhere, since draws before it took more or fewer numbers"
-        given = [[call[1:3] for call in calls] for calls in (x, y)]
-        if given[0] != given[1] and sorted(given[0]) == sorted(given[1]):
-            return f"the draws from {source} are the same in another order"
-    return ""

@@ -10,8 +10,9 @@ is normal; then only ``sharing="time"``, the same noise for every branch at the 
 """
 
 import inspect
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.inverse_sampling import drawn_from
+from jointmdp.simulation.simulators.agent_views import View
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 
@@ -142,15 +144,22 @@ class Simulator(ABC):
 
     def walk(self, policy: Any, steps: int, seed: int = 0) -> Snapshot:
         """The state after `steps` steps under a policy from the start; earlier where the episode ends."""
-        choose = as_agent(policy, self)
+        path = self.path(as_agent(policy, self), seed)
+        for state, _ in itertools.islice(path, checks.as_count("steps", steps, 0) + 1):  # noqa: B007 - the last one
+            pass
+        return state
+
+    def path(self, choose: Agent, seed: int = 0) -> Iterator[tuple[Snapshot, Action | None]]:
+        """The states of one episode and what the agent does in each; None where it is over."""
         state = self.reset(seed)
-        for t in range(checks.as_count("steps", steps, 0)):
+        for t in itertools.count():
             if self.is_over(state):
-                break
+                yield state, None
+                return
             action = choose(state, Noise("walk policy", seed, t))
+            yield state, action
             (outcome,) = self.query(state, [action], Noise("walk", seed, t))
             state = outcome.state
-        return state
 
     def action_label(self, action: Action) -> str:
         """How to call `action`."""
@@ -191,8 +200,9 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
     - ``f(observation, rng) -> action`` draws by itself from the generator that it is given; for JAX simulators that
       is a key.
     - An array: ``[S, A]`` probabilities or ``[S]`` actions, for observations that are state numbers.
-    - An object with ``predict`` (as in Stable-Baselines3), asked for its deterministic action. For its
-      stochastic ones wrap it, and let it draw from the generator: its own would break the pairing.
+    - An object with ``predict`` (as in Stable-Baselines3), asked for its deterministic action, behind the
+      `VecNormalize` of its ``env``. For its stochastic ones wrap it, and let it draw from the generator: its own would
+      break the pairing.
     - ``"uniform"``, or the name or number of one action to take for ever.
     """
     form, value = policy_form(policy, simulator)
@@ -204,21 +214,19 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
         return lambda state, noise: _allowed(value, state, simulator)
     if form == "uniform":
         return _uniform(simulator)
-    is_predicting = form == "predicting"
-    gives_action = is_predicting or (form == "function" and takes_rng(value))
-    settings = {"deterministic": True} if is_predicting and "deterministic" in _parameters(value.predict) else {}
+    view = View.of(value) if form == "predicting" else None
+    gives_action = view is not None or (form == "function" and takes_rng(value))
 
     def choose(state: Snapshot, noise: Noise) -> Action:
         observation = simulator.observe(state)
-        if is_predicting:
-            found = value.predict(observation, **settings)
-            found = found[0] if isinstance(found, tuple) else found
+        if view is not None:
+            found = view.predict(observation)
         elif form == "table":
             found = _row(value, observation, simulator)
         else:
             found = value(observation, simulator.policy_draw(noise)) if gives_action else value(observation)
         if gives_action or simulator.action_names is None or np.ndim(found) == 0:
-            return _allowed(_checked(found, simulator), state, simulator)
+            return as_choice(found, state, simulator)
         return _allowed(_drawn(found, simulator, noise), state, simulator)
 
     return choose
@@ -291,6 +299,11 @@ def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
         )
     most = max(row)
     return row.index(most) if most >= 1 else drawn_from(row, noise.uniform * total)
+
+
+def as_choice(found: Any, state: Snapshot, simulator: Simulator) -> Action:
+    """What a policy chose, as an action that can be taken in the state."""
+    return _allowed(_checked(found, simulator), state, simulator)
 
 
 def _allowed(action: Action, state: Snapshot, simulator: Simulator) -> Action:

@@ -1,0 +1,246 @@
+"""Time while a simulator is probed: a clock that stands still for one thread, and an end to calls that do not return.
+
+A clock that stood still for ever would keep a step waiting that waits for it, so it moves on when it has been read very
+often, in the same way each time. Whoever waits in another way (a lock, a socket, an event loop) sees the real time, and
+is ended by the `Watchdog` when the time of the probe is over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+PATIENT_READS = 1_000  # of one question, before the clock moves on
+TICK = 1e-3  # seconds by which it then moves at each read: waiting for a minute takes 60,000 of them
+# Whose waiting goes by the real time: it would never end otherwise; and so does whoever probes.
+WAITING = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "selectors", "subprocess", "threading"}
+REAL = WAITING | {"jointmdp"}
+CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+INSISTENCE = 0.25  # seconds after which a call that goes on all the same is told again
+
+
+class StoppedClock:
+    """A clock as one thread sees it; it begins anew with each question."""
+
+    def __init__(self) -> None:
+        self._began = {name: getattr(time, name)() for name in CLOCKS}
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Back to where it was stopped."""
+        self._reads, self.slept = 0, 0.0
+
+    def read(self, name: str) -> float:
+        """The seconds of a clock of `time`."""
+        self._reads += 1
+        return float(self._began[name] + self.slept + TICK * max(0, self._reads - PATIENT_READS))
+
+
+_mine = threading.local()  # the clock that is stopped for a thread
+
+
+def _stopped() -> StoppedClock | None:
+    """The clock for the caller of whoever asks; None where that one sees the real time."""
+    clock: StoppedClock | None = getattr(_mine, "clock", None)
+    if clock is None or str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0] in REAL:
+        return None
+    return clock
+
+
+def _reading(name: str, plain: Callable[[], Any], is_whole: bool) -> Callable[[], Any]:
+    def read() -> Any:
+        clock = _stopped()
+        if clock is None:
+            return plain()
+        seconds = clock.read(name)
+        return int(seconds * 1e9) if is_whole else seconds
+
+    return read
+
+
+def _sleep(seconds: float) -> None:
+    clock = _stopped()
+    _plain_sleep(seconds)
+    if clock is not None:
+        clock.slept += seconds
+
+
+class _Calendar(type):
+    """Of a class that stands in for `datetime.datetime`: what is an instance of that one is one of this."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, _plain_date)
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, _plain_date)
+
+
+_plain_sleep, _plain_date = time.sleep, datetime.datetime
+
+
+class _Date(_plain_date, metaclass=_Calendar):  # type: ignore[misc, valid-type]
+    def __new__(cls, *args: Any, **settings: Any) -> Any:
+        return _plain_date(*args, **settings)
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        clock = _stopped()
+        return _plain_date.now(tz) if clock is None else _plain_date.fromtimestamp(clock.read("time"), tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        clock = _stopped()
+        found = time.time() if clock is None else clock.read("time")
+        return _plain_date.fromtimestamp(found, datetime.UTC).replace(tzinfo=None)
+
+    today = now
+
+
+_TWINS: dict[int, Any] = {
+    id(plain): _reading(name.removesuffix("_ns"), plain, name.endswith("_ns"))
+    for name, plain in vars(time).items()
+    if name.removesuffix("_ns") in CLOCKS
+} | {id(time.sleep): _sleep, id(datetime.datetime): _Date}
+
+
+class _Installed:
+    """The twins in their places, for as long as one thread or another needs them."""
+
+    def __init__(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+        self._places: list[tuple[dict[str, Any], str, Any, Any]] = []  # names of a module, one of them, plain, twin
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users > 1:
+                return
+            for module in list(sys.modules.values()):
+                held = getattr(module, "__dict__", {})
+                found = [(key, value) for key, value in list(held.items()) if id(value) in _TWINS]
+                self._places += [(held, key, value, _TWINS[id(value)]) for key, value in found if held is not globals()]
+            for held, key, _, twin in self._places:
+                held[key] = twin
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            for held, key, plain, twin in self._places:
+                if held.get(key) is twin:
+                    held[key] = plain
+            self._places.clear()
+
+
+_installed = _Installed()
+
+
+@contextmanager
+def stopped_clock() -> Iterator[StoppedClock]:
+    """The clocks of `time` and `datetime` stand still for this thread, wherever a module holds them."""
+    clock = StoppedClock()
+    with _installed:
+        before, _mine.clock = getattr(_mine, "clock", None), clock
+        try:
+            yield clock
+        finally:
+            _mine.clock = before
+
+
+class OutOfTime(BaseException):
+    """The time for a check was over before it had seen enough; no `Exception`, since steps may catch those."""
+
+
+class LateCall(NamedTuple):
+    """A call that had not returned when the time was over."""
+
+    where: object
+    seconds: float  # that it had taken so far
+
+
+class Watchdog:
+    """Raises `OutOfTime` in a call that is under way when the time is over, and in no other code.
+
+    In the main thread a signal interrupts whatever waits there; where that has another owner, and in other threads, it
+    is an exception that Python raises as soon as its own code runs again.
+    """
+
+    def __init__(self, seconds: float = float("inf")) -> None:
+        self.end = time.monotonic() + seconds
+        self.late: LateCall | None = None
+        self.slowest = 0.0  # seconds of a call that returned
+        self._where: object = None
+        self._since = 0.0
+        self._lock, self._is_done = threading.Lock(), threading.Event()
+        self._thread = 0  # that is watched from another one
+
+    @property
+    def left(self) -> float:
+        """Seconds until calls are ended."""
+        return self.end - time.monotonic()
+
+    def __enter__(self) -> Watchdog:
+        is_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+        if is_main and not signal.getitimer(signal.ITIMER_REAL)[0]:
+            self._handler = signal.signal(signal.SIGALRM, lambda *_: self._bark())
+            signal.setitimer(signal.ITIMER_REAL, max(self.left, 1e-3), INSISTENCE)
+        else:
+            self._thread = threading.get_ident()
+            threading.Thread(target=self._guard, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._is_done.set()
+        if self._thread:
+            with self._lock:
+                self._where = None
+                _raise_in(self._thread, None)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, self._handler)
+
+    def begin(self, where: object) -> tuple[object, float]:
+        """A call begins; what was under way before."""
+        before = self._where, self._since
+        self._since = time.monotonic()
+        self._where = where
+        return before
+
+    def finish(self, before: tuple[object, float]) -> None:
+        """It has ended."""
+        self.slowest = max(self.slowest, time.monotonic() - self._since) if self.late is None else self.slowest
+        if not self._thread:
+            self._where, self._since = before
+            return
+        with self._lock:  # nothing is raised between these two
+            self._where, self._since = before
+            if self.late is not None and self._where is None:
+                _raise_in(self._thread, None)
+
+    def _bark(self) -> None:
+        if self._where is None:
+            return
+        self.late = self.late or LateCall(self._where, time.monotonic() - self._since)
+        if not self._thread:
+            raise OutOfTime
+        _raise_in(self._thread, OutOfTime)
+
+    def _guard(self) -> None:
+        while not self._is_done.wait(min(max(self.left, INSISTENCE), threading.TIMEOUT_MAX)):
+            with self._lock:
+                if self.left <= 0:
+                    self._bark()
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raise an error in another thread, or take back one that it has not met yet."""
+    found = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), found)

@@ -1,0 +1,412 @@
+"""What is wrong with the streams of noise of several decisions, each stream by itself.
+
+Decisions were run with the same seeds, and every draw was recorded. A stream that two of them make from the same seed
+must be drawn from in step: as far as both draw, by the same methods, from the same place of the stream, for the same
+purpose. A longer tail of draws is no fault, since a decision may simulate for longer.
+
+**The same purpose.** A purpose is where in the program a draw is made, by which calls. Two draws at different places
+may still have one purpose, as ``rng.normal(1)`` and ``rng.normal(2)`` in the two arms of an ``if``. Follow both paths
+to the instruction where they part. If one place can be reached from the other without going round a loop, the draws
+come one after the other, and have two purposes. If not, they exclude each other: two ways to do one thing, or the two
+kinds of events in a loop over events. These differ in who decides: what a decision does instead has the same order
+under every seed, or one draw each time; the order of events is up to the noise.
+"""
+
+from __future__ import annotations
+
+import dis
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Literal, NamedTuple
+
+from jointmdp.simulation.simulators.recorded_draws import (
+    NOISE,
+    OF_PROGRAM,
+    SAME_NUMBERS,
+    UNSEEN,
+    Draw,
+    DrawLog,
+    Path,
+    Stream,
+    place_text,
+    position,
+)
+
+_NO_WAY_ON = {
+    "JUMP_FORWARD",
+    "JUMP_BACKWARD",
+    "JUMP_BACKWARD_NO_INTERRUPT",
+    "JUMP_ABSOLUTE",
+    "RAISE_VARARGS",
+    "RERAISE",
+}
+_NO_WAY_ON |= {"RETURN_VALUE", "RETURN_CONST"}
+# Methods that take more or fewer numbers from a generator as their parameters say, or as what they drew before says.
+VARYING = {"poisson", "gamma", "standard_gamma", "beta", "binomial", "negative_binomial", "geometric", "dirichlet"}
+VARYING |= {
+    "hypergeometric",
+    "logseries",
+    "vonmises",
+    "wald",
+    "zipf",
+    "chisquare",
+    "f",
+    "noncentral_chisquare",
+    "choice",
+}
+VARYING |= {"gammavariate", "betavariate", "vonmisesvariate", "randrange", "randint", "sample", "choices", "shuffle"}
+VARYING |= {"multinomial", "permutation", "integers", "standard_t", "multivariate_hypergeometric"}
+OUT_OF_STEP = "draws out of step"
+UNSHARED, COINCIDE, FIXED = "noise not shared", "seeds that coincide", "frozen generator"
+TWICE, EARLY = "one stream for two sources", "draws before seeding"
+
+_CURE = (
+    "give each source a generator of its own, default_rng([seed, 0]), default_rng([seed, 1]), or draw from streams by "
+    'name, noise["arrivals"], noise["service", k]'
+)
+CAUSES = {
+    OUT_OF_STEP: "a decision draws more or otherwise from this stream than another, and all draws after that shift: "
+    + _CURE,
+    UNSHARED: "the seed depends on the decision: make the generator from the run's seed alone, and name streams by "
+    "their source",
+    COINCIDE: "the seed is cut down (seed % 10, a hash of few bits) before a generator is made from it; use all of it, "
+    "default_rng(seed)",
+    FIXED: "a fixed seed gives the same numbers in every replication; make it from the run's seed, unless it stands "
+    "for a fixed instance",
+    TWICE: "two sources draw the same numbers, so that they are not independent of each other; if that is not meant, "
+    "give each a seed of its own, default_rng([seed, 0]), default_rng([seed, 1])",
+    EARLY: "seed the generator before the first draw, at the beginning of the run",
+}
+
+
+class RecordedRun(NamedTuple):
+    """One decision under one draw of the noise, and the streams that it touched."""
+
+    decision: str
+    replication: str
+    log: DrawLog
+    state: str = ""
+    """Where a simulator was asked; a function of a decision has no states."""
+
+    @property
+    def where(self) -> str:
+        """The noise, for people."""
+        return f"{self.state}, {self.replication}" if self.state else self.replication
+
+
+class StreamFault(NamedTuple):
+    """What is wrong with a stream."""
+
+    fault: str
+    status: Literal["fail", "warn"]
+    text: str
+    cause: str
+
+
+def _fault(fault: str, text: str, status: Literal["fail", "warn"] = "fail", cause: str = "") -> StreamFault:
+    return StreamFault(fault, status, text, cause or CAUSES[fault])
+
+
+def judged(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) -> list[StreamFault]:
+    """All faults, at most one of each kind for a stream; those first that explain others.
+
+    Streams of the `known` kinds and seeds are made before the noise comes in, as a replay does.
+    """
+    found = [*early(runs), *coinciding(runs, known), *unshared(runs), *out_of_step(runs), *twice(runs)]
+    return sorted(found, key=lambda fault: fault.status != "fail")
+
+
+def _named(stream: Stream) -> str:
+    """A stream and where it is made."""
+    return f"{stream}, made at {place_text(stream.path)}," if stream.kind != NOISE else str(stream)
+
+
+def _by_replication(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
+    found: dict[Hashable, list[RecordedRun]] = {}
+    for run in runs:
+        found.setdefault((run.state, run.replication), []).append(run)
+    return list(found.values())
+
+
+def _by_decision(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
+    found: dict[Hashable, list[RecordedRun]] = {}
+    for run in runs:
+        found.setdefault((run.state, run.decision), []).append(run)
+    return list(found.values())
+
+
+def _seeded(run: RecordedRun) -> list[Stream]:
+    return [stream for stream in run.log.drawn if stream.seed is not None and not stream.is_kept]
+
+
+# -- in step ---------------------------------------------------------------------------------------------------------
+
+
+def out_of_step(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Streams with the same seed from which two decisions do not draw in step."""
+    told: set[Hashable] = set()
+    is_by_design = _ByDesign(runs)
+    for group in _by_replication(runs):
+        longest: dict[Hashable, tuple[RecordedRun, Stream]] = {}
+        for run in group:
+            for key, stream in _keyed(run.log).items():
+                one, first = longest.setdefault(key, (run, stream))
+                if first is not stream and stream.group not in told:
+                    fault = _difference(one, first, run, stream, is_by_design)
+                    if fault is not None:
+                        told.add(stream.group)
+                        yield fault
+                if len(stream.draws) > len(first.draws):
+                    longest[key] = run, stream
+
+
+def _keyed(log: DrawLog) -> dict[Hashable, Stream]:
+    """Streams by how they are made, and the how-manieth of those that are made alike each is."""
+    found: dict[Hashable, Stream] = {}
+    count: Counter[Hashable] = Counter()
+    for stream in log.drawn:
+        if stream.seed is not None or stream.kind in OF_PROGRAM:
+            made = stream.kind, stream.seed
+            found[made, count[made]] = stream
+            count[made] += 1
+    return found
+
+
+def _difference(
+    one: RecordedRun, first: Stream, other: RecordedRun, second: Stream, is_by_design: Callable[[str], bool]
+) -> StreamFault | None:
+    """The first draw that is not in step."""
+    x, y = first.draws, second.draws
+    places = {draw.path for draw in x}, {draw.path for draw in y}
+    for i, (a, b) in enumerate(zip(x, y, strict=False)):
+        if a == b or (a.path is b.path and a.method == b.method and a.standing == b.standing):
+            continue
+        names = [f"{draw.method}() at {place}" for draw, place in zip((a, b), _places(a.path, b.path), strict=True)]
+        which = f"draw {i + 1} from {_named(first)} is {names[0]} for {one.decision}"
+        where = f"({one.where})"
+        if a.standing != b.standing:
+            if i == 0 and first.is_kept:
+                return None  # nobody knows what it was set to
+            before = y[i - 1].method if i else "something"
+            text = f"{which} and {names[1]} for {other.decision}, but begins elsewhere in the stream {where}"
+            if before in VARYING:
+                words = f"{before}() takes a number of draws that depends on its parameters"
+                cause = f"{words}: draw by inverse transform, scipy.stats…ppf(rng.random(), …), or {_CURE}"
+            else:
+                cause = f"{before}() before it took more numbers for one than for the other: {_CURE}"
+            return _fault(OUT_OF_STEP, text, cause=cause)
+        text = f"{which} and {names[1]} for {other.decision} {where}"
+        if a.method != b.method:
+            return _fault(OUT_OF_STEP, text)
+        is_elsewhere = a.path != b.path and (a.path in places[1] or b.path in places[0])
+        if is_elsewhere and (_follow_each_other(a.path, b.path) or not is_by_design(first.group)):
+            return _fault(OUT_OF_STEP, text)
+    count = min(len(x), len(y))
+    given = [[(draw.method, draw.arguments) for draw in draws[:count]] for draws in (x, y)]
+    if given[0] != given[1] and Counter(given[0]) == Counter(given[1]):
+        words = f"the draws from {_named(first)} have the same parameters for {one.decision} and {other.decision}, in"
+        # In one line of the program that may be meant: what a decision orders has parameters in another order.
+        is_one_line = [draw.path for draw in x[:count]] == [draw.path for draw in y[:count]]
+        return _fault(OUT_OF_STEP, f"{words} another order ({one.where})", "warn" if is_one_line else "fail")
+    return None
+
+
+class _ByDesign:
+    """Whether the order of draws that exclude each other is the decision's own doing, and not that of the noise."""
+
+    def __init__(self, runs: Sequence[RecordedRun]) -> None:
+        self._runs, self._known = runs, dict[str, bool]()
+
+    def __call__(self, group: str) -> bool:
+        if group not in self._known:
+            orders = [[self._order(run.log, group) for run in runs] for runs in _by_decision(self._runs)]
+            orders = [[order for order in same if order] for same in orders]
+            is_fixed = all(len(set(same)) == 1 for same in orders if same) and any(len(same) > 1 for same in orders)
+            every = list(itertools.chain.from_iterable(orders))
+            is_one_each = len(set(map(len, every))) == 1
+            is_mixed = len({frozenset(Counter(order).items()) for order in every}) > 1
+            self._known[group] = is_fixed or (is_one_each and is_mixed)
+        return self._known[group]
+
+    @staticmethod
+    def _order(log: DrawLog, group: str) -> tuple[Path, ...]:
+        return tuple(draw.path for stream in log.drawn if stream.group == group for draw in stream.draws)
+
+
+def _follow_each_other(one: Path, other: Path) -> bool:
+    """Whether one place comes after the other in a single pass through the code where their paths part."""
+    for (code, at), (again, at_again) in zip(_outside_in(one), _outside_in(other), strict=False):
+        if code is not again:
+            return False
+        if position(code, at) != position(code, at_again):
+            return _reaches(code, at, at_again) or _reaches(code, at_again, at)
+    return False
+
+
+def _places(one: Path, other: Path) -> list[str]:
+    """Both places in words, with the calls in which they part where the draws are in one line."""
+    texts = [place_text(one), place_text(other)]
+    if texts[0] == texts[1]:
+        for x, y in zip(_outside_in(one), _outside_in(other), strict=False):
+            calls = [place_text(x), place_text(y)]
+            if calls[0] != calls[1]:
+                return [f"{text}, called at {call}," for text, call in zip(texts, calls, strict=True)]
+    return texts
+
+
+def _outside_in(path: Path) -> Iterator[tuple[CodeType, int]]:
+    yield from zip(path[-2::-2], path[::-2], strict=True)
+
+
+@lru_cache(maxsize=4096)
+def _reaches(code: CodeType, start: int, end: int) -> bool:
+    """Whether the program can come from one instruction to another without going back."""
+    following = _following(code)
+    start, end = (
+        max(at for at in following if at <= place) for place in (start, end)
+    )  # a call is as long as its cache
+    seen, ahead = {start}, [start]
+    while ahead:
+        for at in following.get(ahead.pop(), ()):
+            if at not in seen:
+                seen.add(at)
+                ahead.append(at)
+    return end in seen
+
+
+@lru_cache(maxsize=256)
+def _following(code: CodeType) -> dict[int, list[int]]:
+    """The instructions that come next after each, further down."""
+    found: dict[int, list[int]] = {}
+    listed = list(dis.get_instructions(code))
+    for here, later in itertools.zip_longest(listed, listed[1:]):
+        ahead = [] if later is None or here.opname in _NO_WAY_ON else [later.offset]
+        if here.opcode in dis.hasjrel or here.opcode in dis.hasjabs:
+            ahead.append(here.argval)
+        found[here.offset] = [offset for offset in ahead if offset > here.offset]
+    return found
+
+
+# -- seeds -----------------------------------------------------------------------------------------------------------
+
+Sites = dict[Path, set[tuple[str, str]]]
+
+
+def _sites(run: RecordedRun) -> Sites:
+    """The seeds from which streams are made, place by place."""
+    found: Sites = {}
+    for stream in _seeded(run):
+        found.setdefault(stream.path, set()).add((stream.kind, str(stream.seed)))
+    return found
+
+
+def _made(kind: str, seed: str) -> str:
+    return str(Stream(kind, seed, (), DrawLog()))
+
+
+def unshared(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Streams whose seeds depend on the decision."""
+    told: set[str] = set()
+    for group in _by_replication(runs):
+        sites = [(run, _sites(run)) for run in group]
+        for (one, x), (other, y) in itertools.combinations(sites, 2):
+            for p, q in _counterparts(x, y):
+                place = place_text(p)
+                if place not in told and not x[p] & y[q]:
+                    told.add(place)
+                    names = [f"{run.decision} draws from {_made(*min(s))}" for run, s in ((one, x[p]), (other, y[q]))]
+                    yield _fault(UNSHARED, f"{names[0]} and {names[1]}, made at {place} ({one.where})")
+
+
+def _counterparts(x: Sites, y: Sites) -> Iterator[tuple[Path, Path]]:
+    """Places that stand for one another: the same, or two that exclude each other; all where nothing is in common."""
+    own, others = [p for p in x if p not in y], [q for q in y if q not in x]
+    for path in x:
+        if path in y:
+            yield path, path
+    has_nothing = bool(x and y) and not set().union(*x.values()) & set().union(*y.values())
+    for p, q in itertools.product(own, others):
+        if has_nothing or (len(own) == len(others) == 1 and not _follow_each_other(p, q)):
+            yield p, q
+
+
+def coinciding(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) -> Iterator[StreamFault]:
+    """Seeds that are the same in some replications, or in all of them."""
+    told: set[str] = set()
+    for group in _by_decision(runs):
+        sites = [(run, _sites(run)) for run in group]
+        for path in dict.fromkeys(path for _, found in sites for path in found):
+            seeds = [(run, found[path].difference(known)) for run, found in sites if path in found]
+            place = place_text(path)
+            if len(seeds) < 2 or place in told or all(kind == NOISE for _, s in seeds for kind, _ in s):
+                continue
+            pairs = [((a, b), x & y) for (a, x), (b, y) in itertools.combinations(seeds, 2)]
+            common = [(both, shared) for both, shared in pairs if shared]
+            if not common:
+                continue
+            told.add(place)
+            (one, other), shared = common[0]
+            made = _made(*min(shared))
+            if len(common) == len(pairs):
+                text = f"{made}, made at {place}, draws the same numbers in all {len(seeds)} replications"
+                yield _fault(FIXED, text, "warn")
+            else:
+                text = f"{made}, made at {place}, is the same for {one.replication} and {other.replication}"
+                yield _fault(COINCIDE, text)
+
+
+def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Two generators of one run with the same seed: their sources draw the same numbers."""
+    told: set[Hashable] = set()
+    for run in runs:
+        made: dict[Hashable, Stream] = {}
+        for stream in _seeded(run):
+            if stream.kind == NOISE or stream.kind in UNSEEN:
+                continue
+            first = made.setdefault((SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
+            key = place_text(first.path), place_text(stream.path)
+            is_told = key in told or first is stream or _is_again(first, stream)
+            if not is_told and first.draws and stream.draws:
+                told.add(key)
+                where = f"at {key[0]} and at {key[1]}" if key[0] != key[1] else f"twice at {key[0]}"
+                yield _fault(
+                    TWICE, f"{first} is made {where}, and drawn from both times ({run.decision}, {run.where})", "warn"
+                )
+
+
+def _is_again(one: Stream, other: Stream) -> bool:
+    """Whether a function that makes a generator and draws from it is only asked again, from another place."""
+    inside = all(d.path[2:] == s.path[2:] and d.path[:1] == s.path[:1] for s in (one, other) for d in s.draws)
+    x, y = ([(draw.method, draw.arguments) for draw in stream.draws] for stream in (one, other))
+    return one.path[:2] == other.path[:2] and one.path != other.path and inside and x == y
+
+
+def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Generators of the whole program that are drawn from before they are seeded."""
+    told: set[str] = set()
+    for run in runs:
+        for kind, name in OF_PROGRAM.items():
+            streams = [stream for stream in run.log.streams if stream.kind == kind]
+            before = [stream for stream in streams if stream.seed is None and stream.draws]
+            after = [stream for stream in streams if stream.seed is not None]
+            if before and after and name not in told:
+                told.add(name)
+                drawn: Draw = before[0].draws[0]
+                at = f"{name}.{drawn.method}() at {place_text(drawn.path)}"
+                words = f"{at} draws before {kind}() at {place_text(after[0].path)}"
+                yield _fault(EARLY, f"{words} ({run.decision}, {run.where})")
+
+
+def made_otherwise(one: DrawLog, other: DrawLog) -> str:
+    """What two logs of the same call make from different seeds; empty where they make the same."""
+    unseeded = [stream for stream in one.drawn if stream.seed is None and stream.kind not in OF_PROGRAM]
+    # What the system draws to name things matters only where nothing else does.
+    for stream in sorted(unseeded, key=lambda stream: stream.kind in UNSEEN):
+        return f"{_named(stream)} has no seed that the noise could set"
+    for x, y in zip(one.drawn, other.drawn, strict=False):
+        if (x.kind, x.seed) != (y.kind, y.seed):
+            return f"{_named(x)} is drawn from in a step, and {y} when the same question is asked again"
+    return ""

@@ -1,0 +1,167 @@
+"""An audit ends in time whatever a step waits for, and the clock that it stops stands still for nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jointmdp.decisions.auditor import AuditReport, audit
+from jointmdp.simulation.simulators.clocks import OutOfTime, Watchdog, stopped_clock
+
+Wait = Callable[[], Any]
+
+
+def busy() -> None:
+    end = time.perf_counter() + 1e-3
+    while time.perf_counter() < end:
+        pass
+
+
+def asynchronous() -> None:
+    async def wait() -> None:
+        await asyncio.sleep(1e-3)
+
+    asyncio.run(wait())
+
+
+def sleeping() -> None:
+    end = time.monotonic_ns() + 10**6
+    while time.monotonic_ns() < end:
+        time.sleep(2e-4)
+
+
+WAITS = {"busy": busy, "asynchronous": asynchronous, "sleeping": sleeping}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_step_may_wait_and_one_that_reads_the_clock_is_told(wait: str, reads: bool) -> None:
+    def run(order: float, seed: int) -> float:
+        WAITS[wait]()
+        return order + float(np.random.default_rng(seed).normal()) + (time.time() % 1 if reads else 0.0)
+
+    report = audit(run, decisions=[1.0, 2.0], num_states=1, num_samples=12, seconds=20)
+    assert report.faults == (("wall clock",) if reads else ()), str(report)
+
+
+def endless_loop() -> None:
+    while True:
+        pass
+
+
+def swallowing() -> None:
+    for _ in range(2):  # a step that catches whatever ends it
+        try:
+            threading.Event().wait(60)
+        except BaseException:
+            continue
+
+
+def asynchronous_for_ever() -> None:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    asyncio.run(wait())
+
+
+def blocked(wait: Wait, calls_before: int = 0) -> AuditReport:
+    calls = 0
+
+    def run(order: float, seed: int) -> float:
+        nonlocal calls
+        calls += 1
+        if calls > calls_before:
+            wait()
+        return order + float(np.random.default_rng(seed).normal())
+
+    return audit(run, decisions=[1.0, 2.0], seconds=0.5)
+
+
+def asleep() -> None:
+    time.sleep(60)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [endless_loop, *(pytest.param(f, marks=pytest.mark.slow) for f in (asynchronous_for_ever, swallowing, asleep))],
+)
+def test_a_query_that_does_not_return_is_ended_and_named(wait: Wait) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    began = time.monotonic()
+    report = blocked(wait, calls_before=7)
+    assert time.monotonic() - began < 4
+    assert report.faults == ("query does not return",)
+    assert report.failures[0].message.startswith("the start")
+    assert report.failures[0].cause
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_one_that_is_merely_slow_is_out_of_time() -> None:
+    report = blocked(lambda: time.sleep(0.2))
+    assert report.faults == ()
+    assert report.exit_status() == 2
+
+
+@pytest.mark.slow
+def test_a_query_is_ended_in_other_threads_and_beside_a_timer_of_the_user() -> None:
+    found: list[AuditReport] = []
+    thread = threading.Thread(target=lambda: found.append(blocked(endless_loop)))
+    thread.start()
+    thread.join(10)
+    rung: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.2, 30)
+    try:
+        found.append(blocked(endless_loop))
+        assert rung == [1]
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert [report.faults for report in found] == [("query does not return",)] * 2
+
+
+def test_nothing_but_a_call_is_interrupted() -> None:
+    with Watchdog(0.01) as dog:
+        time.sleep(0.05)  # what is not a call of the simulator goes on
+        before = dog.begin("the step")
+        with pytest.raises(OutOfTime):
+            time.sleep(60)
+        dog.finish(before)
+    assert dog.late is not None
+    assert dog.late.where == "the step"
+
+
+def test_the_clock_stands_still_for_one_thread_and_for_what_does_not_wait() -> None:
+    seen: list[float] = []
+    plain = time.time, time.sleep, datetime.datetime
+    with stopped_clock() as clock:
+        first = time.time(), time.monotonic_ns(), datetime.datetime.now()
+        threading.Thread(target=lambda: seen.extend([time.time(), time.sleep(0.01) or time.time()])).start()
+        with stopped_clock():
+            pass
+        while len(seen) < 2:
+            threading.Event().wait(1e-3)
+        assert seen[0] != seen[1]
+        assert (time.time(), time.monotonic_ns(), datetime.datetime.now()) == first
+        assert isinstance(plain[2](2026, 1, 1), datetime.datetime)
+        assert type(datetime.datetime(2026, 1, 1)) is plain[2]
+        time.sleep(0.002)
+        assert time.time() == pytest.approx(first[0] + 0.002, abs=1e-6)
+        waits = []
+        for _ in range(2):
+            clock.rewind()
+            assert time.time() == first[0]
+            busy()
+            waits.append(time.time())
+        assert waits[0] == waits[1] > first[0]
+    assert (time.time, time.sleep, datetime.datetime) == plain

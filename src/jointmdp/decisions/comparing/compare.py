@@ -38,7 +38,7 @@ from jointmdp.simulation.montecarlo.alternatives import (
     whole_policies,
 )
 from jointmdp.simulation.montecarlo.best_action import check_distinct
-from jointmdp.simulation.montecarlo.noise_checks import CHECKED, FEW, NoiseChecks
+from jointmdp.simulation.montecarlo.noise_checks import CHECKED, FEW, MANY, NoiseChecks, can_tell
 from jointmdp.simulation.montecarlo.samples import Replications
 from jointmdp.simulation.simulators.probe import are_close
 
@@ -83,7 +83,7 @@ def decide_all(
             stage = Stage(rules.pilot, rules.max_replications, rules.is_exact, rules.looks(len(labels)))
             size, looked, race = stage.schedule.first, 0, Race(found)
             checked = NoiseChecks(found, size, workers)
-            if checked.can_tell:
+            if can_tell(found) and size >= MANY:
                 race.grow(min(FEW, size), meter, workers, began, rules.seconds)
             is_quiet = race.run is not None and checked.is_quiet(race.run)
             names = getattr(found.simulator, "results", None) or ("",)
@@ -97,7 +97,7 @@ def decide_all(
         _check_names(rules, judges)
         asked = [judge for name, judge in judges.items() if name in (rules.decide_on or judges)]
         # The look at whether anything is random has a part of the error, where there is one.
-        parts, shares = len(judges), (QUIET, 1 - QUIET) if hasattr(found.sampler, "replay") else (0.0, 1.0)
+        parts, shares = len(judges), (QUIET, 1 - QUIET) if can_tell(found) else (0.0, 1.0)
 
         def level(intervals: int) -> float:
             """What each of so many intervals of each result may miss with."""

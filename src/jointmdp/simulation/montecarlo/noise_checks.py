@@ -120,15 +120,10 @@ class NoiseChecks:
             f"Likely cause: {'; '.join(drawn) or cause}"
         )
 
-    @property
-    def can_tell(self) -> bool:
-        """Whether it was looked at whether two replications differ in anything that is seen of them."""
-        return self._replay is not None and self._count > 1
-
     def is_quiet(self, run: Replications) -> bool:
         """Whether nothing is random as far as seen: some replications, each with its own seed, are exactly one."""
         is_one = len(run.returns) >= FEW and not np.ptp(run.returns, axis=0).any() and not np.ptp(run.steps)
-        return self.can_tell and not self.is_alive and is_one
+        return can_tell(self.found) and self._count > 1 and not self.is_alive and is_one
 
     def _is_dead(self) -> bool:
         """Whether nothing that was looked at changes with the noise; tables say themselves what is random."""
@@ -171,6 +166,14 @@ class NoiseChecks:
         text = text[:1].upper() + text[1:]
         self.warnings.append(text)
         warnings.warn(text, NoiseWarning, stacklevel=5)
+
+
+def can_tell(found: Alternatives) -> bool:
+    """Whether two replications can be held against each other step by step, observations included.
+
+    One number a run tells little: rare events, a failure in a hundred, leave most runs exactly as they are.
+    """
+    return hasattr(found.sampler, "replay") and not isinstance(found.sampler, RunSampler)
 
 
 def _are_all_same(run: Replications) -> bool:

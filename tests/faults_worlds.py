@@ -481,7 +481,7 @@ def order_seeds(is_broken: bool) -> Any:
     return Steps(step)
 
 
-@planted("cached by stock and order", "steps", f"{FROZEN}, hidden state, hidden state not restored", shows="again")
+@planted("cached by stock and order", "steps", f"{FROZEN}, hidden state, hidden state not restored", shows="coincides")
 def cached_step(is_broken: bool) -> Any:
     """An lru_cache keeps the demand of the first question in each state."""
 

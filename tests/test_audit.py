@@ -5,10 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import os
 import pickle
 import random
+import re
+import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -28,7 +32,7 @@ from zoo import daily, daily_rows, slow_or_long
 
 import jointmdp as jm
 from jointmdp.decisions.auditor import AuditReport, audit, state_checks
-from jointmdp.decisions.auditor.audit_report import CLAIMS
+from jointmdp.decisions.auditor.audit_report import CLAIMS, RUN_CLAIMS
 from jointmdp.decisions.auditor.state_checks import same_law_level, without_rounding
 from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.simulators import recorded_draws
@@ -348,7 +352,7 @@ def test_plain_functions_of_a_decision_and_a_seed() -> None:
     assert not unhappy(quick(run_healthy, decisions=[1.0, 2.0]))
     legacy = quick(run_legacy, decisions=[1.0, 2.0])
     assert legacy["globals"].status == "pass"
-    assert "seeded from the noise" in legacy["globals"].message
+    assert "seeded by the run itself" in legacy["globals"].message
     assert quick(run_forgets_its_seed, decisions=[1.0, 2.0]).faults == ("global numpy.random",)
     assert quick(Remembering(), decisions=[1.0, 2.0])["history"].fault == "dropped previous action"
 
@@ -362,6 +366,197 @@ def test_plain_functions_of_a_decision_and_a_seed() -> None:
     assert nothing.fault == "query not answered"
     assert "run(1.0, seed) returned None; it must return one finite number" in nothing.message
     assert "does the function return a number" in nothing.cause
+
+
+# -- streams, decisions, threads ---------------------------------------------------------------------------------
+
+
+def eaten(decision: int, seed: int) -> float:
+    one, other = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
+    if decision:
+        one.random(decision)
+    return float(10 * one.normal() + other.normal() + decision)
+
+
+def shifted(decision: int, seed: int) -> float:
+    season, local = np.random.default_rng(seed), np.random.default_rng(seed + 7 * decision)
+    return float(season.normal() + 10 * local.normal() + decision)
+
+
+def epidemic(decision: int, noise: Noise) -> float:
+    if decision == 3:
+        noise["epidemic"].random()
+    return float(noise["epidemic"].normal() + noise["other"].normal())
+
+
+@pytest.mark.parametrize(
+    ("run", "decisions", "fault", "words"),
+    [
+        (eaten, [0, 1], "draws out of step", "draw 1 from default_rng([SEED, 1]), made at test_audit.py"),
+        (shifted, [0, 1], "noise not shared", "0 draws from default_rng(SEED) and 1 draws from default_rng("),
+        (epidemic, [0, 1, 3], "draws out of step", 'draw 1 from noise["epidemic"] is normal() at test_audit.py'),
+    ],
+)
+def test_a_fault_beside_an_intact_stream_is_found(run: Any, decisions: list[int], fault: str, words: str) -> None:
+    report = audit(run, decisions=decisions)
+    found = report["noise"]
+    assert (found.status, found.fault) == ("fail", fault), str(report)
+    seed = re.findall(r"seed (\d+)", found.message)[0]
+    assert words.replace("SEED", seed) in found.message
+
+
+@pytest.mark.parametrize("count", [8, 12, 20])
+def test_a_fault_in_the_last_of_many_decisions_is_found(count: int) -> None:
+    def last(decision: int, seed: int) -> float:
+        return eaten(int(decision == count - 1), seed)
+
+    report = audit(last, decisions=range(count))
+    assert report["noise"].fault == "draws out of step"
+    assert f"for {count - 1} (seed" in report["noise"].message
+
+
+def test_a_slow_model_has_all_its_decisions_asked_in_time() -> None:
+    def slow(decision: str, seed: int) -> float:
+        time.sleep(0.01)
+        return eaten(int(decision == "high"), seed)
+
+    names = ["low", "middle", "high"]
+    report = audit(slow, decisions=names, seconds=8.0)
+    assert report["noise"].fault == "draws out of step"
+    assert "for high" in report["noise"].message
+    healthy = audit(lambda d, seed: slow("low", seed) + len(d), decisions=names, seconds=8.0)
+    assert (healthy.is_ok, healthy.exit_status(), healthy.not_checked) == (True, 0, ()), str(healthy)
+
+
+def test_what_is_not_asked_is_named_and_never_passed() -> None:
+    def slow(decision: int, seed: int) -> float:
+        time.sleep(0.05)
+        return decision + float(np.random.default_rng(seed).normal())
+
+    report = audit(slow, decisions=range(10), seconds=1.0)
+    assert not report.failures
+    assert not report.is_ok
+    assert report.exit_status() == 2
+    missing = report["noise"].left_out
+    assert report["noise"].status == "skip"
+    assert missing[-1] == "9"
+    assert "not asked" in report["noise"].message
+    assert "not all asked" in report.summary
+    held = json.loads(report.to_json())
+    assert held["is_ok"] is False
+    assert "noise" in held["not_checked"]
+    assert "9" in next(row for row in held["checks"] if row["name"] == "noise")["left_out"]
+
+
+def test_all_actions_of_a_simulator_are_asked_or_counted() -> None:
+    def step(state: float, action: int, noise: Noise) -> tuple[float, float]:
+        if action == 11:
+            noise.rng.random()
+        return action + noise.rng.normal(), state + noise.rng.normal()
+
+    report = audit(FunctionSimulator(step, start=0.0, actions=12))
+    assert report["noise"].fault == "draws out of step"
+    many = FunctionSimulator(lambda s, a, n: (time.sleep(0.001), (n.rng.normal(), s))[1], start=0.0, actions=200)
+    report = audit(many, seconds=4.0)
+    assert report["noise"].status == "skip"
+    assert len(report["noise"].left_out) > 100
+    assert not report.is_ok
+
+
+def test_runs_are_told_of_decisions_runs_and_seeds() -> None:
+    report = audit(run_healthy, decisions=[1.0, 2.0])
+    assert [check.name for check in report.checks] == list(RUN_CLAIMS)
+    text = str(report).replace("in step", "")
+    assert not [word for word in ("snapshot", "state", "quer", "action", "reward", "step ") if word in text], text
+
+
+def test_pairing_that_saves_nothing_is_a_warning() -> None:
+    def mirrored(decision: str, seed: int) -> float:
+        drawn = np.random.default_rng(seed).random(6)
+        return float(np.log(1 - drawn if decision == "other" else drawn).sum())
+
+    report = audit(mirrored, decisions=["plain", "other"])
+    assert (report["pairing"].status, report["pairing"].fault) == ("warn", "pairing saves nothing")
+    assert "pairing costs" in report["pairing"].message
+    assert audit(run_healthy, decisions=[1.0, 2.0])["pairing"].status == "pass"
+
+
+def test_audits_in_many_threads_disturb_nobody() -> None:
+    """Eight threads audit while others draw and seed: all verdicts are right, and nothing is left behind."""
+    plain = [random.seed, random.random, np.random.default_rng, np.random.RandomState, np.random.seed, os.urandom]
+    held = [random.Random, np.random.Generator, np.random.PCG64, threading.Thread.start]
+    expected = [float(np.random.default_rng(7).random()) for _ in range(3)]
+    is_done, wrong = threading.Event(), list[Any]()
+
+    def draws() -> None:
+        while not is_done.is_set():
+            try:
+                found = [float(np.random.default_rng(7).random()) for _ in range(3)]
+                if found != expected or type(np.random.default_rng(7)) is not held[1]:
+                    wrong.append(found)
+                if random.Random(7).random() != 0.32383276483316237:
+                    wrong.append("random")
+            except Exception as error:  # whatever a twin may raise
+                wrong.append(repr(error))
+
+    others = [threading.Thread(target=draws) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            runs = [(run_healthy, [1.0, 2.0]), (eaten, [0, 1]), (shifted, [0, 1]), (epidemic, [0, 3])] * 4
+            reports = list(pool.map(lambda pair: audit(pair[0], decisions=pair[1], seconds=30), runs))
+    finally:
+        is_done.set()
+        for thread in others:
+            thread.join()
+    assert not wrong
+    faults = [report["noise"].fault for report in reports]
+    assert faults == ["", "draws out of step", "noise not shared", "draws out of step"] * 4
+    assert plain == [
+        random.seed,
+        random.random,
+        np.random.default_rng,
+        np.random.RandomState,
+        np.random.seed,
+        os.urandom,
+    ]
+    assert held == [random.Random, np.random.Generator, np.random.PCG64, threading.Thread.start]
+
+
+def test_what_was_replaced_is_put_back_whatever_raises() -> None:
+    plain = np.random.default_rng, random.seed
+
+    def interrupted() -> None:
+        assert np.random.default_rng is not plain[0]
+        with recorded_draws.recorded():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), recorded_draws.recorded():
+        interrupted()
+    assert plain == (np.random.default_rng, random.seed)
+    assert recorded_draws.present() is None
+
+
+def test_one_stream_is_redrawn_and_the_others_keep_their_numbers() -> None:
+    def run(noise: Noise) -> list[float]:
+        made = np.random.default_rng(3)
+        return [noise["arrivals"].random(), noise["service", 1].random(), noise["service", 2].random(), made.random()]
+
+    with recorded_draws.recorded() as log:
+        plain = run(Noise("run", 1))
+    groups = [stream.group for stream in log.streams]
+    assert groups[1:] == ["arrivals", "service", "service"]
+    assert groups[0].startswith("test_audit.py:")
+    for salted in set(groups):
+        with recorded_draws.redrawn({salted: 1}):
+            found = run(Noise("run", 1))
+        with recorded_draws.redrawn({salted: 2}):
+            other = run(Noise("run", 1))
+        order = [*groups[1:], groups[0]]
+        assert [x != y for x, y in zip(plain, found, strict=True)] == [group == salted for group in order]
+        assert [x != y for x, y in zip(other, found, strict=True)] == [group == salted for group in order]
+    assert run(Noise("run", 1)) == plain
 
 
 # -- the report --------------------------------------------------------------------------------------------------

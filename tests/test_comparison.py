@@ -193,9 +193,9 @@ def test_constant_gaps_are_ties_of_another_kind():
 
 def test_the_numbers_are_those_of_the_sample():
     found = run(close_pair(0.05), half_width=0.01, other_sharing=True)
-    assert run(close_pair(0.05)).gap(0, 1).std_state is None  # on request alone
+    assert run(close_pair(0.05)).gap("option 0", "option 1").std_state is None  # on request alone
     rows = sampler_of(close_pair(0.05))(0, found.num_replications, "time").returns
-    gap, gaps = found.gap(0, 1), rows[:, 0] - rows[:, 1]
+    gap, gaps = found.gap("option 0", "option 1"), rows[:, 0] - rows[:, 1]
     assert found.status is Verdict.PRECISE
     assert gap.mean == pytest.approx(gaps.mean(), abs=1e-12)
     assert gap.std == gap.std_time == pytest.approx(gaps.std(ddof=1))
@@ -224,7 +224,7 @@ def test_replications_saved():
     """
     found = run(close_pair(0.05), half_width=0.01)
     n = found.num_replications
-    ratio = found.gap(0, 1).replications_unpaired / n
+    ratio = found.gap("option 0", "option 1").replications_unpaired / n
     assert ratio == pytest.approx(101, rel=5 * 2 * math.sqrt(2 / n))
     assert found.replications_unpaired == pytest.approx(ratio * n)
     same = run(lambda rng, k: rng.normal(size=(k, 2)), half_width=0.1)
@@ -240,7 +240,7 @@ def test_the_hardest_pair_sets_what_is_saved():
 
     found = run(draw, m=3, indifference=0.005)
     assert found.best == "option 1"
-    close = found.gap(1, 0)
+    close = found.gap("option 1", "option 0")
     assert found.replications_unpaired == pytest.approx(close.replications_unpaired)
 
 
@@ -256,10 +256,10 @@ def test_verdicts():
     assert never.num_replications == 1000
     both = run(close_pair(0.5), half_width=0.05, indifference=0.001)
     assert both.status is Verdict.PRECISE
-    assert both.gap(0, 1).half_width <= 0.05
+    assert both.gap("option 0", "option 1").half_width <= 0.05
     assert both.indifference == 0.001
     strict = run(close_pair(0.0), half_width=1.0, indifference=0.003)
-    assert max(strict.gap(i, 1 - i).mean_interval.lower for i in (0, 1)) >= -0.003
+    assert max(strict.gap(*pair).mean_interval.lower for pair in (strict.labels, strict.labels[::-1])) >= -0.003
     assert strict.num_replications > 200  # the wide half width alone would have stopped at the pilot
 
 
@@ -270,7 +270,7 @@ def test_ties_come_to_an_end_by_default(draw):
 
 def test_identical_alternatives():
     found = run(lambda rng, n: np.repeat(rng.normal(size=(n, 1)), 3, axis=1), m=3)
-    gap = found.gap(0, 2)
+    gap = found.gap("option 0", "option 2")
     assert gap.tie().estimate == 1
     assert gap.mean_interval.lower < 0 < gap.mean_interval.upper
     assert [each.best for each in found.alternatives] == pytest.approx([1 / 3] * 3)
@@ -284,7 +284,7 @@ def test_without_any_noise():
     assert found.status is Verdict.CLOSE
     assert found.indifference == pytest.approx(0.05)
     assert found.best == "option 0"
-    assert 1.0 in found.gap(0, 2).mean_interval
+    assert 1.0 in found.gap("option 0", "option 2").mean_interval
 
 
 def test_noise_that_is_rounding():
@@ -295,7 +295,7 @@ def test_noise_that_is_rounding():
         return np.column_stack([np.zeros(n), parts[:, 0] + parts[:, 1] + parts[:, 2] + parts[:, 3] + parts[:, 4]])
 
     found = run(draw)
-    gap = found.gap(1, 0)
+    gap = found.gap("option 1", "option 0")
     assert np.ptp(gap.gaps) > 0
     assert found.status is Verdict.BEST
     assert found.num_replications == 2000  # ten pilots, as nothing varied
@@ -316,7 +316,7 @@ def test_a_reward_that_is_still_to_come():
     nothing = run(lambda rng, n: np.zeros((n, 2)))
     assert nothing.status is Verdict.UNDECIDED
     assert nothing.num_replications == 20_000
-    assert nothing.gap(0, 1).mean_interval == (-math.inf, math.inf)
+    assert nothing.gap("option 0", "option 1").mean_interval == (-math.inf, math.inf)
     assert "nothing is known of how large a difference can be" in " ".join(str(nothing).split())
     assert json.loads(nothing.to_json())["gaps"][0]["mean_interval"] == {"estimate": 0, "lower": None, "upper": None}
     assert nothing.figure().axes
@@ -350,7 +350,7 @@ def test_large_amounts_do_not_hide_small_ones():
         return np.column_stack([huge + 1e-4 * d * rng.random(n) for d in (1, 2)])
 
     found = run(draw, indifference=1e-6, max_replications=2000)
-    gap = found.gap(1, 0)
+    gap = found.gap("option 1", "option 0")
     assert gap.tie().estimate < 0.05  # at 1e9 the rounding is 3e-5
     assert gap.mean != 0
     assert gap.std > 0
@@ -358,7 +358,7 @@ def test_large_amounts_do_not_hide_small_ones():
     close = run(lambda rng, n: np.column_stack([np.full(n, 1e9), np.full(n, 1e9 + 1e-6)]), max_replications=300)
     assert "No difference" not in str(close)
     assert "0.000 to 1.000" in str(close)
-    assert close.gap(0, 1).tie().lower == 0
+    assert close.gap("option 0", "option 1").tie().lower == 0
 
 
 def test_bounds_make_every_interval_hold():
@@ -392,7 +392,7 @@ def test_a_little_jitter_does_not_hide_that_rare_gaps_are_unseen():
     for seed in range(20):
         found = run(draw, seed=seed)
         assert not (found.status is Verdict.BEST and found.best_index == 0)
-        assert 0.15 in found.gap(1, 0).mean_interval
+        assert 0.15 in found.gap("option 1", "option 0").mean_interval
 
 
 def season(order, seed):
@@ -421,12 +421,12 @@ def test_known_bounds_hold_for_every_number_of_replications():
     assert exact.is_exact
     assert exact.num_replications in stopping.FixedSchedule(200, 20_000).sizes
     assert exact.num_replications > usual.num_replications
-    assert 1 / 6 in exact.gap(0, 1).mean_interval
+    assert 1 / 6 in exact.gap("option 0", "option 1").mean_interval
     assert "for every number of replications" in str(exact)
     n, log = exact.num_replications, math.log(4 / (0.05 / len(stopping.FixedSchedule(200, 20_000).sizes)))
     rows = sampler_of(draw)(0, n, "time").leads
     half = rows[:, 1].std(ddof=1) * math.sqrt(2 * log / n) + 2 * 7 * log / (3 * (n - 1))
-    assert exact.gap(0, 1).half_width == pytest.approx(half)
+    assert exact.gap("option 0", "option 1").half_width == pytest.approx(half)
 
 
 def test_what_is_left_out_widens_the_intervals():
@@ -434,17 +434,23 @@ def test_what_is_left_out_widens_the_intervals():
     whole, short = (run(close_pair(0.05), half_width=1.0, left_out=left_out) for left_out in (0.0, 0.01))
     lacks = 0.01 * np.abs(sampler_of(close_pair(0.05))(0, 200, "time").returns).max()
     for end in ("lower", "upper"):
-        moved = [getattr(short.gap(0, 1).mean_interval, end), getattr(whole.gap(0, 1).mean_interval, end)]
+        moved = [
+            getattr(short.gap("option 0", "option 1").mean_interval, end),
+            getattr(whole.gap("option 0", "option 1").mean_interval, end),
+        ]
         assert abs(moved[0] - moved[1]) == pytest.approx(2 * lacks)
-    assert short.gap(0, 1).mean_interval.width > whole.gap(0, 1).mean_interval.width
+    assert short.gap("option 0", "option 1").mean_interval.width > whole.gap("option 0", "option 1").mean_interval.width
     for cut, uncut in zip(short.alternatives, whole.alternatives, strict=True):
         assert cut.mean_interval.width - uncut.mean_interval.width == pytest.approx(2 * lacks)
         assert cut.best_interval.width > uncut.best_interval.width
     # Gaps near zero may turn round: they count for and against.
-    assert short.gap(0, 1).superiority().upper > whole.gap(0, 1).superiority().upper
-    assert short.gap(0, 1).superiority().lower < whole.gap(0, 1).superiority().lower
-    assert short.gap(0, 1).tie().upper > whole.gap(0, 1).tie().upper
-    assert short.gap(0, 1).variance_interval.upper > whole.gap(0, 1).variance_interval.upper
+    assert short.gap("option 0", "option 1").superiority().upper > whole.gap("option 0", "option 1").superiority().upper
+    assert short.gap("option 0", "option 1").superiority().lower < whole.gap("option 0", "option 1").superiority().lower
+    assert short.gap("option 0", "option 1").tie().upper > whole.gap("option 0", "option 1").tie().upper
+    assert (
+        short.gap("option 0", "option 1").variance_interval.upper
+        > whole.gap("option 0", "option 1").variance_interval.upper
+    )
 
 
 def test_what_is_left_out_is_judged_by_known_bounds():
@@ -455,9 +461,11 @@ def test_what_is_left_out_is_judged_by_known_bounds():
 
     settings = {"half_width": 1.0, "bounds": Interval(0, 1), "max_replications": 200}
     whole, short = (run(draw, left_out=left_out, **settings) for left_out in (0.0, 0.01))
-    widened = short.gap(0, 1).mean_interval.upper - whole.gap(0, 1).mean_interval.upper
+    widened = (
+        short.gap("option 0", "option 1").mean_interval.upper - whole.gap("option 0", "option 1").mean_interval.upper
+    )
     assert widened == pytest.approx(2 * 0.01)
-    assert short.gap(0, 1).truncation_bound == pytest.approx(2 * 0.01)
+    assert short.gap("option 0", "option 1").truncation_bound == pytest.approx(2 * 0.01)
     assert short.alternatives[0].mean_interval.width - whole.alternatives[0].mean_interval.width == pytest.approx(0.02)
 
 
@@ -482,7 +490,7 @@ def test_every_pair_is_found_from_both_sides():
 
     found = run(draw, m=4, half_width=0.05)
     for i, j in itertools.permutations(range(4), 2):
-        gap, back = found.gap(i, j), found.gap(f"option {j}", f"option {i}")
+        gap, back = found.gap(found.labels[i], found.labels[j]), found.gap(f"option {j}", f"option {i}")
         assert (gap.label, gap.other) == (f"option {i}", f"option {j}")
         assert gap.row() == back.reversed().row()
         assert gap.mean_interval == -back.mean_interval
@@ -494,9 +502,9 @@ def test_every_pair_is_found_from_both_sides():
         assert gap.superiority().estimate in gap.superiority()
     assert found.best == "option 2"
     with pytest.raises(jm.ModelError, match="compared with itself"):
-        found.gap(1, 1)
+        found.gap("option 1", "option 1")
     with pytest.raises(jm.ModelError, match="unknown alternative 'option 9'"):
-        found.gap("option 9", 0)
+        found.gap("option 9", "option 0")
 
 
 def test_bad_samples_and_requests():

@@ -105,7 +105,9 @@ def test_every_engine_makes_fewer_branches_of_the_same_replications():
         assert min(each.num_replications for each in race.alternatives) == 200 < race.num_replications
         n = min(race.num_replications, equal.num_replications)
         stay = [i for i, each in enumerate(race.alternatives) if each.dropped_for is None]
-        assert race.returns[:n, stay] == pytest.approx(equal.returns[:n, stay], rel=1e-12, abs=1e-12)  # but for rounding
+        assert race.returns[:n, stay] == pytest.approx(
+            equal.returns[:n, stay], rel=1e-12, abs=1e-12
+        )  # but for rounding
     tables = {"indifference": 0.2, "max_replications": 6000}
     race = jm.compare(model, policy, "stock 4", **tables)
     exact = jm.evaluate(model, policy)

@@ -21,10 +21,14 @@ from jointmdp.simulation.montecarlo.confidence_intervals import (
     bounded_variance,
     careful_mean,
     careful_variance,
+    caveat,
     cvar_interval,
     mean_interval,
     quantile_interval,
+    sample_cvar,
+    sample_quantile,
     unseen_interval,
+    unseen_rate,
     variance_interval,
 )
 
@@ -117,7 +121,32 @@ def test_careful_variances() -> None:
     assert careful_variance(zeros, 0.0, 0.0, 0.05) == (0.0, 0.0)
     assert careful_variance(zeros, -math.inf, math.inf, 0.05) == (0.0, math.inf)
     many = np.random.default_rng(0).normal(size=1000)
-    assert careful_variance(many, -5.0, 5.0, 0.05) == variance_interval(many)
+    assert careful_variance(many, -5.0, 5.0, 0.05, "light") == variance_interval(many)
+
+
+@pytest.mark.parametrize("n", [200, 2000])
+def test_an_unseen_value_is_allowed_for_however_many_were_seen(n: int) -> None:
+    """One more value, as rare as n samples can hide, and twice as far from the median as any: both ends reach it."""
+    values = np.random.default_rng(2).normal(size=n)
+    rate, usual = unseen_rate(n), float(np.median(values))
+    assert (1 - rate) ** n == pytest.approx(0.05)
+    light, found = (careful_mean(values, -9.0, 9.0, 0.05, tails) for tails in ("light", "any"))
+    assert light == mean_interval(values)
+    assert light.upper < found.upper
+    assert found.lower < light.lower
+    # With the guard it holds the mean of the sample mixed with such a value on either side, and is not much wider.
+    for farthest in (values.min(), values.max()):
+        mean = (1 - rate) * float(values.mean()) + rate * (2 * float(farthest) - usual)
+        assert mean in found
+    assert found.width < {200: 1.35, 2000: 1.15}[n] * light.width
+    squares = (1 - rate) * float(values.var()) + rate * 2 * float(np.max((values - values.mean()) ** 2))
+    assert squares in careful_variance(values, -9.0, 9.0, 0.05)
+
+
+def test_the_caveat_is_a_number() -> None:
+    assert caveat(290) == "unless events rarer than 1 in 97 matter"
+    assert caveat(2) == "unless events rarer than 1 in 1 matter"
+    assert unseen_rate(10_000) == pytest.approx(3 / 10_000, rel=0.01)
 
 
 # -- quantiles and tails -----------------------------------------------------------------------------------------
@@ -173,9 +202,20 @@ def test_tail_means_of_a_sample() -> None:
         tail = float(share @ ordered) / (alpha * len(values))
         found = cvar_interval(values, alpha, -10.0, 10.0, 0.05)
         assert tail in found
+        assert sample_cvar(values, alpha) == pytest.approx(tail, rel=1e-12)
+        assert sample_quantile(values, alpha) == ordered[math.ceil(alpha * len(values)) - 1]
         assert found.upper < quantile_interval(values, alpha).upper
     assert cvar_interval(np.full(50, 2.0), 0.5, 2.0, 2.0, 0.05) == (2.0, 2.0)
     assert cvar_interval(np.zeros(50), 0.5, -math.inf, math.inf, 0.05) == (-math.inf, 0.0)
+
+
+def test_tail_means_are_useful_at_200_samples() -> None:
+    """The mean of the lowest 5 % of normal values is −2.06; the range that returns may have does not matter."""
+    values = np.random.default_rng(3).normal(size=200)
+    found = cvar_interval(values, 0.05, -1000.0, 1000.0, 0.05)
+    assert -2.0627 in found
+    assert found.width < 2
+    assert cvar_interval(values, 0.05, -1000.0, 1000.0, 0.05, "light").width < 0.8 * found.width
 
 
 def test_tail_means_of_few_samples() -> None:

@@ -418,7 +418,7 @@ def test_ten_thousand_mutated_files_are_refused(tmp_path: Path, make: Callable[[
         {"library": ...},
         {"format": "something else"},
         {"version": True},
-        {"version": "3"},
+        {"version": "4"},
         {"version": 1},
         {"version": ...},
         {"arrays": ...},
@@ -585,7 +585,7 @@ def test_errors_name_the_file_and_what_is_wrong(saved: Path, tmp_path: Path) -> 
         data[:100]: "truncated",
         data + b"\n": "truncated, or something was written behind",
         data.replace(b"0.9", b"0.8"): "damaged.*checksum",
-        with_page(data, version=4): "version 4.*newer",
+        with_page(data, version=5): "version 5.*newer",
         with_page(data, sharing="all"): "sharing is 'all'",
         with_page(data, discount=2.0): "discount is 2",
     }

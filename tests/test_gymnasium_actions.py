@@ -11,6 +11,7 @@ import pytest
 from gymnasium import Env, spaces
 from gymnasium_worlds import Shop, cartpole_get
 
+import jointmdp as jm
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.simulators.fingerprints import fingerprint
@@ -86,10 +87,19 @@ def test_tables_of_others_keep_their_plain_attributes() -> None:
 # -- actions -----------------------------------------------------------------------------------------------------
 
 
-def test_numbered_actions_count_from_zero_wherever_the_space_begins() -> None:
+def test_a_number_is_what_the_space_calls_an_action() -> None:
+    """Inside, actions count from 0; whoever names one, a policy too, calls it what the environment does."""
     simulator = GymnasiumSimulator(Shop(3, start=5))
-    assert simulator.action_names == ("action 0", "action 1", "action 2")
+    assert simulator.action_names == ("action 5", "action 6", "action 7")
     assert [o.reward for o in simulator.query(simulator.reset(), [0, 2], Noise("n"))] == [5.0, 7.0]
+    assert [simulator.action_index(value) for value in (5, 7)] == [0, 2]
+    assert [simulator.action_value(number) for number in (0, 2)] == [5, 7]
+    assert simulator.sample(simulator.reset(), [5, 7], 1).rewards.tolist() == [[5.0, 7.0]]
+    found = jm.simulate(simulator, 6, None, [7, 5], num_samples=2, horizon=2)
+    assert found.gap(7, 5).mean == found.gap("action 7", "action 5").mean == 2.0
+    assert found.returns.tolist() == [[13.0, 11.0]] * 2  # then the policy's action, 6
+    with pytest.raises(ModelError, match=r"0 is none of the actions action 5, action 6, action 7; number 0 of the"):
+        simulator.action_index(0)
 
 
 def test_actions_have_the_names_of_the_documentation() -> None:

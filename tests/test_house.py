@@ -26,6 +26,7 @@ DOORS = {
     ("decisions.comparing.compare", "resumed"),
     ("plots", "plot"),
     ("show.plots.result_plots", "comparison"),
+    ("show.plots.result_plots", "review"),
     ("show.report.comparison_page", "write_comparison"),
     ("show.report.report_page", "write_solution"),
     ("simulation.montecarlo.best_action", "best_of"),

@@ -29,7 +29,7 @@ def another_policy(case: oracle.RandomModel, rng: np.random.Generator) -> np.nda
 def check_against_rationals(case: oracle.RandomModel, other: np.ndarray, tightness: float) -> None:
     found = jm.evaluate(build(case), {"one": case.policy, "two": other})
     for s in range(len(other)):
-        gap = found.gap(0, 1, s)
+        gap = found.gap("one", "two", s)
         mean, variance = policy_gap(case, other, s)
         assert abs(oracle.rational(gap.mean) - mean) <= oracle.rational(gap.mean_error)
         assert abs(oracle.rational(gap.variance) - variance) <= oracle.rational(gap.variance_error)
@@ -81,7 +81,7 @@ def test_two_actions_in_one_state() -> None:
     # A policy that tosses a coin of its own, against itself: its actions are drawn twice, so the gap is not zero.
     twice = jm.evaluate(loop, {"one": "uniform", "two": "uniform"}).gap("one", "two")
     assert twice.variance == pytest.approx(2 / 0.75)
-    same = jm.evaluate(loop, {"one": [0], "two": [0]}).gap(0, 1)
+    same = jm.evaluate(loop, {"one": [0], "two": [0]}).gap("one", "two")
     assert same.variance <= same.variance_error < 1e-12
 
 
@@ -139,8 +139,8 @@ def test_bad_requests() -> None:
         jm.evaluate(model, {"given": policy, "any": "uniform"}, jm.Iterate())
     returns = jm.evaluate(model.with_sharing("state"), {"given": policy, "any": "uniform"}, jm.Solve(max_sweeps=1))
     with pytest.warns(jm.errors.ConvergenceWarning, match="step limit"):
-        gap = returns.gap(0, 1)
-    exact = jm.evaluate(model.with_sharing("state"), {"given": policy, "any": "uniform"}).gap(0, 1)
+        gap = returns.gap("given", "any")
+    exact = jm.evaluate(model.with_sharing("state"), {"given": policy, "any": "uniform"}).gap("given", "any")
     assert abs(gap.variance - exact.variance) <= gap.variance_error + exact.variance_error
 
 

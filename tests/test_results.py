@@ -1,6 +1,7 @@
 """What every result can do: rows as a data frame and in a notebook, datasets, pictures, and files."""
 
 import dataclasses
+import itertools
 import math
 from pathlib import Path
 
@@ -28,7 +29,9 @@ def results() -> dict[str, object]:
     simulator = jm.simulators.TableSimulator(MODEL)
     states = jm.learn(simulator, POLICY, jm.Incremental(replicas=2, batch=4), steps=20)
     report = jm.audit(simulator, policy=POLICY, num_samples=50)
-    named = {type(each).__name__: each for each in (*found, *compared.gaps, returns, returns.gap(0, 1), states, report)}
+    review = jm.simulators.review_agent(simulator, POLICY, ["s0"], max_replications=50)
+    others = (*compared.gaps, returns, returns.gap(0, 1), states, report, review)
+    named = {type(each).__name__: each for each in (*found, *others)}
     return named
 
 
@@ -48,6 +51,7 @@ KINDS = {
     "ReturnSample": ("figure", "to_xarray"),
     "GapSample": ("figure", "to_xarray"),
     "AuditReport": (),
+    "AgentReview": ("figure",),
 }
 
 
@@ -93,6 +97,8 @@ def test_results_come_back_from_disk(made: dict[str, object], kind: str, tmp_pat
     again = jm.load(path)
     assert type(again) is type(thing)
     assert str(again) == str(thing)
+    assert again == thing
+    assert hash(again) == hash(thing)
     assert again.table() == thing.table()  # type: ignore[attr-defined, union-attr]
     if isinstance(again, jm.results.Comparison):
         assert again.best == 20
@@ -185,16 +191,18 @@ def test_the_answer_keeps_the_users_values() -> None:
 
 
 def test_costs_are_returns_with_the_other_sign() -> None:
-    """Every number of the comparison of costs is that of the returns, mirrored; signs are as they were given."""
+    """Whatever is said of a gap is the same for costs as for returns: an advantage. Mean costs are costs."""
     gains = jm.compare(season, decisions=[15, 18, 25], seed=3)
     costs = jm.compare(lambda q, noise: -season(q, noise), decisions=[15, 18, 25], seed=3, minimise=True)
     assert costs.best == gains.best
     assert costs.status is gains.status
     assert (costs.returns == -gains.returns).all()
-    for cost, gain in zip(costs.gaps, gains.gaps, strict=True):
-        assert cost.mean == -gain.mean
-        assert cost.mean_interval == -gain.mean_interval
-        assert cost.superiority() == gain.inferiority()
+    for pair in itertools.permutations([15, 18, 25], 2):
+        cost, gain = costs.gap(*pair), gains.gap(*pair)
+        assert (cost.gaps == gain.gaps).all()
+        assert cost.row() | {"direction": 0} == gain.row() | {"direction": 0}
+        assert (cost.quantile(0.1), cost.cvar(0.1)) == (gain.quantile(0.1), gain.cvar(0.1))
+    assert costs.gap(costs.best, 25).mean_interval.lower > 0
     for cost_of, gain_of in zip(costs.alternatives, gains.alternatives, strict=True):
         assert cost_of.mean_interval == -gain_of.mean_interval
         assert cost_of.best == gain_of.best

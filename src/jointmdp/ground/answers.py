@@ -2,18 +2,26 @@
 
 And the face that every kind of gap shares, whatever method it comes from.
 
+**One meaning of better.** A gap is an advantage: positive always says that the first alternative is the better one.
+It is ``Z(first) − Z(second)`` where returns are to be high, and ``Z(second) − Z(first)``, what the first costs less,
+where they are costs (``minimise=True``). Whatever is said of the gap (mean, quantiles, worst cases, P(better)) follows
+from that order of the two, which `checks.subtracted` alone decides; returns themselves keep the user's units.
+
 Answers stand on low floors, their pictures, pages and samples are made on higher ones, and imports run one way. So an
 answer asks for these by name, when somebody wants one (`upstairs`), as pandas loads its plots.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import importlib
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from jointmdp.ground import checks, files
 from jointmdp.ground.errors import ModelError
@@ -29,6 +37,33 @@ SHOWN = 30  # rows of a table in a notebook
 SHOWN_STATES = 5  # and states, where each has many rows
 
 
+class Words(NamedTuple):
+    """How one speaks of returns, or of costs."""
+
+    direction: str = "higher is better"
+    gives: str = "gives"
+    more: str = "more"
+    most: str = "gives most"
+    highest: str = "highest"
+    amount: str = "return"
+
+    def told(self, first: str, second: str, mean: float, spread: float, place: str = "") -> str:
+        """The gap of two alternatives in a line; where costs could be read either way, in words."""
+        if self == RETURNS:
+            return f"{first} − {second}{place}: {mean:.6g} ± {spread:.6g}"
+        less = "less" if mean >= 0 else "more"
+        return f"{first} costs {abs(mean):.6g} ± {spread:.6g} {less} than {second}{place}"
+
+
+RETURNS = Words()
+COSTS = Words("lower is better", "costs", "less", "costs least", "lowest", "cost")
+
+
+def words(minimise: bool) -> Words:
+    """Those of costs, or of returns."""
+    return COSTS if minimise else RETURNS
+
+
 def upstairs(module: str, name: str) -> Any:
     """What a module of a higher floor offers under `name`: the only way up."""
     return getattr(importlib.import_module(f"jointmdp.{module}"), name)
@@ -40,6 +75,11 @@ class ResultFace:
     def table(self) -> list[dict[str, Any]]:
         """The rows."""
         raise NotImplementedError
+
+    @property
+    def direction(self) -> str:
+        """``"higher is better"``, or ``"lower is better"`` of costs; gaps are advantages either way."""
+        return words(getattr(self, "minimise", False)).direction
 
     def to_pandas(self) -> pandas.DataFrame:
         """`table` as a data frame."""
@@ -71,6 +111,31 @@ class ResultFace:
         if "\n" in text:
             return f"<pre>{html.escape(text)}</pre>"
         return f"<p>{html.escape(text)}</p>{html_table(self._shown())}"
+
+
+class SavedFace(ResultFace):
+    """A dataclass that files hold: equal to another where all is equal that a file would keep, arrays and NaN too."""
+
+    def __eq__(self, other: object) -> bool:
+        return _are_same(self, other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        plain = (getattr(self, each.name) for each in dataclasses.fields(self) if each.compare)  # type: ignore[arg-type]
+        return hash((type(self), *(value for value in plain if isinstance(value, str | int))))
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        is_float = one.dtype.kind == "f"
+        return isinstance(other, np.ndarray) and np.array_equal(one, other, equal_nan=is_float)
+    if type(one) is not type(other):
+        return False
+    if dataclasses.is_dataclass(one):
+        names = (each.name for each in dataclasses.fields(one) if each.compare)
+        return all(_are_same(getattr(one, name), getattr(other, name)) for name in names)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_are_same, one, other))
+    return bool(one == other or (one != one and other != other))
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +236,7 @@ class PlannedGap:
 
 @runtime_checkable
 class GapLike(Protocol):
-    """How much more one alternative gives than another: ``G``, one random number.
+    """How much better one alternative is than another: ``G``, one random number, what it gives more or costs less.
 
     Intervals are certified bounds where the gap was computed and confidence intervals where it was sampled or learned;
     docs/gaps.md has a table. A kind that cannot answer raises `NotKnownError` and names one that can.

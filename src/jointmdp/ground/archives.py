@@ -35,7 +35,7 @@ from jointmdp.ground.files import FilePath, __version__, cause, check_regular, p
 PAGE = "jointmdp.json"
 SEAL = b"jointmdp sha256 "
 DIGITS = 64
-FORMAT_VERSION = 3  # which arrays a file holds; files of another version are refused by that name
+FORMAT_VERSION = 4  # which arrays a file holds; files of another version are refused by that name
 HEAD = {"format": "jointmdp", "version": FORMAT_VERSION, "library": __version__}  # of every page
 START = b"PK\x03\x04"  # a zip's first member; its name begins at byte 30
 DTYPES = ("<f8", "<i8", "|b1", "<f4", "<i4", "<i2", "|u1")

@@ -1,10 +1,11 @@
 """Checks of what the user hands in: each raises a `ModelError` that names the place and guesses the cause."""
 
 import difflib
+import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Number
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from jointmdp.ground.arrays import Floats, Ints, refuse_traced
 from jointmdp.ground.errors import ModelError
 
+T = TypeVar("T")
 Sharing = Literal["state", "time", "none"]
 SHARINGS: tuple[Sharing, ...] = get_args(Sharing)
 SHARING_WORDS: dict[Sharing, str] = {
@@ -22,7 +24,17 @@ SHARING_WORDS: dict[Sharing, str] = {
 
 # Sums this far from 1 come from float32 tables or printed decimals and are rescaled; farther ones are mistakes.
 SUM_TOLERANCE = 1e-6
+PLURALS = {"policy": "policies"}
 FIXED = {int, str, float, bool}  # components of names that are as they should be
+
+
+def refuse_keywords(unknown: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Raise at a keyword that a front door does not have, with the one that was probably meant."""
+    for name in unknown:
+        known = inspect.signature(function).parameters
+        close = difflib.get_close_matches(name, [each for each in known if each != "unknown"], n=1)
+        hint = f"did you mean {close[0]}=…?" if close else f"help(jointmdp.{function.__name__}) lists what there is"
+        raise TypeError(f"{function.__name__}() has no argument {name}=; {hint}")
 
 
 def as_floats(name: str, values: ArrayLike, shape_words: str, *ndims: int) -> Floats:
@@ -204,6 +216,54 @@ def as_index(kind: str, value: Any, names: tuple[Any, ...] | None, count: int) -
     if not 0 <= index < count:
         raise ModelError(f"unknown {kind} {index}; there are {count} {kind}s, 0..{count - 1}")
     return index
+
+
+def subtracted(first: T, second: T, minimise: bool) -> tuple[T, T]:
+    """What the gap of two alternatives is made of, the first of these minus the second: an advantage of `first`."""
+    return (second, first) if minimise else (first, second)
+
+
+def difference(first: str, second: str, minimise: bool) -> str:
+    """The gap of two alternatives as what is subtracted from what."""
+    of = "cost of " if minimise else ""
+    return " − ".join(f"{of}{each}" for each in subtracted(first, second, minimise))
+
+
+def as_called(kind: str, given: Any, names: Sequence[str], values: Sequence[Any]) -> int:
+    """The place of what is called by its value, or by its name in words. A number is never a place in a list.
+
+    Values are what an environment or a user calls the things listed. A number that is none of them, but the name of
+    one and the place of another, is refused with both readings, and so is one that is a place alone.
+    """
+    place = int(given) if isinstance(given, int | np.integer) and not isinstance(given, bool) else -1
+    label = str(as_fixed(given))
+    named = names.index(label) if label in names else None
+    found = next((i for i, value in enumerate(values) if _is_same(value, given)), None)
+    if found is not None and (named in (None, found) or not isinstance(values, range)):
+        return found
+    if named is not None and (named == place or place not in range(len(names))):
+        return named
+    if named is not None:  # the name of one, and the number of another
+        raise ModelError(
+            f"{place} could be the {kind} that is called {label!r}, or number {place} of the list, {names[place]!r}; "
+            "give the name as text"
+        )
+    if isinstance(given, str | tuple | list):
+        return as_index(kind, given, tuple(names), len(names))  # which raises, and guesses what was meant
+    listed = ", ".join(map(str, names[:8])) + f" and {len(names) - 8} more" * (len(names) > 8)
+    reading = f"; number {place} of the list, from 0, is called {names[place]}" if 0 <= place < len(names) else ""
+    raise ModelError(f"{label} is none of the {PLURALS.get(kind, f'{kind}s')} {listed}{reading}")
+
+
+def _is_same(value: Any, given: Any) -> bool:
+    if value is given:
+        return True
+    if isinstance(value, bool | np.bool_) != isinstance(given, bool | np.bool_) or isinstance(given, str):
+        return isinstance(value, str) and isinstance(given, str) and value == given
+    try:
+        return bool(np.array_equal(value, given))
+    except (TypeError, ValueError):
+        return False
 
 
 def _whole(name: str, value: Any, wanted: str) -> int:

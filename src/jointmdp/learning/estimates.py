@@ -138,9 +138,13 @@ class LearnedGap(ResultFace, PlannedGap):
     independent_variance: float = math.nan
     """Variance if the two returns were independent: the sum of their variances."""
 
+    def __repr__(self) -> str:
+        mean, variance = Estimate(self.mean, self.mean_error), Estimate(self.variance, self.variance_error)
+        return f"LearnedGap({self.action} − {self.other}: mean {mean}, variance {variance}; 95 %)"
+
     def table(self) -> list[dict[str, Any]]:
         """One row."""
-        names = ("action", "other", "mean", "mean_interval", "variance", "variance_interval")
+        names = ("action", "other", "mean", "mean_interval", "variance", "variance_interval", "direction")
         return [{name: getattr(self, name) for name in names}]
 
     @property

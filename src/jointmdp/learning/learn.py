@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
+from jointmdp.exact.moments.column_blocks import Sharded
+from jointmdp.exact.moments.iteration import Iterate
+from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
 from jointmdp.learning.incremental.settings import IncrementalSettings
@@ -101,7 +104,7 @@ def learn(
 def learn(
     source: Any,
     policy: Any,
-    method: Method | None = None,
+    method: Any = None,
     *,
     steps: int | None = None,
     tolerance: float | None = None,
@@ -129,6 +132,9 @@ def learn(
         that ended before, is continued. ``method.answers(source, policy)`` gives the answers on the way, too.
     """
     if method is not None and not isinstance(method, Method):
+        name = type(method).__name__
+        if isinstance(method, Solve | Sharded | Iterate):
+            raise ModelError(f"{name}(…) solves equations of tables: evaluate(model, policy, {name}(…)); learn samples")
         raise ModelError(
             "method must be jointmdp.Incremental(...), jointmdp.Projected(features) or jointmdp.Neural(...), not "
             f"{method!r:.80}"

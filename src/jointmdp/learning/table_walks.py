@@ -59,7 +59,7 @@ def draw_tables(model: JointMDP, policy: Floats, start: Floats, restart: float) 
     numbers = np.cumsum(model.available).reshape(model.available.shape) - 1
     first = numbers[np.arange(model.num_states), np.argmax(model.available, axis=1)]
     order = np.argsort(~model.available, axis=1, kind="stable")
-    rewards = np.where(model.is_possible, model.rewards, 0.0)
+    rewards = model.paid_rewards
 
     def ints(values: object) -> Array:
         return on_device(np.asarray(values, dtype=np.int32))

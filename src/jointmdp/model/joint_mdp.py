@@ -172,6 +172,10 @@ class JointMDP(ModelTables):
         """The same tables with another discount."""
         return JointMDP(**{**self._parts(), "discount": discount})
 
+    def with_opposite_rewards(self) -> JointMDP:
+        """The same tables with rewards for costs, or costs for rewards: every return changes its sign."""
+        return JointMDP(**{**self._parts(), "rewards": -self.rewards})
+
     def marginal_mdp(self) -> MarginalMDP:
         """The ordinary MDP that each action sees by itself (the 1-JSTMs); made once, and not to be changed."""
         return self._marginal

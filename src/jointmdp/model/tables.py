@@ -116,6 +116,11 @@ class ModelTables:
         """Which entries of the tables can ever matter, ``[S, W, A]``: available actions in possible scenarios."""
         return possible(self.probabilities, self.available)
 
+    @property
+    def paid_rewards(self) -> Floats:
+        """Rewards where they can ever be paid, and zero elsewhere, ``[S, W, A]``."""
+        return np.where(self.is_possible, self.rewards, 0.0)
+
     @cached_property
     def _state_places(self) -> dict[Any, int]:
         """Indices by name: a search through a million names for each of a million states would never end."""

@@ -63,7 +63,7 @@ HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NSP"} 
 CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
 
 MODEL_KEYS = {*archives.HEAD, "kind", "discount", "sharing", "state_names", "action_names"}
-ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon"}
+ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon", "minimise"}
 
 
 def save(thing: JointMDP | Solution | Comparison | Comparisons | ReturnSample | GapSample, path: FilePath) -> None:
@@ -210,6 +210,7 @@ def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray
         "method": solution.method,
         "steps": int(solution.steps),
         "horizon": None if solution.horizon is None else int(solution.horizon),
+        "minimise": solution.minimise,
     }
     certificate = solution.certificate
     arrays = {
@@ -228,6 +229,8 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
     kind, status, horizon = page["moments"], page["status"], page["horizon"]
     if not isinstance(kind, str) or kind not in MOMENTS:
         raise ModelError(f"its moments are held by {kind!r}; known are {', '.join(map(repr, MOMENTS))}")
+    if not isinstance(page["minimise"], bool):
+        raise ModelError(f"its minimise is {page['minimise']!r}; it must be true or false")
     steps = checks.as_count("steps", page["steps"], least=0)
     horizon = None if horizon is None else checks.as_count("horizon", horizon)
     order = checks.as_count("order", page["order"], least=2)
@@ -261,9 +264,8 @@ def _answer(page: dict[str, Any], arrays: Arrays) -> Solution:
     certificate = Certificate(
         **numbers, mean_errors=arrays["mean_errors"], covariance_shares=arrays["covariance_shares"]
     )
-    return Solution(
-        model, policy, moments, certificate, Status[status], page["method"], steps, horizon, arrays["history"]
-    )
+    known = Status[status], page["method"], steps, horizon, arrays["history"], page["minimise"]
+    return Solution(model, policy, moments, certificate, *known)
 
 
 def _plain(array: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -1,7 +1,8 @@
 """What an audit found: one plain sentence a check, a guess at the cause, and an exit status."""
 
 import textwrap
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from jointmdp.ground.answers import ResultFace
@@ -9,9 +10,11 @@ from jointmdp.ground.files import to_json
 
 CheckStatus = Literal["pass", "warn", "fail", "skip"]
 MARKS: dict[CheckStatus, str] = {"pass": "✓", "warn": "!", "fail": "✗", "skip": "-"}
+MOST_NAMED = 6  # decisions that a sentence names
 WORDS: dict[CheckStatus, str] = {"fail": "failed", "warn": "with a warning", "pass": "passed", "skip": "not checked"}
 
 OUT_OF_TIME = "out of time"
+DECISION = "decision"  # what stands before a decision's name in messages
 
 CLAIMS = {
     "answers": "every query is answered with one outcome an action",
@@ -32,6 +35,45 @@ CLAIMS = {
     "over": "a state that is over pays nothing and stays",
 }
 
+# The same for a function run(decision, seed); what speaks of states is not checked there.
+RUN_CLAIMS = {
+    "answers": "every run returns a number",
+    "globals": "no generator of the whole program that the seed does not set",
+    "restore": "a run gives the same result again",
+    "history": "what was run before does not matter",
+    "processes": "another process gives the same results",
+    "noise": "the decisions draw from the same streams, in step",
+    "pairing": "pairing the decisions saves replications",
+    "finite": "results are finite",
+}
+# Words of simulators, and what who wrote a function of a decision and a seed would say.
+RUN_WORDS = (
+    ("under the same noise", "with the same seed"),
+    ("whatever the noise", "whatever the seed"),
+    ("draws of the noise", "seeds"),
+    ("seeded from the noise", "seeded by the run itself, from its seed,"),
+    ("from the noise", "from the seed"),
+    ("the noise", "the seed"),
+    ("in each step", "in each run"),
+    ("a step", "a run"),
+    ("the step", "the run"),
+    ("from query to query", "from run to run"),
+    ("queries were answered", "runs returned a number"),
+    ("of the query", "of the run"),
+    ("questions", "runs"),
+    ("question", "run"),
+    ("queries", "runs"),
+    ("query", "run"),
+    ("answers", "results"),
+    ("answer", "result"),
+    ("rewards and observations", "results"),
+    ("reward ", "result "),
+    ("outcomes", "results"),
+    ("outcome", "result"),
+    ("no action", "no decision"),
+    (f"{DECISION}, ", f"{DECISION} "),
+)
+
 
 # What helps a function run(decision, seed), which has no snapshots and is given no noise but its seed.
 _SEED_CURE = "make every generator in it from the seed that it is given, rng = np.random.default_rng(seed)"
@@ -51,10 +93,6 @@ RUN_CAUSES = {
     "frozen noise": f"a generator has a fixed seed; {_SEED_CURE}",
     "frozen generator": f"a generator has a fixed seed; {_SEED_CURE}",
     "seed ignored": _SEED_CURE,
-    "noise not shared": "the decisions are given different seeds: use default_rng(seed), without the decision",
-    "draws out of step": "a decision draws more or otherwise than another, and all draws after that shift: give each "
-    "source its own generator, default_rng([seed, 0]), default_rng([seed, 1]), or write run(decision, noise) and draw "
-    'from streams by name, noise["arrivals"], noise["service", k]',
 }
 
 # A guess at the cause of each fault, and what to do about it. Faults that are not here get theirs where they are found.
@@ -98,6 +136,8 @@ CAUSES = {
     'draws after the first difference shift: draw by name, noise["demand"], or draw all that may be needed before '
     "looking at the action",
     "seed ignored": "make every generator in it from the seed that it is given",
+    "pairing saves nothing": "the decisions hang on different noise, use it in opposite ways (antithetic draws for "
+    "one), or do not share it: do they draw from the same streams, for the same purpose?",
     "law of the reward": "the query's reward is not that of a step: is it scaled, shifted, or of another state?",
     "law of the termination": "does the query end episodes otherwise than a step, a time limit perhaps?",
     "law of the observation": "a query leads elsewhere than a step: does it restore the whole state, and use all "
@@ -129,12 +169,46 @@ class Check:
     cause: str = ""
     """A guess at the fault and what to do about it."""
     fault: str = ""
-    """The fault by name, where there is one; several, one for each global generator, with commas between."""
+    """The fault by name, where there is one; several with commas between."""
+    left_out: tuple[str, ...] = ()
+    """Decisions or actions that it did not ask."""
+    claim: str = ""
+    """What the check stands for, as a sentence."""
 
     @property
-    def claim(self) -> str:
-        """What the check stands for, as a sentence."""
-        return CLAIMS[self.name]
+    def is_incomplete(self) -> bool:
+        """Whether it was not made, or not for all decisions, for lack of time: such a check has not passed."""
+        return self.status == "skip" and (OUT_OF_TIME in self.message or bool(self.left_out))
+
+    def without(self, left_out: Sequence[str]) -> "Check":
+        """The check as it is where some decisions were not asked: what it says of the others is no pass."""
+        if not left_out:
+            return self
+        more = f" and {len(left_out) - MOST_NAMED} more" if len(left_out) > MOST_NAMED else ""
+        words = f"{', '.join(left_out[:MOST_NAMED])}{more} not asked"
+        is_passed = self.status == "pass"
+        message = f"not checked for all: {words}; of the others: {self.message}" if is_passed else self.message
+        if self.status == "skip":
+            message = f"{self.message}; {words}"
+        return replace(self, status="skip" if is_passed else self.status, message=message, left_out=tuple(left_out))
+
+    def for_a_run(self) -> "Check":
+        """The check in the words of who wrote a function of a decision and a seed."""
+        message = self.message
+        for word, other in RUN_WORDS:
+            message = message.replace(word, other)
+        found = replace(self, message=message, claim=RUN_CLAIMS[self.name])
+        first = self.fault.split(", ")[0]
+        if first not in RUN_CAUSES:
+            return found
+        if first == "frozen noise":
+            return replace(found, fault="seed ignored", cause=RUN_CAUSES[first])
+        where, is_kept, _ = self.cause.partition(" changes ")
+        if is_kept:
+            advice = RUN_CAUSES["hidden state not restored"].partition("; ")[2]
+            return replace(found, cause=f"{where} changes from run to run; {advice}")
+        seen, is_named, _ = self.cause.partition("; add it to")
+        return replace(found, cause=f"{seen}; {RUN_CAUSES['seed ignored']}" if is_named else RUN_CAUSES[first])
 
 
 def failed(name: str, message: str, fault: str, cause: str = "") -> Check:
@@ -188,24 +262,30 @@ class AuditReport(ResultFace):
         return tuple(dict.fromkeys(fault for check in self.checks for fault in check.fault.split(", ") if fault))
 
     @property
+    def not_checked(self) -> tuple[Check, ...]:
+        """The checks for which the time did not suffice, or that could not ask all decisions."""
+        return tuple(check for check in self.checks if check.is_incomplete)
+
+    @property
     def is_ok(self) -> bool:
-        """Whether nothing failed; warnings are not failures."""
-        return not self.failures
+        """Whether nothing failed, and nothing was left unchecked for lack of time; warnings are not failures."""
+        return not self.failures and not self.not_checked
 
     def exit_status(self, strict: bool = False) -> int:
-        """0 passed; 1 where a check failed or, with `strict`, one warns; 2 where the time did not suffice to tell."""
-        if not self.is_ok or (strict and self.warnings):
+        """0 passed; 1 where a check failed or, with `strict`, one warns; 2 where not all could be checked."""
+        if self.failures or (strict and self.warnings):
             return 1
-        return 2 * (self["restore"].status == "skip" and OUT_OF_TIME in self["restore"].message)
+        return 2 * bool(self.not_checked)
 
     def table(self) -> list[dict[str, Any]]:
         """One row per check."""
-        return [{**asdict(check), "claim": check.claim} for check in self.checks]
+        return [asdict(check) for check in self.checks]
 
     def to_json(self) -> str:
         """The report as one JSON object."""
         numbers = ("false_alarm", "num_tests", "num_states", "num_samples", "seed")
         found = {"simulator": self.simulator, "is_ok": self.is_ok, "faults": list(self.faults)}
+        found["not_checked"] = [check.name for check in self.not_checked]
         found |= {name: getattr(self, name) for name in numbers}
         return to_json(found | {"seconds": round(self.seconds, 3), "checks": self.table()})
 
@@ -213,14 +293,17 @@ class AuditReport(ResultFace):
     def summary(self) -> str:
         """The verdict in a sentence."""
         counts = [f"{len(self._with(status))} {word}" for status, word in WORDS.items() if self._with(status)]
-        return f"{self.simulator}: {', '.join(counts)}"
+        missing = dict.fromkeys(name for check in self.checks for name in check.left_out)
+        text = f"{self.simulator}: {', '.join(counts)}"
+        if missing:
+            return f"{text}; not all asked: {', '.join([*missing][:MOST_NAMED])}{'…' * (len(missing) > MOST_NAMED)}"
+        return f"{text}; the time did not suffice" if self.not_checked else text
 
     @property
     def guarantee(self) -> str:
         """What the verdict is worth, in a sentence or two."""
-        exact = (
-            f"Compared bit for bit in {self.num_states} state{'s' * (self.num_states != 1)} in {self.seconds:.1f} s."
-        )
+        where = f" in {self.num_states} state{'s' * (self.num_states != 1)}" if self.num_states else ""
+        exact = f"Compared bit for bit{where} in {self.seconds:.1f} s."
         if not self.num_tests:
             return exact
         return (
@@ -233,7 +316,7 @@ class AuditReport(ResultFace):
         margin = " " * (width + 5)
         lines = [self.summary, ""]
         for check in self.checks:
-            text = [check.message] if check.message else [check.claim]
+            text = [check.message or check.claim]
             if check.fault:
                 text[0] = f"{check.fault}: {text[0]}"
             if check.cause:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +14,9 @@ import numpy as np
 from jointmdp.decisions.auditor import determinism_checks, draw_checks, process_checks, state_checks
 from jointmdp.decisions.auditor.audit_report import (
     CLAIMS,
+    DECISION,
     OUT_OF_TIME,
-    RUN_CAUSES,
+    RUN_CLAIMS,
     AuditReport,
     Check,
     failed,
@@ -32,12 +32,21 @@ from jointmdp.simulation.simulators.clocks import OutOfTime, Watchdog
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.probe import FOLLOWED, START, Probe, ProbeState, Question, Unanswered
+from jointmdp.simulation.simulators.probe import (
+    FOLLOWED,
+    START,
+    ObservedOutcome,
+    Probe,
+    ProbeState,
+    Question,
+    Unanswered,
+)
 from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
 
-SEEDS = 8  # tried on a run function, to see whether its outcome changes with the seed
-MOST_ACTIONS = 4  # of a state in one query; other walks look at others
+MOST_ACTIONS = 4  # of a state in one query; other walks look at others, and the start at all of them
+WIDE_SHARE = 0.05  # of the time, that asking for one action more after the other may take
+RUN_SHARE = 0.03  # of the time, that running all decisions with one more seed may take
 LONG_WALK = 300  # steps of the one walk that looks for an end
 LONG_WALK_SECONDS = 0.5
 MOST_STATES = 1_000
@@ -76,6 +85,22 @@ class AuditedRun(RunSimulator):
     least_decisions, is_finite = 1, False
 
 
+@dataclass(eq=False)
+class _CountingProbe(Probe):
+    """Knows which of the numbered actions were asked since it was last told to forget."""
+
+    seen: set[Action] = field(default_factory=set)
+
+    def ask(
+        self, at: ProbeState, actions: Sequence[Action], noise: Noise, *, is_light: bool = False
+    ) -> list[ObservedOutcome]:
+        """A query."""
+        found = super().ask(at, actions, noise, is_light=is_light)
+        if self.simulator.action_names is not None:
+            self.seen.update(actions)
+        return found
+
+
 def audited(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
     """The simulator to audit, from what a user has."""
     if decisions is not None and not isinstance(given, Simulator):
@@ -105,8 +130,8 @@ def audit(  # many parameters: a front door, one keyword for each setting
         simulator: a `Simulator` or what can be made into one, or a function ``run(decision, seed) -> outcome``
             together with `decisions`.
         policy: by which to walk to the states that are looked at.
-        actions: those to ask for; by default up to four of the available ones in each query.
-        decisions: what to hand to a plain `run` function.
+        actions: those to ask for; by default all that the time allows at the start, and up to four elsewhere.
+        decisions: what to hand to a plain `run` function; every one of them is asked, or named as not asked.
         seed: of the walks and of all noise.
         num_states: states to look at; by default as many as the simulator's speed allows, eight at most.
         num_samples: samples on each side of a statistical test; by default 12 to 100, by speed.
@@ -149,7 +174,7 @@ class _Audit:
     def __post_init__(self) -> None:
         self.begun = time.monotonic()
         watchdog = Watchdog(self.seconds + max(LEAST_GRACE, GRACE * self.seconds))
-        self.probe = Probe(self.simulator, self.seed, actions_at=self._actions_at, watchdog=watchdog)
+        self.probe = _CountingProbe(self.simulator, self.seed, actions_at=self._actions_at, watchdog=watchdog)
         self.given = self._given()
         self.agent = self._agent()
 
@@ -173,8 +198,9 @@ class _Audit:
 
     def report(self) -> AuditReport:
         reason = "a query was not answered"
+        is_run = isinstance(self.simulator, AuditedRun)
         try:
-            self._run()
+            self._run_decisions() if is_run else self._run()
             self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
         except Unanswered as error:
             self._add(failed("answers", str(error), "query not answered"))
@@ -187,13 +213,14 @@ class _Audit:
             elif self.probe.asked:
                 self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
                 self._add(state_checks.check_rewards(self.probe), state_checks.check_finite(self.probe))
-        found = [self.checks.get(name, skipped(name, reason)) for name in CLAIMS]
+        found = [self.checks.get(name, skipped(name, reason)) for name in (RUN_CLAIMS if is_run else CLAIMS)]
+        found = [self._with_roundings(check) for check in found]
         return AuditReport(
             self.simulator.name,
-            tuple(self._in_words(self._with_roundings(check)) for check in found),
+            tuple(check.for_a_run() if is_run else replace(check, claim=CLAIMS[check.name]) for check in found),
             self.false_alarm,
             self.num_tests,
-            len(self.states),
+            0 if is_run else len(self.states),
             self.plan.samples,
             self.seed,
             time.monotonic() - self.begun,
@@ -214,12 +241,21 @@ class _Audit:
             raise OutOfTime
         self.meter.update(1 - self._left / self.seconds, names[0])
         self.probe.deadline, self.probe.ran_out = time.monotonic() + share * self._left, False
+        self.probe.seen.clear()
         try:
             yield
         except OutOfTime:
-            self._add(*(skipped(name, self._too_late) for name in names if name not in self.checks))
+            missing = (
+                self._missing(range(len(self.simulator.decisions))) if isinstance(self.simulator, AuditedRun) else []
+            )
+            late = (skipped(name, self._too_late).without(missing) for name in names if name not in self.checks)
+            self._add(*late)
             if self.probe.watchdog.late is not None:
                 raise
+
+    def _missing(self, actions: Iterable[Action]) -> list[str]:
+        """The actions that the check under way has not asked for."""
+        return [self.simulator.action_label(action) for action in actions if action not in self.probe.seen]
 
     def _add(self, *found: Check) -> None:
         self.checks.update({check.name: check for check in found})
@@ -263,9 +299,44 @@ class _Audit:
         self._add(state_checks.check_over(probe, self.states))
         self._add(state_checks.check_kept(self.states, untouched, probe.asked))
 
+    def _run_decisions(self) -> None:
+        """The checks of a function of a decision and a seed: every decision in each, with as many seeds as time allows.
+
+        What is drawn is looked at early, since it takes one run where others take three.
+        """
+        run, probe = self.simulator, self.probe
+        assert isinstance(run, AuditedRun)
+        decisions = tuple(self.given or range(len(run.decisions)))
+        at = probe.reached(probe.begin(0), DECISION, decisions).with_content()
+        self.states = [at]
+        elsewhere = OtherProcesses(run, self.seed, decisions)
+        times = []
+        for action in decisions:
+            begun = time.perf_counter()
+            probe.ask(at, [action], probe.noise("cost"))
+            times.append(time.perf_counter() - begun)
+        self.cost = float(np.sum(times))
+        draws = int(np.clip(RUN_SHARE * self.seconds / max(self.cost, 1e-9), 1, PLANS[0].draws))
+        self.plan = self.plan._replace(draws=draws)
+        with self._timed("noise"):
+            steps = draw_checks.recorded_runs(probe, at)
+        with self._timed("globals", share=0.3):
+            self._add(determinism_checks.check_globals(probe, self.states))
+            probe.pins_globals = self.checks["globals"].status == "fail"
+        is_settled = self._check_repeats()
+        if "noise" not in self.checks:
+            with self._timed("noise"):
+                self._add(draw_checks.check_runs(probe, at, steps, is_settled))
+        with self._timed("processes"):
+            self._check_elsewhere(elsewhere, is_settled)
+        with self._timed("pairing", share=0.8):
+            self._add(draw_checks.check_pairing(probe, at, is_settled))
+        self._add(state_checks.check_finite(probe))
+
     def _check_repeats(self) -> bool:
         """Whether the same question has the same answer, whatever ran before."""
-        questions = [Question(s, a, d) for s in self.states for a in s.actions for d in range(self.plan.draws)]
+        states = self._with_all_actions(3 * self.plan.draws)
+        questions = [Question(s, a, d) for d in range(self.plan.draws) for s in states for a in s.actions]
         with self._timed("restore", "history"):
             restore, answers, unsettled = determinism_checks.check_restore(self.probe, questions)
             self._add(restore)
@@ -285,33 +356,34 @@ class _Audit:
             reason = f"the actions of a query disturb each other, see {fault}"
         self._add(skipped("repetition", reason), skipped("order", reason))
 
-    def _check_noise(self, is_settled: bool) -> None:
-        self._add(draw_checks.check_noise(self.probe, self.states, self.plan.draws, is_settled))
-        if self.checks["noise"].fault or not is_settled:
-            return
-        run = self.simulator
-        if isinstance(run, AuditedRun):
-            seeds = [Noise("seed", i).seed for i in range(SEEDS)]
-            asked = partial(self._outcome, run)
-            if all(len({asked(a, seed) for seed in seeds}) == 1 for a in range(len(run.decisions))):
-                self._add(warned("noise", f"no outcome changed over {SEEDS} seeds", "seed ignored"))
-        found = draw_checks.check_start_seeds(self.probe)
-        if found is not None:
-            self._add(found)
-        elif not isinstance(run, AuditedRun):
-            self._add(determinism_checks.check_seeds(self.probe, self.checks["noise"]))
+    def _with_all_actions(self, count: int) -> list[ProbeState]:
+        """The states, and the first with as many of its actions as can each be asked `count` times."""
+        first, *others = self.states
+        if self.given is not None or isinstance(self.simulator, AuditedRun):
+            return self.states
+        more = [action for action in self._listed(first.state) if action not in first.actions]
+        most = int(WIDE_SHARE * self.seconds / max(count * self.cost, 1e-9))
+        return [first._replace(actions=(*first.actions, *more[:most])), *others]
 
-    def _outcome(self, run: AuditedRun, action: int, seed: int) -> float:
-        return float(self.probe.guarded(run.action_label(action), lambda: run.outcome(action, seed)))
+    def _check_noise(self, is_settled: bool) -> None:
+        states = self._with_all_actions(3)
+        found = draw_checks.check_noise(self.probe, states, self.plan.draws, is_settled)
+        missing = [] if self.given is not None else self._missing(self._listed(states[0].state))
+        self._add(found.without(missing))
+        if found.fault or not is_settled:
+            return
+        folded = draw_checks.check_start_seeds(self.probe)
+        self._add(folded or determinism_checks.check_seeds(self.probe, self.checks["noise"]))
 
     def _check_elsewhere(self, elsewhere: OtherProcesses, is_settled: bool) -> None:
-        is_sound = is_settled and not self.probe.pins_globals and self.checks["untouched"].status != "fail"
+        is_changed = "untouched" in self.checks and self.checks["untouched"].status == "fail"
         reason = "the same question has different answers already here"
-        if not is_sound:
+        if not is_settled or self.probe.pins_globals or is_changed:
             elsewhere.close()
             self._add(skipped("live", reason), skipped("processes", reason))
             return
-        self._add(process_checks.check_live(self.probe, self.states, self.cost))
+        if not isinstance(self.simulator, AuditedRun):
+            self._add(process_checks.check_live(self.probe, self.states, self.cost))
         found = elsewhere.check(self.probe, self.states)
         if found.name != "processes":
             self._add(skipped("processes", "what ran before matters already here"))
@@ -337,13 +409,17 @@ class _Audit:
         """A few actions to ask for, others in other walks."""
         if self.given is not None:
             return tuple(self.given)
-        listed = list(self.probe.guarded("available", lambda: self.simulator.available(state)))
+        listed = self._listed(state)
         if not listed:
             raise Unanswered("no action is available in a state that is not over")
         if len(listed) <= MOST_ACTIONS:
             return tuple(listed)
         rng = np.random.default_rng([self.seed, 0, walk])
         return tuple(listed[i] for i in sorted(rng.choice(len(listed), MOST_ACTIONS, replace=False)))
+
+    def _listed(self, state: Snapshot) -> list[Action]:
+        """All actions that can be taken in a state."""
+        return list(self.probe.guarded("available", lambda: self.simulator.available(state)))
 
     def _chosen(self, at: ProbeState, walk: int, t: int) -> Action:
         noise = Noise("audit policy", self.seed, walk, t)
@@ -414,16 +490,3 @@ class _Audit:
             message = f"{example}: states that look and go on alike for {FOLLOWED} steps have different identities"
             return warned(check.name, message, "identity alone")
         return check
-
-    def _in_words(self, check: Check) -> Check:
-        """The cause in the words of who wrote a function of a decision and a seed."""
-        first = check.fault.split(", ")[0]
-        if not isinstance(self.simulator, AuditedRun) or first not in RUN_CAUSES:
-            return check
-        if first == draw_checks.FROZEN:
-            return replace(check, fault="seed ignored", cause=RUN_CAUSES[first])
-        where, is_kept, _ = check.cause.partition(" changes ")
-        if is_kept:
-            return replace(check, cause=f"{where} changes from run to run; {RUN_CAUSES[HIDDEN].partition('; ')[2]}")
-        seen, is_named, _ = check.cause.partition("; add it to")
-        return replace(check, cause=f"{seen}; {RUN_CAUSES['seed ignored']}" if is_named else RUN_CAUSES[first])

@@ -36,6 +36,7 @@ from jointmdp.simulation.simulators.probe import (
     clear_difference,
     difference,
 )
+from jointmdp.simulation.simulators.recorded_draws import NOISE
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 from jointmdp.simulation.simulators.stream_checks import made_otherwise
 
@@ -268,23 +269,44 @@ def _after(probe: Probe, at: ProbeState, action: Action, question: Question) -> 
     return probe.answer(question)
 
 
+KEY_CURES = {
+    "noise not shared": "split or fold the key by what is drawn, never by the action",
+    "one stream for two sources": "split the key, one part for each source",
+}
+
+
+def _of_keys(probe: Probe, noise: Check) -> Check:
+    """What the program of a step in JAX shows of its keys: nothing is sampled here."""
+    for fault, text in getattr(probe.simulator, "key_faults", ()):
+        if fault == "noise not shared":
+            return failed("noise", text, fault, KEY_CURES[fault])
+        if noise.status in ("pass", "skip"):
+            return warned("noise", text, fault, KEY_CURES[fault])
+    if noise.status == "skip" and getattr(probe.simulator, "calls_back", None) is False:
+        return Check("noise", "pass", "no draw of a step takes a key that depends on the action, as its program shows")
+    return noise
+
+
 def check_seeds(probe: Probe, noise: Check) -> Check:
     """Do starts heed their seeds? And where no step took any noise: does another seed go another way?
 
     Takes what is known of the noise, and gives it back with what other seeds have shown.
     """
-    states, logs = [], []
-    for i in probe.timed(range(STARTS)):
-        with recorded_draws.recorded() as log:
-            states.append(probe.begin(i))
-        logs.append(log)
+    noise = _of_keys(probe, noise)
+    if noise.status == "fail":
+        return noise
+    states, drawn = [], []
+    with recorded_draws.twins_installed():
+        for i in probe.timed(range(STARTS)):
+            with recorded_draws.recorded() as log:
+                states.append(probe.begin(i))
+            drawn.append({str(stream) for stream in log.drawn if stream.kind != NOISE and stream.seed is not None})
     probe.in_time()
     starts = [probe.begun(state) for state in states]
     alike = [i for i, start in enumerate(starts) if i and clear_difference(starts[0], start) is None]
     is_one = len(alike) == STARTS - 1
     told = str(getattr(probe.simulator, "frozen_start", ""))
-    seeded = ([stream for stream in log.drawn if stream.seed and stream.kind != recorded_draws.NOISE] for log in logs)
-    fixed = set.intersection(*({str(stream) for stream in streams} for streams in seeded))
+    fixed = set.intersection(*drawn)
     if is_one and (told or fixed):
         what = told or f"{min(fixed)} is made and drawn from at the start, whatever the seed"
         message = f"{STARTS} starts under other seeds are one and the same: {what}"

@@ -1,12 +1,14 @@
 """Checks of the noise: do the actions take the same of it, in step, and does it reach the outcome at all?"""
 
 import itertools
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
+from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
 from jointmdp.simulation.simulators.generators import changed, hidden_generators
 from jointmdp.simulation.simulators.noise import Noise
@@ -29,28 +31,28 @@ from jointmdp.simulation.simulators.stream_checks import (
     judged,
 )
 
-FROZEN, NO_NOISE = "frozen noise", "no action takes any noise"
+FROZEN, NO_NOISE = "frozen noise", "no action was seen to take any noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
 # Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
 # powers of two, a few primes; 1 for those that divide.
 FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
+LEAST_RUNS, MOST_RUNS = 2, 64  # seeds with which every decision is run: a fault in one run of ten shows in 99.9 % of 64
+MORE_SECONDS, MORE_SHARE = 1.0, 0.1  # for more than the fewest, at most, and of the time of the check
+PAIRED = (24, 100, 400)  # replications after which the pairing is looked at
+MOST_WALKS = 5  # that the states of an audit come from
 MOST_TOLD = 4  # streams named in a sentence
 FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
 
 
 class _Step(NamedTuple):
-    """One action under one draw of the noise, and what was drawn for it."""
+    """One action under one draw of the noise, what was drawn for it and what it gave."""
 
     at: ProbeState
-    place: int  # of the action among those of the state
+    action: Action
     draw: int
     noise: WatchedNoise
     log: DrawLog
-
-    @property
-    def action(self) -> Action:
-        """The action that was taken."""
-        return self.at.actions[self.place]
+    result: float
 
 
 def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settled: bool) -> Check:
@@ -62,29 +64,63 @@ def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settl
     if frozen:
         message = f"{' and '.join(frozen)} moves on in a step, from the same place to the same place whatever the noise"
         return failed("noise", message, "frozen generator")
-    with twins_installed():
-        steps = _recorded(probe, states, draws)
-        known = _made_before(probe)
-        ways = set().union(*(step.noise.others for step in steps))
-        is_run = isinstance(probe.simulator, RunSimulator)
-        has_seeds = any(stream.seed is not None and stream.kind != NOISE for step in steps for stream in step.log.drawn)
-        if is_run and has_seeds:
-            steps += _at_folded_seeds(probe, states[0])
-    found = judged([_as_run(probe, step) for step in steps], known)
+    count = max(draws, 3)
+    steps = _recorded(probe, states, count, count)
+    runs = [RecordedRun(_label(probe, step), f"draw {step.draw}", step.log, step.at.label) for step in steps]
+    return _judged_steps(probe, states[0], steps, runs, is_settled, _made_before(probe))
+
+
+def _label(probe: Probe, step: _Step) -> str:
+    return probe.simulator.action_label(step.action)
+
+
+def _judged_steps(
+    probe: Probe,
+    at: ProbeState,
+    steps: Sequence[_Step],
+    runs: Sequence[RecordedRun],
+    is_settled: bool,
+    known: Collection[Any] = (),
+) -> Check:
+    found = judged(runs, known)
     if not is_settled or probe.pins_globals:  # what else a stream does wrong is a consequence
         found = [fault for fault in found if fault.fault in (OUT_OF_STEP, EARLY)]
-    if not found and "seed" in ways and is_settled and not has_seeds and not isinstance(_run_of(probe), WithNoise):
-        folded = _folded(probe, states[0])
+    ways = set().union(*(step.noise.others for step in steps))
+    has_seeds = any(stream.seed is not None and stream.kind != NOISE for step in steps for stream in step.log.drawn)
+    is_ours = isinstance(getattr(probe.simulator, "run", None), WithNoise)  # which makes its noise from the whole seed
+    if not found and "seed" in ways and is_settled and not has_seeds and not is_ours:
+        folded = _folded(probe, at)
         if folded is not None:
             return folded
     if found:
-        return _judgement(probe, states[0], found)
+        return _judgement(probe, at, found)
     probe.in_time()
-    return _in_step(steps, ways)
+    return _in_step(steps, ways, known)
 
 
-def _run_of(probe: Probe) -> Any:
-    return getattr(probe.simulator, "run", None)
+def recorded_runs(probe: Probe, at: ProbeState) -> list[_Step]:
+    """Every decision with the same seeds, and the first with seeds that are one to a function that cuts them down."""
+    steps = _recorded(probe, [at], LEAST_RUNS, MOST_RUNS)
+    probe.in_time()
+    first = Noise("folded", probe.seed).seed % 2**31
+    for i, apart in enumerate((0, *FOLDS)):
+        if time.monotonic() > probe.deadline:
+            break
+        steps.append(_asked(probe, at, at.actions[0], -1 - i, WatchedNoise.of_seed(first + apart)))
+    return steps
+
+
+def check_runs(probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled: bool) -> Check:
+    """The same for a function of a decision and a seed."""
+    runs = [RecordedRun(_label(probe, s), f"seed {Noise.at(s.noise.address).seed}", s.log) for s in steps]
+    check = _judged_steps(probe, at, steps, runs, is_settled)
+    results: dict[Action, set[float]] = {}
+    for step in steps:
+        results.setdefault(step.action, set()).add(step.result)
+    is_constant = all(len(values) == 1 for values in results.values())
+    if not check.fault and is_settled and is_constant and not is_varying(probe, at):
+        return warned("noise", f"no outcome changed over {TRIED} seeds", "seed ignored")
+    return check
 
 
 def _judgement(probe: Probe, at: ProbeState, found: Sequence[StreamFault]) -> Check:
@@ -104,9 +140,10 @@ def _judgement(probe: Probe, at: ProbeState, found: Sequence[StreamFault]) -> Ch
     return Check("noise", status, "; ".join(texts[:MOST_TOLD]), "; ".join(causes[:MOST_TOLD]), ", ".join(names))
 
 
-def _in_step(steps: Sequence[_Step], ways: set[str]) -> Check:
+def _in_step(steps: Sequence[_Step], ways: set[str], known: Collection[Any]) -> Check:
     """What is said where nothing is wrong."""
-    streams = sorted({_called(stream) for step in steps for stream in step.log.drawn})
+    drawn = [stream for step in steps for stream in step.log.drawn if (stream.kind, str(stream.seed)) not in known]
+    streams = sorted({_called(stream) for stream in drawn})
     if not streams and not ways:
         return Check("noise", "pass", NO_NOISE)
     if not streams:
@@ -122,37 +159,25 @@ def _called(stream: Stream) -> str:
     return stream.group if stream.kind == NOISE else f"{stream.kind} at {stream.group}"
 
 
-def _as_run(probe: Probe, step: _Step) -> RecordedRun:
-    label = probe.simulator.action_label(step.action)
-    if isinstance(probe.simulator, RunSimulator):
-        return RecordedRun(label, f"seed {Noise.at(step.noise.address).seed}", step.log)
-    return RecordedRun(label, f"draw {step.draw}", step.log, step.at.label)
-
-
-def _recorded(probe: Probe, states: Sequence[ProbeState], draws: int) -> list[_Step]:
-    """Every action in every state under one draw of the noise, then under others."""
-    steps = []
-    for draw, at in probe.timed(itertools.product(range(max(draws, 3)), states)):
-        for place, action in enumerate(at.actions):
-            noise = probe.noise("draws", at.label, draw)
-            steps.append(_Step(at, place, draw, noise, _log_of(probe, at, action, noise)))
+def _recorded(probe: Probe, states: Sequence[ProbeState], least: int, most: int) -> list[_Step]:
+    """Every action in every state under one draw of the noise, then under others; `least` of them, more if quick."""
+    steps: list[_Step] = []
+    begun = time.monotonic()
+    enough = begun + min(MORE_SECONDS, MORE_SHARE * (probe.deadline - begun))
+    with twins_installed():
+        for draw in range(most):
+            for at, action in [(each, action) for each in states for action in each.actions]:
+                if time.monotonic() > (probe.deadline if draw < least else enough):
+                    probe.ran_out |= draw < least
+                    return steps
+                steps.append(_asked(probe, at, action, draw, probe.noise("draws", at.label, draw)))
     return steps
 
 
-def _log_of(probe: Probe, at: ProbeState, action: Action, noise: Noise) -> DrawLog:
+def _asked(probe: Probe, at: ProbeState, action: Action, draw: int, noise: WatchedNoise) -> _Step:
     with recorded() as log:
-        probe.ask(at, [action], noise, is_light=True)
-    return log
-
-
-def _at_folded_seeds(probe: Probe, at: ProbeState) -> list[_Step]:
-    """The first decision with seeds that are one to a function that cuts them down."""
-    first = Noise("folded", probe.seed).seed % 2**31
-    steps = []
-    for i, apart in probe.timed(enumerate((0, *FOLDS))):
-        noise = WatchedNoise.of_seed(first + apart)
-        steps.append(_Step(at, 0, -1 - i, noise, _log_of(probe, at, at.actions[0], noise)))
-    return steps
+        result = probe.ask(at, [action], noise, is_light=True)[0].reward
+    return _Step(at, action, draw, noise, log, result)
 
 
 def _made_before(probe: Probe) -> set[Any]:
@@ -160,7 +185,8 @@ def _made_before(probe: Probe) -> set[Any]:
     if getattr(probe.simulator, "state_kind", "") != "replay":
         return set()
     with recorded() as log:
-        probe.begin(0)
+        for walk in range(MOST_WALKS):
+            probe.begin(walk)
     return {(stream.kind, str(stream.seed)) for stream in log.streams}
 
 
@@ -217,6 +243,27 @@ def _fold(probe: Probe, outcome: Callable[[int], ObservedOutcome]) -> int | None
 def _is_same(one: ObservedOutcome, other: ObservedOutcome) -> bool:
     found = difference(one, other)
     return found is None or found.is_identity
+
+
+def check_pairing(probe: Probe, at: ProbeState, is_settled: bool) -> Check:
+    """Whether the results of two decisions vary together under the same noise, and so their gap less."""
+    if not is_settled or probe.pins_globals:
+        return skipped("pairing", "the same question has different answers already")
+    if len(at.actions) < 2:
+        return skipped("pairing", "there is only one decision")
+    rows: list[list[float]] = []
+    for size in PAIRED:
+        for i in probe.timed(range(len(rows), size)):
+            asked = (probe.ask(at, [action], probe.noise("pairing", i), is_light=True) for action in at.actions)
+            rows.append([outcome.reward for (outcome,) in asked])
+        found = Pairing(np.array(rows), [probe.simulator.action_label(action) for action in at.actions])
+        if probe.ran_out or found.is_clear:
+            break
+    if len(rows) < PAIRED[0]:
+        probe.in_time()
+    if found.doubt:
+        return warned("pairing", found.doubt, PAIRS_NOTHING)
+    return Check("pairing", "pass", found.text)
 
 
 def _frozen_generators(probe: Probe, states: Sequence[ProbeState]) -> list[str]:

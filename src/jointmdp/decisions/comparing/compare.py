@@ -14,7 +14,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -152,7 +152,8 @@ def decide_all(
             beside=min(size, BESIDE * rules.pilot) if beside else 0,
             remark=found.remark,
             warnings=tuple(warned),
-            values=found.values,
+            values=() if found.actions else found.values,
+            numbers=found.values if found.actions else (),
             minimise=judge.rules.minimise,
             stage=stage,
             bounds=judge.rules.bounds,
@@ -183,8 +184,7 @@ def _lower(found: Comparison) -> Floats:
     m = len(found.labels)
     lower = np.zeros((m, m))
     for (i, j), gap in zip(itertools.combinations(range(m), 2), found.gaps, strict=True):
-        interval = -gap.mean_interval if found.minimise else gap.mean_interval
-        lower[i, j], lower[j, i] = interval.lower, -interval.upper
+        lower[i, j], lower[j, i] = gap.mean_interval.lower, -gap.mean_interval.upper
     return lower
 
 
@@ -254,6 +254,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
     resume: Comparison | Comparisons | None = None,
     seed: int = 0,
     executor: Executor | str | None = None,
+    **unknown: Never,
 ) -> Comparison:
     """Which alternative gives most under common random numbers, sampled until that is shown.
 
@@ -284,7 +285,8 @@ def compare(  # many parameters: a front door, one keyword for each setting
         bounds: between which every return lies. The intervals then hold for every number of replications, and are
             wider; otherwise they rest on the central limit theorem.
         other_sharing: also sample the other kind of sharing, up to five pilots, for the standard deviation of its gaps.
-        minimise: returns are costs, and the lowest is the best. All numbers keep the sign that they were given with.
+        minimise: returns are costs, and the lowest is the best. Mean returns stay costs; a gap is an advantage, how
+            much less the first alternative costs, so that positive always means better.
             Of several results, the names of those that are costs.
         eliminate: alternatives that are shown to be worse than another are not sampled any more, at no cost in
             confidence; with a `half_width` all are sampled to the end.
@@ -294,6 +296,7 @@ def compare(  # many parameters: a front door, one keyword for each setting
         seed: replication i depends on the seed and i alone.
         executor: where replications are made: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
     """
+    checks.refuse_keywords(unknown, compare)
     if decisions is not None:
         if any(given is not None for given in (policy, state, actions, policies, discount, horizon)):
             raise ModelError(

@@ -8,21 +8,24 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import re
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jointmdp.decisions.comparing.schedules import Stage
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace, aligned, as_dataset, upstairs
+from jointmdp.ground.answers import SavedFace, aligned, as_dataset, upstairs, words
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import SHARING_WORDS, Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, to_json
 from jointmdp.ground.intervals import Interval
+from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.montecarlo.confidence_intervals import FEW
 from jointmdp.simulation.montecarlo.samples import GapSample, Replications
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 NOT_BEGUN = Stage(0, 0)
 _NONE, _NUMBERS = np.empty((0, 0)), np.empty((0, 0), dtype=np.int64)
 NO_REPLICATIONS = Replications(_NONE, _NONE, _NONE, _NUMBERS.ravel(), _NUMBERS, _NONE.ravel())
+KINDS = {"decisions": "decision", "policies": "policy", "first actions": "action"}  # by how titles begin
 
 
 def varies(values: Floats, slack: Floats) -> bool:
@@ -83,7 +87,7 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class PairedGap(GapSample):
-    """How much more one alternative gives than another under common random numbers.
+    """How much more one alternative gives than another, or costs less, under common random numbers.
 
     The intervals of all pairs' means hold together, and so do those of variances and probabilities of a comparison;
     quantiles and tails hold one by one.
@@ -141,11 +145,12 @@ class PairedGap(GapSample):
         plain = "label other mean mean_interval variance variance_interval std std_unpaired std_state std_time"
         more = "num_replications half_width_unpaired replications_unpaired"
         signs = {"superiority": self.superiority(), "tie": self.tie(), "inferiority": self.inferiority()}
-        return {**{name: getattr(self, name) for name in f"{plain} {more}".split()}, **signs}
+        found = {name: getattr(self, name) for name in f"{plain} {more}".split()}
+        return {**found, **signs, "direction": self.direction}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Comparison(ResultFace):
+class Comparison(SavedFace):
     """Alternatives compared under common random numbers; ``print(comparison)`` explains it."""
 
     title: str
@@ -173,10 +178,12 @@ class Comparison(ResultFace):
     remark: str = ""
     warnings: tuple[str, ...] = ()
     """What was odd about the noise; each was a `NoiseWarning` too."""
-    values: tuple[Any, ...] = ()
+    values: tuple[Any, ...] = field(default=(), compare=False)
     """The alternatives as the user calls them; empty where that is by their labels."""
+    numbers: tuple[Any, ...] = field(default=(), compare=False)
+    """First actions as the environment calls them."""
     minimise: bool = False
-    """Whether returns are costs, and the lowest is the best; gaps have the sign of the costs all the same."""
+    """Whether returns are costs, and the lowest is the best; gaps are advantages all the same."""
     stage: Stage = NOT_BEGUN
     """How far the looks have come: what it takes to go on."""
     bounds: Interval | None = None
@@ -251,12 +258,11 @@ class Comparison(ResultFace):
         """The labels of all alternatives but the best."""
         return [label for label in self.labels if label != self.best_label]
 
-    def advantage(self, other: str) -> PairedGap:
-        """By how much the best alternative is better than another: gives more, or costs less."""
-        return self.gap(other, self.best_label) if self.minimise else self.gap(self.best_label, other)
-
     def gap(self, label: Any, other: Any) -> PairedGap:
-        """How much more one alternative, by name, value or place, gives (or costs) than another."""
+        """How much more one alternative gives than another, or costs less: each by its name, or as it is called.
+
+        A number is a decision, a policy's key, or what the environment calls an action, never a place in the list.
+        """
         i, j = (self._place(each) for each in (label, other))
         if i == j:
             raise ModelError(f"{self.labels[i]} is compared with itself; the gap is zero")
@@ -280,7 +286,13 @@ class Comparison(ResultFace):
                 "best": (one, [row.best for row in each]),
             },
             {"replication": self.whole, "alternative": list(self.labels)},
-            {"title": self.title, "status": self.status.value, "best": self.best_label, "seed": self.seed},
+            {
+                "title": self.title,
+                "status": self.status.value,
+                "best": self.best_label,
+                "seed": self.seed,
+                "direction": self.direction,
+            },
         )
 
     def figure(self) -> Figure:
@@ -296,15 +308,10 @@ class Comparison(ResultFace):
 
     def to_json(self) -> str:
         """One strict JSON object; what is infinite is null."""
-        left = {
-            "replications",
-            "whole",
-            "values",
-            "origin",
-            "stage",
-        }  # raw numbers are in `save`, and values may be anything
+        left = {"replications", "whole", "values", "numbers", "origin", "stage"}  # raw numbers are in `save`
         row = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in left}
         more = {"sentence": self.status.value, "best": self.best_label, "guarantee": self.guarantee}
+        more["direction"] = self.direction
         tables = {"alternatives": [vars(each) for each in self.alternatives], "gaps": self.table()}
         return to_json({**row, **more, **tables, "replications_unpaired": self.replications_unpaired})
 
@@ -335,44 +342,24 @@ class Comparison(ResultFace):
         return self.num_replications * (unpaired / paired) ** 2
 
     def _place(self, label: Any) -> int:
-        """By value; by name, also where names are numbers; else by place."""
-        for i, value in enumerate(self.values):
-            if value is label:
-                return i
-        named = str(label) if str(label) in self.labels else label
-        return checks.as_index("alternative", named, self.labels, len(self.labels))
+        kind = KINDS.get(self.title.partition(" in ")[0], "alternative")
+        return checks.as_called(kind, label, self.labels, self.values or self.numbers or self.labels)
 
 
 NAMED = 6  # alternatives that a sentence names
 WIDTH = 110  # of paragraphs; tables are as wide as they are
 PERCENT = 0.01  # precision of probabilities, which gives them three digits
-
-
-class Words(NamedTuple):
-    """How one speaks of returns, or of costs."""
-
-    gives: str = "gives"
-    more: str = "more"
-    most: str = "gives most"
-    highest: str = "highest"
-    amount: str = "return"
-    first: str = "highest return"
-
-
-COSTS = Words("costs", "less", "costs least", "lowest", "cost", "lowest cost")
-
-
-def _words(found: Comparison) -> Words:
-    return COSTS if found.minimise else Words()
+SHOWN_PAIRS = 3  # of those that never differed
 
 
 def as_text(found: Comparison) -> str:
     """Everything a person wants to know, from the answer to the small print."""
-    words = _words(found)
+    most = words(found.minimise).most
     parts = [
-        f"Which {words.most}? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
-        verdict(found),
+        _paragraph(_in_short(found.warnings) + verdict(found)),
+        f"Which {most}? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
         *(_paragraph(f"Careful: {text}") for text in found.warnings),
+        *(_paragraph(text) for text in _never_differed(found)),
         *_rarely(found),
     ]
     parts += ["", *aligned(_alternative_rows(found)), "", *aligned(_gap_rows(found))]
@@ -387,33 +374,32 @@ def as_text(found: Comparison) -> str:
 def verdict(found: Comparison) -> str:
     """The answer in a sentence or two."""
     best, others = found.best_label, found.others
-    gaps = [found.advantage(other) for other in others]
+    gaps = [found.gap(best, other) for other in others]
     least, rival = min(zip(gaps, others, strict=True), key=lambda pair: pair[0].mean_interval.lower)
-    words = _words(found)
-    gives, more, highest = words.gives, words.more, words.highest
+    said = words(found.minimise)
+    gives, more, highest = said.gives, said.more, said.highest
     if found.status is Verdict.CONSTANT:
-        return _paragraph(_constant(found, gaps, others))
+        return _constant(found, gaps, others)
     if all(not gap.gaps.any() for gap in gaps):
-        least_tie = min(gap.tie().lower for gap in gaps)
         text = (
-            f"No difference: all gave the same in every one of {found.num_replications:,} replications. They differ "
-            f"with a probability of at most {1 - least_tie:.2g}."
+            f"No difference: all gave the same in every one of {found.num_replications:,} replications. "
+            f"{_may_differ('They', max(gaps, key=lambda gap: float(gap.slack.max())))}"
         )
         if not math.isfinite(least.half_width):
             text += " All returns were zero, so nothing is known of how large a difference can be."
-        return _paragraph(text)
+        return text
     if found.status is Verdict.PRECISE:
         width = max(gap.half_width for gap in found.gaps if gap.num_replications == found.num_replications)
         shown = "and is shown best" if least.mean_interval.lower > 0 else f"but {rival} may be as good"
-        return _paragraph(f"Every gap is known to ± {_number(width, width)}. {best} has the {highest} mean, {shown}.")
+        return f"Every gap is known to ± {_number(width, width)}. {best} has the {highest} mean, {shown}."
     if found.status is Verdict.BEST:
         lead = least.mean_interval.lower
         costs = "costs " if found.minimise else ""
-        return _paragraph(f"{best} is the best: {costs}on average at least {_number(lead, lead)} {more}.")
+        return f"{best} is the best: {costs}on average at least {_number(lead, lead)} {more}."
     if found.status is Verdict.CLOSE:
         assert found.indifference is not None
         lost = max(0.0, -least.mean_interval.lower)
-        return _paragraph(
+        return (
             f"{best} will do: whichever is the best, it {gives} at most {_number(lost, lost)} {more} on average, and "
             f"{_number(found.indifference, found.indifference)} did not matter."
         )
@@ -423,13 +409,13 @@ def verdict(found: Comparison) -> str:
     room = found.indifference or 0.0
     if least.mean_interval.lower > 0:  # too few replications differ for that to count
         shown = _number(least.mean_interval.lower, least.half_width)
-        return _paragraph(
+        return (
             f"Undecided {when}: {best} {gives} on average at least {shown} {more} by what was seen, but fewer than "
             f"{FEW} replications differ from the rest, and what is rarer may decide. Allow more "
             f"{'time' if found.status is Verdict.TIME else 'replications'}."
         )
     close = [other for gap, other in zip(gaps, others, strict=True) if gap.mean_interval.lower <= -room] or [rival]
-    return _paragraph(
+    return (
         f"Undecided {when}: {best} has the {highest} mean, but {_list(close)} may "
         f"{gives[:-1]} up to {_number(-least.mean_interval.lower, least.half_width)} {more}. Allow more "
         f"{'time' if found.status is Verdict.TIME else 'replications'}, or a larger half width or indifference."
@@ -438,11 +424,11 @@ def verdict(found: Comparison) -> str:
 
 def _constant(found: Comparison, gaps: list[PairedGap], others: list[str]) -> str:
     """What is said where nothing random was seen, which is never that there is nothing."""
-    n, words = found.num_replications, _words(found)
+    n, said = found.num_replications, words(found.minimise)
     least, rival = min(zip(gaps, others, strict=True), key=lambda pair: pair[0].mean)
-    lead = f"{found.best_label} {words.gives} {_number(least.mean, 0.0)} {words.more} than {rival}"
+    lead = f"{found.best_label} {said.gives} {_number(least.mean, 0.0)} {said.more} than {rival}"
     if least.mean == 0:
-        lead = f"{found.best_label} and {rival} {words.gives[:-1]} the same"
+        lead = f"{found.best_label} and {rival} {said.gives[:-1]} the same"
     return (
         f"Nothing random was seen: all {n} replications, each with a seed of its own, gave exactly the same. {lead}. "
         f"Another outcome has a probability of at most {1 - 0.05 ** (1 / n):.0%} (95 %); resume(replications=…) tries "
@@ -450,9 +436,34 @@ def _constant(found: Comparison, gaps: list[PairedGap], others: list[str]) -> st
     )
 
 
+def _in_short(warned: Sequence[str]) -> str:
+    """What a reader must know before the answer, from the beginnings of all warnings."""
+    starts = [re.split(r"[:;.] ", text, maxsplit=1)[0].rstrip(".") for text in warned]
+    return f"Careful, {'; '.join(start[:1].lower() + start[1:] for start in dict.fromkeys(starts))}. " if starts else ""
+
+
+def _may_differ(who: str, gap: PairedGap) -> str:
+    """How often two that never differed may do so, by more than what the end of a simulation may add."""
+    n, room = gap.num_replications, float(gap.slack.max())
+    often = 1 - confidence_intervals.proportion(np.array([n, n]), n, 1 - gap.confidence).lower
+    more = f" by more than {room:.1g}" if room > 0 else ""
+    return f"{who} differ{more} with a probability of at most {often:.2g}."
+
+
+def _never_differed(found: Comparison) -> list[str]:
+    """Pairs that were the same in every replication, where others differ."""
+    same = [gap for gap in found.gaps if not gap.gaps.any()]
+    if len(same) == len(found.gaps):
+        return []
+    begins = f"never differed in {found.num_replications:,} replications"
+    told = [f"{gap.label} and {gap.other} {begins}. {_may_differ('They', gap)}" for gap in same[:SHOWN_PAIRS]]
+    return [*told, *([f"{len(same) - SHOWN_PAIRS} more pairs {begins}."] if len(same) > SHOWN_PAIRS else [])]
+
+
 def _rarely(found: Comparison) -> list[str]:
     """A word of warning where hardly anything differed: what has not been seen may decide."""
-    least, rival = min(((found.advantage(other), other) for other in found.others), key=lambda pair: pair[0].differing)
+    pairs = ((found.gap(found.best_label, other), other) for other in found.others)
+    least, rival = min(pairs, key=lambda pair: pair[0].differing)
     if found.is_exact or least.differing >= FEW or found.status is Verdict.CONSTANT:
         return []
     n = least.num_replications
@@ -474,10 +485,11 @@ def _often(found: Comparison) -> str:
     """A word of warning where the best on average is not the one that is best most of the time."""
     often = max(found.alternatives, key=lambda each: each.best)
     best = found.alternatives[found.best_index]
+    said = words(found.minimise)
     if often.best_interval.lower <= best.best_interval.upper:
         return ""
     return _paragraph(
-        f"Best on average is not best most of the time: {often.label} has the {_words(found).first} in "
+        f"Best on average is not best most of the time: {often.label} has the {said.highest} {said.amount} in "
         f"{often.best:.0%} of the replications, {best.label} in {best.best:.0%}."
     )
 
@@ -535,11 +547,11 @@ def guarantee(found: Comparison) -> str:
 def _legend(found: Comparison) -> str:
     sharings = {"std_state": "with noise shared in the same state", "std_time": "with noise shared at the same time"}
     kinds = [text for name, text in sharings.items() if any(getattr(gap, name) is not None for gap in found.gaps)]
-    words = _words(found)
+    said = words(found.minimise)
     return (
-        f"± is the standard deviation of one {words.amount} or one gap: {_list(['with independent noise', *kinds])}"
+        f"± is the standard deviation of one {said.amount} or one gap: {_list(['with independent noise', *kinds])}"
         f"{_beside(found)}. P(better) counts replications in which it "
-        f"{words.gives} {words.more}, P(tie) those in which both give exactly the same; P(best) shares equal "
+        f"{said.gives} {said.more}, P(tie) those in which both give exactly the same; P(best) shares equal "
         f"firsts equally{_common(found)}."
     )
 
@@ -558,7 +570,7 @@ def _beside(found: Comparison) -> str:
 
 
 def _alternative_rows(found: Comparison) -> list[list[str]]:
-    rows = [["", f"mean {_words(found).amount}", "± one run", "P(best)"]]
+    rows = [["", f"mean {words(found.minimise).amount}", "± one run", "P(best)"]]
     for each in found.alternatives:
         scale = each.mean_interval.width / 2
         rows.append(
@@ -574,12 +586,12 @@ def _alternative_rows(found: Comparison) -> list[list[str]]:
 
 def _gap_rows(found: Comparison) -> list[list[str]]:
     """The best alternative against each other one; every pair is in `table()`."""
-    words = _words(found)
-    head = [f"{found.best_label} instead of", f"{words.gives} {words.more}", "± independent"]
-    gaps = [found.advantage(other) for other in found.others]
+    said = words(found.minimise)
+    head = [f"{found.best_label} instead of", f"{said.gives} {said.more}", "± independent"]
+    gaps = [found.gap(found.best_label, other) for other in found.others]
     kinds = [("± same state", "std_state"), ("± same time", "std_time")]
-    kinds = [(words, name) for words, name in kinds if any(getattr(gap, name) is not None for gap in gaps)]
-    rows = [[*head, *(words for words, _ in kinds), "P(better)", "P(tie)"]]
+    kinds = [(title, name) for title, name in kinds if any(getattr(gap, name) is not None for gap in gaps)]
+    rows = [[*head, *(title for title, _ in kinds), "P(better)", "P(tie)"]]
     for gap, other in zip(gaps, found.others, strict=True):
         deviations = [gap.std_unpaired, *(getattr(gap, name) for _, name in kinds)]
         rows.append(

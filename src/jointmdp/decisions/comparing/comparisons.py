@@ -204,8 +204,7 @@ class Comparisons(ResultFace):
 def _advantage(found: Comparison, label: str, other: str) -> tuple[Floats, Floats, Interval]:
     """Gaps, positive where `label` is better, how far each may be off, and the interval of their mean."""
     gap = found.gap(label, other)
-    sign = -1 if found.minimise else 1
-    return sign * gap.gaps, gap.slack, -gap.mean_interval if found.minimise else gap.mean_interval
+    return gap.gaps, gap.slack, gap.mean_interval
 
 
 def _not_dominated(parts: tuple[Comparison, ...]) -> tuple[str, ...]:

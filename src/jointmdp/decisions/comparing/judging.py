@@ -53,7 +53,7 @@ class Rules(NamedTuple):
     other_sharing: bool = False
     """Whether to look at the other kinds of sharing too."""
     minimise: bool = False
-    """Whether the lowest return is the best: signs change for the judgement, and change back for the answer."""
+    """Whether the lowest return is the best: the judgement is of returns with their signs changed."""
     eliminate: bool = True
     """Whether alternatives that are shown to be worse than another are sampled no more."""
     by_result: Mapping[str, Mapping[str, Any]] = {}
@@ -368,7 +368,7 @@ def found_by(
     gaps, alone = [], [_return_std(sample, k) for k in range(m)]
     for (i, j), interval in intervals.items():
         unpaired = math.hypot(alone[i], alone[j])
-        plain = (sample.mirrored() if rules.minimise else sample).gap(i, j)
+        plain = sample.gap(i, j)
         kinds = {kind: result_of(run, judge.place, m) for kind, run in beside.items()}
         kinds[race.found.sharing] = sample.run.rows(slice(len(plain.gaps)))
         stds = {
@@ -384,7 +384,8 @@ def found_by(
                 seed=seed,
                 confidence=1 - second,
                 within=None if rules.bounds is None else Interval(-rules.bounds.width, rules.bounds.width),
-                decided=-interval if rules.minimise else interval,
+                decided=interval,
+                minimise=rules.minimise,
                 independent_variance=unpaired**2,
                 std_state=stds.get("state"),
                 std_time=stds.get("time"),

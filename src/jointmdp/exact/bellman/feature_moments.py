@@ -102,7 +102,7 @@ class FeatureModel:
     def __init__(self, model: JointMDP, policy: Floats, features: Float[ndarray, "S A K"]) -> None:
         self.model, self.policy, self.features = model, policy, features
         self.chances = np.where(model.is_possible, model.probabilities[:, :, None], 0.0)  # [S, W, A]
-        self.rewards = np.where(model.is_possible, model.rewards, 0.0)
+        self.rewards = model.paid_rewards
         self.state_features = np.einsum("sa,sak->sk", policy, features)
         S, A, K = features.shape
         self.kernel = coordinate_kernel(model)  # P(s'|s,a)

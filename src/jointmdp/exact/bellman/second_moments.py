@@ -44,16 +44,11 @@ class Tables(NamedTuple):
     discount: Float[Array, ""]
 
 
-def paid_rewards(model: JointMDP) -> Floats:
-    """Rewards where they can ever be paid, and zero elsewhere."""
-    return np.where(model.is_possible, model.rewards, 0.0)
-
-
 def model_tables(model: JointMDP, policy: Floats, rewards: Floats | None = None) -> Tables:
     """The model's arrays on the device; `rewards` stand in place of its own where they are given."""
     return Tables(
         on_device(model.probabilities),
-        on_device(paid_rewards(model) if rewards is None else rewards),
+        on_device(model.paid_rewards if rewards is None else rewards),
         on_device(model.successors.astype(np.int32)),
         on_device(policy),
         on_device(model.discount),

@@ -179,7 +179,7 @@ class JointOperator:
         """P_x = Σ_w p(w) Π_i Σ_j C(m_i,j) γʲ R_i^{m_i−j} (S'_i, j) for the chosen tuples, as sparse rows per degree."""
         model, tuples, strands = self.model, self.tuples, self.strands
         states, actions = self.coordinates
-        rewards = np.where(model.is_possible, model.rewards, 0.0)
+        rewards = model.paid_rewards
         total: list[Any] = [sp.csr_array(np.ones((1, 1))), *(sp.csr_array(shape) for shape in self._shapes[1:])]
         for w in np.flatnonzero(model.probabilities.any(axis=0)):
             r, to = rewards[states, w, actions], model.successors[states, w, actions]

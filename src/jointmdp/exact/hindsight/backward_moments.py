@@ -21,7 +21,7 @@ from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.exact.moments.certificates import Status, report_missed
-from jointmdp.exact.moments.default_solver import PolicyBranch, shared_pairs, solve_horizon
+from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve_horizon
 from jointmdp.exact.moments.higher_orders import ROOM
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.stored_moments import KnownMoments, StateMoments, about_mean, difference_of
@@ -162,13 +162,8 @@ def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) ->
         report_missed(Status.STEP_LIMIT, "two policies", method.throw)
 
     def gap(y: Ints, x: Ints) -> KnownReturns:
-        offset = one.single.state.offset[y] - two.single.state.offset[x]
-        mean = one.relative_mean[y] - two.relative_mean[x] + offset
-        apart = one.variance[y] + two.variance[x]
         covariance = np.zeros(len(y)) if model.sharing == "none" else shared.covariance[y, x]
-        off = shared.shares[0][y] + shared.shares[1][x]
-        error = one.variance_errors[y] + two.variance_errors[x] + 2 * off + 8 * UNIT * (apart + 2 * np.abs(covariance))
-        return _known(mean, one.mean_errors[y] + two.mean_errors[x], apart - 2 * covariance, error)
+        return _known(*policies_gap(one, two, y, x, covariance, shared.shares[0][y] + shared.shares[1][x]))
 
     return PairEnds(2, gap, _alone(one), _alone(two))
 

@@ -441,7 +441,7 @@ class SignProbabilities(NamedTuple):
     """Bounds on the signs of all gaps of all states, ``[S, A, A]`` each; NaN where an action is not available."""
 
     better: tuple[Floats, Floats]
-    """P(Z(s,a) > Z(s,b)), lower and upper."""
+    """P(a is better than b), lower and upper: P(Z(s,a) > Z(s,b)), or of costs P(Z(s,a) < Z(s,b))."""
     equal: tuple[Floats, Floats]
     """P(Z(s,a) = Z(s,b)), lower and upper."""
     status: LawStatus = LawStatus.REACHED
@@ -451,8 +451,12 @@ class SignProbabilities(NamedTuple):
         states, actions, _ = self.better[0].shape
         return (
             f"SignProbabilities(every two of {actions} actions in {states} states, known to within {self.width:.1e}; "
-            "better[0][s, a, b] and better[1][s, a, b] bound P(Z(s,a) > Z(s,b)), equal likewise)"
+            "better[0][s, a, b] and better[1][s, a, b] bound P(a is better than b in s), equal likewise)"
         )
+
+    def mirrored(self) -> "SignProbabilities":
+        """The same where the lower of two returns is the better one."""
+        return self._replace(better=(self.better[0].swapaxes(1, 2), self.better[1].swapaxes(1, 2)))
 
     @property
     def width(self) -> float:

@@ -31,7 +31,7 @@ from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, GapVariances, Solve,
 from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.exact.moments.stored_moments import FoundMoments, GapErrors, StateMoments
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import UNIT, Floats, float64, on_device
+from jointmdp.ground.arrays import UNIT, Floats, Ints, float64, on_device
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -55,32 +55,17 @@ class PolicyBranch:
         self.variance_errors = self.errors.variance_errors
 
 
-class SharedPart(NamedTuple):
-    """``Cov(Z^π(s), Z^π'(s))`` by state."""
-
-    covariance: Floats  # [S]
-    errors: Floats  # [S]
-    is_reached: bool  # whether sweeps ended before their limit
-
-
 class SharedPairs(NamedTuple):
     """``Cov(Z^π(s), Z^π'(t))`` of all pairs of states."""
 
     covariance: Floats  # [S, S]; one zero where branches share nothing
     shares: tuple[Floats, Floats]  # [S] each: the covariance of s and t is off by at most the sum of both
-    is_reached: bool
+    is_reached: bool  # whether sweeps ended before their limit
 
 
 @jax.jit
 def _source(one: Tables, other: Tables, kernel: PairKernel, v: Array, v_other: Array) -> Source:
     return second_moments.policies_source(one, other, kernel, v, v_other)
-
-
-def shared_part(one: PolicyBranch, other: PolicyBranch, method: Solve) -> SharedPart:
-    """What two policies have in common when both start in the same state."""
-    found = shared_pairs(one, other, method)
-    one_share, other_share = found.shares
-    return SharedPart(found.covariance.diagonal() + 0.0 * one_share, one_share + other_share, found.is_reached)
 
 
 def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> SharedPairs:
@@ -108,6 +93,17 @@ def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> Share
         )
     )
     return SharedPairs(covariance, (next(mine_and_theirs), next(mine_and_theirs)), sweeps < method.max_sweeps)
+
+
+def policies_gap(  # many parameters: two branches, where they start, and what they have in common
+    one: PolicyBranch, other: PolicyBranch, s: int | Ints, t: int | Ints, covariance: Floats, off: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean and variance of ``Z^π(s) − Z^π'(t)``, each before a bound on its error; the covariance is off by `off`."""
+    # Means are subtracted before their offsets are added: digits that both share do not round.
+    mean = one.relative_mean[s] - other.relative_mean[t] + (one.single.state.offset[s] - other.single.state.offset[t])
+    apart = one.variance[s] + other.variance[t]
+    error = one.variance_errors[s] + other.variance_errors[t] + 2 * off + 8 * UNIT * (apart + 2 * np.abs(covariance))
+    return mean, one.mean_errors[s] + other.mean_errors[t], np.maximum(apart - 2 * covariance, 0.0), error
 
 
 LEAST_STD = 1e-8  # of the spread of possible returns: smaller deviations may be rounding, and count as this

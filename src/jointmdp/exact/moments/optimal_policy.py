@@ -12,13 +12,14 @@ policies that do not surely end are covered too: they lose more than any amount.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Never
 
 import numpy as np
 
 from jointmdp.exact.moments.certificates import CHECK_ROOM, mean_operations, pair_operations, supersolution
 from jointmdp.exact.moments.single_branch import BranchMean, discounted_solver, fills_in, solve_mean
+from jointmdp.ground import checks
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import idle_states, reachable
@@ -37,7 +38,9 @@ class OptimalPolicy:
     actions: Ints  # [S]
     values: Floats  # [S] mean returns
     loss_bounds: Floats  # [S]
-    """Certified bound, state by state, on how much more on average the best policy can give."""
+    """Certified bound, state by state, on how much more the best policy can give on average, or how much less cost."""
+    minimise: bool = False
+    """Whether returns are costs, and the policy is to have the lowest."""
 
     @property
     def loss_bound(self) -> float:
@@ -51,18 +54,23 @@ class OptimalPolicy:
         model, rest = self.model, self.model.num_states - SHOWN
         shown = [f"{model.state_label(s)}: {model.action_label(int(a))}" for s, a in enumerate(self.actions[:SHOWN])]
         more = f", and {rest} more" if rest > 0 else ""
-        known = f"at most {self.loss_bound:.1e} below the best" if np.isfinite(self.loss_bound) else "not certified"
-        return f"OptimalPolicy({', '.join(shown)}{more}; mean returns {known})"
+        amounts, beside = ("costs", "above") if self.minimise else ("returns", "below")
+        known = f"at most {self.loss_bound:.1e} {beside} the best" if np.isfinite(self.loss_bound) else "not certified"
+        return f"OptimalPolicy({', '.join(shown)}{more}; mean {amounts} {known})"
 
 
-def optimal_policy(model: JointMDP) -> OptimalPolicy:
+def optimal_policy(model: JointMDP, *, minimise: bool = False, **unknown: Never) -> OptimalPolicy:
     """A policy with the highest mean return in every state, with a certified bound on what it may lack.
 
-    Sharing and coupling do not matter: they change no mean. The discount may be 1 where the model can be made to end
-    from every state.
+    With `minimise`, rewards are costs, and the mean return is the lowest. Sharing and coupling do not matter: they
+    change no mean. The discount may be 1 where the model can be made to end from every state.
     """
+    checks.refuse_keywords(unknown, optimal_policy)
     if not isinstance(model, JointMDP):
         raise ModelError(f"the model must be a JointMDP, not {type(model).__name__}")
+    if minimise:
+        best = optimal_policy(model.with_opposite_rewards())
+        return replace(best, model=model, values=0.0 - best.values, minimise=True)
     choices = _Choices(model)
     actions = choices.ending() if model.discount == 1 else choices.greedy()
     while True:

@@ -15,7 +15,6 @@ import scipy.sparse as sp
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
 
-from jointmdp.exact.bellman.second_moments import paid_rewards
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
@@ -143,7 +142,7 @@ def solve_mean(model: JointMDP, policy: Floats) -> BranchMean:
     def expect(table: Floats) -> Floats:
         return np.einsum("swa,swa->s", chances, table)
 
-    v = solve(expect(paid_rewards(model)))
+    v = solve(expect(model.paid_rewards))
     shift, h = np.zeros(size), v
     for _ in range(3):  # the first values may have few digits, and so may their mean
         shift = shift + (1 - g) * classes.average(occupancy, h)
@@ -162,7 +161,7 @@ def solve_mean(model: JointMDP, policy: Floats) -> BranchMean:
 
 def _relative_rewards(model: JointMDP, classes: LongRun, shift: Floats) -> tuple[Floats, Floats, Floats]:
     """Rewards of values relative to an offset with ``(1−γ)·offset = shift`` in each class, their sizes, the offset."""
-    g, n, paid = model.discount, model.successors, paid_rewards(model)
+    g, n, paid = model.discount, model.successors, model.paid_rewards
     offset = np.divide(shift, 1 - g, out=np.zeros_like(shift), where=shift != 0)
     label = classes.label
     stays = (label[n] == label[:, None, None]) & (label != MIXED)[:, None, None]

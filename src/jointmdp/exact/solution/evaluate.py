@@ -6,10 +6,12 @@ iteration M ← T₂M on pairs of state-action *coordinates*, for small models, 
 floor, such as `Projected`, evaluates itself.
 """
 
+import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol, overload
+from dataclasses import replace
+from typing import Any, Literal, Never, Protocol, overload
 
 import jax
 
@@ -58,11 +60,14 @@ def evaluate(
     order: int = ...,
     horizon: int | None = ...,
     states: Iterable[StateLike] | None = ...,
+    minimise: bool = ...,
 ) -> Any: ...
 
 
 @overload
-def evaluate(model: JointMDP, policy: Any, method: Solve | None = ..., *, order: Literal[1]) -> MeanReturns: ...
+def evaluate(
+    model: JointMDP, policy: Any, method: Solve | None = ..., *, order: Literal[1], minimise: bool = ...
+) -> MeanReturns: ...
 
 
 @overload
@@ -74,6 +79,7 @@ def evaluate(
     order: int = ...,
     horizon: int | None = ...,
     states: Iterable[StateLike] | None = ...,
+    minimise: bool = ...,
 ) -> Solution: ...
 
 
@@ -85,6 +91,8 @@ def evaluate(
     order: int = 2,
     horizon: int | None = None,
     states: Iterable[StateLike] | None = None,
+    minimise: bool = False,
+    **unknown: Never,
 ) -> Solution | PolicyReturns | MeanReturns:
     """The joint moments of the returns of all actions under `policy`, with their certificate and status.
 
@@ -100,9 +108,13 @@ def evaluate(
             surely comes to an end under the policy.
         states: only these are asked about. Then only what they lead to is looked at, by every action first and by the
             policy after, so the time does not depend on the size of the model; see docs/large-models.md.
+        minimise: rewards are costs, and the lowest return is the best. Moments are those of the costs; a gap is how
+            much less an action costs, so that positive still means better; see docs/signs.md.
     """
+    checks.refuse_keywords(unknown, evaluate)
+    _check_question(model, method)
     if named := _named_policies(model, policy):
-        return _evaluate_policies(model, named, method, order, horizon, states)
+        return _evaluate_policies(model, named, method, order, horizon, states, bool(minimise))
     chosen = checked_policy(model, policy, EXAMPLE)
     order = checks.as_count("order", order, most=MAX_ORDER)
     if not isinstance(method, Solve | Sharded | Iterate | None) and not hasattr(method, "solution"):
@@ -118,7 +130,8 @@ def evaluate(
     if horizon is not None:
         horizon = checks.as_count("horizon", horizon)
         with float64():
-            return _solution(model, chosen, solve_horizon(model, chosen, horizon, order), "horizon", horizon)
+            found = _solution(model, chosen, solve_horizon(model, chosen, horizon, order), "horizon", horizon)
+        return replace(found, minimise=True) if minimise else found
     method = Solve() if method is None else method
     if states is not None:
         assert isinstance(method, Solve)
@@ -131,7 +144,24 @@ def evaluate(
         with float64():
             solution = _solved(model, chosen, method, order)
     report_missed(solution.status, solution.summary, method.throw)
-    return solution
+    return replace(solution, minimise=True) if minimise else solution
+
+
+def _check_question(model: Any, method: Any) -> None:
+    """Point to the front door that was meant, where it is another one."""
+    if callable(getattr(method, "learner", None)) and not hasattr(method, "solution"):
+        name = type(method).__name__
+        raise ModelError(f"{name}(…) learns from samples: learn(model, policy, {name}(…)); evaluate solves equations")
+    if not isinstance(model, JointMDP) and (callable(getattr(model, "step", None)) or callable(model)):
+        raise ModelError(
+            f"evaluate computes from the tables of a JointMDP, and {_called(model)} is a simulator: simulate(…) "
+            "samples it, compare(…) says which action or decision is best, learn(…) learns its moments, and "
+            "from_gymnasium(…) makes tables of a small environment"
+        )
+
+
+def _called(thing: Any) -> str:
+    return str(getattr(thing, "name", None) or getattr(thing, "__name__", None) or f"this {type(thing).__name__}")
 
 
 def _solved(model: JointMDP, policy: Floats, method: Solve | Sharded | Iterate, order: int) -> Solution:
@@ -191,11 +221,25 @@ def _named_policies(model: JointMDP, policy: Any) -> dict[str, Any]:
             raise ModelError(f"{error}; whole policies by their names, {{name: policy, …}}, are two or more") from None
     if of_states and len(of_states) < len(policy):
         other = next(key for key in policy if not _is_state(model, key))
+        close = _like_a_state(model, other)
+        hint = f" (did you mean {close!r}?)" if close else ""
         raise ModelError(
-            f"{of_states[0]!r} is a state of the model and {other!r} is not: give {{state: action, …}} for one policy, "
-            "or {name: policy, …} with names that are no states for several"
+            f"{of_states[0]!r} is a state of the model and {other!r} is not{hint}: "
+            "give {state: action, …} for one policy, or {name: policy, …} with names that are no states for several"
+        )
+    if not of_states and len(policy) == model.num_states and all(_like_a_state(model, key) for key in policy):
+        key = next(iter(policy))
+        raise ModelError(
+            f"{key!r} is no state of the model; did you mean {_like_a_state(model, key)!r}? Whole policies by their "
+            "names, {name: policy, …}, need names that do not look like states"
         )
     return {} if of_states else {str(name): each for name, each in policy.items()}
+
+
+def _like_a_state(model: JointMDP, key: Any) -> str:
+    """The state that a key may be a slip of the pen for; empty where there is none."""
+    names = [model.state_label(s) for s in range(model.num_states)]
+    return next(iter(difflib.get_close_matches(str(key), names, n=1, cutoff=0.8)), "")
 
 
 def _is_state(model: JointMDP, key: Any) -> bool:
@@ -207,7 +251,13 @@ def _is_state(model: JointMDP, key: Any) -> bool:
 
 
 def _evaluate_policies(  # many parameters: those of `evaluate`
-    model: JointMDP, policies: Mapping[str, Any], method: Any, order: int, horizon: int | None, states: Any
+    model: JointMDP,
+    policies: Mapping[str, Any],
+    method: Any,
+    order: int,
+    horizon: int | None,
+    states: Any,
+    minimise: bool,
 ) -> PolicyReturns:
     method = Solve() if method is None else method
     if not isinstance(method, Solve) or order > 2 or horizon is not None or states is not None:
@@ -225,7 +275,7 @@ def _evaluate_policies(  # many parameters: those of `evaluate`
         except ModelError as error:
             raise ModelError(f"{name}: {error}") from None
         branches.append(PolicyBranch(model, chosen))
-    return PolicyReturns(model, tuple(policies), tuple(branches), method)
+    return PolicyReturns(model, tuple(policies), tuple(branches), method, minimise)
 
 
 def check_ends(model: JointMDP, policy: Floats) -> None:

@@ -19,7 +19,7 @@ from jointmdp.exact.law.gap_law import GapLaw, Laws, LawStatus
 from jointmdp.exact.law.pair_equations import MOST_STEPS, VarianceParts
 from jointmdp.exact.law.pair_graph import NOTHING, GapStart, Opening
 from jointmdp.ground import checks
-from jointmdp.ground.answers import PlannedGap, ResultFace, upstairs
+from jointmdp.ground.answers import PlannedGap, ResultFace, upstairs, words
 from jointmdp.ground.arrays import UNIT, Floats
 from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
@@ -89,7 +89,7 @@ class LawInterval(Interval):
 
 @dataclass(frozen=True)
 class Gap(ResultFace, PlannedGap):
-    """``G = Z(state, action) − Z(state, other)``: positive when `action` gives more."""
+    """``G = Z(state, action) − Z(state, other)``, of costs the other way round: positive when `action` is better."""
 
     state: str
     action: str
@@ -107,18 +107,18 @@ class Gap(ResultFace, PlannedGap):
     higher_errors: tuple[float, ...] = field(default=(), repr=False)
     """Guaranteed bounds on their errors."""
     place: tuple[Laws, GapStart] | None = field(default=None, repr=False, compare=False)
-    """Where the law is to be had: the laws of the solution, and state, action and other by index."""
+    """Where the law is to be had: the laws of the solution, the state, and what is subtracted from what, by index."""
+    minimise: bool = field(default=False, repr=False)
+    """Whether returns are costs; `mean` is then how much less `action` costs."""
 
     def __repr__(self) -> str:
-        return (
-            f"Gap({self.action} − {self.other} in {self.state}: {self.mean:.6g} ± {self.std:.6g}, "
-            f"independent ± {math.sqrt(self.independent_variance):.6g})"
-        )
+        told = words(self.minimise).told(self.action, self.other, self.mean, self.std, f" in {self.state}")
+        return f"Gap({told}, independent ± {math.sqrt(self.independent_variance):.6g})"
 
     def table(self) -> list[dict[str, Any]]:
         """One row: what the moments say; the law takes longer, and is not asked."""
         plain = ("state", "action", "other", "mean", "mean_interval", "variance", "variance_interval", "std")
-        return [{name: getattr(self, name) for name in (*plain, "independent_variance")}]
+        return [{name: getattr(self, name) for name in (*plain, "independent_variance", "direction")}]
 
     def figure(self) -> Figure:
         """The certified law: P(gap ≤ x) lies between the two curves."""
@@ -300,9 +300,7 @@ class Gap(ResultFace, PlannedGap):
 
         found = self._law(width, _Asked(tolerance, limits))
         if not found.status.is_success:
-            _warn(
-                f"the law of {self.action} − {self.other}", width(found), tolerance, found.status.value, self._instead
-            )
+            _warn(f"the law of {self.difference}", width(found), tolerance, found.status.value, self._instead)
         return replace(found, known_variance=self.variance_interval, independent_variance=self.independent_variance)
 
     def _law(self, width: Callable[[GapLaw], float], asked: _Asked) -> GapLaw:
@@ -351,7 +349,12 @@ class Gap(ResultFace, PlannedGap):
 
     @property
     def _name(self) -> str:
-        return f"{self.action} − {self.other} in {self.state}"
+        return f"{self.difference} in {self.state}"
+
+    @property
+    def difference(self) -> str:
+        """What is subtracted from what, in words."""
+        return checks.difference(self.action, self.other, self.minimise)
 
     def moment_bounds(
         self, support: tuple[float, float] | None = None, *, order: int | None = None
@@ -388,7 +391,7 @@ class Gap(ResultFace, PlannedGap):
         answer = LawInterval(*found)
         if not status.is_success and answer.width > asked.tolerance:
             answer.status = status
-            what, why = f"an interval of {self.action} − {self.other}", why or status.value
+            what, why = f"an interval of {self.difference}", why or status.value
             _warn(what, answer.width, asked.tolerance, why, self._instead)
         return answer
 

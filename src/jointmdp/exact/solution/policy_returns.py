@@ -1,7 +1,6 @@
 """Whole policies from the same start: the return of each, and the gap of every two under shared noise."""
 
 import os
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -11,14 +10,13 @@ import numpy as np
 
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches
-from jointmdp.exact.moments.certificates import Status
-from jointmdp.exact.moments.default_solver import PolicyBranch, SharedPart, shared_part
+from jointmdp.exact.moments.certificates import Status, report_missed
+from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
-from jointmdp.ground.arrays import UNIT, Floats
-from jointmdp.ground.errors import ConvergenceError, ConvergenceWarning
+from jointmdp.ground.arrays import Floats
 from jointmdp.ground.files import write_csv
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import StateLike
@@ -36,7 +34,9 @@ class PolicyReturns(ResultFace):
     names: tuple[str, ...]
     branches: tuple[PolicyBranch, ...]
     method: Solve
-    _shared: dict[tuple[int, int], SharedPart] = field(default_factory=dict)
+    minimise: bool = False
+    """Whether returns are costs, and gaps say how much less a policy costs."""
+    _shared: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)  # covariance, error; [S] each
     _laws: dict[tuple[int, int], Laws] = field(default_factory=dict)
 
     @property
@@ -50,31 +50,35 @@ class PolicyReturns(ResultFace):
         return np.stack([branch.variance for branch in self.branches])
 
     def gap(self, policy: str | int, other: str | int, state: StateLike = 0) -> Gap:
-        """``Z^policy(state) − Z^other(state)``, policies by name or number.
+        """How much more `policy` gives than `other`, or how much less it costs; policies by name.
 
         Both start in `state`, by default the first one of the model, where what `from_start` finds begins.
         """
         s = self.model.state_index(state)
-        i, j = (checks.as_index("policy", each, self.names, len(self.names)) for each in (policy, other))
+        i, j = (checks.as_called("policy", each, self.names, self.names) for each in (policy, other))
         labels = (self.model.state_label(s), self.names[i], self.names[j])
         if i == j:
-            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0)
+            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, minimise=self.minimise)
+        i, j = checks.subtracted(i, j, self.minimise)
         one, two = self.branches[i], self.branches[j]
-        shared = self._between(min(i, j), max(i, j))
-        covariance = float(shared.covariance[s])
-        apart = float(one.variance[s] + two.variance[s])
-        error = one.variance_errors[s] + two.variance_errors[s] + 2 * shared.errors[s]
-        # Means are subtracted before their offsets are added: digits that both share do not round.
-        offset = float(one.single.state.offset[s] - two.single.state.offset[s])
-        mean = float(one.relative_mean[s] - two.relative_mean[s]) + offset
+        pair = min(i, j), max(i, j)
+        if pair not in self._shared:
+            found = shared_pairs(self.branches[pair[0]], self.branches[pair[1]], self.method)
+            if not found.is_reached:
+                report_missed(Status.STEP_LIMIT, f"{labels[1]} and {labels[2]}", self.method.throw)
+            mine, theirs = found.shares
+            self._shared[pair] = found.covariance.diagonal() + 0.0 * mine, mine + theirs
+        known = policies_gap(one, two, s, s, *(each[s] for each in self._shared[pair]))
+        mean, mean_error, variance, variance_error = map(float, known)
         return Gap(
             *labels,
             mean=mean + 0.0,
-            variance=max(0.0, apart - 2 * covariance),
-            independent_variance=apart,
-            mean_error=float(one.mean_errors[s] + two.mean_errors[s]),
-            variance_error=float(error + 8 * UNIT * (apart + 2 * abs(covariance))),
+            variance=variance,
+            independent_variance=float(one.variance[s] + two.variance[s]),
+            mean_error=mean_error,
+            variance_error=variance_error,
             place=(self._laws_of(i, j), (s, NOTHING, NOTHING)),
+            minimise=self.minimise,
         )
 
     def _laws_of(self, i: int, j: int) -> Laws:
@@ -83,26 +87,16 @@ class PolicyReturns(ResultFace):
             self._laws[i, j] = Laws(branches, None)
         return self._laws[i, j]
 
-    def _between(self, i: int, j: int) -> SharedPart:
-        if (i, j) not in self._shared:
-            found = shared_part(self.branches[i], self.branches[j], self.method)
-            if not found.is_reached:
-                message = f"{Status.STEP_LIMIT.value} ({self.names[i]} and {self.names[j]})"
-                if self.method.throw:
-                    raise ConvergenceError(message)
-                warnings.warn(message, ConvergenceWarning, stacklevel=3)
-            self._shared[i, j] = found
-        return self._shared[i, j]
-
     def table(self, states: Iterable[StateLike] | None = None) -> list[dict[str, Any]]:
         """One row for each state and every two policies: a tidy table of gaps."""
         rows = []
         for state in range(self.model.num_states) if states is None else states:
             for i, j in combinations(range(len(self.names)), 2):
-                gap = self.gap(i, j, state)
+                gap = self.gap(self.names[i], self.names[j], state)
                 row = {"state": gap.state, "policy": gap.action, "other": gap.other, "mean": gap.mean, "std": gap.std}
                 more = {"independent_std": gap.independent_variance**0.5, "inferiority_bound": gap.inferiority_bound}
-                rows.append(row | more | {"mean_error": gap.mean_error, "variance_error": gap.variance_error})
+                errors = {"mean_error": gap.mean_error, "variance_error": gap.variance_error}
+                rows.append(row | more | errors | {"direction": gap.direction})
         return rows
 
     def to_csv(self, path: str | os.PathLike[str], states: Iterable[StateLike] | None = None) -> None:

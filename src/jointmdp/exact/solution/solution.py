@@ -97,6 +97,8 @@ class Solution(ResultFace):
     horizon: int | None = None
     history: Floats = field(default_factory=lambda: np.empty(0), repr=False)
     """`Iterate` only: ‖M_k − T₂M_k‖_λ for k = 0, 1, …"""
+    minimise: bool = False
+    """Whether returns are costs: moments are those of the costs, and gaps say how much less an action costs."""
 
     @property
     def summary(self) -> str:
@@ -219,14 +221,15 @@ class Solution(ResultFace):
         return self.moments.blocks([state], [action, other])[0]
 
     def gap(self, state: StateLike, action: ActionLike, other: ActionLike) -> Gap:
-        """``Z(state, action) − Z(state, other)``."""
+        """How much more `action` gives than `other`, or where returns are costs, how much less it costs."""
         s = self.model.state_index(state)
         a, b = self.model.action_index(action, s), self.model.action_index(other, s)
         labels = (self.model.state_label(s), self.model.action_label(a), self.model.action_label(b))
+        a, b = checks.subtracted(a, b, self.minimise)
         c = self._blocks(s, a, b)
         more = self.order - 2
         if a == b:
-            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, (0.0,) * more, (0.0,) * more)
+            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, (0.0,) * more, (0.0,) * more, minimise=self.minimise)
         found = self.moments.difference(s, a, b, self.certificate)
         variance, variance_error = found.variance, found.variance_error
         higher: tuple[float, ...] = ()
@@ -246,6 +249,7 @@ class Solution(ResultFace):
             higher=higher,
             higher_errors=higher_errors,
             place=(self.laws, (law_state(self.moments, s), a, b)),
+            minimise=self.minimise,
         )
 
     def counterfactual(
@@ -269,11 +273,12 @@ class Solution(ResultFace):
         return laws_of(self.model, self.policy, self.moments, self.certificate.mean_errors, self.horizon)
 
     def signs(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> SignProbabilities:
-        """Certified probabilities that one action beats or equals another, for all actions of all states at once."""
+        """Certified probabilities that one action is better than another, or equal, for all of all states at once."""
         check_whole(len(self.asked), self.model.num_states, "signs()")
         tolerance = checks.as_positive("tolerance", tolerance)
         check_limits(limits)
         found = self.laws.signs(tolerance, limits)
+        found = found.mirrored() if self.minimise else found
         if not found.status.is_success:
             message = f"the widest sign is known to {found.width:.3g}, {tolerance:.3g} was asked for: "
             warnings.warn(message + found.status.value, ConvergenceWarning, stacklevel=2)
@@ -290,7 +295,7 @@ class Solution(ResultFace):
         seed: int = 0,
         confidence: float = 0.95,
     ) -> BestAction:
-        """Which action has the highest return: certified for two actions, by joint simulation for more.
+        """Which action has the highest return (lowest cost): certified for two actions, by joint simulation for more.
 
         `limits` are those of the law; where that is not sharp, `num_samples` are simulated.
         """
@@ -304,6 +309,7 @@ class Solution(ResultFace):
             num_samples=num_samples,
             seed=seed,
             confidence=confidence,
+            minimise=self.minimise,
         )
         return found
 
@@ -353,6 +359,7 @@ class Solution(ResultFace):
                 "status": self.status.value,
                 "mean_error": self.certificate.mean_error,
                 "covariance_error": self.certificate.covariance_error,
+                "direction": self.direction,
             },
         )
 
@@ -375,6 +382,7 @@ class Solution(ResultFace):
                             "independent_std": float(np.sqrt(gap.independent_variance)),
                             "variance_error": gap.variance_error,
                             "inferiority_bound": gap.inferiority_bound,
+                            "direction": gap.direction,
                         }
                     )
         return rows

@@ -492,7 +492,7 @@ class LearnedFeatures(FeatureMatrices, RunSummary, StateAnswers):
     def _coordinate(self, state: Any, action: Any) -> tuple[FeaturePlace, str]:
         place = self.simulator.snapshot(state)
         a = self.simulator.action_index(action, place)
-        found = FeaturePlace(state_key(self.simulator, place), int(a), self.features_at(state, a))
+        found = FeaturePlace(state_key(self.simulator, place), int(a), self.features_at(state, action))
         return found, self.simulator.action_label(a)
 
     def _mean(self, x: FeaturePlace) -> Estimate:

@@ -50,6 +50,12 @@ def sharing_option(default: str) -> Callable[[Callable[..., Any]], Callable[...,
     return click.option("--sharing", type=kinds, help=f"Which branches share the noise. [{default}]")
 
 
+def minimise_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option ``--minimise``."""
+    words = "Rewards are costs: lower is better, and a difference says how much less an action costs."
+    return click.option("--minimise", is_flag=True, default=None, help=words)(command)
+
+
 def named_or_numbered(text: str, names: tuple[Any, ...] | None, index: Callable[[Any], Any]) -> Any:
     """`index` of a name, or else of a number; a state called "3" is meant before the state with that index."""
     is_number = text not in (names or ()) and text.removeprefix("-").isdecimal() and len(text) < 19

@@ -10,7 +10,13 @@ import click
 
 from jointmdp.ground.errors import ConvergenceWarning, ModelError
 from jointmdp.ground.limits import Limits
-from jointmdp.show.cli.command_parts import in_one_line, model_and_policy, model_options, named_or_numbered
+from jointmdp.show.cli.command_parts import (
+    in_one_line,
+    minimise_option,
+    model_and_policy,
+    model_options,
+    named_or_numbered,
+)
 from jointmdp.show.cli.joined_processes import Joined, joined, process_options
 
 if TYPE_CHECKING:
@@ -69,6 +75,7 @@ def list_models(json: bool) -> None:
 @model_options
 @click.option("--state", multiple=True, help="Name or index of a state to show; may be repeated. [the first]")
 @click.option("--law", is_flag=True, help="Also the law of the differences: P(better), quantile, worst 5 %.")
+@minimise_option
 @click.option("--json", is_flag=True, help="Print one JSON object; infinite numbers are null.")
 @process_options
 @in_one_line
@@ -122,6 +129,7 @@ def evaluate(model: str, state: tuple[str, ...], law: bool, json: bool, processe
 @click.option(
     "--seconds", default=30.0, show_default=True, help="What the laws of gaps may take; the rest shows moments."
 )
+@minimise_option
 @click.option("--json", is_flag=True, help="Print where the page is as JSON.")
 @in_one_line
 def report(
@@ -167,4 +175,5 @@ def _evaluated(text: str, changes: dict[str, Any], method: Sharded | None = None
     if not isinstance(found, JointMDP):
         return found, [remark]
     assert policy is not None
-    return evaluate(found, policy, method, horizon=changes.get("horizon")), [remark]
+    minimise = bool(changes.get("minimise"))
+    return evaluate(found, policy, method, horizon=changes.get("horizon"), minimise=minimise), [remark]

@@ -13,6 +13,7 @@ from jointmdp.ground.errors import ModelError, NoiseWarning
 from jointmdp.show.cli.command_parts import (
     complete_model,
     in_one_line,
+    minimise_option,
     model_and_policy,
     model_options,
     named_or_numbered,
@@ -80,6 +81,7 @@ def audit(context: click.Context, simulator: str, seed: int, json: bool, strict:
 @click.option("--confidence", default=0.95, show_default=True, help="Of all intervals together.")
 @click.option("--max-replications", default=100_000, show_default=True, help="Stop here at the latest.")
 @click.option("--seconds", type=float, help="Stop after about this long.")
+@minimise_option
 @click.option("--other-sharing", is_flag=True, help="Sample the other kind of sharing too, for its deviations.")
 @click.option("--seed", default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--executor", help="Where replications are made: serial, processes:4, ray. [serial]")
@@ -127,6 +129,7 @@ def compare(  # many parameters: one for each option of the command
         executor = f"ray:{address}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseWarning)  # they stand in the answer
+        settings["minimise"] = bool(settings["minimise"])
         found = run(opened, followed, begin, chosen, seed=seed, executor=executor, **settings)
     click.echo(found.to_json() if json else str(found))
     if figure is not None:
@@ -136,7 +139,8 @@ def compare(  # many parameters: one for each option of the command
 
 
 def _action(simulator: Simulator, text: str) -> Any:
-    return named_or_numbered(text, simulator.action_names, simulator.action_index)
+    """An action as `compare` takes it: by its name, or by what the environment calls it."""
+    return simulator.action_value(named_or_numbered(text, simulator.action_names, simulator.action_index))
 
 
 def _state(simulator: Simulator, text: str) -> Any:

@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike
 
 from jointmdp.decisions.comparing.comparison import Comparison, PairedGap
 from jointmdp.decisions.comparing.review import AgentReview
+from jointmdp.ground import checks
+from jointmdp.ground.answers import words
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import SHARING_WORDS
 from jointmdp.ground.errors import ModelError
@@ -124,8 +126,9 @@ def returns(sample: Any, ax: Axes | None = None) -> Axes:
     for i, name in enumerate(names):
         kind = {key: value for key, value in style.line(i).items() if key != "marker"}
         ax.step(np.sort(values[:, i]), levels, where="post", label=name, **kind)
-    ax.set_xlabel(f"x, the return; {len(values):,} samples")
-    ax.set_ylabel("P(return ≤ x)")
+    amount = words(getattr(sample, "minimise", False)).amount
+    ax.set_xlabel(f"x, the {amount}; {len(values):,} samples")
+    ax.set_ylabel(f"P({amount} ≤ x)")
     ax.legend(loc="lower right")
     return ax
 
@@ -333,16 +336,21 @@ def means(solution: Any, ax: Axes | None = None) -> Axes:
     ax = axes_or_own(ax, max(3.2, 1.6 + 0.5 * len(actions)), 1.2 + 0.2 * len(states))
     image = ax.imshow(values, aspect="auto", cmap="cividis")
     ax.grid(visible=False)
-    best = np.nanargmax(np.where(np.isnan(values), -np.inf, values), axis=1)
+    least = getattr(solution, "minimise", False)
+    best = np.argmax(np.where(np.isnan(values), -np.inf, -values if least else values), axis=1)
     ax.plot(best, range(len(states)), linestyle="none", marker="o", color="white", markeredgecolor="black")
     ax.set_yticks(range(len(states)), states)
     ax.set_xticks(range(len(actions)), actions, rotation=90 if max(map(len, actions)) > 3 else 0)
-    ax.set_title("mean return; ○ the best action", loc="left")
+    ax.set_title(f"mean {words(least).amount}; ○ the best action", loc="left")
     ax.figure.colorbar(image, ax=ax)
     return ax
 
 
 # -- one gap ---------------------------------------------------------------------------------------------------------
+
+
+def _difference(gap: Any) -> str:
+    return checks.difference(gap.action, gap.other, getattr(gap, "minimise", False))
 
 
 @in_our_style
@@ -357,10 +365,10 @@ def gap_law(gap: Any, ax: Axes | None = None) -> Axes:
     if not hasattr(law, "band"):
         raise ModelError(f"a {type(gap).__name__} knows no distribution; those of evaluate and simulate do")
     x, low, high = law.band
-    words = f"{law.confidence:.4g} band, {len(law.gaps):,} samples" if hasattr(law, "gaps") else "certified"
+    known = f"{law.confidence:.4g} band, {len(law.gaps):,} samples" if hasattr(law, "gaps") else "certified"
     mean = gap.mean_interval
     ax = axes_or_own(ax, 4.6, 3.2)
-    ax.fill_between(x, low, high, step="post", color=style.PALETTE[5], alpha=0.5, linewidth=0, label=words)
+    ax.fill_between(x, low, high, step="post", color=style.PALETTE[5], alpha=0.5, linewidth=0, label=known)
     for curve in (low, high):
         ax.step(x, curve, where="post", color=style.PALETTE[1], linewidth=0.8)
     ax.axvline(0, color=style.GREY, linewidth=1)
@@ -374,7 +382,7 @@ def gap_law(gap: Any, ax: Axes | None = None) -> Axes:
         capsize=3,
         label=f"mean {mean.estimate:.4g}" if mean.width < 1e-3 * abs(mean.estimate) else f"mean {mean:.4g}",
     )
-    ax.set_xlabel(f"x, the gap {gap.action} − {gap.other}" if hasattr(gap, "action") else "x, the gap")
+    ax.set_xlabel(f"x, the gap {_difference(gap)}" if hasattr(gap, "action") else "x, the gap")
     ax.set_ylabel("P(gap ≤ x)")
     ax.set_ylim(-0.02, 1.02)
     ax.legend(loc="lower right")
@@ -409,7 +417,7 @@ def bound_ladder(gap: Any, at: float = 0.0, ax: Axes | None = None) -> Axes:
     ax.set_xlim(-0.02, 1.25)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.grid(visible=False, axis="y")
-    ax.set_xlabel(f"P({gap.action} − {gap.other} ≤ {at:g}) in {gap.state}")
+    ax.set_xlabel(f"P({_difference(gap)} ≤ {at:g}) in {gap.state}")
     ax.set_title("what is known from …", loc="left")
     return ax
 
@@ -474,7 +482,7 @@ def comparison(found: Comparison) -> Figure:
         height = 1.5 + ROW * len(found.alternatives)
         fig, (left, right) = style.figure(columns=2, rows=1, width=4.4, height=height)
         best, others = found.best_label, found.others
-        gaps = [found.advantage(other) for other in others]
+        gaps = [found.gap(best, other) for other in others]
         places = list(range(len(gaps)))
         alone = [gap.half_width_unpaired for gap in gaps]
         below, above = ([abs(end - gap.mean) for gap, end in zip(gaps, ends, strict=True)] for ends in _gap_ends(gaps))
@@ -497,8 +505,8 @@ def comparison(found: Comparison) -> Figure:
             left.axvspan(-found.indifference, 0, color="#DDDDDD", zorder=0, label="too little to matter")
         left.set_yticks(places, others)
         left.set_ylim(len(gaps) - 0.5, -0.5)
-        words = f"less {best} costs" if found.minimise else f"more {best} gives"
-        left.set_title(f"How much {words} than …", loc="left")
+        said = words(found.minimise)
+        left.set_title(f"How much {said.more} {best} {said.gives} than …", loc="left")
         left.set_xlabel(f"mean gap; all intervals hold together at {found.confidence:.0%}")
         _best_bars(found, right)
         fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -550,7 +558,6 @@ def _best_bars(found: Comparison, ax: Axes) -> None:
     ax.set_ylim(len(found.alternatives) - 0.5, -0.5)
     ax.set_xlim(0, 1.2)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    ax.set_title(f"How often each has the {'lowest cost' if found.minimise else 'highest return'}", loc="left")
-    ax.set_xlabel(
-        f"P(best), from {min(each.num_replications for each in found.alternatives):,} replications; equal firsts share"
-    )
+    said, common = words(found.minimise), min(each.num_replications for each in found.alternatives)
+    ax.set_title(f"How often each has the {said.highest} {said.amount}", loc="left")
+    ax.set_xlabel(f"P(best), from {common:,} replications; equal firsts share")

@@ -32,14 +32,15 @@ def comparison_data(found: Comparison, title: str) -> dict[str, Any]:
         "title": title,
         "summary": f"Best: {found.best_label} ({found.status.value}). {found.title}: {len(found.alternatives)} "
         f"alternatives, {SHARING_WORDS[found.sharing]}, {runs}."
-        + (" Returns are costs: the lowest is the best." if found.minimise else ""),
+        + (" Returns are costs: lower is better." if found.minimise else ""),
         "states": [found.title],
         "actions": list(found.labels),
         "arrows": [""] * len(found.labels),
         "sharing": found.sharing,
         "own": [found.best_index],
         "ownTitle": "best in",
-        "sign": -1 if found.minimise else 1,
+        "direction": found.direction,
+        "isCost": found.minimise,
         "policy": [[(i, short(each.best, 4)) for i, each in enumerate(found.alternatives)]],
         "mean": [short(each.mean) for each in found.alternatives],
         "variance": [short(each.std**2) for each in found.alternatives],

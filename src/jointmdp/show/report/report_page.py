@@ -24,6 +24,8 @@ from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.stored_moments import GapEstimate, PairMoments, SameStateMoments, StateMoments
 from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
+from jointmdp.ground import checks
+from jointmdp.ground.answers import words
 from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, __version__, strict, write_text
@@ -118,6 +120,8 @@ class Reported(NamedTuple):
     mean_error: float
     horizon: int | None
     foot: Sequence[tuple[str, str]]
+    minimise: bool = False
+    """Whether returns are costs: gaps are then how much less an action costs."""
 
 
 def report_data(reported: Reported, title: str, limits: Limits, grid: Grid | None) -> dict[str, Any]:
@@ -131,14 +135,16 @@ def report_data(reported: Reported, title: str, limits: Limits, grid: Grid | Non
     return {
         "title": title,
         "summary": f"{model.num_states:,} states, {model.num_actions} actions; noise {shared[model.sharing]}; discount "
-        f"{model.discount:g}, {over}. Pick a state and two actions: what is the difference of their returns like?",
+        f"{model.discount:g}, {over}. Pick a state and two actions: what is the difference of their "
+        + ("costs like? Lower is better." if reported.minimise else "returns like?"),
         "states": names,
         "actions": [model.action_label(a) for a in range(model.num_actions)],
         "arrows": [ARROWS.get(model.action_label(a).lower(), "") for a in range(model.num_actions)],
         "sharing": model.sharing,
         "own": baseline.tolist(),
         "ownTitle": "policy",
-        "sign": 1,
+        "direction": words(reported.minimise).direction,
+        "isCost": reported.minimise,
         "policy": [[(a, short(row[a])) for a in np.flatnonzero(row).tolist()] for row in reported.policy],
         "mean": shorts(reported.mean),
         "variance": shorts(reported.variance),
@@ -167,7 +173,8 @@ def action_pairs(count: int) -> list[tuple[int, int]]:
 def _compared(reported: Reported) -> tuple[Any, Any]:
     """The policy's most likely action of each state, and the best other one by its mean (or itself)."""
     baseline = np.argmax(np.where(np.isnan(reported.mean), -1.0, reported.policy), axis=1)
-    others = np.where(np.isnan(reported.mean), -np.inf, reported.mean).copy()
+    value = -reported.mean if reported.minimise else reported.mean
+    others = np.where(np.isnan(value), -np.inf, value)
     here = np.arange(len(baseline))
     others[here, baseline] = -np.inf
     rival = np.where(np.isfinite(others).any(axis=1), np.argmax(others, axis=1), baseline)
@@ -176,7 +183,8 @@ def _compared(reported: Reported) -> tuple[Any, Any]:
 
 def _gain(reported: Reported, baseline: Any, rival: Any) -> Floats:
     here = np.arange(len(baseline))
-    return np.asarray(reported.mean[here, rival] - reported.mean[here, baseline])
+    better, worse = checks.subtracted(reported.mean[here, rival], reported.mean[here, baseline], reported.minimise)
+    return np.asarray(better - worse)
 
 
 def _start(reported: Reported, baseline: Any, rival: Any) -> int:
@@ -214,7 +222,8 @@ def _computed(reported: Reported, queries: list[GapQuery], limits: Limits) -> tu
                 break
             try:
                 scales = np.array([_scale(reported, query) for query in some])
-                found = reported.laws.gap_laws(tuple(some), scales, TOLERANCE, limits.until(end, 1e-9))
+                differences = tuple((s, *checks.subtracted(a, b, reported.minimise)) for s, a, b in some)
+                found = reported.laws.gap_laws(differences, scales, TOLERANCE, limits.until(end, 1e-9))
                 split = reported.laws.variance_parts(some, limits.until(end, 1.0))
             except NotKnownError as error:
                 why = str(error)
@@ -349,6 +358,7 @@ def write_solution(solution: Solution, path: FilePath, title: str | None, grid: 
             ("Certificate", f"{solution.status.value} ({solution.certificate})"),
             ("Method", f"{solution.method}, jointmdp {__version__}"),
         ],
+        solution.minimise,
     )
     title = "What would the other actions have given?" if title is None else title
     return write_page(report_data(reported, title, limits, grid), path)

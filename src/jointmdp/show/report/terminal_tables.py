@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from jointmdp.exact.bounds.moment_bounds import cantelli
+from jointmdp.ground.answers import COSTS, words
 from jointmdp.ground.intervals import Interval
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def action_table(
         "sharing": model.sharing,
         "discount": model.discount,
         "horizon": solution.horizon,
+        "direction": solution.direction,
         "method": solution.method,
         "status": solution.status,
         "is_success": solution.status.is_success,
@@ -114,30 +116,30 @@ def _console() -> Console:
 
 def print_solution(found: Mapping[str, Any]) -> None:
     """A table for each state, what its columns mean, and how true it is; `found` is what `action_table` gives."""
-    console = _console()
+    console, said = _console(), words(found["direction"] == COSTS.direction)
     for remark in found["remarks"]:
         console.print(remark)
     with_law = False
     for state in found["states"]:
         console.print(f"\nIn {state['state']}, each action against {state['baseline']}:\n", style="bold")
-        console.print(_table(state["actions"]))
+        console.print(_table(state["actions"], said.more))
         with_law = any(row["gap"] is not None and "tie" in row["gap"] for row in state["actions"])
         if with_law:
-            console.print("\nThe law of how much more each gives:\n")
+            console.print(f"\nThe law of how much {said.more} each {said.gives}:\n")
             console.print(_law_table(state["actions"]))
     console.print(
-        "\nmean ± std: the return of the action. more: how much more it gives than the policy's most likely action, "
-        "whose row is marked *; ±: the standard deviation of that difference, with the noise shared as the model says "
-        "and if the two were independent. reversed: Cantelli's bound on the probability that the action with the lower "
-        "mean does at least as well: a guarantee, not an estimate. runs: about how many pairs of simulated futures it "
-        f"takes until the better action has the higher average with {found['selection_probability']:.0%} probability "
-        "(normal approximation)."
+        f"\nmean ± std: the {said.amount} of the action. {said.more}: how much {said.more} it {said.gives} than the "
+        "policy's most likely action, whose row is marked *; ±: the standard deviation of that difference, with the "
+        "noise shared as the model says and if the two were independent. reversed: Cantelli's bound on the probability "
+        "that the action with the worse mean does at least as well: a guarantee, not an estimate. runs: about how many "
+        "pairs of simulated futures it takes until the better action has the better average with "
+        f"{found['selection_probability']:.0%} probability (normal approximation)."
     )
     if with_law:
         console.print(
-            "\nbetter, equal: the probability that the action gives more than, or exactly as much as, the one marked "
-            "*. 5 % quantile, worst 5 %: of the difference, and the mean of its lowest 5 %. Where digits are not "
-            "certain, both ends of an interval that certainly holds the number are shown."
+            f"\nbetter, equal: the probability that the action {said.gives} {said.more} than, or exactly as much as, "
+            "the one marked *. 5 % quantile, worst 5 %: of the difference, and the mean of its lowest 5 %. Where "
+            "digits are not certain, both ends of an interval that certainly holds the number are shown."
         )
     console.print(f"\nComputed, not simulated: {found['sentence']}.")
 
@@ -152,8 +154,8 @@ def plain_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     return table
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    titles = ["action", "mean", "± std", "more", "± shared", "± indep.", "reversed", "runs,\nshared", "runs,\nindep."]
+def _table(rows: list[dict[str, Any]], more: str) -> Table:
+    titles = ["action", "mean", "± std", more, "± shared", "± indep.", "reversed", "runs,\nshared", "runs,\nindep."]
     gaps = [row["gap"] for row in rows]
     columns = [
         [row["action"] + (" *" if row["gap"] is None else "") for row in rows],

@@ -71,12 +71,12 @@ class Alternatives(NamedTuple):
     spread: float | None = None
     """How far apart two rewards can be, where it is known."""
     actions: tuple[Action, ...] = ()
-    """First actions, where these are compared."""
+    """First actions, where these are compared: by their numbers in the simulator."""
     remark: str = ""
     """What a user may want to know about how it is sampled."""
     simulator: Simulator | None = None
     values: tuple[Any, ...] = ()
-    """The alternatives as the user calls them, where that is not by their labels."""
+    """The alternatives as the user or the environment calls them, where that is not by their labels alone."""
     discount: float = 1.0
     policies: tuple[Any, ...] = ()
     """What each of the first actions is followed by."""
@@ -141,7 +141,8 @@ def whole_policies(
     place = None if state is None else simulator.snapshot(state)
     named = as_named("policies", policies)
     found = _simulated(simulator, *_kinds(list(named.values())), None, place, tuple(named), settings)
-    return found._replace(title=f"policies in {simulator.name}")
+    values = tuple(policies) if isinstance(policies, Mapping) else ()
+    return found._replace(title=f"policies in {simulator.name}", values=values)
 
 
 def first_actions_and_policies(
@@ -154,8 +155,8 @@ def first_actions_and_policies(
     """First actions, each with the policy that is followed after it."""
     first, policies = zip(*branches, strict=True)
     found = _simulated(simulator, *_kinds(policies), first, place, labels, settings)
-    title = f"first actions in {simulator.name}"
-    return found._replace(title=title, actions=first, policies=policies, state=place, settings=settings)
+    title, values = f"first actions in {simulator.name}", tuple(map(simulator.action_value, first))
+    return found._replace(title=title, actions=first, policies=policies, state=place, settings=settings, values=values)
 
 
 def _kinds(policies: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:

@@ -5,7 +5,8 @@ With ``Z(s,a)`` the returns of the chosen actions and ``M = max_a Z(s,a)``, for 
     alone(a) = P(Z(s,a) = M, no other does)        tied(a) = P(Z(s,a) = M, some other does too)
     probability(a) = E[ 1{Z(s,a) = M} / #{b: Z(s,b) = M} ],     tie = 1 − Σ_a alone(a)
 
-so that the probabilities sum to 1. Two actions have a certified law of their difference; more are simulated jointly.
+so that the probabilities sum to 1; of costs, ``M`` is the lowest. Two actions have a certified law of their difference;
+more are simulated jointly.
 
 A simulation ends after finitely many steps in float64, the returns do not. Two branches that are one, or can never
 differ again, keep the order they have; all others may still move by what is left of the future. Wherever that leaves
@@ -111,15 +112,16 @@ class Orders:
 
     model: JointMDP
     policy: Floats
+    minimise: bool = False
 
     @classmethod
-    def of(cls, found: Alternatives) -> Orders | None:
+    def of(cls, found: Alternatives, minimise: bool = False) -> Orders | None:
         """Those of first actions of a table that follow one policy; None for all else."""
         one, simulator = found.policies[0], found.simulator
         if not isinstance(found.sampler, BlockSampler) or not isinstance(simulator, TableSimulator):
             return None
         policy = as_table_policy(simulator.model, one) if all(each is one for each in found.policies) else None
-        return None if policy is None else cls(simulator.model, policy)
+        return None if policy is None else cls(simulator.model, policy, minimise)
 
     def simulated(self, found: Alternatives, num_samples: int, executor: Executor | str | None) -> Replications:
         """Replications, each block of which goes on while a sample in it is open."""
@@ -134,6 +136,7 @@ class Orders:
 
     def tally(self, run: Replications) -> Tally:
         """Compare all branches of all samples."""
+        run = run.mirrored() if self.minimise else run
         g, paid = self.model.discount, self.model.rewards[self.model.is_possible]
         # What is left of two futures differs by at most so much.
         ahead = run.left_out * float(np.ptp(paid)) / (1 - g) if g < 1 else run.left_out
@@ -169,7 +172,7 @@ class Orders:
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
 
-def best_of_sample(
+def best_of_sample(  # many parameters: those of a sample, and how sure to be
     run: Replications,
     labels: tuple[str, ...],
     return_bound: float | None,
@@ -177,25 +180,27 @@ def best_of_sample(
     origin: Alternatives | None,
     confidence: float,
     executor: Executor | str | None = None,
+    *,
+    minimise: bool = False,
 ) -> BestAction:
-    """Which of several branches has the highest return, by joint simulation.
+    """Which of several branches has the highest return, or the lowest cost, by joint simulation.
 
     All intervals together hold with probability at least `confidence`, for any number of samples. Of a table, whose
     `origin` says what was sampled, the replications are simulated for longer while an order is open.
     """
     confidence = checks.as_fraction("confidence", confidence)
     check_distinct(labels)
-    orders = None if origin is None else Orders.of(origin)
+    orders = None if origin is None else Orders.of(origin, minimise)
     if orders is None or origin is None:
         largest = float(np.abs(run.returns).max()) if return_bound is None else return_bound
-        tally = count(run, 2 * run.left_out * largest)
+        tally = count(run.mirrored() if minimise else run, 2 * run.left_out * largest)
     else:
         tally = orders.tally(run)
         if tally.undecided > 0:
             run = orders.simulated(origin, len(run.leads), executor)
             tally = orders.tally(run)
     place = "the state that was simulated" if origin is None else _place_label(origin)
-    return _best(tally, run, labels, place, seed, confidence)
+    return replace(_best(tally, run, labels, place, seed, confidence), minimise=minimise)
 
 
 def _place_label(found: Alternatives) -> str:
@@ -253,8 +258,9 @@ def certified_best(
     *,
     tolerance: float = TOLERANCE,
     limits: Limits = DEFAULT_LIMITS,
+    minimise: bool = False,
 ) -> BestAction:
-    """Which of two actions has the higher return, from the certified law of their gap ``G``.
+    """Which of two actions has the higher return (lower cost), from the certified law of their gap ``G``.
 
     The first is best with probability ``P(G>0) + P(G=0)/2``. Intervals are guaranteed; they are at most `tolerance`
     wide where memory and the model allow it.
@@ -262,7 +268,8 @@ def certified_best(
     model = laws.branches.model
     s, (a, b) = _chosen(model, state, (action, other))
     tolerance = checks.as_positive("tolerance", tolerance)
-    law = laws.gap_law((s, a, b), lambda law: max(law.superiority().width, law.tie().width), tolerance, limits)
+    query = (s, *checks.subtracted(a, b, minimise))
+    law = laws.gap_law(query, lambda law: max(law.superiority().width, law.tie().width), tolerance, limits)
     signs = _sum_to_one([law.superiority(), law.tie(), law.inferiority()])
     above, level, below = _point(signs)
     share = _split(*signs)
@@ -277,10 +284,11 @@ def certified_best(
         is_certified=True,
         confidence=1.0,
         method=f"Every interval is guaranteed: certified law of the difference, on {law.pairs:,} pairs of states",
+        minimise=minimise,
     )
 
 
-def best_of(
+def best_of(  # many parameters: those of `Solution.best_action`
     laws: Laws,
     state: StateLike,
     actions: Sequence[ActionLike] | None = None,
@@ -290,6 +298,7 @@ def best_of(
     num_samples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
+    minimise: bool = False,
 ) -> BestAction:
     """Which action is best, given a solution's laws: certified for two actions where that is sharp, else simulated.
 
@@ -301,16 +310,16 @@ def best_of(
     if len(chosen) == 2:
         sharp = max(tolerance, 1 / math.sqrt(checks.as_count("num_samples", num_samples, least=2)))
         with suppress(NotKnownError):
-            best = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits)
+            best = certified_best(laws, s, chosen[0], chosen[1], tolerance=tolerance, limits=limits, minimise=minimise)
             if max(best.alone_intervals[0].width, best.tie_interval.width) <= sharp:
                 return best
     found = first_actions(model, laws.branches.first, s, chosen, SimulationSettings(seed, horizon=laws.horizon))
-    orders = Orders.of(found)
+    orders = Orders.of(found, minimise)
     assert orders is not None, "a solution has a table and a policy"
     run = orders.simulated(found, checks.as_count("num_samples", num_samples, least=2), None)
     confidence = checks.as_fraction("confidence", confidence)
     best = _best(orders.tally(run), run, found.labels, model.state_label(s), seed, confidence)
-    return replace(best, mean=laws.mean[s, chosen].tolist())
+    return replace(best, mean=laws.mean[s, chosen].tolist(), minimise=minimise)
 
 
 def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | None) -> tuple[int, list[int]]:

@@ -18,7 +18,7 @@ rests on a rule for them, by `Tails`:
   unseen value may be as large as the whole range that the caller knows.
 - ``"light"``: the samples show all there is, as those of normal noise do. The central limit theorem alone.
 
-What is rarer than that, or larger, is what an interval "holds unless" (`caveat`); `benchmarks/coverage.py` measures both.
+What is rarer or larger is what an interval holds "unless" (`caveat`). `benchmarks/coverage.py` measures both.
 """
 
 import bisect
@@ -34,7 +34,6 @@ from jointmdp.ground.intervals import Interval
 
 LEAST_SAMPLES = 6  # fewer say nothing of a fourth moment
 FEW = 30  # differing samples below which the size of a difference is unknown
-MANY = 300  # differing samples from which on the usual intervals need no help
 ROUNDING = 1e-12  # of the usual value: values closer to it than this are the same
 LOG_TAU = (-30.0, 60.0)  # saddle points from the middle of a sample to an error of e^(−60) at its end
 FEW_IN_TAIL = 10  # values below a quantile that say little of how far below it one can be
@@ -101,17 +100,16 @@ def careful_mean(values: Floats, lowest: float, highest: float, error: float, ta
         is_rounding = np.abs(values - usual) <= ROUNDING * abs(usual)
         return unseen_interval(np.where(is_rounding, usual, values), lowest, highest, 1 - error)
     found = mean_interval(values, 1 - error)
-    if tails == "any" or differing < MANY:
-        farther = FARTHER if tails == "any" else 1.0
-        found = _join(found, unseen_interval(values, *_farther(values, usual, farther), 1 - error))
-    return found
+    if tails == "light":
+        return found
+    return _join(found, unseen_interval(values, *_farther(values, usual, FARTHER), 1 - error))
 
 
 def careful_variance(values: Floats, lowest: float, highest: float, error: float, tails: Tails = "any") -> Interval:
     """The variance of such values."""
     found = variance_interval(values, 1 - error)
     usual, differing = usual_and_differing(values, lowest, highest)
-    if tails == "light" and differing >= MANY:
+    if tails == "light" and differing >= FEW:
         return found
     if differing < FEW and not math.isfinite(highest - lowest):
         return Interval(0.0, math.inf)
@@ -164,20 +162,22 @@ def cvar_interval(
     tail), by Gaffke's bound. Its upper end is Student's for as many values as make the tail, and no larger than that of
     the quantile, which C never exceeds.
     """
-    n, usual, differing = len(values), *usual_and_differing(values, lowest, highest)
+    # Values of any size count, unlike those of a mean: the tail of a small noise is small, and the caveat has the rest.
+    n, usual, differing = len(values), *usual_and_differing(values, 0.0, 0.0)
     rank, t = _rank(n, alpha), sample_quantile(values, alpha)
     if differing >= FEW:
         centre = t if rank >= FEW_IN_TAIL else usual
         lowest, highest = _farther(values, centre, FARTHER if tails == "any" else 1.0)
-    if not math.isfinite(highest - lowest):
-        return Interval(-math.inf, math.inf)
+    most = min(quantile_interval(values, alpha, 1 - error).upper, max(highest, t))
+    if not math.isfinite(lowest):
+        return Interval(lowest, most)
     shares = t - np.maximum(t - values, 0.0) / alpha
     spread = float(shares.std(ddof=1)) / math.sqrt(n)
     unseen = unseen_interval(shares, t - max(t - lowest, 0.0) / alpha, t, 1 - error)
     lower = min(unseen.lower, float(shares.mean()) - _critical(n, 1 - error) * spread)
-    upper = max(unseen.upper, float(shares.mean()) + _critical(max(rank, 2), 1 - error) * spread)
-    most = min(quantile_interval(values, alpha, 1 - error).upper, max(highest, t))
-    return Interval(max(lower, min(lowest, t)), min(upper, most))
+    if spread > 0:  # otherwise all values of the tail are the same, and there may be one
+        most = min(most, max(unseen.upper, float(shares.mean()) + _critical(rank, 1 - error) * spread))
+    return Interval(max(lower, min(lowest, t)), most)
 
 
 def proportion(counts: Ints, n: int, error: float) -> Interval:

@@ -59,6 +59,14 @@ class NoiseChecks:
         if self._replay is not None:
             with kept_globals():
                 self._repeat(self._count, executor)
+        elif getattr(found.simulator, "calls_back", False):
+            one, other = (found.sampler(0, min(size, MANY), found.sharing).returns for _ in range(2))
+            if not np.array_equal(one, other):
+                raise ModelError(
+                    f"no noise is shared here: the same replications of {self._name} gave something else when they "
+                    "were run again. Its step calls back into Python (pure_callback, io_callback), and what is called "
+                    "there draws noise or counts; draw with jax.random from the key that step is given"
+                )
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
@@ -129,14 +137,18 @@ class NoiseChecks:
         """Whether nothing that was looked at changes with the noise; tables say themselves what is random."""
         simulator = self.found.simulator
         if self._replay is None and isinstance(simulator, JaxSimulator):
-            place = getattr(getattr(self.found.sampler, "dynamics", None), "place", None)
-            return not _is_moved_by_noise(simulator, place)
+            return not _is_moved_by_noise(simulator, self._place)
         return self._replay is not None and not self.is_alive
 
     def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
         n, whole = len(run.returns), run.whole
         is_same = _are_all_same(whole) and (run.is_whole is None or are_close(run.leads, whole.leads[:1]))
+        for _, text in getattr(self.found.simulator, "key_faults", ()):
+            self._warn(f"{text}.")
+        told = str(getattr(self.found.simulator, "frozen_start", ""))
+        if told and self._place is None:
+            self._warn(f"All replications begin alike: {told}.")
         frozen = str(getattr(self.found.simulator, "frozen_noise", "")).rstrip(".")
         if frozen and (is_same or (not len(whole.returns) and _are_all_same(run))):
             raise ModelError(
@@ -152,6 +164,11 @@ class NoiseChecks:
                 f"from here on, or the noise is fixed inside, by a seed of its own or a hidden generator; {what}"
             )
         return self.warnings
+
+    @property
+    def _place(self) -> Any:
+        """The state that a compiled walk begins in; None where each begins in its own."""
+        return getattr(getattr(self.found.sampler, "dynamics", None), "place", None)
 
     @property
     def _name(self) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jointmdp.ground import checks
-from jointmdp.ground.answers import PlannedGap, ResultFace, as_dataset
+from jointmdp.ground.answers import PlannedGap, SavedFace, as_dataset, words
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.intervals import Interval
@@ -152,8 +152,8 @@ Sampler = Callable[[int, int, Sharing], Replications]
 
 
 @dataclass(frozen=True, eq=False)
-class GapSample(ResultFace, PlannedGap):
-    """Samples of ``Z(state, action) − Z(state, other)``; each interval holds with probability `confidence`."""
+class GapSample(SavedFace, PlannedGap):
+    """Samples of how much more `action` gives than `other`, or costs less; intervals hold at `confidence` each."""
 
     action: str
     other: str
@@ -174,18 +174,19 @@ class GapSample(ResultFace, PlannedGap):
     tails: Tails = "any"
     """``"light"``: the samples show all there is. ``"any"``: there may be values as rare as the sample can hide, and
     twice as far out as the farthest one seen; intervals of means, variances and tails allow for it."""
+    minimise: bool = False
+    """Whether returns are costs; gaps are then how much less `action` costs."""
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.action} − {self.other}: {self.mean:.6g} ± {self.std:.6g} from "
-            f"{len(self.gaps):,} pairs, mean in {self.mean_interval:.6g}{', ' * bool(self.caveat)}{self.caveat})"
-        )
+        told = words(self.minimise).told(self.action, self.other, self.mean, self.std)
+        known = f"mean in {self.mean_interval:.6g}{', ' * bool(self.caveat)}{self.caveat}"
+        return f"{type(self).__name__}({told} from {len(self.gaps):,} pairs, {known})"
 
     def row(self) -> dict[str, Any]:
         """Everything known of it, for tables."""
         plain = "action other mean mean_interval variance variance_interval"
         signs = {"superiority": self.superiority(), "tie": self.tie()}
-        return {**{name: getattr(self, name) for name in plain.split()}, **signs}
+        return {**{name: getattr(self, name) for name in plain.split()}, **signs, "direction": self.direction}
 
     def table(self) -> list[dict[str, Any]]:
         """One row."""
@@ -196,7 +197,7 @@ class GapSample(ResultFace, PlannedGap):
         return as_dataset(
             {"gap": ("replication", self.gaps), "slack": ("replication", self.slack)},
             {},
-            {"action": self.action, "other": self.other, "seed": self.seed},
+            {"action": self.action, "other": self.other, "seed": self.seed, "direction": self.direction},
         )
 
     def figure(self) -> Figure:

@@ -12,12 +12,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
 from jointmdp.ground import checks
-from jointmdp.ground.answers import ResultFace, as_dataset
+from jointmdp.ground.answers import SavedFace, as_dataset, words
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError, NotKnownError
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from jointmdp.exact.solution.best_action import BestAction
 
+SHOWN_ACTIONS = 8  # in a line
 ROUNDING = 1e-9  # relative: two runs on several threads may add in another order
 CAUSE = ": the simulator, the policy or the state has changed since, or draws from noise that is not the replication's"
 
@@ -55,6 +56,8 @@ def simulate(  # many parameters: a front door, one keyword for each setting
     sharing: Sharing | None = None,
     executor: Executor | str | None = None,
     gaps_only: bool = False,
+    minimise: bool = False,
+    **unknown: Never,
 ) -> ReturnSample:
     """Independent samples of the returns of several actions under shared noise: every pair of them at once.
 
@@ -71,12 +74,15 @@ def simulate(  # many parameters: a front door, one keyword for each setting
         executor: where replications are simulated: here, ``"processes:4"``, ``"ray:ADDRESS"``; the result is the same.
         gaps_only: stop each replication where its branches have merged, which can be a hundred times as quick in an
             endless task. Gaps are final there, returns are not: the sample then answers for gaps alone.
+        minimise: returns are costs, and the lowest is the best. Returns stay as they are; a gap is how much less an
+            action costs.
     """
+    checks.refuse_keywords(unknown, simulate)
     settings = SimulationSettings(seed, sharing=sharing, horizon=horizon, until_merged=gaps_only)
-    return _sampled(first_actions(source, policy, state, actions, settings), num_samples, executor)
+    return _sampled(first_actions(source, policy, state, actions, settings), num_samples, executor, bool(minimise))
 
 
-def _sampled(found: Alternatives, num_samples: int, executor: Executor | str | None) -> ReturnSample:
+def _sampled(found: Alternatives, num_samples: int, executor: Executor | str | None, minimise: bool) -> ReturnSample:
     """Replications of some alternatives, after a check that their noise is shared."""
     from jointmdp.simulation.montecarlo.noise_checks import NoiseChecks  # takes JAX along
 
@@ -86,25 +92,36 @@ def _sampled(found: Alternatives, num_samples: int, executor: Executor | str | N
         run = sample(found.sampler, 0, count, found.sharing, workers, title="simulating returns")
     checked.finish(run)
     seed = int(found.settings.seed)
-    return ReturnSample(found.labels, run, found.return_bound, found.reach(run), seed, found.actions, found)
+    known = found.return_bound, found.reach(run), seed, found.values, minimise
+    return ReturnSample(found.labels, run, *known, origin=found)
 
 
-@dataclass(frozen=True, eq=False)
-class ReturnSample(ResultFace):
+@dataclass(frozen=True, eq=False, repr=False)
+class ReturnSample(SavedFace):
     """Joint samples of the returns of several actions in one state."""
 
     actions: tuple[str, ...]
     """What the first actions are called."""
-    replications: Replications = field(repr=False)
+    replications: Replications
     return_bound: float | None
     """Largest absolute return, where it is known."""
     reach: float
     """How far apart two returns can be, as far as seen: what a gap that has not been seen yet may be."""
     seed: int
-    values: tuple[Action, ...] = ()
-    """The first actions themselves: their numbers, where they are numbered."""
-    origin: Alternatives | None = field(default=None, repr=False)
+    values: tuple[Action, ...] = field(default=(), compare=False)
+    """The first actions as the environment calls them: their numbers, where they are numbered."""
+    minimise: bool = False
+    """Whether returns are costs: gaps say how much less an action costs."""
+    origin: Alternatives | None = field(default=None, compare=False)
     """What was sampled; None for a sample that comes from a file."""
+
+    def __repr__(self) -> str:
+        run, said = self.replications, words(self.minimise)
+        text = f"ReturnSample({len(run.leads):,} replications, seed {self.seed}; mean {said.amount}s "
+        if run.is_whole is not None:
+            return f"{text}not known, gaps alone: {', '.join(self.actions)})"
+        means = [f"{name} {mean:.6g}" for name, mean in zip(self.actions, self.mean, strict=True)]
+        return f"{text}{', '.join(means[:SHOWN_ACTIONS])}{', …' * (len(means) > SHOWN_ACTIONS)})"
 
     @property
     def returns(self) -> Floats:
@@ -139,7 +156,7 @@ class ReturnSample(ResultFace):
         return np.atleast_2d(np.cov(self.returns, rowvar=False))
 
     def gap(self, action: Action, other: Action) -> GapSample:
-        """The samples of the gap between two of the actions, each by its name or as it was given to `simulate`."""
+        """How much more one action gives than another, or costs less: each by name, or as its environment calls it."""
         return self._gap(self._place(action), self._place(other))
 
     def gaps(self) -> list[GapSample]:
@@ -147,7 +164,7 @@ class ReturnSample(ResultFace):
         return [self._gap(i, j) for i, j in itertools.combinations(range(len(self.actions)), 2)]
 
     def best_action(self, *, confidence: float = 0.95, executor: Executor | str | None = None) -> BestAction:
-        """Which action has the highest return, how often, and how often several do.
+        """Which action has the highest return (the lowest cost), how often, and how often several do.
 
         All intervals together hold with probability at least `confidence`, for any number of samples. Where the end of
         a table's simulation leaves open who is first, its replications are simulated once more, for longer.
@@ -155,7 +172,8 @@ class ReturnSample(ResultFace):
         from jointmdp.simulation.montecarlo.best_action import best_of_sample  # takes JAX along
 
         run = self.replications._replace(returns=self.returns)
-        return best_of_sample(run, self.actions, self.return_bound, self.seed, self.origin, confidence, executor)
+        known = self.actions, self.return_bound, self.seed, self.origin
+        return best_of_sample(run, *known, confidence, executor, minimise=self.minimise)
 
     def again(self, actions: Any = None, *, policy: Any = None, executor: Any = None) -> ReturnSample:
         """The same replications, on the same noise, with more alternatives: after those that are here already.
@@ -172,7 +190,7 @@ class ReturnSample(ResultFace):
             raise ModelError("what is to be asked again? give other first actions, or another policy")
         found, _ = _with(origin, self.values if actions is None else actions, policy)
         known = self.replications.returns
-        sampled = _sampled(found, len(known), executor)
+        sampled = _sampled(found, len(known), executor, self.minimise)
         # The compiled engine may go on for longer with another branch, and rounds as its program is made.
         same = sampled.replications.returns[:, : len(self.actions)]
         if hasattr(found.sampler, "replay") and not _are_close(known, same):
@@ -209,7 +227,7 @@ class ReturnSample(ResultFace):
         return as_dataset(
             {"returns": (("replication", "action"), self.returns)},
             {"action": list(self.actions)},
-            {"seed": self.seed, "truncation_bound": self.truncation_bound},
+            {"seed": self.seed, "truncation_bound": self.truncation_bound, "direction": self.direction},
         )
 
     def figure(self) -> Figure:
@@ -223,18 +241,15 @@ class ReturnSample(ResultFace):
         return self.origin
 
     def _gap(self, i: int, j: int) -> GapSample:
-        found, whole = self.replications.gap(i, j, self.return_bound), self.replications.whole.returns[:, [i, j]]
+        found = self.replications.gap(*checks.subtracted(i, j, self.minimise), self.return_bound)
+        whole = self.replications.whole.returns[:, [i, j]]
         alone = float(whole.var(axis=0, ddof=1).sum()) if len(whole) > 1 else math.nan
-        return GapSample(self.actions[i], self.actions[j], *found, self.reach, self.seed, independent_variance=alone)
+        a, b = self.actions[i], self.actions[j]
+        return GapSample(a, b, *found, self.reach, self.seed, independent_variance=alone, minimise=self.minimise)
 
     def _place(self, action: Action) -> int:
         """Where an action stands among those simulated; the first of several that follow different policies."""
-        if isinstance(action, str | tuple) and str(action) in self.actions:
-            return self.actions.index(str(action))
-        for j, value in enumerate(self.values):
-            if not isinstance(action, str) and np.array_equal(value, action):
-                return j
-        raise ModelError(f"{action!r} was not simulated; the actions of this sample are {', '.join(self.actions)}")
+        return checks.as_called("simulated action", action, self.actions, self.values)
 
 
 def _with(origin: Alternatives, actions: Any, policy: Any) -> tuple[Alternatives, list[int]]:

@@ -119,7 +119,7 @@ class _LoggedReplication(Replication):
         noise, names = step.noise, simulator.sources
         if sampler.infer is not None:
             self.asked = ("infer", [])
-            value, rng = simulator.action_value(step.action), Noise("infer", sampler.seed, self.index, self.t).rng
+            value, rng = simulator.given_action(step.action), Noise("infer", sampler.seed, self.index, self.t).rng
             noise = sampler.infer(step.state, value, step.reward, step.next_state, rng)
         if names and not (isinstance(noise, Mapping) and set(noise) == set(names)):
             raise ModelError(

@@ -158,7 +158,7 @@ class AtariSimulator(Simulator):
         coins = self._coins(noise)
         ale, memory = _emulators(self._rom)[0], ale_py.ALEState(state.memory)
         found = []
-        for number in map(self.action_index, actions):
+        for number in map(self._numbered, actions):
             ale.restoreState(memory)
             paid, after = self._played(ale, state, number, sticks)
             found.append(Outcome(self._reward(paid, number, coins), after))

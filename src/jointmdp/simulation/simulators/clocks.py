@@ -202,7 +202,9 @@ class Watchdog:
         if self._thread:
             with self._lock:
                 self._where = None
-                _raise_in(self._thread, None)
+                # Only where something was raised: CPython 3.11 remembers the call, and a profiler then never returns.
+                if self.late is not None:
+                    _raise_in(self._thread, None)
         else:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, self._handler)

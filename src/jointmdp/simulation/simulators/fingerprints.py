@@ -351,6 +351,8 @@ class _Writer:
             yield from value.flat
         elif isinstance(value, list | tuple | deque):
             yield from value
+        elif isinstance(value, functools.partial):
+            yield from (value.func, value.args, value.keywords)
         elif not held and not callable(value):
             yield from _reduced(value)
         for name in sorted(held):

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,8 @@ class FunctionSimulator(Simulator):
         start: the state to begin in, or a function ``start(rng) -> state``.
         actions: what there is to do, and what `step` is given: a number n means 0, …, n − 1; a list its own entries,
             ``["wait", "go"]`` or ``[0, 4, 8]``; a dictionary its values under their names, ``{"order 4": 4}``. None
-            for actions that cannot be listed.
+            for actions that cannot be listed. Where entries are numbers, these are what numbers mean everywhere (in
+            policies, `compare`, gaps); where they are names alone, a number counts them from 0.
         available: ``available(state) -> actions`` where not all can be taken everywhere.
         observe: what a policy sees of a state; by default all of it.
         identity: equal for equal states; by default a hash of what the state holds.
@@ -69,12 +71,14 @@ class FunctionSimulator(Simulator):
             raise ModelError(f"noise must be a function draw(rng), or a dictionary of such functions, not {noise!r}")
         self._step, self._noise, self._start = step, noise, start
         self._available, self._observe, self._identity = available, observe, identity
-        self._values: tuple[Any, ...] | None = None
+        self._given: tuple[Any, ...] | None = None
         if actions is None or isinstance(actions, int | np.integer):
             self.action_names = as_action_names(actions)
         else:
             self.action_names = as_action_names(list(actions))
-            self._values = tuple(actions.values() if isinstance(actions, Mapping) else actions)
+            self._given = tuple(actions.values() if isinstance(actions, Mapping) else actions)
+            if any(isinstance(each, Number) for each in self._given):  # otherwise numbers are those of the list
+                self.action_values = self._given
         self._describe(name or str(getattr(step, "__name__", "function")), discount, sharing, reward_bounds)
 
     def start(self, noise: Noise) -> FunctionState:
@@ -91,7 +95,7 @@ class FunctionSimulator(Simulator):
 
     def step_given(self, state: FunctionState, action: Any, noise: Any) -> Outcome:
         """What `action` gives in `state` under the very noise that the function takes."""
-        found = self._step(state.state, self.action_value(action), noise)
+        found = self._step(state.state, self.given_action(action), noise)
         reward, after, is_over = as_step(found, self.name)
         try:
             reward = float(reward)
@@ -101,9 +105,9 @@ class FunctionSimulator(Simulator):
             ) from None
         return Outcome(reward, FunctionState(after, bool(is_over)))
 
-    def action_value(self, action: Any) -> Any:
+    def given_action(self, action: Any) -> Any:
         """What the function is given for an action."""
-        return action if self._values is None else self._values[action]
+        return action if self._given is None else self._given[action]
 
     @property
     def sources(self) -> tuple[str, ...] | None:
@@ -186,7 +190,7 @@ class RunSimulator(Simulator):
         self.run, self.decisions = _with_seed(run), tuple(named.values())
         self.values = tuple(decisions)  # as the user calls them: keys of a dictionary, else the decisions themselves
         self.name = str(getattr(run, "__name__", "run"))
-        self.action_names = tuple(named)
+        self.action_names, self.action_values = tuple(named), self.values
         self.results: tuple[str, ...] | None = None  # their names; empty where it is one number; None before any run
 
     def outcome(self, action: int, seed: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -118,8 +119,9 @@ class Streams:
                 continue
             for path in self.places[name]:
                 # A second holder may have nothing before the reset, and asks for nothing then.
-                if path == MAIN_PATH or _held_at(stack, path) is not None:
-                    put_at(stack, path, new)
+                if _is_main(path) or _held_at(stack, path) is not None:
+                    with suppress(*(() if path == MAIN_PATH else GONE)):
+                        put_at(stack, path, new)
 
     def kept(self, env: Env[Any, Any]) -> Memo:
         """The sources that will be replaced, as the memo of a deep copy that shares them."""
@@ -130,8 +132,13 @@ class Streams:
         """The streams that are there for now; ``np_random`` always is, since Gymnasium makes it when it is asked."""
         for name, paths in self.places.items():
             found = _first_held(stack, paths)
-            if found is not None or name == MAIN:
+            if found is not None or any(map(_is_main, paths)):
                 yield name, found
+
+
+def _is_main(path: Path) -> bool:
+    """Whether a path leads to the ``np_random`` of an environment, of one inside of another too."""
+    return path[-1] == MAIN_PATH[-1]
 
 
 def _first_held(stack: Sequence[Any], paths: Sequence[Path]) -> Any:
@@ -185,7 +192,7 @@ def discovered(env: Env[Any, Any], spaces: dict[str, Path] | None = None) -> Str
     """The streams found in the attributes of all levels and of the objects that they hold."""
     stack = levels(env)
     by_source: dict[int, list[tuple[Path, Any]]] = {}
-    closed = (*CLOSED, weakref.ref, type, Env, Space)
+    closed = (*CLOSED, weakref.ref, type, Space)
     for path, owner, source in walk(stack, lambda value: not (isinstance(value, closed) or is_generator(value)), DEPTH):
         # What is in a set has no place, and what a module holds is not the environment's own.
         is_placed = not isinstance(owner, set | frozenset) and path[-1].kind != "named"

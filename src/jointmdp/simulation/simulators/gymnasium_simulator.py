@@ -21,7 +21,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, as_action_names
+from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator
 
 try:
     import gymnasium
@@ -297,13 +297,16 @@ class GymnasiumSimulator(Simulator):
             return
         count = int(self._space.n)
         given = checks.as_names("action", names, count)
-        self.action_names = given or known_names(self.env, count) or as_action_names(count)
+        first = int(self._space.start)
+        values = range(first, first + count)  # what the environment calls them
+        self.action_names = given or known_names(self.env, count) or tuple(f"action {value}" for value in values)
+        self.action_values = tuple(values) if first else None
 
     def _as_action(self, action: Action) -> Any:
         """An action as the environment takes it, in a value that it may change."""
         space = self._space
         if isinstance(space, spaces.Discrete):
-            return int(action) + int(space.start)
+            return int(self.action_value(int(action)))
         if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
             found: NDArray[Any] = np.array(action, dtype=space.dtype)
             if found.shape != space.shape:

@@ -20,15 +20,18 @@ from jointmdp.ground.arrays import random_key, refuse_traced, users_calls
 from jointmdp.ground.checks import SUM_TOLERANCE, Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.inverse_sampling import drawn_traced
+from jointmdp.simulation.simulators.jax_keys import has_any, key_faults
 from jointmdp.simulation.simulators.jax_tracing import (
     Guarded,
     as_arrays,
     check_constants,
     check_like,
     frozen_noise,
+    frozen_start,
     function_key,
     joined_types,
     policy_guess,
+    shown_outputs,
     step_guess,
     traced_step,
     value_key,
@@ -72,6 +75,13 @@ class JaxSimulator(Simulator):
     NumPy arrays, wrapped with the end of the episode in a `JaxState`. `at` wraps a state of your own. Where noise of a
     step does not come from its key, a warning says so, and `frozen_noise` keeps it.
     """
+
+    frozen_start = ""
+    """How a start draws without its key, in a sentence; empty where it does not."""
+    key_faults: Sequence[tuple[str, str]] = ()
+    """What is wrong with the keys of a step, by name and in words, as its program shows."""
+    calls_back = False
+    """Whether a step calls back into Python, where noise may come from anywhere."""
 
     @users_calls()
     def __init__(  # many parameters: a front door, one keyword for each setting
@@ -265,7 +275,7 @@ class JaxSimulator(Simulator):
     def _check_legal(self, place: JaxState, chosen: Any) -> None:
         if self._user_available is not None:
             for action in chosen:
-                self.action_index(action, place)
+                self._numbered(action, place)
 
     @users_calls()
     def random_action(self, rng: np.random.Generator) -> Action:
@@ -281,7 +291,7 @@ class JaxSimulator(Simulator):
     def as_actions(self, actions: Sequence[Action]) -> Any:
         """Actions stacked along a new first axis, as the environment takes them."""
         if self.action_names is not None:
-            return np.array([self.action_index(action) for action in actions], dtype=np.int32)
+            return np.array([self._numbered(action) for action in actions], dtype=np.int32)
         try:
             with users_calls():
                 return jnp.asarray(np.stack([np.asarray(action) for action in actions]))
@@ -293,15 +303,15 @@ class JaxSimulator(Simulator):
         if self._types is None:
             try:
                 with users_calls():
-                    self._types, self.frozen_noise = self._looked_at(action)
+                    self._types = self._looked_at(action)
             except ModelError as error:
                 raise ModelError(str(error)) from None  # without what JAX notes on errors that pass through it
             if self.frozen_noise:
                 warnings.warn(self.frozen_noise, stacklevel=3)
         return self._types
 
-    def _looked_at(self, action: Any) -> tuple[Any, str]:
-        """The types of states, and which noise is not the key's."""
+    def _looked_at(self, action: Any) -> Any:
+        """The types of states; on the way, which noise is not the key's, and what is wrong with keys."""
         key = random_key(0)
         found = jax.eval_shape(lambda k: self.reset_one(k).state, key)
         # A counter that starts as a whole number may go on as a fraction: the second step has the final types.
@@ -310,7 +320,12 @@ class JaxSimulator(Simulator):
         second = traced_step(self._moved, key, found, action, self.name)
         found = joined_types(found, second.types, self.name)
         check_constants(first, second, self.name)
-        return found, frozen_noise(second, found, self.name)
+        self.frozen_noise = frozen_noise(second, found, self.name)
+        self.frozen_start = frozen_start(lambda k: self.reset_one(k).state, key, self.name)
+        num_leaves = len(jax.tree.leaves(found))
+        self.key_faults = key_faults(second.program, num_leaves, shown_outputs(second, found), self.name)
+        self.calls_back = has_any(second.program.jaxpr, "callback")
+        return found
 
     def _observed_types(self) -> Any:
         return jax.eval_shape(self.observe_one, self._types)

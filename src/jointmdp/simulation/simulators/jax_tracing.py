@@ -24,6 +24,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.simulators.generators import global_states
+from jointmdp.simulation.simulators.jax_keys import DRAWS
 from jointmdp.simulation.simulators.noise import digest
 
 LIBRARIES = {"jax", "numpy", "math", "functools", "operator", "itertools", "jointmdp", "builtins", "typing"}
@@ -123,7 +124,6 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(part)
 
 
-DRAWS = {"random_bits", "random_gamma", "threefry2x32", "rng_bit_generator", "rng_uniform"}
 WORDS = {
     "key": {"key", "k", "rng", "rng_key", "prng", "prng_key", "random_key", "subkey"},
     "state": {"state", "s", "env_state"},
@@ -407,6 +407,20 @@ def used_inputs(program: Any) -> list[bool]:
     return list(dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars))[1])
 
 
+def shown_outputs(step: TracedStep, state: Any) -> list[bool]:
+    """Which outputs of a step are more than keys that it hands on."""
+    is_key = [_may_be_key(leaf) for leaf in jax.tree.leaves(state)]
+    return [True, *(not each for each in is_key), *[True] * (len(step.program.jaxpr.outvars) - 1 - len(is_key))]
+
+
+def frozen_start(start: Callable[[Any], Any], key: Any, name: str) -> str:
+    """Whether a start draws, but not from its key; in a sentence."""
+    program = jax.make_jaxpr(start)(key)
+    if used_inputs(program)[0] or not _has(program.jaxpr, DRAWS):
+        return ""
+    return f"reset of {name} draws from a key that it makes itself, not from the key that it is given"
+
+
 def frozen_noise(step: TracedStep, state: Any, name: str) -> str:
     """Which noise of a step does not come from the key that it is given; empty where all of it does.
 
@@ -414,9 +428,7 @@ def frozen_noise(step: TracedStep, state: Any, name: str) -> str:
     """
     paths, leaves = zip(*jax.tree_util.tree_flatten_with_path(state)[0], strict=True)
     is_key = [_may_be_key(leaf) for leaf in leaves]
-    jaxpr = step.program.jaxpr
-    shown = [True, *(not each for each in is_key), *[True] * (len(jaxpr.outvars) - 1 - len(leaves))]
-    used_program, used = dce_jaxpr(jaxpr, shown)
+    used_program, used = dce_jaxpr(step.program.jaxpr, shown_outputs(step, state))
     if not _has(used_program, DRAWS):
         return ""
     is_raw = _has(used_program, {"random_wrap"})

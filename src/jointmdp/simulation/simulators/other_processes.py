@@ -27,6 +27,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
+from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, clear_difference
 from jointmdp.simulation.simulators.simulator import Action, Outcome
@@ -93,6 +94,12 @@ def walked(simulator: Any, seed: int, actions: Sequence[Action], is_backwards: b
     """Short walks from the start, and beside each step another action; everything in the other order if told so."""
     probe, found = Probe(simulator, seed), {}
     turn = -1 if is_backwards else 1
+    if isinstance(simulator, RunSimulator):  # every decision with one seed
+        noise = Noise("audit", seed, "process")
+        for i in range(len(actions))[::turn]:
+            outcome = simulator.query(simulator.start(noise), [actions[i]], noise)[0]
+            found[0, 0, i] = probe.look(Outcome(*outcome), "elsewhere")._replace(state=None, identity=b"")
+        return found
     for number in range(WALKS)[::turn]:
         state = simulator.start(Noise("audit", seed, "process", number))
         for t in range(STEPS):

@@ -19,7 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from types import CodeType
@@ -65,7 +65,10 @@ class Stream:
     path: Path  # by which it was made
     log: DrawLog = field(repr=False)
     draws: list[Draw] = field(default_factory=list)
+    threads: set[int] = field(default_factory=set)  # that drew from it
     is_kept: bool = False  # made before the call that is recorded
+    is_child: bool = False  # one of several that a seed or a generator has spawned
+    began: int = 0  # the how-manieth of all streams it was to be drawn from
 
     def __str__(self) -> str:
         if self.kind != NOISE:
@@ -87,6 +90,10 @@ class Stream:
 
     def note(self, method: str, rng: Any, args: Any, settings: dict[str, Any]) -> None:
         """Write a call down."""
+        if not self.draws:
+            self.log.begun += 1
+            self.began = self.log.begun
+        self.threads.add(threading.get_ident())
         if len(self.draws) < MOST_DRAWS:
             given = (*args, *settings.items()) if settings else args
             try:
@@ -105,6 +112,10 @@ class DrawLog:
     """Groups of streams that draw other numbers than their seeds say."""
     program: dict[str, Stream] = field(default_factory=dict)
     """Generators of the whole program, by what seeds them."""
+    begun: int = 0
+    """Streams that were drawn from."""
+    thread: int = field(default_factory=threading.get_ident)
+    """In which the call began."""
     _paths: dict[Path, Path] = field(default_factory=dict)
     _kept: dict[int, Stream] = field(default_factory=dict)
 
@@ -112,9 +123,10 @@ class DrawLog:
         """The path, as one object however often it is walked."""
         return self._paths.setdefault(path, path)
 
-    def made(self, kind: str, seed: str | None, is_kept: bool = False) -> Stream:
+    def made(self, kind: str, seed: Any, is_kept: bool = False, is_child: bool = False) -> Stream:
         """A new stream."""
-        found = Stream(kind, seed, self.interned(_path(2)), self, is_kept=is_kept)
+        is_child |= isinstance(seed, np.random.SeedSequence) and bool(seed.spawn_key)
+        found = Stream(kind, _seed_text(seed), self.interned(_path(2)), self, is_kept=is_kept, is_child=is_child)
         self.streams.append(found)
         return found
 
@@ -248,7 +260,7 @@ def _recording(base: Any, kind: str) -> Any:
             base.__init__(self, *args, **settings)
             self.stream = getattr(given, "stream", None)
         else:
-            stream = log.made(kind, _seed_text(given))
+            stream = log.made(kind, given)
             args, settings = _salted(log, stream, args, settings)
             _unrecorded(base.__init__, self, *args, **settings)
             self.stream = stream
@@ -265,10 +277,15 @@ def _recording(base: Any, kind: str) -> Any:
             self.stream = None  # calls inside of this one are its own business
             try:
                 if name == "seed":
-                    stream = log.made(f"{kind}.seed", _seed_text(_first(args)))
+                    stream = log.made(f"{kind}.seed", _first(args))
                     args, settings = _salted(log, stream, args, settings)
                 elif name == "spawn":
                     return _spawned(log, stream, plain(self, *args, **settings))
+                elif name == "jumped":
+                    found = _unrecorded(type.__call__, type(self), 0)
+                    found.state = _unrecorded(plain, self, *args, **settings).state
+                    found.stream = log.made(kind, f"{stream.seed} jumped {_first(args)}")
+                    return found
                 else:
                     stream.note(name, self, args, settings)
                 return plain(self, *args, **settings)
@@ -279,7 +296,7 @@ def _recording(base: Any, kind: str) -> Any:
 
     names = [name for name in dir(base) if not name.startswith("_") and name not in _SILENT]
     if issubclass(base, np.random.BitGenerator):
-        names = ["random_raw"]
+        names = [name for name in ("random_raw", "jumped") if hasattr(base, name)]
     own = {
         "__init__": begin,
         "__module__": base.__module__,
@@ -299,7 +316,7 @@ def _spawned(log: DrawLog, parent: Stream, children: Sequence[Any]) -> list[Any]
     """Children of a generator, each a stream of its own."""
     before = sum(str(stream.seed).startswith(f"{parent.seed} child") for stream in log.streams)
     return [
-        recording(child, log.made(f"{parent.kind}.spawn", f"{parent.seed} child {before + i}"))
+        recording(child, log.made(f"{parent.kind}.spawn", f"{parent.seed} child {before + i}", is_child=True))
         for i, child in enumerate(children)
     ]
 
@@ -364,7 +381,7 @@ def _default_rng(seed: Any = None) -> np.random.Generator:
         stream = None if log is None else getattr(seed, "stream", None)
         plain = _unrecorded(_PLAIN_RNG, seed)
         return plain if stream is None or plain is seed else recording(plain, stream)
-    stream = log.made("default_rng", _seed_text(seed))
+    stream = log.made("default_rng", seed)
     args, _ = _salted(log, stream, (seed,), {})
     return recording(_unrecorded(_PLAIN_RNG, *args), stream)
 
@@ -377,7 +394,7 @@ def _seeding(kind: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         log, given = _present.get(), _first([*args, *settings.values()])
         is_ours = kind not in OF_PROGRAM and sys._getframe(1).f_code.co_filename.startswith(_PACKAGE)
         if log is not None and not is_ours and (kind in OF_PROGRAM or isinstance(given, int)):
-            log.program[kind] = log.made(kind, _seed_text(given))
+            log.program[kind] = log.made(kind, given)
             args, settings = _salted(log, log.program[kind], args, settings)
         return plain(*args, **settings)
 
@@ -451,6 +468,15 @@ def _replace_in_modules(twins: dict[int, Any]) -> None:
                     held[key] = twins[id(value)]
 
 
+def _start(thread: threading.Thread) -> None:
+    """A thread that is begun while something is recorded is recorded too."""
+    if _present.get() is not None:
+        context, run = copy_context(), thread.run
+        thread.run = lambda: context.run(run)  # type: ignore[method-assign]
+    _PLAIN_START(thread)
+
+
+_PLAIN_START = threading.Thread.start
 _lock = threading.RLock()
 _installed = 0  # recordings under way, in all threads
 
@@ -462,6 +488,7 @@ def twins_installed() -> Iterator[None]:
     with _lock:
         if not _installed:
             _replace_in_modules(_twins())
+            threading.Thread.start = _start  # type: ignore[assignment, method-assign]
         _installed += 1
     try:
         yield
@@ -471,6 +498,7 @@ def twins_installed() -> Iterator[None]:
             if not _installed:
                 plain = {id(twin): plain for plain, twin in [*_TWINS, *_SEEDING.items()]}
                 _replace_in_modules(plain)
+                threading.Thread.start = _PLAIN_START  # type: ignore[method-assign]
 
 
 @contextmanager

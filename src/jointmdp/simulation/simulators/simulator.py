@@ -64,6 +64,8 @@ class Simulator(ABC):
     sharing: Sharing = "time"
     action_names: tuple[str, ...] | None = None
     """One name per action for actions 0, 1, 2, …; None where actions are not numbered (continuous ones)."""
+    action_values: tuple[Any, ...] | None = None
+    """What the environment calls its numbered actions; None: 0, 1, 2, … as here."""
     reward_bounds: Interval | None = None
     """What every reward is claimed to lie in."""
     refuses_unavailable: bool = True
@@ -88,10 +90,13 @@ class Simulator(ABC):
         """What `action` gives in `state`, with all randomness taken from `noise`; never called where `is_over`."""
 
     def query(self, state: Snapshot, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
-        """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0."""
+        """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0.
+
+        Actions are given as `action_index` and `available` give them: by their numbers here, or by name.
+        """
         if self.is_over(state):
             return [Outcome(0.0, state) for _ in actions]
-        return [self.step(state, self.action_index(action), noise.fresh()) for action in actions]
+        return [self.step(state, self._numbered(action), noise.fresh()) for action in actions]
 
     def observe(self, state: Snapshot) -> Any:
         """What a policy sees of `state`; the same for states that are the same."""
@@ -138,7 +143,8 @@ class Simulator(ABC):
         count = checks.as_count("num_samples", num_samples)
         seed = checks.as_count("seed", seed, 0)
         place = self.snapshot(state)
-        rows = [self.query(place, actions, Noise("query", seed, i)) for i in range(count)]
+        chosen = [self.action_index(action) for action in actions]
+        rows = [self.query(place, chosen, Noise("query", seed, i)) for i in range(count)]
         rewards = np.array([[outcome.reward for outcome in row] for row in rows], dtype=np.float64)
         return Draws(rewards, [tuple(outcome.state for outcome in row) for row in rows])
 
@@ -167,8 +173,24 @@ class Simulator(ABC):
             return self.action_names[int(action)]
         return str(action)
 
+    def action_value(self, action: Action) -> Any:
+        """What the environment calls an action that is numbered here; other actions as they are."""
+        return action if self.action_values is None else self.action_values[action]
+
     def action_index(self, action: Action, state: Snapshot | None = None) -> Action:
-        """A numbered action from its number or name, checked; other actions as they are."""
+        """The number that an action has here, from its name or from what the environment calls it, checked.
+
+        Actions that are not numbered stay as they are.
+        """
+        names = self.action_names
+        is_number = type(action) is int and self.action_values is None  # by far the most frequent, in every step
+        if names is not None and not (is_number and str(action) not in names):
+            values = range(len(names)) if self.action_values is None else self.action_values
+            action = checks.as_called("action", action, names, values)
+        return self._numbered(action, state)
+
+    def _numbered(self, action: Action, state: Snapshot | None = None) -> Action:
+        """An action by its number here, or its name, checked."""
         if self.action_names is None:
             return action
         found = checks.as_index("action", action, self.action_names, len(self.action_names))
@@ -204,6 +226,8 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
       `VecNormalize` of its ``env``. For its stochastic ones wrap it, and let it draw from the generator: its own would
       break the pairing.
     - ``"uniform"``, or the name or number of one action to take for ever.
+
+    Actions are called what the environment calls them (`Simulator.action_value`), or by their names.
     """
     form, value = policy_form(policy, simulator)
     if form == "none":
@@ -324,7 +348,7 @@ def _checked(action: Any, simulator: Simulator) -> Action:
     if isinstance(scalar, float) and scalar.is_integer():
         scalar = int(scalar)
     try:
-        return checks.as_index("action", scalar, simulator.action_names, len(simulator.action_names))
+        return simulator.action_index(scalar)
     except ModelError as error:
         raise ModelError(f"the policy chose {action!r}: {error}") from None
 

@@ -180,38 +180,70 @@ def _difference(
 ) -> StreamFault | None:
     """The first draw that is not in step."""
     x, y = first.draws, second.draws
+    where = f"({one.where})"
+    if max(len(stream.threads - {stream.log.thread}) for stream in (first, second)) > 1:
+        text = f"several threads draw from {_named(first)} and which of them comes first is left to chance {where}"
+        return _fault(OUT_OF_STEP, text)
+    if x[0].standing != y[0].standing and first.is_kept:
+        return None  # nobody knows what it was set to
     places = {draw.path for draw in x}, {draw.path for draw in y}
-    for i, (a, b) in enumerate(zip(x, y, strict=False)):
-        if a == b or (a.path is b.path and a.method == b.method and a.standing == b.standing):
+    for i, j, is_met in _meetings(x, y):
+        a, b = x[i], y[j]
+        if is_met and (a.method, a.path) == (b.method, b.path):
             continue
         names = [f"{draw.method}() at {place}" for draw, place in zip((a, b), _places(a.path, b.path), strict=True)]
-        which = f"draw {i + 1} from {_named(first)} is {names[0]} for {one.decision}"
-        where = f"({one.where})"
-        if a.standing != b.standing:
-            if i == 0 and first.is_kept:
-                return None  # nobody knows what it was set to
-            before = y[i - 1].method if i else "something"
-            text = f"{which} and {names[1]} for {other.decision}, but begins elsewhere in the stream {where}"
-            if before in VARYING:
-                words = f"{before}() takes a number of draws that depends on its parameters"
-                cause = f"{words}: draw by inverse transform, scipy.stats…ppf(rng.random(), …), or {_CURE}"
-            else:
-                cause = f"{before}() before it took more numbers for one than for the other: {_CURE}"
-            return _fault(OUT_OF_STEP, text, cause=cause)
-        text = f"{which} and {names[1]} for {other.decision} {where}"
-        if a.method != b.method:
-            return _fault(OUT_OF_STEP, text)
+        text = f"draw {i + 1} from {_named(first)} is {names[0]} for {one.decision}, and"
+        text += f"{f' draw {j + 1}' if i != j else ''} {names[1]} for {other.decision}"
         is_elsewhere = a.path != b.path and (a.path in places[1] or b.path in places[0])
-        if is_elsewhere and (_follow_each_other(a.path, b.path) or not is_by_design(first.group)):
-            return _fault(OUT_OF_STEP, text)
+        if a.method != b.method or (is_elsewhere and not _have_one_purpose(a.path, b.path, first.group, is_by_design)):
+            return _fault(OUT_OF_STEP, f"{text} {where}")
+        if not is_met:
+            before = y[j - 1].method if j else "something"
+            words = f"{before}() before it took more numbers for one than for the other: {_CURE}"
+            if before in VARYING:
+                words = f"{before}() takes a number of draws that depends on its parameters: draw by inverse transform"
+                words += f", scipy.stats…ppf(rng.random(), …), or {_CURE}"
+            return _fault(OUT_OF_STEP, f"{text}, which begins elsewhere in the stream {where}", cause=words)
     count = min(len(x), len(y))
     given = [[(draw.method, draw.arguments) for draw in draws[:count]] for draws in (x, y)]
     if given[0] != given[1] and Counter(given[0]) == Counter(given[1]):
         words = f"the draws from {_named(first)} have the same parameters for {one.decision} and {other.decision}, in"
         # In one line of the program that may be meant: what a decision orders has parameters in another order.
         is_one_line = [draw.path for draw in x[:count]] == [draw.path for draw in y[:count]]
-        return _fault(OUT_OF_STEP, f"{words} another order ({one.where})", "warn" if is_one_line else "fail")
+        return _fault(OUT_OF_STEP, f"{words} another order {where}", "warn" if is_one_line else "fail")
     return None
+
+
+def _meetings(x: Sequence[Draw], y: Sequence[Draw]) -> Iterator[tuple[int, int, bool]]:
+    """Draws that stand for one another, and whether they begin in the same place of the stream.
+
+    Between two places where both begin a draw, one may take in few calls what the other takes in many.
+    """
+    i = j = 0
+    if x[0].standing != y[0].standing:
+        yield 0, 0, False
+        return
+    while True:
+        yield i, j, True
+        if i + 1 == len(x) or j + 1 == len(y):
+            return
+        if x[i + 1].standing == y[j + 1].standing:
+            i, j = i + 1, j + 1
+            continue
+        later = {draw.standing: k for k, draw in reversed(list(enumerate(y[j + 1 :], j + 1)))}
+        after = next(((k, later[d.standing]) for k, d in enumerate(x[i + 1 :], i + 1) if d.standing in later), None)
+        end, other_end = (len(x), len(y)) if after is None else after
+        between = {(draw.method, draw.path) for draw in (*x[i:end], *y[j:other_end])}
+        if len(between) > 1 or x[i].method in VARYING:
+            yield i + 1, j + 1, False
+            return
+        if after is None:
+            return
+        i, j = after
+
+
+def _have_one_purpose(one: Path, other: Path, group: str, is_by_design: Callable[[str], bool]) -> bool:
+    return not _follow_each_other(one, other) and is_by_design(group)
 
 
 class _ByDesign:
@@ -319,6 +351,29 @@ def unshared(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                     told.add(place)
                     names = [f"{run.decision} draws from {_made(*min(s))}" for run, s in ((one, x[p]), (other, y[q]))]
                     yield _fault(UNSHARED, f"{names[0]} and {names[1]}, made at {place} ({one.where})")
+    yield from _reordered(runs)
+
+
+def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Children of one seed, which have no names but their order, that go to other sources for another decision."""
+    told: set[str] = set()
+    for group in _by_replication(runs):
+        first: dict[Path, tuple[RecordedRun, list[int]]] = {}
+        for run in group:
+            made: dict[Path, list[Stream]] = {}
+            for stream in _seeded(run):
+                if stream.is_child:
+                    made.setdefault(stream.path, []).append(stream)
+            for path, streams in made.items():
+                order = [streams.index(each) for each in sorted(streams, key=lambda s: s.began)]
+                one, known = first.setdefault(path, (run, order))
+                place = place_text(path)
+                if len(known) == len(order) and known != order and place not in told:
+                    told.add(place)
+                    words = f"the children of a seed that are made at {place} are drawn from in another order"
+                    text = f"{words} for {run.decision} than for {one.decision} ({run.where})"
+                    cause = "a child has no name but its place in the order: make the children in one order for all"
+                    yield _fault(UNSHARED, text, "warn", cause)
 
 
 def _counterparts(x: Sites, y: Sites) -> Iterator[tuple[Path, Path]]:

@@ -5,9 +5,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const S = data.states.length, A = data.actions.length, PAIRS = (A * (A - 1)) / 2;
 const $ = (id) => document.getElementById(id);
 const WORDS = { time: "at the same time", state: "in the same state", none: "not at all" };
-const IS_COST = data.sign < 0; // then more is not better
-const MORE = IS_COST ? "P(more)" : "P(better)";
-const [GIVES, RETURN] = IS_COST ? ["costs", "cost"] : ["gives", "return"];
+// Gaps are advantages: positive where the first action is the better one, which gives more or costs less.
+const [GIVES, RETURN, MORE, LESS] = data.isCost ? ["costs", "cost", "less", "more"] : ["gives", "return", "more", "less"];
 const STEP = innerWidth < 700 ? 10 : 50; // rows that a table grows by
 
 function h(tag, attributes = {}, ...children) {
@@ -47,7 +46,7 @@ const correlation = (s, a, b) => {
 const OWN = data.own;
 const RIVAL = data.states.map((_, s) => {
   const others = actionsOf(s).filter((a) => a !== OWN[s]);
-  return others.length ? others.reduce((best, a) => (data.sign * (mean(s, a) - mean(s, best)) > 0 ? a : best)) : OWN[s];
+  return others.length ? others.reduce((best, a) => (gapMean(s, a, best) > 0 ? a : best)) : OWN[s];
 });
 const baseline = (s) => OWN[s]; // the policy's most likely action
 const rival = (s) => RIVAL[s]; // the best other one by its mean, or itself
@@ -148,11 +147,11 @@ function drawMap() {
   $("map").addEventListener("click", (event) => under(event) && choose(Number(under(event))));
   $("map").addEventListener("mouseover", (event) => {
     const s = under(event);
-    if (s) event.target.title = `${data.states[s]}: policy ${data.actions[baseline(s)]}; best other ${data.actions[rival(s)]} gives ${number(gain(s))} more`;
+    if (s) event.target.title = `${data.states[s]}: policy ${data.actions[baseline(s)]}; best other ${data.actions[rival(s)]} ${GIVES} ${number(gain(s))} ${MORE}`;
   });
   const ends = [shade(0).back, shade(1).back];
-  const key = most > 0 ? ["0 ", h("i", { style: `background:linear-gradient(90deg,${ends})` }), ` ${number(top)}: how much more the best other action gives on average. `]
-    : ["Nowhere does another action give more on average. "];
+  const key = most > 0 ? ["0 ", h("i", { style: `background:linear-gradient(90deg,${ends})` }), ` ${number(top)}: how much ${MORE} the best other action ${GIVES} on average. `]
+    : [`Nowhere does another action ${GIVES.slice(0, -1)} ${MORE} on average. `];
   $("map").after(h("p", { class: "key" }, ...key, letters ? "In the cells: the policy's action." : ""));
   $("map").addEventListener("keydown", (event) => {
     const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
@@ -171,9 +170,9 @@ const COLUMNS = [
   ["state", "state", (row) => row.state],
   ["policy", "policy", (row) => data.actions[row.own]],
   ["best other", "rival", (row) => data.actions[row.rival]],
-  ["gives more", "gain", (row) => (row.own === row.rival ? -Infinity : row.gain)],
+  [`${GIVES} ${MORE}`, "gain", (row) => (row.own === row.rival ? -Infinity : row.gain)],
   ["±", "std", (row) => row.std],
-  [MORE, "better", (row) => row.better[0]],
+  ["P(better)", "better", (row) => row.better[0]],
 ];
 const order = { by: "gain", falling: true };
 let limit = STEP;
@@ -210,7 +209,7 @@ function drawStates() {
 function drawActions() {
   const { state: s, first, second } = chosen, own = baseline(s);
   const likely = new Map(data.policy[s]);
-  const head = ["action", data.ownTitle, `mean ${RETURN}`, "±", `more than ${data.actions[own]}`, "±", MORE];
+  const head = ["action", data.ownTitle, `mean ${RETURN}`, "±", `${MORE} than ${data.actions[own]}`, "±", "P(better)"];
   const body = actionsOf(s).map((a) => h("tr", { class: a === first || a === second ? "chosen" : null },
     h("td", {}, a === own ? data.actions[a] + " *"
       : h("button", { type: "button", class: "link", onclick: () => choose(s, a, own) }, data.actions[a])),
@@ -236,12 +235,12 @@ function drawAnswer() {
   const m = gapMean(s, a, b), [low, high] = better(s, a, b), law = lawOf(s, a, b);
   const [x, y] = [data.actions[a], data.actions[b]];
   const ends = law && law.mean ? ` (${amounts(m >= 0 ? law.mean : minus(law.mean))})` : "";
-  const amount = `On average ${x} ${GIVES} ${number(Math.abs(m))}${ends} ${m >= 0 ? "more" : "less"} than ${y}; one difference varies by ± ${number(Math.sqrt(gapVariance(s, a, b)))}. `;
+  const amount = `On average ${x} ${GIVES} ${number(Math.abs(m))}${ends} ${m >= 0 ? MORE : LESS} than ${y}; one difference varies by ± ${number(Math.sqrt(gapVariance(s, a, b)))}. `;
   const often = ([p, q]) => span([100 * p, 100 * q], 1);
   let chance = "How often, mean and variance alone do not say.";
-  if (law) chance = `It ${GIVES} more in ${often(law.better)} of 100 cases${law.tie[1] >= 0.0005 ? `, and exactly as much in ${often(law.tie)}` : ""}.`;
-  else if (low >= 0.05) chance = `It ${GIVES} more in at least ${(100 * low).toFixed(1)} of 100 cases.`;
-  else if (high <= 0.95) chance = `It ${GIVES} more in at most ${(100 * high).toFixed(1)} of 100 cases.`;
+  if (law) chance = `It ${GIVES} ${MORE} in ${often(law.better)} of 100 cases${law.tie[1] >= 0.0005 ? `, and exactly as much in ${often(law.tie)}` : ""}.`;
+  else if (low >= 0.05) chance = `It ${GIVES} ${MORE} in at least ${(100 * low).toFixed(1)} of 100 cases.`;
+  else if (high <= 0.95) chance = `It ${GIVES} ${MORE} in at most ${(100 * high).toFixed(1)} of 100 cases.`;
   $("answer").textContent = amount + chance;
 }
 
@@ -278,7 +277,7 @@ function drawLaw() {
   for (const p of [0, 0.25, 0.5, 0.75, 1]) parts.push(svg("line", { class: "grid", x1: left, x2: W - right, y1: Y(p), y2: Y(p) }),
     svg("text", { class: "soft", x: left - 6, y: Y(p) + 4, "text-anchor": "end" }, String(p)));
   for (const x of ticks(low, high, W / 90)) parts.push(svg("text", { class: "soft", x: X(x), y: H - bottom + 18, "text-anchor": "middle" }, number(x)));
-  parts.push(svg("text", { x: (left + W - right) / 2, y: H - 6, "text-anchor": "middle" }, `${RETURN} of ${data.actions[a]} less ${RETURN} of ${data.actions[b]}`));
+  parts.push(svg("text", { x: (left + W - right) / 2, y: H - 6, "text-anchor": "middle" }, `${RETURN} of ${data.actions[data.isCost ? b : a]} minus ${RETURN} of ${data.actions[data.isCost ? a : b]}`));
   if (law) {
     const path = (values) => {
       let d = `M${X(low)},${Y(0)}`;
@@ -296,10 +295,10 @@ function drawLaw() {
   parts.push(svg("path", { class: "known", d: curve(0) }), svg("path", { class: "known", d: curve(1) }));
   parts.push(svg("line", { class: "zero", x1: X(0), x2: X(0), y1: top, y2: H - bottom }));
   const wide = (a) => 34 + 7.5 * (data.actions[a].length + 11);
-  if (X(0) > wide(b)) parts.push(svg("text", { x: X(0) - 8, y: top - 7, "text-anchor": "end" }, `◂ ${data.actions[b]} ${GIVES} more`));
-  if (W - X(0) > wide(a)) parts.push(svg("text", { x: X(0) + 8, y: top - 7 }, `${data.actions[a]} ${GIVES} more ▸`));
+  if (X(0) > wide(b)) parts.push(svg("text", { x: X(0) - 8, y: top - 7, "text-anchor": "end" }, `◂ ${data.actions[b]} ${GIVES} ${MORE}`));
+  if (W - X(0) > wide(a)) parts.push(svg("text", { x: X(0) + 8, y: top - 7 }, `${data.actions[a]} ${GIVES} ${MORE} ▸`));
   parts.push(svg("path", { class: "mark", d: `M${X(m)},${Y(0)}l-6,11h12z` }));
-  const words = `Probability that ${data.actions[a]} less ${data.actions[b]} is at most x, in ${data.states[s]}`;
+  const words = `Probability that ${data.actions[a]} ${GIVES} at most x ${MORE} than ${data.actions[b]}, in ${data.states[s]}`;
   fill("law", svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": words }, ...parts));
   $("law-note").textContent = `Height: the probability that the difference is at most x. Triangle: the mean. Dotted: what mean and variance alone leave open. ` +
     (law ? (law.certified ? "Blue: the law, between two curves that certainly hold it." : "Blue: the sampled law with a confidence band.")
@@ -312,13 +311,12 @@ function drawNumbers() {
   const quantile = (q) => [m - sd * Math.sqrt((1 - q) / q), m + sd * Math.sqrt(q / (1 - q))];
   const [low, high] = cantelli(m, v, 0);
   const lines = [
-    [MORE, law && span(law.better), span([1 - high, 1 - low])],
+    ["P(better)", law && span(law.better), span([1 - high, 1 - low])],
     ["P(equal)", law && span(law.tie), null],
     ["5 % quantile", law && amounts(law.quantiles[0]), amounts(quantile(0.05))],
     ["median", law && amounts(law.quantiles[1]), amounts(quantile(0.5))],
     ["95 % quantile", law && amounts(law.quantiles[2]), amounts(quantile(0.95))],
-    IS_COST ? ["mean of the highest 5 %", law && amounts(law.highest), amounts([m, m + sd * Math.sqrt(19)])]
-      : ["mean of the worst 5 %", law && amounts(law.lowest), amounts([m - sd * Math.sqrt(19), m])],
+    ["mean of the worst 5 %", law && amounts(law.lowest), amounts([m - sd * Math.sqrt(19), m])],
   ];
   fill("numbers", h("thead", {}, h("tr", {}, ["", law && !law.certified ? "sampled" : "the law", "moments alone"].map((t) => h("th", { scope: "col" }, t)))),
     h("tbody", {}, a === b ? [] : lines.map(([name, known, loose]) => h("tr", {}, h("td", {}, name), h("td", {}, known || "–"), h("td", {}, loose || "–")))));
@@ -388,7 +386,7 @@ function show() {
   }
 }
 
-if (IS_COST) $("give").textContent = "cost than";
+if (data.isCost) [$("much").textContent, $("give").textContent, $("other").textContent] = ["How much less does", "cost than", "costs less"];
 if (S === 1) document.body.classList.add("single"); // nothing to pick
 $("title").textContent = data.title;
 $("summary").textContent = data.summary;

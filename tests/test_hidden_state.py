@@ -1,0 +1,86 @@
+"""State and dice that snapshots do not hold are found, and the report says where they live."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from faults_gym import HiddenGoal, NotSticky, Still, of
+from faults_hidden import (
+    GYM_FAULTS,
+    GYM_TWINS,
+    KEPT_FILE,
+    RUN_FAULTS,
+    RUN_TWINS,
+    Engine,
+    SeededByReset,
+    SeededFromStream,
+)
+from zoo import daily, daily_rows
+
+from jointmdp.decisions.auditor import audit
+
+
+@pytest.mark.parametrize(("run", "check", "fault", "where"), daily_rows(RUN_FAULTS, 5))
+def test_what_is_remembered_from_run_to_run_is_named_with_its_place(
+    run: Callable[..., float], check: str, fault: str, where: str
+) -> None:
+    try:
+        report = audit(run, decisions=[1.0, 3.0], num_states=1, num_samples=12)
+    finally:
+        if os.path.exists(KEPT_FILE):
+            os.remove(KEPT_FILE)
+    assert (report[check].status, report[check].fault) == ("fail", fault), str(report)
+    assert where in report[check].cause
+    assert "snapshot" not in report[check].cause
+    assert "global" not in " ".join(report.faults)
+
+
+@pytest.mark.parametrize("run", daily(RUN_TWINS))
+def test_what_only_looks_like_it_passes(run: Callable[..., float]) -> None:
+    assert audit(run, decisions=[1.0, 3.0], num_states=1, num_samples=12).faults == ()
+
+
+@pytest.mark.parametrize(("made", "check", "status", "fault", "words"), daily_rows(GYM_FAULTS, 3))
+def test_dice_and_seeds_of_environments(
+    made: Callable[[], Any], check: str, status: str, fault: str, words: str
+) -> None:
+    report = audit(made(), num_states=2, num_samples=12)
+    assert (report[check].status, report[check].fault) == (status, fault), str(report)
+    assert words in report[check].message + report[check].cause
+
+
+@pytest.mark.parametrize("made", daily(GYM_TWINS))
+def test_environments_inside_of_environments_and_starts_pass(made: Callable[[], Any]) -> None:
+    report = audit(made(), num_states=2, num_samples=12)
+    assert report.faults == (), str(report)
+
+
+def test_no_noise_says_what_was_tried() -> None:
+    still, hidden = (audit(of(kind)(), num_states=2, num_samples=12)["noise"] for kind in (Still, HiddenGoal))
+    assert still.status == hidden.status == "pass"
+    assert "6 starts under other seeds are one, and went the same way for 8 steps" in still.message
+    assert "part of what a start draws is not shown" in hidden.message
+    assert "there is one start" in audit(of(NotSticky)(), num_states=2, num_samples=12)["noise"].message
+
+
+def test_an_engine_whose_starts_differ_gets_no_tick() -> None:
+    class Dungeon(SeededFromStream):
+        """As in NLE: every seed has another map."""
+
+        def began(self, seed: int | None) -> None:
+            super().began(seed)
+            self.x = self.engine.roll()
+
+    check = audit(of(Dungeon)(), num_states=2, num_samples=12)["noise"]
+    assert check.status == "skip"
+    assert "Dungeon.engine (Engine) does not show what it holds" in check.message
+
+
+def test_the_planted_engine_hides_what_it_holds() -> None:
+    with pytest.raises(TypeError):
+        Engine(0).__reduce_ex__(4)
+    assert vars(Engine(0)) == {}
+    assert of(SeededByReset)().state_kind == "replay"

@@ -23,6 +23,7 @@ MODULES = {
     "comparing": "comparing",
     "coverage": "interval_coverage",
     "decisions": "coverage",
+    "selection": "selection",
     "rare": "rare_gaps",
     "incremental": "incremental",
     "projected": "projected",
@@ -33,7 +34,7 @@ MODULES = {
 
 def main() -> None:
     names = [name for name in sys.argv[1:] if name != "--small"]  # a benchmark that knows it, reads it
-    # Of the benchmarks that draw a figure a path follows, of coverage numbers of runs and of processes.
+    # Of the benchmarks that draw a figure a path follows, of others numbers of runs and of processes.
     names = list(itertools.takewhile(lambda name: not name.startswith("--"), names)) or list(MODULES)
     unknown = [name for name in names if name not in MODULES]
     if unknown:

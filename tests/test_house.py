@@ -23,6 +23,7 @@ FLOORS = ("ground", "model", "exact", "simulation", "decisions", "learning", "sh
 SUBMODULES = ("bounds", "envs", "errors", "executors", "features", "plots", "results", "simulators")
 # What answers ask of higher floors, by name (`ground.answers.upstairs`).
 DOORS = {
+    ("decisions.comparing.compare", "resumed"),
     ("plots", "plot"),
     ("show.plots.result_plots", "comparison"),
     ("show.plots.result_plots", "review"),

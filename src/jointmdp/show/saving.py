@@ -25,12 +25,13 @@ from jointmdp.model.joint_mdp import JointMDP
 
 if TYPE_CHECKING:
     from jointmdp.decisions.comparing.comparison import Comparison
+    from jointmdp.decisions.comparing.comparisons import Comparisons
     from jointmdp.exact.solution.solution import Solution
-    from jointmdp.simulation.montecarlo.samples import GapSample
+    from jointmdp.simulation.montecarlo.samples import GapSample, Replications
     from jointmdp.simulation.montecarlo.simulate import ReturnSample
 
 Arrays = Mapping[str, NDArray[Any]]
-SAMPLED = ("comparison", "return sample", "gap sample")
+SAMPLED = ("comparison", "comparisons", "return sample", "gap sample")
 NOT_KEPT = {"origin"}  # what a sample was made from: a simulator is no part of a file
 PLAIN = (int, float, str)
 
@@ -65,7 +66,7 @@ MODEL_KEYS = {*archives.HEAD, "kind", "discount", "sharing", "state_names", "act
 ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon", "minimise"}
 
 
-def save(thing: JointMDP | Solution | Comparison | ReturnSample | GapSample, path: FilePath) -> None:
+def save(thing: JointMDP | Solution | Comparison | Comparisons | ReturnSample | GapSample, path: FilePath) -> None:
     """Write a model, a solution, a comparison or a sample to `path`.
 
     A file that is there is replaced in one step, or not at all.
@@ -94,7 +95,7 @@ def save(thing: JointMDP | Solution | Comparison | ReturnSample | GapSample, pat
     archives.write(path, {**page, **more}, {**parts, **results})
 
 
-def load(path: FilePath) -> JointMDP | Solution | Comparison | ReturnSample | GapSample:
+def load(path: FilePath) -> JointMDP | Solution | Comparison | Comparisons | ReturnSample | GapSample:
     """What `save` wrote to `path`.
 
     Raises:
@@ -347,12 +348,12 @@ def _unpacked(hint: Any, given: Any, arrays: Arrays, place: str = "") -> Any:
     raise ModelError(f"it is damaged: {place} is not what it should be")
 
 
-def _sampled(kind: str, page: Mapping[str, Any], arrays: Arrays) -> Comparison | ReturnSample | GapSample:
+def _sampled(kind: str, page: Mapping[str, Any], arrays: Arrays) -> Comparison | Comparisons | ReturnSample | GapSample:
     """A sample or a comparison whose parts fit together."""
     given = {name: value for name, value in page.items() if name not in (*archives.HEAD, "kind")}
     form, shapes = _sampled_kinds()[kind]
     try:
-        found: Comparison | ReturnSample | GapSample = _unpacked(form, given, arrays)
+        found: Comparison | Comparisons | ReturnSample | GapSample = _unpacked(form, given, arrays)
         for array, shape in shapes(found):
             if array is not None and array.shape != shape:
                 raise ValueError(f"shape {array.shape} instead of {shape}")
@@ -370,24 +371,43 @@ def _gap_shapes(gap: GapSample, count: int | None = None) -> Shapes:
 
 
 def _return_shapes(sample: ReturnSample) -> Shapes:
-    n, m = len(sample.replications.returns), len(sample.actions)
+    return _run_shapes(sample.replications, len(sample.replications.returns), len(sample.actions))
+
+
+def _run_shapes(run: Replications, n: int, m: int) -> Shapes:
     one = {"steps", "left_out", "is_whole", "followed"}  # for each replication, not for each branch
-    return ((part, (n,) if name in one else (n, m)) for name, part in sample.replications._asdict().items())
+    return ((part, (n,) if name in one else (n, m)) for name, part in run._asdict().items())
 
 
 def _comparison_shapes(found: Comparison) -> Shapes:
     if [(gap.action, gap.other) for gap in found.gaps] != list(itertools.combinations(found.labels, 2)):
         raise ValueError("its gaps are not those of its alternatives")
-    yield found.returns, (len(found.whole), len(found.labels))
-    for gap in found.gaps:
-        yield from _gap_shapes(gap, found.num_replications)
+    run, n = found.replications, found.num_replications
+    yield from _run_shapes(run, n, len(found.labels))
+    ends = np.arange(n) if run.is_whole is None else np.flatnonzero(run.is_whole)[: len(found.whole)]
+    if not np.array_equal(found.whole, ends):
+        raise ValueError("its whole replications are others")
+    made = [each.num_replications for each in found.alternatives]
+    for gap, pair in zip(found.gaps, itertools.combinations(made, 2), strict=True):
+        yield from _gap_shapes(gap, min(pair))
+
+
+def _comparisons_shapes(found: Comparisons) -> Shapes:
+    for _, part in zip(found.names, found.parts, strict=True):
+        yield from _comparison_shapes(part)
 
 
 def _sampled_kinds() -> dict[str, tuple[type, Callable[[Any], Shapes]]]:
     """The classes, and which shapes their arrays must have; models are saved and loaded without waiting for them."""
     from jointmdp.decisions.comparing.comparison import Comparison
+    from jointmdp.decisions.comparing.comparisons import Comparisons
     from jointmdp.simulation.montecarlo.samples import GapSample
     from jointmdp.simulation.montecarlo.simulate import ReturnSample
 
-    kinds = ((Comparison, _comparison_shapes), (ReturnSample, _return_shapes), (GapSample, _gap_shapes))
+    kinds = (
+        (Comparison, _comparison_shapes),
+        (Comparisons, _comparisons_shapes),
+        (ReturnSample, _return_shapes),
+        (GapSample, _gap_shapes),
+    )
     return dict(zip(SAMPLED, kinds, strict=True))

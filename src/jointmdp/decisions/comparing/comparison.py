@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jointmdp.decisions.comparing.schedules import Stage
 from jointmdp.ground import checks
 from jointmdp.ground.answers import SavedFace, aligned, as_dataset, upstairs, words
 from jointmdp.ground.arrays import Floats, Ints
@@ -26,13 +27,16 @@ from jointmdp.ground.files import FilePath, to_json
 from jointmdp.ground.intervals import Interval
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.montecarlo.confidence_intervals import FEW, caveat, unseen_rate
-from jointmdp.simulation.montecarlo.samples import GapSample
+from jointmdp.simulation.montecarlo.samples import GapSample, Replications
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
 
+NOT_BEGUN = Stage(0, 0)
+_NONE, _NUMBERS = np.empty((0, 0)), np.empty((0, 0), dtype=np.int64)
+NO_REPLICATIONS = Replications(_NONE, _NONE, _NONE, _NUMBERS.ravel(), _NUMBERS, _NONE.ravel())
 KINDS = {"decisions": "decision", "policies": "policy", "first actions": "action"}  # by how titles begin
 
 
@@ -49,6 +53,7 @@ class Verdict(enum.Enum):
     BEST = "one alternative is shown to be the best"
     CLOSE = "one alternative is shown to be the best, or within the indifference of it"
     PRECISE = "every gap is known to within the half width"
+    CONSTANT = "nothing random was seen: all replications gave exactly the same"
     UNDECIDED = "stopped at the most replications allowed before anything was shown"
     TIME = "stopped by the time limit before anything was shown"
 
@@ -72,7 +77,12 @@ class Alternative:
     best: float
     """Fraction of replications in which it has the highest return; equal firsts share it equally."""
     best_interval: Interval
-    """Of P(best)."""
+    """Of P(best), from the replications that all alternatives are in."""
+    num_replications: int = 0
+    """How many it was sampled in."""
+    dropped_for: str | None = None
+    """After so many it was not sampled any more, as it cannot be better than this one by more than the indifference;
+    None: it always was sampled."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -148,6 +158,8 @@ class Comparison(SavedFace):
     alternatives: tuple[Alternative, ...]
     gaps: tuple[PairedGap, ...]
     """One for each pair, the earlier alternative first: those of the first alternative come first."""
+    best_index: int
+    """The place of the one with the highest mean (the lowest cost), of those that any other was dropped for."""
     status: Verdict
     num_replications: int
     looks: int
@@ -172,10 +184,59 @@ class Comparison(SavedFace):
     """First actions as the environment calls them."""
     minimise: bool = False
     """Whether returns are costs, and the lowest is the best; gaps are advantages all the same."""
-    returns: Floats = field(default_factory=lambda: np.empty((0, 0)))  # [n, m]
-    """Returns, as they were given, of the replications that were simulated to their end."""
+    stage: Stage = NOT_BEGUN
+    """How far the looks have come: what it takes to go on."""
+    bounds: Interval | None = None
+    """Between which every return lies, where that was given."""
+    origin: Any = field(default=None, repr=False)
+    """What was sampled; None for a comparison that comes from a file."""
+    replications: Replications = NO_REPLICATIONS
+    """All of them, with NaN from where on an alternative was not sampled any more."""
     whole: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Which replications these are. Gaps are known from all: branches that are one differ no more."""
+    """Which of them were simulated to their end. Gaps are known from all: branches that are one differ no more."""
+
+    @property
+    def returns(self) -> Floats:
+        """Returns of the replications that were simulated to their end, as they were given, ``[n, m]``."""
+        return self.replications.returns[self.whole]
+
+    @property
+    def results(self) -> dict[str, Comparison]:
+        """Itself, the only result of a run, which has no name."""
+        return {"": self}
+
+    @property
+    def promised(self) -> float:
+        """The probability with which all intervals of gaps hold together: `confidence`, less after new looks.
+
+        Each new series of looks may miss with half the error of the one before.
+        """
+        return 1 - (1 - self.confidence) * (2 - 0.5**self.stage.series)
+
+    def resume(
+        self,
+        replications: int | None = None,
+        *,
+        half_width: float | None = None,
+        indifference: float | None = None,
+        max_replications: int = 100_000,
+        seconds: float | None = None,
+        executor: Any = None,
+    ) -> Comparison:
+        """Go on with the same stream of replications: nothing is sampled twice, and those that were dropped stay out.
+
+        The looks that the first call has left over cost nothing. After the last of them a new series of looks begins,
+        which may miss with half the error of the one before: see `promised`.
+
+        Args:
+            replications: go on to so many in all, at least 1.5 times those that there are, whatever is shown before.
+            half_width, indifference: what is asked for from now on; by default as before.
+            max_replications, seconds, executor: as in `compare`.
+        """
+        settings = {"half_width": half_width, "indifference": indifference, "max_replications": max_replications}
+        go_on = upstairs("decisions.comparing.compare", "resumed")
+        found: dict[str, Comparison] = go_on(self.results, replications, executor, seconds=seconds, **settings)
+        return found[""]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -191,11 +252,6 @@ class Comparison(SavedFace):
     def best_label(self) -> str:
         """The same in words."""
         return self.labels[self.best_index]
-
-    @property
-    def best_index(self) -> int:
-        """Its place among the alternatives."""
-        return max(range(len(self.alternatives)), key=self._lead)
 
     @property
     def others(self) -> list[str]:
@@ -252,7 +308,7 @@ class Comparison(SavedFace):
 
     def to_json(self) -> str:
         """One strict JSON object; what is infinite is null."""
-        left = {"returns", "whole", "values", "numbers"}  # raw numbers are in `save`, and values may be anything
+        left = {"replications", "whole", "values", "numbers", "origin", "stage"}  # raw numbers are in `save`
         row = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in left}
         more = {"sentence": self.status.value, "best": self.best_label, "guarantee": self.guarantee}
         more["direction"] = self.direction
@@ -289,11 +345,8 @@ class Comparison(SavedFace):
         kind = KINDS.get(self.title.partition(" in ")[0], "alternative")
         return checks.as_called(kind, label, self.labels, self.values or self.numbers or self.labels)
 
-    def _lead(self, i: int) -> float:
-        """Mean advantage over the first alternative: exact where returns themselves would round."""
-        return 0.0 if i == 0 else -self.gaps[i - 1].mean
 
-
+NAMED = 6  # alternatives that a sentence names
 WIDTH = 110  # of paragraphs; tables are as wide as they are
 PERCENT = 0.01  # precision of probabilities, which gives them three digits
 SHOWN_PAIRS = 3  # of those that never differed
@@ -325,6 +378,8 @@ def verdict(found: Comparison) -> str:
     least, rival = min(zip(gaps, others, strict=True), key=lambda pair: pair[0].mean_interval.lower)
     said = words(found.minimise)
     gives, more, highest = said.gives, said.more, said.highest
+    if found.status is Verdict.CONSTANT:
+        return _constant(found, gaps, others)
     if all(not gap.gaps.any() for gap in gaps):
         text = (
             f"No difference: all gave the same in every one of {found.num_replications:,} replications. "
@@ -334,7 +389,7 @@ def verdict(found: Comparison) -> str:
             text += " All returns were zero, so nothing is known of how large a difference can be."
         return text
     if found.status is Verdict.PRECISE:
-        width = max(gap.half_width for gap in found.gaps)
+        width = max(gap.half_width for gap in found.gaps if gap.num_replications == found.num_replications)
         shown = "and is shown best" if least.mean_interval.lower > 0 else f"but {rival} may be as good"
         return f"Every gap is known to ± {_number(width, width)}. {best} has the {highest} mean, {shown}."
     if found.status is Verdict.BEST:
@@ -352,11 +407,32 @@ def verdict(found: Comparison) -> str:
     if found.status is Verdict.TIME:
         when = f"when the time was up, {when}"
     room = found.indifference or 0.0
+    if least.mean_interval.lower > 0:  # too few replications differ for that to count
+        shown = _number(least.mean_interval.lower, least.half_width)
+        return (
+            f"Undecided {when}: {best} {gives} on average at least {shown} {more} by what was seen, but fewer than "
+            f"{FEW} replications differ from the rest, and what is rarer may decide. Allow more "
+            f"{'time' if found.status is Verdict.TIME else 'replications'}."
+        )
     close = [other for gap, other in zip(gaps, others, strict=True) if gap.mean_interval.lower <= -room] or [rival]
     return (
         f"Undecided {when}: {best} has the {highest} mean, but {_list(close)} may "
         f"{gives[:-1]} up to {_number(-least.mean_interval.lower, least.half_width)} {more}. Allow more "
         f"{'time' if found.status is Verdict.TIME else 'replications'}, or a larger half width or indifference."
+    )
+
+
+def _constant(found: Comparison, gaps: list[PairedGap], others: list[str]) -> str:
+    """What is said where nothing random was seen, which is never that there is nothing."""
+    n, said = found.num_replications, words(found.minimise)
+    least, rival = min(zip(gaps, others, strict=True), key=lambda pair: pair[0].mean)
+    lead = f"{found.best_label} {said.gives} {_number(least.mean, 0.0)} {said.more} than {rival}"
+    if least.mean == 0:
+        lead = f"{found.best_label} and {rival} {said.gives[:-1]} the same"
+    return (
+        f"Nothing random was seen: all {n} replications, each with a seed of its own, gave exactly the same. {lead}. "
+        f"Another outcome has a probability of at most {1 - 0.05 ** (1 / n):.0%} (95 %); resume(replications=…) tries "
+        "more."
     )
 
 
@@ -388,9 +464,9 @@ def _rarely(found: Comparison) -> list[str]:
     """A word of warning where hardly anything differed: what has not been seen may decide."""
     pairs = ((found.gap(found.best_label, other), other) for other in found.others)
     least, rival = min(pairs, key=lambda pair: pair[0].differing)
-    if found.is_exact or least.differing >= FEW:
+    if found.is_exact or least.differing >= FEW or found.status is Verdict.CONSTANT:
         return []
-    n = found.num_replications
+    n = least.num_replications
     seen = f"these are only {n:,} replications"
     if 2 * least.differing <= n:
         usual = _number(float(np.median(least.gaps)), 0.0)
@@ -414,7 +490,7 @@ def _often(found: Comparison) -> str:
 
 def cost(found: Comparison) -> str:
     """What was sampled, and what sharing the noise saved."""
-    text = f"Sampled: {found.num_replications:,} replications of each in {found.seconds:.1f} s"
+    text = f"Sampled: {found.num_replications:,} replications of {_sampled(found)} in {found.seconds:.1f} s"
     text += f", seed {found.seed}." if found.seed is not None else "."
     if len(found.whole) < found.num_replications:
         text += (
@@ -435,12 +511,24 @@ def cost(found: Comparison) -> str:
     return f"{text} Sharing the noise did not pay here: with independent noise about {_round(alone):,} would do."
 
 
+def _sampled(found: Comparison) -> str:
+    """Who was in all replications, and who dropped out when."""
+    parts = []
+    for count in sorted({each.num_replications for each in found.alternatives}, reverse=True):
+        labels = [each.label for each in found.alternatives if each.num_replications == count]
+        named = _list(labels) if len(labels) <= NAMED else f"{len(labels)} others"
+        parts.append(named if count == found.num_replications else f"{count:,} of {named}")
+    return "each" if len(parts) == 1 else _list(parts)
+
+
 def guarantee(found: Comparison) -> str:
     """What is promised of the intervals."""
     text = (
-        f"Promised: all intervals of gaps hold together with probability {found.confidence:g}, and so do all others "
+        f"Promised: all intervals of gaps hold together with probability {found.promised:g}, and so do all others "
         "together, whenever sampling stops; "
     )
+    if found.stage.series:
+        text += f"that is {found.confidence:g} for the first looks, and half the error for each time new ones began; "
     if found.is_exact:
         return text + "for every number of replications, from the bounds given on the returns."
     return text + (
@@ -464,8 +552,14 @@ def _legend(found: Comparison) -> str:
         f"± is the standard deviation of one {said.amount} or one gap: {_list(['with independent noise', *kinds])}"
         f"{_beside(found)}. P(better) counts replications in which it "
         f"{said.gives} {said.more}, P(tie) those in which both give exactly the same; P(best) shares equal "
-        "firsts equally."
+        f"firsts equally{_common(found)}."
     )
+
+
+def _common(found: Comparison) -> str:
+    """How many replications all alternatives are in, where some dropped out."""
+    common = min(each.num_replications for each in found.alternatives)
+    return f", and is of the {common:,} replications that all are in" if common < found.num_replications else ""
 
 
 def _beside(found: Comparison) -> str:

@@ -558,6 +558,6 @@ def _best_bars(found: Comparison, ax: Axes) -> None:
     ax.set_ylim(len(found.alternatives) - 0.5, -0.5)
     ax.set_xlim(0, 1.2)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    said = words(found.minimise)
+    said, common = words(found.minimise), min(each.num_replications for each in found.alternatives)
     ax.set_title(f"How often each has the {said.highest} {said.amount}", loc="left")
-    ax.set_xlabel(f"P(best), from {found.num_replications:,} replications; equal firsts share")
+    ax.set_xlabel(f"P(best), from {common:,} replications; equal firsts share")

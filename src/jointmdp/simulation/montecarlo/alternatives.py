@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -287,32 +287,41 @@ class RunSampler:
 
     simulator: RunSimulator
     seed: int
+    places: tuple[int, ...] = ()
+    """Which decisions are tried; by default all."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
-        """Replications `first`, …, ``first + count − 1``."""
+        """Replications `first`, …, ``first + count − 1``; of several results a run, one after another in columns."""
         return self._made([self._row(i, sharing) for i in range(first, first + count)])
+
+    def only(self, places: tuple[int, ...]) -> RunSampler:
+        """The same replications of some of the decisions."""
+        return replace(self, places=places)
 
     def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
         """One replication under the eyes of `on_event`, with the decisions in the opposite order where asked for."""
         return self._made([self._row(index, sharing, on_event, -1 if is_backwards else 1)])
 
-    def _made(self, rows: list[list[float]]) -> Replications:
-        returns, count = np.array(rows), len(rows)
-        none = np.zeros(count, dtype=np.int64)
+    def _made(self, rows: list[list[tuple[float, ...]]]) -> Replications:
+        results, count = np.moveaxis(np.array(rows), 2, 1), len(rows)  # [n, K, m]
+        none, first = np.zeros(count, dtype=np.int64), results[:, :, :1]
         # What the function itself has rounded is not known: as much as a sum of so many terms.
-        rounding = ROUNDING_UNITS * 2.0**-52 * (np.abs(returns) + np.abs(returns[:, :1]))
+        rounding = ROUNDING_UNITS * 2.0**-52 * (np.abs(results) + np.abs(first))
+        returns, leads, rounding = (part.reshape(count, -1) for part in (results, results - first, rounding))
         leaders = np.broadcast_to(np.arange(returns.shape[1]), returns.shape)
-        return Replications(returns, returns - returns[:, :1], rounding, none, leaders, none.astype(np.float64))
+        return Replications(returns, leads, rounding, none, leaders, none.astype(np.float64))
 
-    def _row(self, index: int, sharing: Sharing, on_event: OnEvent | None = None, order: int = 1) -> list[float]:
-        """The outcomes of all decisions in one replication."""
+    def _row(
+        self, index: int, sharing: Sharing, on_event: OnEvent | None = None, order: int = 1
+    ) -> list[tuple[float, ...]]:
+        """The outcomes of the decisions in one replication."""
         base, m = Noise("run", self.seed).seed, len(self.simulator.decisions)
-        row = [0.0] * m
-        for j in range(m)[::order]:
+        row, places = dict[int, tuple[float, ...]](), self.places or tuple(range(m))
+        for j in places[::order]:
             place = index if sharing == "time" else index * m + j
             seed = (base + place * SCATTER) % 2**32
             try:
-                row[j] = self.simulator.outcome(j, seed)
+                row[j] = self.simulator.outcomes(j, seed)
             except ModelError:
                 raise
             except Exception as error:
@@ -321,5 +330,5 @@ class RunSampler:
                     f"replication {index}: {error}"
                 ) from error
             if on_event is not None:
-                on_event("outcome", 0, j, (row[j], True))
-        return row
+                on_event("outcome", 0, j, (row[j] if len(row[j]) > 1 else row[j][0], True))
+        return [row[j] for j in places]

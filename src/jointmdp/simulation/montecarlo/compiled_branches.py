@@ -22,7 +22,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
@@ -83,6 +83,9 @@ class Dynamics(Protocol):
 
     def alone(self) -> "Dynamics":
         """Those of branch 0 by itself."""
+
+    def only(self, places: tuple[int, ...]) -> "Dynamics":
+        """Those of some branches."""
 
     def snapshot(self, state: States, is_over: Array) -> Any:
         """One branch's state as the simulator's snapshot."""
@@ -422,6 +425,11 @@ class BlockSampler:
             blocks = self._blocks([(block, size) for block, size, _ in some], sharing)
             found.extend(each.rows(rows) for each, (_, _, rows) in zip(blocks, some, strict=True))
         return Replications.joined(found)
+
+    def only(self, places: tuple[int, ...]) -> "BlockSampler":
+        """The same replications of some of the branches; policies that draw may draw other numbers."""
+        with float64():
+            return replace(self, dynamics=self.dynamics.only(places))
 
     @cached_property
     def together(self) -> int:

@@ -129,9 +129,19 @@ class JaxDynamics:
 
     def alone(self) -> "JaxDynamics":
         """Those of branch 0 by itself."""
-        k = next(k for k, columns in enumerate(self.columns) if 0 in columns)
-        policy = {"data": (self.data[k],), "choosers": (self.choosers[k],), "columns": ((0,),)}
-        return replace(self, kinds=self.kinds[:1], first=None, **policy)  # type: ignore[arg-type]
+        return replace(self.only((0,)), first=None)
+
+    def only(self, places: tuple[int, ...]) -> "JaxDynamics":
+        """Those of some branches, and of the policies that these follow."""
+        columns = [tuple(i for i, j in enumerate(places) if j in own) for own in self.columns]
+        kept = [k for k, own in enumerate(columns) if own]
+        first = None if self.first is None else self.first[np.asarray(places)]
+        policies = {
+            "data": tuple(self.data[k] for k in kept),
+            "choosers": tuple(self.choosers[k] for k in kept),
+            "columns": tuple(columns[k] for k in kept),
+        }
+        return replace(self, kinds=self.kinds[np.asarray(places)], first=first, **policies)  # type: ignore[arg-type]
 
     def snapshot(self, state: States, is_over: Array) -> JaxState:
         """The environment's own state, on the host."""

@@ -70,9 +70,10 @@ class NoiseChecks:
         self.is_alive = False  # whether replications were seen to differ
         self._replay = getattr(found.sampler, "replay", None)
         self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
+        self._count = CHECKED if size >= MANY else 1
         if self._replay is not None:
             with kept_globals():
-                self._repeat(CHECKED if size >= MANY else 1, executor)
+                self._repeat(self._count, executor)
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
@@ -191,6 +192,11 @@ class NoiseChecks:
             f"Likely cause: {'; '.join(drawn) or cause}"
         )
 
+    def is_quiet(self, run: Replications) -> bool:
+        """Whether nothing is random as far as seen: some replications, each with its own seed, are exactly one."""
+        is_one = len(run.returns) >= FEW and not np.ptp(run.returns, axis=0).any() and not np.ptp(run.steps)
+        return can_tell(self.found) and self._count > 1 and not self.is_alive and is_one
+
     def _is_dead(self) -> bool:
         """Whether nothing that was looked at changes with the noise; tables say themselves what is random."""
         simulator = self.found.simulator
@@ -247,6 +253,14 @@ class NoiseChecks:
         text = text[:1].upper() + text[1:]
         self.warnings.append(text)
         warnings.warn(text, NoiseWarning, stacklevel=5)
+
+
+def can_tell(found: Alternatives) -> bool:
+    """Whether two replications can be held against each other step by step, observations included.
+
+    One number a run tells little: rare events, a failure in a hundred, leave most runs exactly as they are.
+    """
+    return hasattr(found.sampler, "replay") and not isinstance(found.sampler, RunSampler)
 
 
 def _are_all_same(run: Replications) -> bool:

@@ -87,7 +87,7 @@ class Gaps(NamedTuple):
 class Replications(NamedTuple):
     """Raw joint samples of the returns of m alternatives."""
 
-    returns: Floats  # [n, m]
+    returns: Floats  # [n, m]; NaN, like all of it, from where on an alternative was not sampled any more
     leads: Floats  # [n, m] returns minus those of the first alternative: exactly 0 where nothing ever differed
     rounding: Floats  # [n, m] how far each lead may be off by rounding
     steps: Ints  # [n] steps taken
@@ -130,7 +130,8 @@ class Replications(NamedTuple):
     @property
     def reach(self) -> float:
         """How far apart two returns can be, as far as seen: infinite before any reward."""
-        seen, largest = float(np.ptp(self.returns)), float(np.abs(self.returns).max())
+        least, most = float(np.nanmin(self.returns)), float(np.nanmax(self.returns))
+        seen, largest = most - least, max(abs(least), abs(most))
         return seen if seen > ROUNDING_UNITS * 2.0**-52 * largest else largest or math.inf
 
     def gap(self, i: int, j: int, return_bound: float | None) -> Gaps:

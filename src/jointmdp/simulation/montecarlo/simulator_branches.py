@@ -10,7 +10,7 @@ branches ever become one.
 
 import math
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -52,10 +52,20 @@ class QuerySampler:
     """Stop when all branches are one: their gaps are final, their returns are not."""
     labels: tuple[str, ...] = ()
     """What messages call the alternatives."""
+    numbers: tuple[int, ...] = ()
+    """Which each was, where these are some of more: noise of their own has their number in its address."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
         return Replications.joined([Replication(self, i, sharing).made() for i in range(first, first + count)])
+
+    def only(self, places: tuple[int, ...]) -> "QuerySampler":
+        """The same replications of some of the alternatives."""
+        actions = None if self.actions is None else tuple(self.actions[j] for j in places)
+        labels = tuple(self.labels[j] for j in places) if self.labels else ()
+        return replace(
+            self, agents=tuple(self.agents[j] for j in places), actions=actions, labels=labels, numbers=places
+        )
 
     def replay(self, index: int, sharing: Sharing, on_event: OnEvent, *, is_backwards: bool) -> Replications:
         """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order."""
@@ -91,7 +101,7 @@ class Replication:
     ) -> None:
         self.sampler, self.index, self.sharing, self.on_event = sampler, index, sharing, on_event
         self.simulator, m = sampler.simulator, len(sampler.agents)
-        self.order = -1 if is_backwards else 1
+        self.order, self.numbers = -1 if is_backwards else 1, sampler.numbers or range(m)
         self.leader = list(range(m))  # for each branch the first one that it is one with
         self.heads = list(range(m))  # the branches that lead
         self.states: list[Snapshot] = [sampler.state] * m
@@ -175,7 +185,7 @@ class Replication:
                 outcomes.update({j: Outcome(0.0, self.states[j]) for j in members})
                 continue
             where = ("noise", self.sampler.seed, self.index, t)
-            self.noise = Noise(*where, 0 if sharing == "time" else members[0])
+            self.noise = Noise(*where, 0 if sharing == "time" else self.numbers[members[0]])
             if sharing == "state":
                 self.noise.with_clock(Noise(*where, "clock"))
             self.asked = ("a step", members)
@@ -210,7 +220,7 @@ class Replication:
         for j in self.heads[:: self.order]:
             if not self._is_over(j):
                 self.asked = ("the policy in a state", [j])
-                noise = Noise("policy", self.sampler.seed, self.index, self.t, j)
+                noise = Noise("policy", self.sampler.seed, self.index, self.t, self.numbers[j])
                 self.actions[j] = self.sampler.agents[j](self.states[j], noise)
                 if self.on_event is not None:
                     self.on_event("policy", self.t, j, self.actions[j])

@@ -77,6 +77,11 @@ class TableDynamics(NamedTuple):
         """Those of branch 0 by itself."""
         return self._replace(kinds=self.kinds[:1], first=None)
 
+    def only(self, places: tuple[int, ...]) -> "TableDynamics":
+        """Those of some branches."""
+        of = np.asarray(places)
+        return self._replace(kinds=self.kinds[of], first=None if self.first is None else self.first[of])
+
     def snapshot(self, state: Array, is_over: Array) -> int:
         """The state's number."""
         return int(state)

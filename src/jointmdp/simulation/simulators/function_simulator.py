@@ -7,7 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -191,19 +191,38 @@ class RunSimulator(Simulator):
         self.values = tuple(decisions)  # as the user calls them: keys of a dictionary, else the decisions themselves
         self.name = str(getattr(run, "__name__", "run"))
         self.action_names, self.action_values = tuple(named), self.values
+        self.results: tuple[str, ...] | None = None  # their names; empty where it is one number; None before any run
 
     def outcome(self, action: int, seed: int) -> float:
         """The outcome of a decision with a seed."""
         return self._number(self.run(self.decisions[action], seed), action)
 
-    def _number(self, found: Any, action: int) -> float:
+    def outcomes(self, action: int, seed: int) -> tuple[float, ...]:
+        """The same where it may be several results by name, in the order of `results`; the first run names them."""
+        found = self.run(self.decisions[action], seed)
+        named = as_results(found)
+        names = None if named is None else tuple(named)
+        if self.results is None:
+            self.results = names or ()
+        if set(names or ()) != set(self.results):
+            raise ModelError(
+                f"run({self.decisions[action]!r}, seed) returned {_listed(names)}, and {_listed(self.results)} before: "
+                "every run must return the same results"
+            )
+        if named is None:
+            return (self._number(found, action),)
+        return tuple(self._number(named[name], action, f" for {name!r}") for name in self.results)
+
+    def _number(self, found: Any, action: int, name: str = "") -> float:
         """What the function returned, as a number."""
         with suppress(TypeError, ValueError):
             value = float(found)
             if math.isfinite(value) or not self.is_finite:
                 return value
-        decision = self.decisions[action]
-        raise ModelError(f"run({decision!r}, seed) returned {found!r}; it must return one finite number")
+        text = f"run({self.decisions[action]!r}, seed) returned {found!r}{name}; it must return one finite number"
+        if named := as_results(found):
+            text += f": here, as in run(decision, seed)[{next(iter(named))!r}]; compare takes several by name"
+        raise ModelError(text)
 
     def start(self, noise: Noise) -> Snapshot:
         """Before the decision."""
@@ -223,6 +242,21 @@ class RunSimulator(Simulator):
     def identity(self, state: Snapshot) -> Hashable:
         """There are two states."""
         return bool(state)
+
+
+def as_results(found: Any) -> dict[str, Any] | None:
+    """Results by name: of a dictionary, a named tuple or a dataclass; None for what is meant as one number."""
+    if isinstance(found, Mapping):
+        return {str(name): value for name, value in found.items()} or None
+    if isinstance(found, tuple) and hasattr(found, "_asdict"):
+        return dict(found._asdict())
+    if is_dataclass(found) and not isinstance(found, type):
+        return {each.name: getattr(found, each.name) for each in fields(found)}
+    return None
+
+
+def _listed(names: tuple[str, ...] | None) -> str:
+    return ", ".join(map(repr, names)) if names else "one number"
 
 
 def as_named(what: str, given: Mapping[str, Any] | Sequence[Any], least: int = 2) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from jointmdp.simulation.simulators.jax_keys import key_faults
 from jointmdp.simulation.simulators.jax_tracing import (
     Guarded,
     as_arrays,
+    check_callbacks,
     check_constants,
     check_like,
     frozen_noise,

@@ -230,7 +230,7 @@ def test_errors_are_one_line(
 def test_a_missed_tolerance_is_a_warning_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from jointmdp.exact.solution import evaluate
 
-    def loose(model: jm.JointMDP, policy: Any, method: Any = None, horizon: int | None = None) -> jm.results.Solution:
+    def loose(model: jm.JointMDP, policy: Any, method: Any = None, **settings: Any) -> jm.results.Solution:
         return jm.evaluate(model, policy, jm.Iterate(max_steps=3))
 
     monkeypatch.setattr(evaluate, "evaluate", loose)

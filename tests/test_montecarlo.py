@@ -122,7 +122,7 @@ def test_all_gaps_at_once() -> None:
         assert abs(sample.variance - gap.variance) <= LIMIT * sample.variance_standard_error
     everything = jm.simulate(model, case.policy, 1, num_samples=SAMPLES, gaps_only=True)
     assert everything.values == (0, 1, 2)
-    with pytest.raises(jm.ModelError, match="3 was not simulated; the actions of this sample are action 0, action 1"):
+    with pytest.raises(jm.ModelError, match="3 is none of the simulated actions action 0, action 1, action 2"):
         everything.gap(0, 3)
 
 

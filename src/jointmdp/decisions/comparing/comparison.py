@@ -188,7 +188,7 @@ class Comparison(SavedFace):
     """How far the looks have come: what it takes to go on."""
     bounds: Interval | None = None
     """Between which every return lies, where that was given."""
-    origin: Any = field(default=None, repr=False)
+    origin: Any = field(default=None, repr=False, compare=False)
     """What was sampled; None for a comparison that comes from a file."""
     replications: Replications = NO_REPLICATIONS
     """All of them, with NaN from where on an alternative was not sampled any more."""

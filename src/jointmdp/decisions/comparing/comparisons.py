@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from jointmdp.decisions.comparing.comparison import Comparison, _ends, _list, _number, _paragraph, cost, varies, verdict
-from jointmdp.ground.answers import ResultFace, aligned, upstairs
+from jointmdp.ground.answers import ResultFace, SavedFace, aligned, upstairs
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import to_json
@@ -100,7 +100,7 @@ class Tradeoff(ResultFace):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparisons(ResultFace):
+class Comparisons(SavedFace):
     """Alternatives compared in several results of the same runs: ``found["profit"]`` is the comparison of one."""
 
     names: tuple[str, ...]

@@ -38,7 +38,7 @@ def shop():
 
     noise = {"demand": lambda rng: int(rng.poisson(4)), "price": lambda rng: rng.uniform(3, 5)}
     simulator = jm.FunctionSimulator(day, noise, start=4, actions=[0, 4, 8], discount=0.9)
-    return simulator, lambda stock: [0.2, 0.5, 0.3] if stock < 4 else [0.6, 0.4, 0.0], 4, [2, 0, 1]
+    return simulator, lambda stock: [0.2, 0.5, 0.3] if stock < 4 else [0.6, 0.4, 0.0], 4, [8, 0, 4]
 
 
 def walk():
@@ -105,7 +105,7 @@ def test_a_replay_pays_the_return_step_by_step(case):
         assert path.total == whole.returns[i, j]
         assert path.rewards @ simulator.discount ** np.arange(len(path.rewards)) == pytest.approx(path.total)
         assert len(path.states) == len(path.actions) + 1 == len(path.rewards) + 1
-        assert path.actions[0] == simulator.action_index(action)
+        assert path.actions[0] == simulator.action_value(simulator.action_index(action))
         assert path.ended == simulator.is_over(path.states[-1])
         assert path.ended or len(path.actions) == HORIZON
         assert not any(map(simulator.is_over, path.states[:-1]))
@@ -117,7 +117,7 @@ def test_a_replayed_step_is_the_simulators_own():
     found = jm.simulate(simulator, policy, state, actions[:2], num_samples=5, seed=SEED, horizon=HORIZON)
     path = found.replay(3, actions[2])
     for t, (here, action, reward) in enumerate(zip(path.states, path.actions, path.rewards, strict=False)):
-        outcome = simulator.step(here, action, jm.Noise("noise", SEED, 3, t, 0))
+        outcome = simulator.step(here, simulator.action_index(action), jm.Noise("noise", SEED, 3, t, 0))
         assert (outcome.reward, outcome.state) == (reward, path.states[t + 1])
 
 
@@ -142,13 +142,17 @@ def test_another_policy_on_the_same_noise(case):
     assert same.actions[2:] == tuple(f"{name}, then {label}" for name in found.actions)
     assert np.array_equal(same.returns[:, 2:], found.returns)
     assert np.all(same.gap(same.actions[2], same.actions[0]).gaps == 0)
-    other = found.again(actions[1], policy=1)
+    second = simulator.action_value(1)
+    other = found.again(actions[1], policy=second)
     assert np.array_equal(other.returns[:, :2], found.returns)
     # Nothing but the first action is that of the first policy.
-    path = found.replay(4, actions[1], policy=1)
+    path = found.replay(4, actions[1], policy=second)
     assert path.total == other.returns[4, 2]
-    assert path.actions == (simulator.action_index(actions[1]), *[1] * (len(path.actions) - 1))
-    whole = jm.simulate(source, 1, state, [actions[1]], num_samples=20, seed=SEED, horizon=HORIZON, sharing="time")
+    assert path.actions == (
+        simulator.action_value(simulator.action_index(actions[1])),
+        *[second] * (len(path.actions) - 1),
+    )
+    whole = jm.simulate(source, second, state, [actions[1]], num_samples=20, seed=SEED, horizon=HORIZON, sharing="time")
     assert np.allclose(other.returns[:, 2], whole.returns[:, 0], rtol=1e-12)
 
 

@@ -122,10 +122,11 @@ def first_actions(
     if policy is None:
         raise ModelError("which policy is followed after the first action? give it, or policies={…} to compare")
     if actions is None:
-        actions = simulator.available(simulator.reset() if place is None else place)
-    if isinstance(actions, str) or not isinstance(actions, Sequence | np.ndarray) or len(actions) < 1:
+        first = tuple(simulator.available(simulator.reset() if place is None else place))
+    elif isinstance(actions, str) or not isinstance(actions, Sequence | np.ndarray) or len(actions) < 1:
         raise ModelError(f"actions must be a sequence of at least one action, not {actions!r}")
-    first = tuple(simulator.action_index(action, place) for action in actions)
+    else:
+        first = tuple(simulator.action_index(action, place) for action in actions)
     labels = tuple(map(simulator.action_label, first))
     return first_actions_and_policies(simulator, [(action, policy) for action in first], labels, place, settings)
 

@@ -77,10 +77,11 @@ class _Reader:
         if name in DRAWS:
             self.draws.append(KeyDraw(given[0], place, branch))
         if name == "cond":
-            ways = [
-                self.read(jaxpr, consts, given[1:], place, (*branch, (id(operation), i)))
-                for i, (jaxpr, consts) in enumerate(inner)
-            ]
+            ways, before = [], len(self.draws)
+            for i, (jaxpr, consts) in enumerate(inner):
+                ways.append(self.read(jaxpr, consts, given[1:], place, (*branch, (id(operation), i))))
+            if given[0].has_action:
+                self._compare_branches(before, len(branch))
             return [_either(given[0], values) for values in zip(*ways, strict=True)]
         if name in LOOPS:
             return self._loop(operation, given, inner, place, branch)
@@ -92,6 +93,16 @@ class _Reader:
         settings = str({key: value for key, value in operation.params.items() if not _holds_program(value)})
         number = (name, settings, tuple(value.number for value in given)) if not inner else next(self.new)
         return [Value((number, i), has_action) for i in range(len(operation.outvars))]
+
+    def _compare_branches(self, before: int, depth: int) -> None:
+        """Branches that the action chooses share their noise where they draw from keys that they have in common."""
+        drawn: dict[int, set[Hashable]] = {}
+        for draw in self.draws[before:]:
+            drawn.setdefault(draw.branch[depth][1], set()).add(draw.key.number)
+        if len(drawn) > 1 and not set.intersection(*drawn.values()):
+            self.draws[before:] = [
+                draw._replace(key=draw.key._replace(has_action=True)) for draw in self.draws[before:]
+            ]
 
     def _loop(self, operation: Any, given: list[Value], inner: list[Any], place: str, branch: Branch) -> list[Value]:
         """Until no more of what a loop hands on holds the action; its draws are those of the last round."""

@@ -84,7 +84,12 @@ def forked(simulator: Any, call: Callable[[], Any]) -> ForkedRun | None:
     if not hasattr(os, "fork") or hasattr(simulator, "query_batch"):
         return None
     reached = walk([simulator], lambda value: not isinstance(value, CLOSED), 8, 5_000)
-    return None if any(isinstance(value, HANDLES) for _, _, value in reached) else ForkedRun(call)
+    if any(isinstance(value, HANDLES) for _, _, value in reached):
+        return None
+    try:
+        return ForkedRun(call)
+    except (OSError, RuntimeError):  # no memory left, or a library that refuses to be copied now
+        return None
 
 
 Rows = dict[tuple[int, int, int], ObservedOutcome]  # by walk, step, and whether it was taken or only asked for

@@ -216,6 +216,13 @@ class Walked:
     def source(self) -> Any:
         return self.steps.source()
 
+    @property
+    def called(self) -> Any:
+        """The policy as jointmdp asks it: an action is what the simulator calls it, not its place."""
+        if len(inspect.signature(self.policy).parameters) > 1:
+            return lambda state, rng: self.actions[self.policy(state, rng)]
+        return lambda state: self.actions[self.policy(state)]
+
     def run(self, action: Any, seed: int) -> float:
         noise = PlainNoise(seed, 0)
         takes_rng = len(inspect.signature(self.policy).parameters) > 1
@@ -332,7 +339,7 @@ def audited(row: Planted, is_broken: bool) -> Any:
         if row.decisions:
             return jm.audit(thing, decisions=row.asked(), **settings)
         if isinstance(thing, Walked):
-            settings["policy"] = thing.policy
+            settings["policy"] = thing.called
         return jm.audit(thing.source(), **settings)
 
 
@@ -349,7 +356,7 @@ def compared(row: Planted, is_broken: bool) -> tuple[bool, list[str]]:
             if row.decisions:
                 answer = jm.compare(thing, decisions=row.asked(), **settings)
             elif isinstance(thing, Walked):
-                policies = {"asked": thing.policy, "first": 0}
+                policies = {"asked": thing.called, "first": 0}
                 answer = jm.compare(thing.source(), policies=policies, horizon=4, **settings)
             else:
                 source = jm.as_simulator(thing.source())

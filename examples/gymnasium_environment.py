@@ -53,8 +53,9 @@ def main() -> None:
     gap = found.gap("switch", "keep")
     print(f"a reward is minus the cars; switch instead of keep gives {gap.mean:.1f}, in {gap.mean_interval:.1f}")
     print(f"± {gap.std:.1f} with the same cars, ± {gap.std_unpaired:.1f} with other cars for each action")
-    often = gap.superiority().estimate
-    print(f"switching is better in {often:.0%} of {found.num_replications} replications: {found.status.value}")
+    print(
+        f"switching is better in {gap.superiority().estimate:.0%} of {found.num_replications} replications: {found.status.value}"
+    )
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ RUN_FAULTS: list[tuple[Callable[..., float], str, str, str]] = [
     (environment, "restore", HIDDEN, "os.environ"),
     (file, "restore", HIDDEN, "the file "),
     (list_in_a_cache, "restore", HIDDEN, "the cache of _list"),
-    (cache_of_the_first_decision, "history", "hidden state", "the cache of _first"),
+    (cache_of_the_first_decision, "history", "hidden state", "LAST of the module"),
     (memo_of_the_first_decision, "history", "hidden state", "MEMO of the module"),
     (generator_of_the_module, "restore", NOT_RESTORED, "GUSTS of the module"),
     (generator_of_another_module, "restore", NOT_RESTORED, "rng of the module wind_of_faults_hidden"),

@@ -175,7 +175,7 @@ def cvar_interval(
     spread = float(shares.std(ddof=1)) / math.sqrt(n)
     unseen = unseen_interval(shares, t - max(t - lowest, 0.0) / alpha, t, 1 - error)
     lower = min(unseen.lower, float(shares.mean()) - _critical(n, 1 - error) * spread)
-    if spread > 0:  # otherwise all values of the tail are the same, and there may be one
+    if np.ptp(shares) > 0:  # otherwise all values of the tail are the same, and there may be one
         most = min(most, max(unseen.upper, float(shares.mean()) + _critical(rank, 1 - error) * spread))
     return Interval(max(lower, min(lowest, t)), most)
 

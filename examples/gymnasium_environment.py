@@ -49,13 +49,11 @@ def main() -> None:
     print(jm.audit(light, policy=longest_queue, seconds=10).summary)
     state = light.walk(longest_queue, steps=5, seed=2)
     print("waiting on road 0, on road 1, road that has green:", light.observe(state))
-    found = jm.compare(light, longest_queue, state, max_replications=1_000)
-    gap = found.gap("switch", "keep")
+    gap = (found := jm.compare(light, longest_queue, state, max_replications=1_000)).gap("switch", "keep")
     print(f"a reward is minus the cars; switch instead of keep gives {gap.mean:.1f}, in {gap.mean_interval:.1f}")
     print(f"± {gap.std:.1f} with the same cars, ± {gap.std_unpaired:.1f} with other cars for each action")
-    print(
-        f"switching is better in {gap.superiority().estimate:.0%} of {found.num_replications} replications: {found.status.value}"
-    )
+    often = f"{gap.superiority().estimate:.0%} of {found.num_replications} replications"
+    print(f"switching is better in {often}: {found.status.value}")
 
 
 if __name__ == "__main__":

@@ -415,6 +415,7 @@ def test_a_fault_in_the_last_of_many_decisions_is_found(count: int) -> None:
     assert f"for {count - 1} (seed" in report["noise"].message
 
 
+@pytest.mark.slow
 def test_a_slow_model_has_all_its_decisions_asked_in_time() -> None:
     def slow(decision: str, seed: int) -> float:
         time.sleep(0.01)
@@ -448,6 +449,7 @@ def test_what_is_not_asked_is_named_and_never_passed() -> None:
     assert "9" in next(row for row in held["checks"] if row["name"] == "noise")["left_out"]
 
 
+@pytest.mark.slow
 def test_all_actions_of_a_simulator_are_asked_or_counted() -> None:
     def step(state: float, action: int, noise: Noise) -> tuple[float, float]:
         if action == 11:
@@ -481,6 +483,7 @@ def test_pairing_that_saves_nothing_is_a_warning() -> None:
     assert audit(run_healthy, decisions=[1.0, 2.0])["pairing"].status == "pass"
 
 
+@pytest.mark.slow
 def test_audits_in_many_threads_disturb_nobody() -> None:
     """Eight threads audit while others draw and seed: all verdicts are right, and nothing is left behind."""
     plain = [random.seed, random.random, np.random.default_rng, np.random.RandomState, np.random.seed, os.urandom]

@@ -96,10 +96,9 @@ def asleep() -> None:
 def test_a_query_that_does_not_return_is_ended_and_named(wait: Wait) -> None:
     before = signal.getsignal(signal.SIGALRM)
     began = time.monotonic()
-    report = blocked(wait, calls_before=7)
+    report = blocked(wait)
     assert time.monotonic() - began < 4
     assert report.faults == ("query does not return",)
-    assert report.failures[0].message.startswith("decision")
     assert report.failures[0].cause
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -88,6 +88,7 @@ def staffing(agents, noise):
     return float(-2.0 * agents - max(0.0, talk[:calls].sum() - 4 * agents))
 
 
+@pytest.mark.slow
 def test_every_engine_makes_fewer_branches_of_the_same_replications():
     """Decisions, a simulator that is asked, and the compiled engine: without dropping out, those that stay agree."""
 
@@ -180,6 +181,7 @@ def test_levels_of_a_new_series():
     assert missed.sum() <= binom.isf(1e-6, runs, 0.025)
 
 
+@pytest.mark.slow
 def test_going_on_with_a_file(tmp_path):
     decisions = [4, 7, 8, 9, 30]
     found = jm.compare(staffing, decisions=decisions, indifference=0.3, seed=3)

@@ -159,6 +159,7 @@ def test_questions_at_the_wrong_door_are_sent_on() -> None:
         jm.evaluate(model, {f"stok {s}": "order 1" for s in range(5)})
 
 
+@pytest.mark.slow
 def test_two_copies_of_a_policy_differ_ever_more_rarely() -> None:
     """Under a discount the end is open; what was seen bounds how often they differ by more than that."""
     model, policy = jm.envs.inventory(max_stock=4, max_order=2)

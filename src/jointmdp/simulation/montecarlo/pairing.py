@@ -17,7 +17,7 @@ import numpy as np
 from jointmdp.ground.arrays import Floats
 
 PAIRS_NOTHING = "pairing saves nothing"
-LITTLE = 0.25  # a correlation that is shown to be below this is called nothing
+LITTLE = 0.2  # a correlation that is shown to be below this is called nothing
 STANDARD_ERRORS = 2.6  # 0.5 % on one side
 
 

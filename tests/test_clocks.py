@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
 import signal
 import threading
 import time
@@ -127,6 +128,26 @@ def test_a_query_is_ended_in_other_threads_and_beside_a_timer_of_the_user() -> N
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert [report.faults for report in found] == [("query does not return",)] * 2
+
+
+def test_no_callback_of_the_garbage_collector_is_interrupted() -> None:
+    """What it raised would be swallowed with a complaint, which `filterwarnings` makes an error."""
+
+    def slow(phase: str, info: dict[str, int]) -> None:
+        ended = time.monotonic() + 0.1
+        while time.monotonic() < ended:
+            pass
+
+    gc.callbacks.append(slow)
+    try:
+        with Watchdog(0.02) as dog:
+            dog.begin("the step")
+            gc.collect()
+            with pytest.raises(OutOfTime):
+                time.sleep(60)
+    finally:
+        gc.callbacks.remove(slow)
+    assert dog.late is not None
 
 
 def test_nothing_but_a_call_is_interrupted() -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import gc
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NamedTuple
 
 PATIENT_READS = 1_000  # of one question, before the clock moves on
@@ -24,6 +26,7 @@ WAITING = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "select
 REAL = WAITING | {"jointmdp"}
 CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 INSISTENCE = 0.25  # seconds after which a call that goes on all the same is told again
+MOMENT = 1e-3  # seconds, where it is told as soon as possible
 
 
 class StoppedClock:
@@ -190,8 +193,8 @@ class Watchdog:
     def __enter__(self) -> Watchdog:
         is_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
         if is_main and not signal.getitimer(signal.ITIMER_REAL)[0]:
-            self._handler = signal.signal(signal.SIGALRM, lambda *_: self._bark())
-            signal.setitimer(signal.ITIMER_REAL, max(self.left, 1e-3), INSISTENCE)
+            self._handler = signal.signal(signal.SIGALRM, self._rung)
+            signal.setitimer(signal.ITIMER_REAL, max(self.left, MOMENT))
         else:
             self._thread = threading.get_ident()
             threading.Thread(target=self._guard, daemon=True).start()
@@ -226,6 +229,14 @@ class Watchdog:
             self._where, self._since = before
             if self.late is not None and self._where is None:
                 _raise_in(self._thread, None)
+
+    def _rung(self, _: int, frame: FrameType | None) -> None:
+        # Each ring sets the next: a timer that rings by itself interrupts its own handler where a process hardly runs.
+        # What is raised in a callback of the garbage collector is swallowed, with a complaint: that one is let go by.
+        is_swallowed = frame is not None and frame.f_code in {getattr(f, "__code__", None) for f in gc.callbacks}
+        signal.setitimer(signal.ITIMER_REAL, MOMENT if is_swallowed else INSISTENCE)
+        if not is_swallowed:
+            self._bark()
 
     def _bark(self) -> None:
         if self._where is None:

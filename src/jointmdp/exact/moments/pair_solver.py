@@ -160,6 +160,29 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
     return plain.take(), done
 
 
+def solve_to_rounding(  # many parameters: as `solve_pairs`
+    problem: PairProblem,
+    start: Array | Floats,
+    largest: float,
+    aim: Callable[[float], float],
+    method: Solve,
+    meter: Meter,
+    parity: int = 1,
+) -> tuple[Array | Floats, int]:
+    """As `solve_pairs`, to the residual that `aim` asks for at the largest entry of the answer.
+
+    Rounding is relative to the answer. It is at most `largest`: a first aim, until it is known.
+    """
+    C, done, last = start, 0, math.inf
+    for _ in range(2):
+        target = aim(largest)
+        if done < method.max_sweeps and target < last / 2:
+            left, last = method.max_sweeps - done, target
+            C, more = solve_pairs(problem, target, left, method.is_accelerated, meter, C, parity)
+            done, largest = done + more, float(jnp.max(jnp.abs(C)))
+    return C, done
+
+
 def _to_come(left: float, target: float, decay: float) -> int:
     """Sweeps before the next look at the residual: as many as it takes to the target at the rate seen."""
     if not (decay > 0 and target > 0 and math.isfinite(left)):
@@ -375,17 +398,13 @@ def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float
     B = errors.single.variance
     first = B[:, None] + B[None, :]  # as if branches that are apart had nothing in common
     np.fill_diagonal(first, np.asarray(problem.added.same))
-    D: Array | Floats = first  # stays on the host, so that the device holds it once
-    done = 0
+
+    def aim(largest: float) -> float:
+        return max(target, FLOOR_SHARE * (errors.floor_of_mean + errors.relative * largest))
+
     with Meter("joint moments") as meter:
-        # Rounding is relative to the answer, which is at most the first guess: a first aim, until it is known.
-        last = np.inf
-        for _ in range(2):
-            aim = max(target, FLOOR_SHARE * (errors.floor_of_mean + errors.relative * float(jnp.max(D))))
-            if done < method.max_sweeps and aim < last / 2:
-                last = aim
-                D, more = solve_pairs(problem, aim, method.max_sweeps - done, method.is_accelerated, meter, D)
-                done += more
+        # The first guess stays on the host, so that the device holds it once.
+        D, done = solve_to_rounding(problem, first, float(first.max()), aim, method, meter)
         D = jnp.maximum(D, 0.0)
         steps = tuple(on_device(each) for each in errors.gap_step)
         rho, residual = _whole_step_errors(problem, D, steps, errors.relative)

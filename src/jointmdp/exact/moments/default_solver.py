@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from jointmdp.exact.bellman import pair_sweep, second_moments
-from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem, Source
+from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem
 from jointmdp.exact.bellman.second_moments import Tables
 from jointmdp.exact.moments.certificates import (
     Certificate,
@@ -63,9 +63,7 @@ class SharedPairs(NamedTuple):
     is_reached: bool  # whether sweeps ended before their limit
 
 
-@jax.jit
-def _source(one: Tables, other: Tables, kernel: PairKernel, v: Array, v_other: Array) -> Source:
-    return second_moments.policies_source(one, other, kernel, v, v_other)
+_source = jax.jit(second_moments.policies_source)
 
 
 def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> SharedPairs:
@@ -73,10 +71,8 @@ def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> Share
     model, size = one.model, one.model.num_states
     if model.sharing == "none":
         return SharedPairs(np.zeros((1, 1)), (np.zeros(size), np.zeros(size)), True)
-    largest = max(each.errors.largest_variance for each in (one, other))
-    span = max(each.single.state.span for each in (one, other))
     floor = max(each.errors.floor for each in (one, other))
-    target = RESIDUAL_SHARE * method.relative_tolerance * largest * (1 + model.discount) / span
+    target = residual_target([one.errors, other.errors], method.relative_tolerance)
     with float64(), Meter("two policies") as meter:
         kernel = pair_sweep.pair_kernel(model, one.policy, other.policy)
         values = (on_device(each.relative_mean) for each in (one, other))
@@ -86,13 +82,9 @@ def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> Share
         sides, residuals = (np.asarray(part) for part in side_norms(problem, C))
         covariance = np.asarray(C)
     relative = pair_operations(model.num_scenarios, kernel.choice.shape[1]) * UNIT
-    mine_and_theirs = (
-        mine.pair_shares(theirs, rows, left, relative)
-        for mine, theirs, rows, left in zip(
-            (one.errors, other.errors), (other.errors, one.errors), sides, residuals, strict=True
-        )
-    )
-    return SharedPairs(covariance, (next(mine_and_theirs), next(mine_and_theirs)), sweeps < method.max_sweeps)
+    mine = one.errors.pair_shares(other.errors, sides[0], residuals[0], relative)
+    theirs = other.errors.pair_shares(one.errors, sides[1], residuals[1], relative)
+    return SharedPairs(covariance, (mine, theirs), sweeps < method.max_sweeps)
 
 
 def policies_gap(  # many parameters: two branches, where they start, and what they have in common
@@ -119,7 +111,7 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
     kernel = pair_sweep.pair_kernel(model, policy)
     m, B = on_device(branch.mean), on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
-    target = residual_target(errors, tolerance)
+    target = residual_target([errors], tolerance)
     v, nothing = second_moments.state_mean(tables, m), np.zeros((1, 1))
     pairs = GapVariances(on_device(nothing), nothing, 0.0, 0)  # under "none" distinct branches are independent
     if model.sharing != "none":
@@ -140,10 +132,11 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
     return FoundMoments(moments, certificate, status, sweeps)
 
 
-def residual_target(errors: StateErrors, tolerance: float) -> float:
+def residual_target(branches: list[StateErrors], tolerance: float) -> float:
     """The residual of pairs with which the certified error is far below the relative tolerance."""
-    span = errors.single.state.span
-    return RESIDUAL_SHARE * tolerance * errors.largest_variance * (1 + errors.model.discount) / span
+    largest = max(each.largest_variance for each in branches)
+    span = max(each.single.state.span for each in branches)
+    return RESIDUAL_SHARE * tolerance * largest * (1 + branches[0].model.discount) / span
 
 
 def reached(certificate: Certificate, errors: StateErrors, tolerance: float, is_at_limit: bool) -> Status:

@@ -245,8 +245,7 @@ def _solve_list(  # many parameters: a part of a model, what is known of its bra
     v = np.sum(part.policy * branch.mean, axis=1)
     source = listed_gap_source(model, part.policy, branch.state.rewards, v, s, t)
     B, ends = branch.variance, partial(gap_ends, branch, errors)
-    middle = pairs.left(lambda s, t: (ends(s, t)[1] + ends(s, t)[0]) / 2)
-    apart = pairs.left(lambda s, t: (ends(s, t)[1] - ends(s, t)[0]) / 2)
+    middle, apart = (pairs.left(lambda s, t, sign=sign: (ends(s, t)[1] + sign * ends(s, t)[0]) / 2) for sign in (1, -1))
     added, most = source + factor * middle, ends(s, t)[1]
     target = TARGET * tolerance * float(added.max()) / branch.state.span
     rounding = listed_step_errors(errors, source, s, t, 2 * most, float(most.max()))

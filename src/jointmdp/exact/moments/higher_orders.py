@@ -353,12 +353,12 @@ class JointPowers:
     """c_ij = E[(Z(s,A)−v(s))ⁱ (Z(t,B)−v(t))ʲ] for two branches anywhere, each computed when first asked for."""
 
     def __init__(
-        self, model: JointMDP, tables: Tables, v: Array, C: Array, higher: HigherMoments, method: Solve
+        self, model: JointMDP, tables: Tables, v: Array, C: Floats, higher: HigherMoments, method: Solve
     ) -> None:
         self.model, self.tables, self.higher, self.method = model, tables, higher, method
         self.v = np.asarray(v)
         self.layout = Layout(model, tables, higher.order)
-        self.found: dict[tuple[int, int], Floats] = {(1, 1): np.asarray(C)}
+        self.found: dict[tuple[int, int], Floats] = {(1, 1): C}
 
     def __call__(self, i: int, j: int) -> Floats:
         """c_ij, ``[S, S]``."""

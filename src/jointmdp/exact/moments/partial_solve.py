@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import permutations, product
 
 import numpy as np
 import scipy.sparse.linalg
@@ -98,27 +99,21 @@ class ListedMoments:
         settled = ~listed & self.pairs.is_settled(n[:, a], n[:, b])
         return tuple(float(p[p > 0] @ np.where(settled, 0.0, each)) for each in (value, error))  # type: ignore[return-value]
 
-    def _part_gap(self, s: int, a: int, b: int) -> GapEstimate:
-        """Of a state of the part."""
-        v = np.sum(self.part.policy * self.branch.mean, axis=1)
-        rewards, values = self.branch.state.rewards[s], self.errors.values
-        found = gap_backup(self.part.model, rewards, v, values, (s, a, b), self._later(s, a, b))
-        if self.pairs is not None:
-            return found
-        variance = float(self.errors.variances[s, a] + self.errors.variances[s, b])
-        off = float(self._variance_errors[s, a] + self._variance_errors[s, b])
-        return found._replace(variance=variance, variance_error=off + 4 * UNIT * variance)
-
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         return self._gaps[self.place(s), a, b]
 
     @cached_property
     def _gaps(self) -> dict[tuple[int, int, int], GapEstimate]:
         """All gaps of the asked states."""
-        found: dict[tuple[int, int, int], GapEstimate] = {}
+        model, found, alone = self.part.model, dict[tuple[int, int, int], GapEstimate](), None
+        v = np.sum(self.part.policy * self.branch.mean, axis=1)
         for s in self.part.asked.tolist():
-            actions = np.flatnonzero(self.part.model.available[s]).tolist()
-            found |= {(s, a, b): self._part_gap(s, a, b) for a in actions for b in actions if a != b}
+            rewards = self.branch.state.rewards[s]
+            for a, b in permutations(np.flatnonzero(model.available[s]).tolist(), 2):
+                if self.pairs is None:
+                    alone = float(self.errors.variances[s, [a, b]].sum()), float(self._variance_errors[s, [a, b]].sum())
+                later = self._later(s, a, b)
+                found[s, a, b] = gap_backup(model, rewards, v, self.errors.values, (s, a, b), later, alone)
         return found
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
@@ -128,12 +123,11 @@ class ListedMoments:
         for i in np.flatnonzero(np.isin(places, self.part.asked)).tolist():
             place = int(places[i])
             variances = self.errors.variances[place]
-            for j, a in enumerate(actions):
-                for k, b in enumerate(actions):
-                    if a == b:
-                        found[i, j, k] = variances[a]
-                    elif (place, a, b) in self._gaps:
-                        found[i, j, k] = (variances[a] + variances[b] - self._gaps[place, a, b].variance) / 2
+            for (j, a), (k, b) in product(enumerate(actions), repeat=2):
+                if a == b:
+                    found[i, j, k] = variances[a]
+                elif (place, a, b) in self._gaps:
+                    found[i, j, k] = (variances[a] + variances[b] - self._gaps[place, a, b].variance) / 2
         return found
 
     def between(self, s: int, a: int, t: int, b: int) -> float:

@@ -141,13 +141,14 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(jm.ModelError, match="not the same model, simulator or policy"):
         jm.evaluate(gridworld("time"), "uniform", jm.Sharded(checkpoint=tmp_path))
     with pytest.raises(jm.ModelError, match="belongs to a run of 1 processes, and here are 2"):
-        ShardFiles(tmp_path, 0, 2).saved({})
-    ours = {"digest": "x", "devices": 3, "processes": 1}
+        ShardFiles(tmp_path, 0, 2).saved()
+    ours = ShardFiles(tmp_path, 0, 1)
+    ours.run = {"digest": "x", "devices": 3, "processes": 1}
     with pytest.raises(jm.ModelError, match="another run"):
-        ShardFiles(tmp_path, 0, 1).saved(ours)
+        ours.saved()
     (tmp_path / "file").write_text("")
     with pytest.raises(jm.ModelError, match="cannot be a folder"):
-        ShardFiles(tmp_path / "file", 0, 1).saved(ours)
+        ShardFiles(tmp_path / "file", 0, 1).saved()
 
 
 def test_a_sweep_counts_once_every_process_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

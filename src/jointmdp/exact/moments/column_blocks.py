@@ -115,7 +115,11 @@ def solve_sharded(model: JointMDP, policy: Floats, method: Sharded) -> FoundMome
     There may be files to continue from, and there are clear words where another process is lost.
     """
     process, processes = jax.process_index(), jax.process_count()
-    store = None if method.checkpoint is None else ShardFiles(method.checkpoint, process, processes)
+    store = (
+        None
+        if method.checkpoint is None
+        else ShardFiles(method.checkpoint, process, processes, method.checkpoint_seconds)
+    )
     with Survivor(process, processes, (lambda: "nothing was saved") if store is None else store.described) as survivor:
         if store is not None:
             store.on_write = survivor.update
@@ -124,18 +128,10 @@ def solve_sharded(model: JointMDP, policy: Floats, method: Sharded) -> FoundMome
         if model.sharing == "none":  # there are no pairs
             return solve(model, policy, Solve(method.relative_tolerance, method.max_sweeps))
         _check_size(model, mesh)
-        run = {"digest": name, "devices": mesh.size, "processes": processes}
-        saving = None if store is None else Saving(store, run, method.checkpoint_seconds)
+        if store is not None:
+            store.run = {"digest": name, "devices": mesh.size, "processes": processes}
         is_whole = model.num_states**2 <= WHOLE_LIMIT
-        return _solve(model, policy, method, mesh, partial(ManyDevices, mesh, saving), is_whole)
-
-
-class Saving(NamedTuple):
-    """Where a run keeps its columns, and how often."""
-
-    store: ShardFiles
-    run: Mapping[str, Any]
-    seconds: float
+        return _solve(model, policy, method, mesh, partial(ManyDevices, mesh, store), is_whole)
 
 
 # many parameters: a model and how to solve it, and where its columns are
@@ -193,7 +189,8 @@ def _same_state(block: OneDevice | ManyDevices, model: JointMDP) -> Floats:
 
 def _swept(block: OneDevice | ManyDevices, aim: Callable[[float], float], max_sweeps: int, meter: Meter) -> int:
     """Sweeps until the residual is at what is aimed for, or rounding leaves no less; how many there were in all."""
-    saver = block if isinstance(block, ManyDevices) and block.saving is not None else None
+    saver = block if isinstance(block, ManyDevices) and block.store is not None else None
+    seconds = math.inf if saver is None or saver.store is None else saver.store.seconds
     done, residual, largest = (0, math.inf, 0.0) if saver is None else saver.resumed()
     first, before, saved_at, saved = math.inf, math.inf, time.monotonic(), done
     while done < max_sweeps and not residual <= aim(largest):
@@ -204,7 +201,7 @@ def _swept(block: OneDevice | ManyDevices, aim: Callable[[float], float], max_sw
         target = aim(largest)
         meter.update(swept_share(first, residual, target), f"residual {residual:.1e}, target {target:.1e}")
         # The longest time of all processes is the same number for all of them.
-        if saver is not None and waited >= saver.seconds:
+        if saver is not None and waited >= seconds:
             saver.save(done, residual, largest)
             saved_at, saved = time.monotonic(), done
         if residual > before / 2 and residual < STALLED * block.rounding * largest:
@@ -335,9 +332,8 @@ class ManyDevices:
 
     rounding = 0.0  # sweeps go on to what is aimed for
 
-    def __init__(self, mesh: Mesh, saving: Saving | None, problem: PairProblem, B: Floats) -> None:
-        self.mesh, self.saving, self.size = mesh, saving, len(B)
-        self.seconds = math.inf if saving is None else saving.seconds
+    def __init__(self, mesh: Mesh, store: ShardFiles | None, problem: PairProblem, B: Floats) -> None:
+        self.mesh, self.store, self.size = mesh, store, len(B)
         by_second, fixed = {"weights", "columns", "steps"}, {"chances", "law", "discount"}
 
         def placed(path: tuple[Any, ...], array: Array) -> Array:
@@ -378,17 +374,16 @@ class ManyDevices:
 
     def save(self, done: int, residual: float, largest: float) -> None:
         """Write the columns of this process."""
-        assert self.saving is not None
-        store = self.saving.store
-        known = {"residual": residual, "largest": largest}
+        assert self.store is not None
         columns = {_name(shard.index): np.asarray(shard.data) for shard in self.D.addressable_shards}
-        together(self.mesh, lambda: store.write(done, known, columns))
+        write = partial(self.store.write, done, {"residual": residual, "largest": largest}, columns)
+        together(self.mesh, write)
 
     def resumed(self) -> tuple[int, float, float]:
         """What was saved after the last sweep of which every process has its columns; else the beginning."""
-        assert self.saving is not None
-        mesh, (store, run, _) = self.mesh, self.saving
-        sweeps, faults = together(mesh, lambda: store.saved(run))
+        assert self.store is not None
+        mesh, store, like = self.mesh, self.store, self.D
+        sweeps, faults = together(mesh, store.saved)
         for fault in faults:
             warnings.warn(fault, UserWarning, stacklevel=2)
         offered = np.full(2, -1.0)
@@ -402,23 +397,20 @@ class ManyDevices:
 
         def read() -> tuple[int, float, float]:
             store.forget_after(last)
-            return self._read(store, last) if common else (0, math.inf, 0.0)
+            if not common:
+                return 0, math.inf, 0.0
+            known, arrays = store.read(last)
+            names = [_name(shard.index) for shard in like.addressable_shards]
+            shape = (like.shape[0], like.shape[1] // like.sharding.num_devices)
+            if sorted(arrays) != sorted(names) or any(each.shape != shape for each in arrays.values()):
+                raise ModelError(
+                    f"the checkpoint of sweep {last} holds other columns than this process has; start the processes in "
+                    "the same order, with the same devices each"
+                )
+            self.D = jax.make_array_from_callback(like.shape, like.sharding, lambda index: arrays[_name(index)])
+            return last, known["residual"], known["largest"]
 
         return together(mesh, read)
-
-    def _read(self, store: ShardFiles, sweep: int) -> tuple[int, float, float]:
-        known, arrays = store.read(sweep)
-        like = self.D
-        names = [_name(shard.index) for shard in like.addressable_shards]
-        shape = (like.shape[0], like.shape[1] // like.sharding.num_devices)
-        if sorted(arrays) != sorted(names) or any(each.shape != shape for each in arrays.values()):
-            raise ModelError(
-                f"the checkpoint of sweep {sweep} holds other columns than this process has; start the processes in "
-                "the same order, with the same devices each"
-            )
-        assert isinstance(like.sharding, NamedSharding)
-        self.D = jax.make_array_from_callback(like.shape, like.sharding, lambda index: arrays[_name(index)])
-        return sweep, known["residual"], known["largest"]
 
 
 def _name(index: tuple[slice, ...] | None) -> str:
@@ -618,11 +610,11 @@ class ShardFiles:
     that all processes see, or on a disk of each machine.
     """
 
-    def __init__(self, folder: FilePath, process: int, processes: int) -> None:
-        self.folder, self.process, self.processes = path_name(folder), process, processes
+    def __init__(self, folder: FilePath, process: int, processes: int, seconds: float = math.inf) -> None:
+        self.folder, self.process, self.processes, self.seconds = path_name(folder), process, processes, seconds
         self.last: int | None = None  # sweep that this process has read or written
         self.on_write: Callable[[], None] | None = None
-        self._run: Mapping[str, Any] = {}
+        self.run: Mapping[str, Any] = {}  # what says that files belong together
 
     def described(self) -> str:
         """What is saved, and where."""
@@ -630,10 +622,9 @@ class ShardFiles:
             return f"no sweep was saved in {self.folder!r} yet"
         return f"sweep {self.last} is saved in {self.folder!r}"
 
-    def saved(self, run: Mapping[str, Any]) -> tuple[list[int], list[str]]:
+    def saved(self) -> tuple[list[int], list[str]]:
         """The sweeps whose file is there and whole, and what is wrong with others; refuses those of other runs."""
         make_folder(self.folder)
-        self._run = run
         found = [(path, NAME.fullmatch(path)) for path in sorted(os.listdir(self.folder))]
         if others := {int(match[3]) for _, match in found if match} - {self.processes}:
             raise ModelError(
@@ -647,19 +638,19 @@ class ShardFiles:
             except ModelError as error:
                 faults.append(f"{error}; an earlier sweep is used instead")
                 continue
-            archives.check_page(self._path(sweep), page, KIND, run)
+            archives.check_page(self._path(sweep), page, KIND, self.run)
             sweeps.append(sweep)
         return sweeps, faults
 
     def read(self, sweep: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What `write` was given."""
-        (known,), arrays = archives.read_checkpoint(self._path(sweep), KIND, self._run)
+        (known,), arrays = archives.read_checkpoint(self._path(sweep), KIND, self.run)
         self._keep(sweep)
         return known, arrays
 
     def write(self, sweep: int, known: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write the file of a sweep, whole or not at all, and remove all but the last two."""
-        archives.write_checkpoint(self._path(sweep), KIND, self._run, [dict(known)], arrays)
+        archives.write_checkpoint(self._path(sweep), KIND, self.run, [dict(known)], arrays)
         for old in self._sweeps()[:-KEPT]:
             os.unlink(self._path(old))
         self._keep(sweep)

@@ -319,6 +319,7 @@ class StateErrors:
 
         m, D = branch.mean, branch.excess
         v = average(m)
+        self.v = v  # [S] relative to the offset
         state = branch.state
         b = state.rewards + g * v[n]
         self.mean = expect(b)  # [S, A] one backup of m

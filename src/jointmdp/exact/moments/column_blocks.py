@@ -146,11 +146,10 @@ def _solve(
     branch = from_first(mesh, solve_single_branch(model, policy))
     tables = second_moments.model_tables(model, policy, branch.state.rewards)
     kernel = pair_sweep.pair_kernel(model, policy, may_be_dense=False)
-    v = np.asarray(second_moments.state_mean(tables, on_device(branch.mean)))
-    mean = np.asarray(second_moments.mean(tables, on_device(v))) + branch.state.offset[:, None]
     errors = StateErrors(model, policy, branch)
     target = residual_target([errors], method.relative_tolerance)
-    v, mean, floor, target = from_first(mesh, (v, mean, errors.floor_of_mean, target))
+    mean = errors.mean + branch.state.offset[:, None]
+    v, mean, floor, target = from_first(mesh, (errors.v, mean, errors.floor_of_mean, target))
     problem = PairProblem(kernel, _source(tables, kernel, on_device(v)), tables.discount)
     block = place(problem, branch.variance)
     del problem, kernel  # a device may have its own, and no room for both
@@ -171,7 +170,7 @@ def _solve(
     pair_errors = shares[:, None] + shares[None, :] if is_whole else shares[:, None]
     kind = StateMoments if is_whole else SameStateMoments
     gap_errors = GapErrors(from_first(mesh, errors.values), pair_errors)
-    moments = kind(model, tables, on_device(v), on_device(held), on_device(branch.variance), mean, gap_errors)
+    moments = kind(model, policy, branch.state.rewards, v, held, branch.variance, mean, gap_errors)
     return FoundMoments(moments, certificate, status, done)
 
 

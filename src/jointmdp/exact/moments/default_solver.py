@@ -27,7 +27,7 @@ from jointmdp.exact.moments.certificates import (
     side_norms,
 )
 from jointmdp.exact.moments.higher_orders import BackwardSweeps, solve_higher
-from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, GapVariances, Solve, solve_gap_variances, solve_pairs
+from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, Solve, solve_gap_variances, solve_pairs
 from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.exact.moments.stored_moments import FoundMoments, GapErrors, StateMoments
 from jointmdp.ground import checks
@@ -47,9 +47,8 @@ class PolicyBranch:
         self.errors = StateErrors(model, policy, self.single)
         with float64():
             self.tables = second_moments.model_tables(model, policy, self.single.state.rewards)
-        self.relative_mean = np.sum(policy * self.single.mean, axis=1)
-        self.mean = self.relative_mean + self.single.state.offset + 0.0
-        size = np.abs(self.relative_mean) + np.abs(self.single.state.offset)
+        self.mean = self.errors.v + self.single.state.offset + 0.0
+        size = np.abs(self.errors.v) + np.abs(self.single.state.offset)
         self.mean_errors = self.errors.values.alone + 4 * UNIT * size
         self.variance = self.single.variance
         self.variance_errors = self.errors.variance_errors
@@ -75,7 +74,7 @@ def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> Share
     target = residual_target([one.errors, other.errors], method.relative_tolerance)
     with float64(), Meter("two policies") as meter:
         kernel = pair_sweep.pair_kernel(model, one.policy, other.policy)
-        values = (on_device(each.relative_mean) for each in (one, other))
+        values = (on_device(each.errors.v) for each in (one, other))
         problem = PairProblem(kernel, _source(one.tables, other.tables, kernel, *values), one.tables.discount)
         target = max(target, FLOOR_SHARE * floor)
         C, sweeps = solve_pairs(problem, target, method.max_sweeps, method.is_accelerated, meter, parity=0)
@@ -92,7 +91,7 @@ def policies_gap(  # many parameters: two branches, where they start, and what t
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Mean and variance of ``Z^π(s) − Z^π'(t)``, each before a bound on its error; the covariance is off by `off`."""
     # Means are subtracted before their offsets are added: digits that both share do not round.
-    mean = one.relative_mean[s] - other.relative_mean[t] + (one.single.state.offset[s] - other.single.state.offset[t])
+    mean = one.errors.v[s] - other.errors.v[t] + (one.single.state.offset[s] - other.single.state.offset[t])
     apart = one.variance[s] + other.variance[t]
     error = one.variance_errors[s] + other.variance_errors[t] + 2 * off + 8 * UNIT * (apart + 2 * np.abs(covariance))
     return mean, one.mean_errors[s] + other.mean_errors[t], np.maximum(apart - 2 * covariance, 0.0), error
@@ -107,28 +106,24 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
     branch = solve_single_branch(model, policy)
-    tables = second_moments.model_tables(model, policy, branch.state.rewards)
-    kernel = pair_sweep.pair_kernel(model, policy)
-    m, B = on_device(branch.mean), on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
-    target = residual_target([errors], tolerance)
-    v, nothing = second_moments.state_mean(tables, m), np.zeros((1, 1))
-    pairs = GapVariances(on_device(nothing), nothing, 0.0, 0)  # under "none" distinct branches are independent
+    D, pair_errors, residual, sweeps = np.zeros((1, 1)), np.zeros((1, 1)), 0.0, 0  # where branches are independent
     if model.sharing != "none":
-        problem = PairProblem(kernel, _gap_source(tables, kernel, v), tables.discount)
-        pairs = solve_gap_variances(problem, errors, target, method)
-    sweeps = pairs.sweeps
-    certificate = errors.certificate(pairs.errors, pairs.residual)
+        tables = second_moments.model_tables(model, policy, branch.state.rewards)
+        kernel = pair_sweep.pair_kernel(model, policy)
+        problem = PairProblem(kernel, _gap_source(tables, kernel, on_device(errors.v)), tables.discount)
+        target = residual_target([errors], tolerance)
+        D, pair_errors, residual, sweeps = solve_gap_variances(problem, errors, target, method)
+    certificate = errors.certificate(pair_errors, residual)
     status = reached(certificate, errors, tolerance, sweeps >= max_sweeps)
     higher = None
     if order > 2:
-        higher, more, is_reached = solve_higher(errors, tables, v, pairs.values, order, method)
+        higher, more, is_reached = solve_higher(errors, policy, D, order, method)
         sweeps += more
         if not is_reached:
             status = Status.STEP_LIMIT
-    mean = np.asarray(second_moments.mean(tables, v)) + branch.state.offset[:, None]
-    known = GapErrors(errors.values, pairs.errors)
-    moments = StateMoments(model, tables, v, pairs.values, B, mean, known, higher, method)
+    held = (branch.state.rewards, errors.v, D, branch.variance, errors.mean + branch.state.offset[:, None])
+    moments = StateMoments(model, policy, *held, GapErrors(errors.values, pair_errors), higher, method)
     return FoundMoments(moments, certificate, status, sweeps)
 
 
@@ -171,7 +166,7 @@ def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2)
     pairs = (1, 1) if model.sharing == "none" else (size, size)
     m, B, D = (on_device(np.zeros(shape)) for shape in ((size, model.num_actions), size, pairs))
     errors = HorizonErrors(tables)
-    above = BackwardSweeps(model, tables, order) if order > 2 else None
+    above = BackwardSweeps(model, policy, order) if order > 2 else None
     with Meter("backward sweeps") as meter:
         for step in range(horizon):
             errors.step(m, D, B)
@@ -183,8 +178,8 @@ def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2)
                     above.step(later, now, errors.mean)
             meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
     v = second_moments.state_mean(tables, m)
-    mean = np.asarray(second_moments.mean(tables, v)) + 0.0  # no negative zeros
+    held = (np.asarray(each) for each in (tables.rewards, v, D, B, second_moments.mean(tables, v) + 0.0))  # no −0.0
     value_error, variance_error = errors.before
     known = GapErrors(ValueErrors.uniform(size, value_error), np.full(D.shape, 4 * variance_error))
-    moments = StateMoments(model, tables, v, D, B, mean, known, None if above is None else above.finished(horizon))
+    moments = StateMoments(model, policy, *held, known, None if above is None else above.finished(horizon))
     return FoundMoments(moments, errors.certificate(), Status.COMPLETED, horizon)

@@ -29,12 +29,11 @@ import numpy as np
 import scipy.sparse as sp
 from jax import Array
 
-from jointmdp.exact.bellman import higher_moments, pair_sweep, second_moments
+from jointmdp.exact.bellman import higher_moments, pair_sweep
 from jointmdp.exact.bellman.higher_moments import Steps
 from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem, Source
-from jointmdp.exact.bellman.second_moments import Tables
 from jointmdp.exact.moments import pair_solver
-from jointmdp.exact.moments.certificates import StateErrors, Status, mean_operations, pair_operations, supersolution
+from jointmdp.exact.moments.certificates import StateErrors, Status, pair_operations, supersolution
 from jointmdp.exact.moments.pair_solver import Solve, pair_bounds
 from jointmdp.exact.moments.single_branch import Solver, discounted_solver
 from jointmdp.ground.arrays import UNIT, Floats, Ints, on_device
@@ -64,17 +63,20 @@ def power_operations(scenarios: int, actions: int, order: int) -> int:
 class Layout:
     """A model and a policy, as steps of one branch and of two read them."""
 
-    def __init__(self, model: JointMDP, tables: Tables, order: int, reward_sizes: Floats | None = None) -> None:
-        sizes = np.abs(np.asarray(tables.rewards)) if reward_sizes is None else reward_sizes
-        self.order, self.tables, self.discount = order, tables, model.discount
+    def __init__(
+        self, model: JointMDP, policy: Floats, rewards: Floats, order: int, reward_sizes: Floats | None = None
+    ) -> None:
+        sizes = np.abs(rewards) if reward_sizes is None else reward_sizes
+        self.order, self.discount = order, model.discount
         self.is_shared = model.sharing != "none"
-        policy = np.asarray(tables.policy)
-        self.actions, choice = pair_sweep.policy_support(policy)
-        self.reward_sizes = np.take_along_axis(sizes, self.actions[:, None, :], axis=2)  # [S, W, M]
+        actions, choice = pair_sweep.policy_support(policy)
+        # Of the actions that the policy may take, [S, W, M] each.
+        self.rewards, self.reward_sizes, self.successors = (
+            np.take_along_axis(each, actions[:, None, :], axis=2) for each in (rewards, sizes, model.successors)
+        )
         self.kernel = pair_sweep.pair_kernel(model, policy, may_merge=False)
         self.groups = self.kernel.chances.shape[0]
         self.matrix = policy_kernel(model, policy)
-        self.successors: Ints = np.take_along_axis(model.successors, self.actions[:, None, :], axis=2)  # [S, W, M]
         self.chance: Floats = model.probabilities[:, :, None] * choice[:, None, :]  # [S, W, M]
         self.ties: Floats = self.chance * choice[:, None, :]
         self.relative = power_operations(model.num_scenarios, choice.shape[1], order) * UNIT
@@ -109,9 +111,8 @@ class Step:
 
     def __init__(self, layout: Layout, v: Floats, now: Floats) -> None:
         self.layout = layout
-        rewards = np.take_along_axis(np.asarray(layout.tables.rewards), layout.actions[:, None, :], axis=2)
         later, here = layout.discount * v[layout.successors], now[:, None, None]
-        e = np.where(layout.chance > 0, rewards + later - here, 0.0)
+        e = np.where(layout.chance > 0, layout.rewards + later - here, 0.0)
         exponents = np.arange(layout.order + 1)[:, None, None, None]
         self.powers: Floats = e[None] ** exponents  # [n+1, S, W, M]
         size = np.where(layout.chance > 0, layout.reward_sizes + np.abs(later) + np.abs(here), 0.0)
@@ -256,35 +257,30 @@ def _swept(problem: PairProblem, values: Floats) -> Floats:
 
 
 def solve_higher(
-    errors: StateErrors, tables: Tables, v: Array, D: Array, order: int, method: Solve
+    errors: StateErrors, policy: Floats, D: Floats, order: int, method: Solve
 ) -> tuple[HigherMoments, int, bool]:
     """Moments of one branch and of gaps up to `order`; how many sweeps they took, and whether all came as far as asked.
 
-    `errors` are those of the values v, and `D` holds the variances of gaps.
+    `D` holds the variances of gaps.
     """
     model, state = errors.model, errors.single.state
-    layout = Layout(model, tables, order, state.sizes)
-    values = np.asarray(v)
-    step = Step(layout, values, values)
+    layout = Layout(model, policy, state.rewards, order, state.sizes)
+    step = Step(layout, errors.v, errors.v)
     factors = [layout.discount**i for i in range(3, order + 1)]
     solvers = [errors.single.solve_squared, *(discounted_solver(state.kernel, f, state.is_dense) for f in factors)]
-    # v was averaged over actions once more, on the device.
-    means = np.sum(np.asarray(tables.policy) * np.abs(errors.single.mean), axis=1)
-    again = mean_operations(model.num_scenarios, model.num_actions) * UNIT * means
-    c, branch_errors = _solve_branch(layout, step, state.kernel, solvers, errors.values.alone + again)
+    c, branch_errors = _solve_branch(layout, step, state.kernel, solvers, errors.values.alone)
     if not layout.is_shared:
         return HigherMoments(order, c, np.zeros((order + 1, 1, 1)), branch_errors[:, :, None]), 0, True
     size, here = model.num_states, np.arange(model.num_states)
     H, off = np.zeros((2, order + 1, size, size))
     H[0] = 1.0
-    off[1] = errors.values.between(here[:, None], here[None, :]) + again[:, None] + again[None, :]
+    off[1] = errors.values.between(here[:, None], here[None, :])
     np.fill_diagonal(off[1], 0.0)
     sweeps, is_reached = 0, True
-    start = np.asarray(D)
-    scale = float(np.max(np.abs(start)))
+    scale = float(np.max(np.abs(D)))
     with Meter("higher moments") as meter:
         for k in range(2, order + 1):
-            problem, near = step.gap(k, H), start if k == 2 else None
+            problem, near = step.gap(k, H), D if k == 2 else None
             parity = -1 if k % 2 else 1
             H[k], residual, taken, is_done = _solve_order(
                 layout, problem, k, parity, method, meter, scale ** (k / 2), near
@@ -317,8 +313,8 @@ def _solve_branch(
 class BackwardSweeps:
     """Backward sweeps of all orders, one step at a time."""
 
-    def __init__(self, model: JointMDP, tables: Tables, order: int) -> None:
-        self.layout = Layout(model, tables, order)
+    def __init__(self, model: JointMDP, policy: Floats, order: int) -> None:
+        self.layout = Layout(model, policy, model.paid_rewards, order)
         size = model.num_states
         pairs = size if self.layout.is_shared else 1
         self.c, self.errors = np.zeros((order + 1, size)), np.zeros((order + 1, size, pairs))
@@ -352,12 +348,25 @@ class BackwardSweeps:
 class JointPowers:
     """c_ij = E[(Z(s,A)−v(s))ⁱ (Z(t,B)−v(t))ʲ] for two branches anywhere, each computed when first asked for."""
 
-    def __init__(
-        self, model: JointMDP, tables: Tables, v: Array, C: Floats, higher: HigherMoments, method: Solve
+    def __init__(  # many parameters: what is held on states, and how to solve for more
+        self,
+        model: JointMDP,
+        policy: Floats,
+        rewards: Floats,
+        v: Floats,
+        C: Floats,
+        higher: HigherMoments,
+        method: Solve,
     ) -> None:
-        self.model, self.tables, self.higher, self.method = model, tables, higher, method
-        self.v = np.asarray(v)
-        self.layout = Layout(model, tables, higher.order)
+        self.model, self.policy, self.rewards, self.v, self.higher, self.method = (
+            model,
+            policy,
+            rewards,
+            v,
+            higher,
+            method,
+        )
+        self.layout = Layout(model, policy, rewards, higher.order)
         self.found: dict[tuple[int, int], Floats] = {(1, 1): C}
 
     def __call__(self, i: int, j: int) -> Floats:
@@ -398,7 +407,8 @@ class JointPowers:
         v = np.zeros(size)
         with Meter("joint moments") as meter:
             for done in range(horizon - 1):
-                now = np.asarray(second_moments.state_mean(self.tables, second_moments.mean(self.tables, on_device(v))))
+                b = self.rewards + self.model.discount * v[self.model.successors]
+                now = np.sum(self.policy * np.einsum("sw,swa->sa", self.model.probabilities, b), axis=1)
                 step = Step(self.layout, v, now)
                 held = partial(_held, c=c, found=found)
                 found = {key: _swept(step.joint(*key, c, held), found[key]) for key in asked}
@@ -410,7 +420,7 @@ class JointPowers:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``: one backup of the moments on states."""
         model, g = self.model, self.model.discount
         p, n, branch = model.probabilities, model.successors, self.higher.branch
-        outcome = np.asarray(self.tables.rewards) + g * self.v[n]
+        outcome = self.rewards + g * self.v[n]
         surplus = outcome - np.einsum("sw,swa->sa", p, outcome)[:, None, :]
 
         def alone(k: int) -> Floats:
@@ -425,11 +435,10 @@ class JointPowers:
                 for m in range(j + 1):
                     if k + m == 1:
                         continue
-                    factor, c = math.comb(i, k) * math.comb(j, m) * g ** (k + m), self(k, m)
-                    for w in range(model.num_scenarios):
-                        powers = surplus[:, w, :, None] ** (i - k) * surplus[:, w, None, :] ** (j - m)
-                        later = c[n[:, w, :, None], n[:, w, None, :]]
-                        blocks += factor * p[:, w, None, None] * powers * later
+                    factor = math.comb(i, k) * math.comb(j, m) * g ** (k + m)
+                    later = self(k, m)[n[:, :, :, None], n[:, :, None, :]]
+                    powers = surplus ** (i - k), surplus ** (j - m)
+                    blocks += factor * np.einsum("sw,swa,swb,swab->sab", p, *powers, later)
         actions = np.arange(model.num_actions)
         blocks[:, actions, actions] = alone(i + j)
         return blocks

@@ -362,17 +362,13 @@ def _advance(problem: PairProblem, state: KrylovState, target: float, steps: int
 # -- the variance of the gap, and bounds on its errors ---------------------------------------------------------------
 
 
-class GapVariances(NamedTuple):
-    """D(s,t) = Var(Z(s,A) − Z(t,B)) with independent actions, and what is known of it."""
+def solve_gap_variances(
+    problem: PairProblem, errors: StateErrors, target: float, method: Solve
+) -> tuple[Floats, Floats, float, int]:
+    """D(s,t) = Var(Z(s,A) − Z(t,B)) with independent actions to a residual below `target` or to what rounding leaves.
 
-    values: Array  # [S, S]
-    errors: Floats  # [S, S]
-    residual: float  # largest |D' − D| of one more sweep
-    sweeps: int
-
-
-def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float, method: Solve) -> GapVariances:
-    """The fixed point to a residual below `target` or to what rounding leaves, with bounds on its errors."""
+    With it come bounds on its errors, ``[S, S]`` each, the largest |D' − D| of one more sweep, and the sweeps taken.
+    """
     B = errors.single.variance
     first = B[:, None] + B[None, :]  # as if branches that are apart had nothing in common
     np.fill_diagonal(first, np.asarray(problem.added.same))
@@ -389,7 +385,7 @@ def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float
         solve = errors.single.solve_squared
         ample = AMPLE if len(D) <= FEW else 10 * AMPLE
         bounds = pair_bounds(problem, rho, errors, solve, errors.relative, done, method, meter, ample)
-        return GapVariances(D, bounds, float(residual), done)
+        return np.asarray(D), bounds, float(residual), done
 
 
 @jax.jit

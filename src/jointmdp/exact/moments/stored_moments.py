@@ -13,11 +13,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from jax import Array
 
-from jointmdp.exact.bellman import second_moments
 from jointmdp.exact.bellman.pair_step import coordinate_kernels
-from jointmdp.exact.bellman.second_moments import Tables
 from jointmdp.exact.moments.certificates import (
     UNDERFLOW,
     Certificate,
@@ -29,7 +26,7 @@ from jointmdp.exact.moments.certificates import (
 from jointmdp.exact.moments.higher_orders import ROOM, HigherMoments, JointPowers, power_operations
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.single_branch import MIXED
-from jointmdp.ground.arrays import UNIT, Floats, Ints, float64, on_device
+from jointmdp.ground.arrays import UNIT, Floats, Ints, float64
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.model.joint_mdp import JointMDP
 
@@ -133,11 +130,12 @@ class StateMoments:
     """Moments held on states; those of actions are one backup away."""
 
     model: JointMDP
-    tables: Tables
-    v: Array  # [S] relative to the offset of the value errors
-    D: Array  # [S, S] variance of the gap of two branches
-    B: Array  # [S] variance of one
-    mean: Floats  # [S, A] of the model's own rewards, where those of `tables` are relative to the offset
+    policy: Floats  # [S, A]
+    rewards: Floats  # [S, W, A] relative to the offset of the value errors
+    v: Floats  # [S] as well
+    D: Floats  # [S, S] variance of the gap of two branches
+    B: Floats  # [S] variance of one
+    mean: Floats  # [S, A] of the model's own rewards
     errors: GapErrors
     higher: HigherMoments | None = None
     method: Solve = Solve()  # noqa: RUF009 - frozen; of moments that are solved for when first asked for
@@ -145,10 +143,10 @@ class StateMoments:
     def parts(self) -> dict[str, Floats]:
         """What a file keeps beside the mean; `restored` reads it back."""
         parts: dict[str, Floats] = {
-            "shifted_rewards": np.asarray(self.tables.rewards),  # [S, W, A]
-            "state_mean": np.asarray(self.v),
-            "gap_variance": np.asarray(self.D),
-            "branch_variance": np.asarray(self.B),
+            "shifted_rewards": self.rewards,
+            "state_mean": self.v,
+            "gap_variance": self.D,
+            "branch_variance": self.B,
             "gap_errors": self.errors.pairs,
             "value_errors": np.stack(self.errors.values),  # [4, S]
         }
@@ -167,49 +165,39 @@ class StateMoments:
             gaps = np.zeros((order + 1, *parts["gap_moments"].shape[1:]))
             gaps[0], gaps[2:] = 1.0, parts["gap_moments"]
             higher = HigherMoments(order, parts["branch_moments"], gaps, parts["higher_errors"], horizon)
-        with float64():
-            rewards = on_device(parts["shifted_rewards"])
-            tables = second_moments.model_tables(model, policy)._replace(rewards=rewards)
-            v, D, B = (on_device(parts[name]) for name in ("state_mean", "gap_variance", "branch_variance"))
+        held = (parts[name] for name in ("shifted_rewards", "state_mean", "gap_variance", "branch_variance"))
         alone, apart, label, offset = parts["value_errors"]
         errors = GapErrors(ValueErrors(alone, apart, label.astype(np.int64), offset), parts["gap_errors"])
-        return cls(model, tables, v, D, B, parts["mean"], errors, higher)
+        return cls(model, policy, *held, parts["mean"], errors, higher)
 
     @cached_property
     def C(self) -> Floats:
         """Covariance of two branches, ``[S, S]``."""
-        B = np.asarray(self.B)
-        return (B[:, None] + B[None, :] - self._on_host[2]) / 2
-
-    @cached_property
-    def _on_host(self) -> tuple[Floats, Floats, Floats]:
-        return np.asarray(self.tables.rewards), np.asarray(self.v), np.asarray(self.D)
+        return (self.B[:, None] + self.B[None, :] - self.D) / 2
 
     def _noise(self, states: Ints) -> Floats:
         """b − E b of all actions of some states, ``[n, W, A]``; see `bellman.second_moments`."""
-        rewards, v, _ = self._on_host
-        b = rewards[states] + self.model.discount * v[self.model.successors[states]]
+        b = self.rewards[states] + self.model.discount * self.v[self.model.successors[states]]
         return b - np.einsum("sw,swa->sa", self.model.probabilities[states], b)[:, None, :]
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
-        rewards, v, _ = self._on_host
         later, alone = (0.0, 0.0), None
         if self.model.sharing == "none":
             shares = certificate.covariance_shares[s]
             alone = float(np.sum(self.blocks([s], [a, b])[0].diagonal())), float(2 * (shares[a] + shares[b]))
         else:
             later = self._later(s, a, b)
-        return gap_backup(self.model, rewards[s], v, self.errors.values, (s, a, b), later, alone)
+        return gap_backup(self.model, self.rewards[s], self.v, self.errors.values, (s, a, b), later, alone)
 
     def _later(self, s: int, a: int, b: int) -> tuple[float, float]:
         """E_w D(S'_a, S'_b), and a bound on its error."""
-        p, n, D = self.model.probabilities[s], self.model.successors[s], self._on_host[2]
-        return float(p @ D[n[:, a], n[:, b]]), float(p @ self.errors.pairs[n[:, a], n[:, b]])
+        p, n = self.model.probabilities[s], self.model.successors[s]
+        return float(p @ self.D[n[:, a], n[:, b]]), float(p @ self.errors.pairs[n[:, a], n[:, b]])
 
     def _among(self, states: Ints, actions: Ints) -> Floats:
         """E_w D(S'_a, S'_b) where a ≠ b, ``[n, m, m]``."""
         n = self.model.successors[states][:, :, actions]
-        later = self._on_host[2][n[:, :, :, None], n[:, :, None, :]]
+        later = self.D[n[:, :, :, None], n[:, :, None, :]]
         found: Floats = np.einsum("sw,swab->sab", self.model.probabilities[states], later)
         return np.where(np.eye(len(actions), dtype=bool), 0.0, found)
 
@@ -217,7 +205,7 @@ class StateMoments:
         """By one backup: Cov_w(b_a, b_b) + γ² E_w [B(S'_a) + B(S'_b) − D(S'_a, S'_b)] / 2, without D where a = b."""
         rows, columns = np.asarray(states), np.asarray(actions)
         p, n = self.model.probabilities[rows], self.model.successors[rows][:, :, columns]
-        x, B = self._noise(rows)[:, :, columns], np.einsum("sw,swa->sa", p, np.asarray(self.B)[n])
+        x, B = self._noise(rows)[:, :, columns], np.einsum("sw,swa->sa", p, self.B[n])
         if self.model.sharing == "none":
             alone = np.einsum("sw,swa->sa", p, x**2) + self.model.discount**2 * B
             return alone[:, :, None] * np.eye(len(columns))
@@ -257,13 +245,12 @@ class StateMoments:
         model, higher = self.model, self.higher
         assert higher is not None
         g, p = model.discount, model.probabilities[s]
-        rewards = self._on_host[0][s][:, [a, b]]  # [W, 2]
+        rewards = self.rewards[s][:, [a, b]]  # [W, 2]
         to = model.successors[s][:, [a, b]]
-        later = g * self._on_host[1][to]
+        later = g * self.v[to]
         relative = power_operations(model.num_scenarios, 2, higher.order) * UNIT
         # Reward and value are off by roundings of their own, and so is the mean that is subtracted.
-        paid, values = self._on_host[0][s], self.errors.values
-        sizes = np.stack([reward_sizes(model, paid, values, s, action) for action in (a, b)], axis=1)
+        sizes = np.stack([reward_sizes(model, self.rewards[s], self.errors.values, s, each) for each in (a, b)], axis=1)
         off = (relative + 8 * UNIT) * np.max(sizes + np.abs(later), axis=0, where=p[:, None] > 0, initial=0.0)
         if model.sharing == "none":
             known = []
@@ -280,7 +267,7 @@ class StateMoments:
     @cached_property
     def _joint(self) -> JointPowers:
         assert self.higher is not None
-        return JointPowers(self.model, self.tables, self.v, self.C, self.higher, self.method)
+        return JointPowers(self.model, self.policy, self.rewards, self.v, self.C, self.higher, self.method)
 
     def central(self, i: int, j: int) -> Floats:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``."""
@@ -395,7 +382,7 @@ class SameStateMoments(StateMoments):
 
     def _later(self, s: int, a: int, b: int) -> tuple[float, float]:
         p, n, shares = self.model.probabilities[s], self.model.successors[s], self.errors.pairs[:, 0]
-        return float(self._on_host[2][s, a, b]), float(p @ (shares[n[:, a]] + shares[n[:, b]]))
+        return float(self.D[s, a, b]), float(p @ (shares[n[:, a]] + shares[n[:, b]]))
 
     def _among(self, states: Ints, actions: Ints) -> Floats:
-        return self._on_host[2][states[:, None, None], actions[:, None], actions[None, :]]
+        return self.D[states[:, None, None], actions[:, None], actions[None, :]]

@@ -312,8 +312,8 @@ class PairWalk:
 def stretches(sizes: Ints, most: int) -> list[slice]:
     """Consecutive stretches whose sizes add up to about `most`."""
     ends = np.cumsum(sizes, dtype=np.int64)
-    marks = np.arange(0, ends[-1], most) if len(ends) else []
-    cuts = np.unique(np.concatenate([[0], np.searchsorted(ends, marks), [len(ends)]])).astype(np.int64)
+    marks = np.arange(0, int(sizes.sum(dtype=np.int64)), most)
+    cuts = np.unique(np.append(np.searchsorted(ends, marks), [0, len(ends)]))
     return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
 
 

@@ -178,8 +178,10 @@ def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2)
                     above.step(later, now, errors.mean)
             meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
     v = second_moments.state_mean(tables, m)
-    held = (np.asarray(each) for each in (tables.rewards, v, D, B, second_moments.mean(tables, v) + 0.0))  # no −0.0
+    mean = np.asarray(second_moments.mean(tables, v)) + 0.0  # no negative zeros
+    rewards, values, gaps, alone = (np.asarray(each) for each in (tables.rewards, v, D, B))
     value_error, variance_error = errors.before
     known = GapErrors(ValueErrors.uniform(size, value_error), np.full(D.shape, 4 * variance_error))
-    moments = StateMoments(model, policy, *held, known, None if above is None else above.finished(horizon))
+    higher = None if above is None else above.finished(horizon)
+    moments = StateMoments(model, policy, rewards, values, gaps, alone, mean, known, higher)
     return FoundMoments(moments, errors.certificate(), Status.COMPLETED, horizon)

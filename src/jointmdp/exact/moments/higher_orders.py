@@ -67,7 +67,7 @@ class Layout:
         self, model: JointMDP, policy: Floats, rewards: Floats, order: int, reward_sizes: Floats | None = None
     ) -> None:
         sizes = np.abs(rewards) if reward_sizes is None else reward_sizes
-        self.order, self.discount = order, model.discount
+        self.model, self.policy, self.paid, self.order, self.discount = model, policy, rewards, order, model.discount
         self.is_shared = model.sharing != "none"
         actions, choice = pair_sweep.policy_support(policy)
         # Of the actions that the policy may take, [S, W, M] each.
@@ -348,25 +348,8 @@ class BackwardSweeps:
 class JointPowers:
     """c_ij = E[(Z(s,A)−v(s))ⁱ (Z(t,B)−v(t))ʲ] for two branches anywhere, each computed when first asked for."""
 
-    def __init__(  # many parameters: what is held on states, and how to solve for more
-        self,
-        model: JointMDP,
-        policy: Floats,
-        rewards: Floats,
-        v: Floats,
-        C: Floats,
-        higher: HigherMoments,
-        method: Solve,
-    ) -> None:
-        self.model, self.policy, self.rewards, self.v, self.higher, self.method = (
-            model,
-            policy,
-            rewards,
-            v,
-            higher,
-            method,
-        )
-        self.layout = Layout(model, policy, rewards, higher.order)
+    def __init__(self, layout: Layout, v: Floats, C: Floats, higher: HigherMoments, method: Solve) -> None:
+        self.layout, self.model, self.v, self.higher, self.method = layout, layout.model, v, higher, method
         self.found: dict[tuple[int, int], Floats] = {(1, 1): C}
 
     def __call__(self, i: int, j: int) -> Floats:
@@ -399,7 +382,7 @@ class JointPowers:
 
     def _sweep_back(self, horizon: int) -> None:
         """All c_ij over the horizon; they need the values of every step on the way."""
-        order, size = self.higher.order, self.model.num_states
+        layout, order, size = self.layout, self.higher.order, self.model.num_states
         asked = [(i, total - i) for total in range(2, order + 1) for i in range(1, total // 2 + 1)]
         c = np.zeros((order + 1, size))
         c[0] = 1.0
@@ -407,9 +390,9 @@ class JointPowers:
         v = np.zeros(size)
         with Meter("joint moments") as meter:
             for done in range(horizon - 1):
-                b = self.rewards + self.model.discount * v[self.model.successors]
-                now = np.sum(self.policy * np.einsum("sw,swa->sa", self.model.probabilities, b), axis=1)
-                step = Step(self.layout, v, now)
+                b = layout.paid + layout.discount * v[self.model.successors]
+                now = np.sum(layout.policy * np.einsum("sw,swa->sa", self.model.probabilities, b), axis=1)
+                step = Step(layout, v, now)
                 held = partial(_held, c=c, found=found)
                 found = {key: _swept(step.joint(*key, c, held), found[key]) for key in asked}
                 c, v = step.branch_before(c), now
@@ -420,7 +403,7 @@ class JointPowers:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``: one backup of the moments on states."""
         model, g = self.model, self.model.discount
         p, n, branch = model.probabilities, model.successors, self.higher.branch
-        outcome = self.rewards + g * self.v[n]
+        outcome = self.layout.paid + g * self.v[n]
         surplus = outcome - np.einsum("sw,swa->sa", p, outcome)[:, None, :]
 
         def alone(k: int) -> Floats:

@@ -85,8 +85,10 @@ def solve_iterate(model: JointMDP, policy: Floats, method: Iterate) -> FoundMome
     max_steps = checks.as_count("max_steps", method.max_steps, least=0)
     tables = second_moments.model_tables(model, policy)
     backup, assess = partial(_backup, tables, sharing=model.sharing), partial(assess_pairs, model, tables)
-    found, *rest = iterate(backup, assess, _first_collection(model, method), method.tolerance, max_steps, "T₂")
-    return FoundMoments(PairMoments(np.asarray(found.mean), np.asarray(found.second)), *rest)
+    first = _first_collection(model, method)
+    M, certificate, status, steps, history = iterate(backup, assess, first, method.tolerance, max_steps, "T₂")
+    moments = PairMoments(np.asarray(M.mean), np.asarray(M.second))
+    return FoundMoments(moments, certificate, status, steps, history)
 
 
 def _first_collection(model: JointMDP, method: Iterate) -> Moments:

@@ -144,10 +144,9 @@ class _Choices:
         own = np.take_along_axis(np.abs(q - v[:, None]) + rounding, actions[:, None], axis=1)[:, 0]
         errors = supersolution(state.kernel, g, state.solve, np.where(state.idle, 0.0, own), self.relative)
         unsure = rounding + g * expect(errors[n])
-        known = (
-            np.where(model.available, each, -np.inf) for each in (q - v[:, None] + rounding, q - unsure, q + unsure)
-        )
-        return *known, errors
+        advantages = np.where(model.available, q - v[:, None] + rounding, -np.inf)
+        lower, upper = (np.where(model.available, q + sign * unsure, -np.inf) for sign in (-1, 1))
+        return advantages, lower, upper, errors
 
     def excess(self, advantages: Floats, actions: Ints, idle: Bools) -> Floats:
         """U, ``[S]``: what any policy can give above the values that the advantages ``[S, A]`` belong to."""

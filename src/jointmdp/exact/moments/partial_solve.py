@@ -131,10 +131,10 @@ class ListedMoments:
         return found
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
-        raise _not_held()
+        raise NotKnownError(NOT_HELD)
 
     def across(self) -> Floats:
-        raise _not_held()
+        raise NotKnownError(NOT_HELD)
 
     def worst_error(self, small: float, least: float) -> float:
         """The largest error of a gap's variance; relative to it, to `small` of those of its branches, to `least`."""
@@ -164,13 +164,10 @@ class ListedMoments:
         return Certificate(residual, mean_error, second, 2 * top, *bounds)
 
 
-def _not_held() -> NotKnownError:
-    return NotKnownError(
-        "covariances of distinct states are not held where evaluate(..., states=[…]) was asked for some; evaluate "
-        "without states, or simulate"
-    )
-
-
+NOT_HELD = (
+    "covariances of distinct states are not held where evaluate(..., states=[…]) was asked for some; evaluate without "
+    "states, or simulate"
+)
 FINER = 30.0  # times as small at the next attempt
 ATTEMPTS = 4
 TARGET = 1e-2  # of the tolerance: the residual, relative to what a step adds and to the steps that a return takes
@@ -239,13 +236,14 @@ def _solve_list(  # many parameters: a part of a model, what is known of its bra
     v = np.sum(part.policy * branch.mean, axis=1)
     source = listed_gap_source(model, part.policy, branch.state.rewards, v, s, t)
     B, ends = branch.variance, partial(gap_ends, branch, errors)
-    middle, apart = (pairs.left(lambda s, t, sign=sign: (ends(s, t)[1] + sign * ends(s, t)[0]) / 2) for sign in (1, -1))
+    middle = pairs.left(lambda s, t: (ends(s, t)[1] + ends(s, t)[0]) / 2)
+    apart = pairs.left(lambda s, t: (ends(s, t)[1] - ends(s, t)[0]) / 2)
     added, most = source + factor * middle, ends(s, t)[1]
     target = TARGET * tolerance * float(added.max()) / branch.state.span
     rounding = listed_step_errors(errors, source, s, t, 2 * most, float(most.max()))
     rho = rounding + factor * apart * (1 + CHECK_ROOM)
     recursion = _Recursion(pairs, factor, errors.relative, method, meter)
-    D, sweeps, _ = recursion.solved(added, np.where(s == t, source, B[s] + B[t]), target)
+    D, sweeps = recursion.solved(added, np.where(s == t, source, B[s] + B[t]), target)
     D = np.maximum(D, 0.0)
     residual = float(np.max(np.abs(added + factor * pairs.later(D) - D)))
     return D, recursion.bound(rho + residual), residual, sweeps
@@ -264,9 +262,12 @@ class _Recursion:
         after = added + self.factor * self.pairs.later(x)
         return after, float(np.max(np.abs(after - x)))
 
-    def solved(self, added: Floats, x: Floats, target: float) -> tuple[Floats, int, float]:
+    def solved(self, added: Floats, x: Floats, target: float) -> tuple[Floats, int]:
         """From `x` to a residual below `target` or to what rounding leaves: sweeps, and GMRES where they are slow."""
-        done, before, left = 0, math.inf, math.inf
+        done, before, shape = 0, math.inf, (len(x), len(x))
+        matrix = scipy.sparse.linalg.LinearOperator(
+            shape, lambda y: np.ravel(y) - self.factor * self.pairs.later(np.ravel(y)), dtype=np.float64
+        )
         while done < self.method.max_sweeps:
             x, left = self.sweeps(added, x, LOOK)
             done += LOOK
@@ -278,17 +279,11 @@ class _Recursion:
             is_slow = before < math.inf and rate * LONG < math.log(left / aim)
             before = left
             if self.method.is_accelerated and is_slow:
-                x, before = self._accelerated(added, x, aim), math.inf
-                done += RESTART * RESTARTS
-        return x, done, left
-
-    def _accelerated(self, added: Floats, x: Floats, aim: float) -> Floats:
-        def apply(y: Floats) -> Floats:
-            return np.ravel(y) - self.factor * self.pairs.later(np.ravel(y))
-
-        matrix = scipy.sparse.linalg.LinearOperator((len(x), len(x)), apply, dtype=np.float64)
-        found = scipy.sparse.linalg.gmres(matrix, added, x0=x, rtol=0.0, atol=aim, restart=RESTART, maxiter=RESTARTS)
-        return np.asarray(found[0])
+                x, _ = scipy.sparse.linalg.gmres(
+                    matrix, added, x0=x, rtol=0.0, atol=aim, restart=RESTART, maxiter=RESTARTS
+                )
+                before, done = math.inf, done + RESTART * RESTARTS
+        return x, done
 
     def bound(self, rho: Floats) -> Floats:
         """Some K with ``K ≥ ρ + factor·E K``: sweeps from above keep that, and it is checked in the end."""
@@ -305,7 +300,7 @@ class _Recursion:
         else:
             uniform = math.inf
             raised = (1 + CHECK_ROOM) * np.maximum(rho, CHECK_ROOM * top)
-            K, _, _ = self.solved(raised, raised, CHECK_ROOM**2 * top / 4)
+            K, _ = self.solved(raised, raised, CHECK_ROOM**2 * top / 4)
         later = self.factor * self.pairs.later(K)
         if np.all(K - later - rho >= 2 * self.relative * (K + later + rho)):
             return K

@@ -23,7 +23,7 @@ from jointmdp.exact.moments.certificates import (
     mean_operations,
     pair_operations,
 )
-from jointmdp.exact.moments.higher_orders import ROOM, HigherMoments, JointPowers, power_operations
+from jointmdp.exact.moments.higher_orders import ROOM, HigherMoments, JointPowers, Layout, power_operations
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.single_branch import MIXED
 from jointmdp.ground.arrays import UNIT, Floats, Ints, float64
@@ -165,10 +165,11 @@ class StateMoments:
             gaps = np.zeros((order + 1, *parts["gap_moments"].shape[1:]))
             gaps[0], gaps[2:] = 1.0, parts["gap_moments"]
             higher = HigherMoments(order, parts["branch_moments"], gaps, parts["higher_errors"], horizon)
-        held = (parts[name] for name in ("shifted_rewards", "state_mean", "gap_variance", "branch_variance"))
+        held = ("shifted_rewards", "state_mean", "gap_variance", "branch_variance")
+        rewards, v, D, B = (parts[name] for name in held)
         alone, apart, label, offset = parts["value_errors"]
         errors = GapErrors(ValueErrors(alone, apart, label.astype(np.int64), offset), parts["gap_errors"])
-        return cls(model, policy, *held, parts["mean"], errors, higher)
+        return cls(model, policy, rewards, v, D, B, parts["mean"], errors, higher)
 
     @cached_property
     def C(self) -> Floats:
@@ -267,7 +268,8 @@ class StateMoments:
     @cached_property
     def _joint(self) -> JointPowers:
         assert self.higher is not None
-        return JointPowers(self.model, self.policy, self.rewards, self.v, self.C, self.higher, self.method)
+        layout = Layout(self.model, self.policy, self.rewards, self.higher.order)
+        return JointPowers(layout, self.v, self.C, self.higher, self.method)
 
     def central(self, i: int, j: int) -> Floats:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``."""

@@ -1,7 +1,7 @@
 """Two branches of two policies from the same start: one branch by itself, and the covariance of two.
 
 ``C(s,t) = Cov(Z^π(s), Z^π'(t))`` obeys the centred recursion on pairs of states with one policy for each branch; see
-`bellman.second_moments.sweep`. The branches share scenarios as the model says, draw their actions independently, and
+`bellman.pair_sweep.sweep`. The branches share scenarios as the model says, draw their actions independently, and
 never become one. The certificate splits an error between the branches: each moves by a kernel of its own whatever they
 share, so if ``g ≥ ρ + γ²Pg`` and ``g' ≥ ρ' + γ²P'g'``, the covariance is off by at most ``g(s) + g'(t)``.
 

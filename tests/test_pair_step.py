@@ -21,8 +21,7 @@ from jointmdp.exact.bellman.pair_step import (
 )
 from jointmdp.exact.bellman.pair_sweep import PairProblem, Source, columns_of_whole
 from jointmdp.exact.bellman.pallas_kernels import multiply_rows
-from jointmdp.exact.moments import device_mesh
-from jointmdp.exact.moments.column_blocks import ManyDevices
+from jointmdp.exact.moments.column_blocks import ManyDevices, all_devices
 from jointmdp.ground.arrays import float64, on_device
 from jointmdp.ground.checks import Sharing
 
@@ -132,7 +131,7 @@ def by_columns(model: jm.JointMDP, policy: np.ndarray, X: np.ndarray) -> np.ndar
 
 def by_devices(model: jm.JointMDP, policy: np.ndarray, X: np.ndarray) -> np.ndarray:
     """As columns are sharded, here over the one device of the tests; `test_sharded` has several."""
-    mesh = device_mesh.all_devices()
+    mesh = all_devices()
     block = ManyDevices(mesh, None, problem_of(model, policy, may_be_dense=False), np.zeros(SIZE))
     block.D = jax.device_put(on_device(X), block.D.sharding)
     block.run(1, 0.0)

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 import jointmdp as jm
-from jointmdp.exact.moments import column_blocks, device_mesh
-from jointmdp.exact.moments.shard_files import ShardFiles
+from jointmdp.exact.moments import column_blocks
+from jointmdp.exact.moments.column_blocks import ShardFiles
 from jointmdp.exact.moments.stored_moments import SameStateMoments, StateMoments
 from jointmdp.ground.lost_processes import Survivor, speak
 from jointmdp.show.cli import main
@@ -141,19 +141,20 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(jm.ModelError, match="not the same model, simulator or policy"):
         jm.evaluate(gridworld("time"), "uniform", jm.Sharded(checkpoint=tmp_path))
     with pytest.raises(jm.ModelError, match="belongs to a run of 1 processes, and here are 2"):
-        ShardFiles(tmp_path, 0, 2).saved({})
-    ours = {"digest": "x", "devices": 3, "processes": 1}
+        ShardFiles(tmp_path, 0, 2).saved()
+    ours = ShardFiles(tmp_path, 0, 1)
+    ours.run = {"digest": "x", "devices": 3, "processes": 1}
     with pytest.raises(jm.ModelError, match="another run"):
-        ShardFiles(tmp_path, 0, 1).saved(ours)
+        ours.saved()
     (tmp_path / "file").write_text("")
     with pytest.raises(jm.ModelError, match="cannot be a folder"):
-        ShardFiles(tmp_path / "file", 0, 1).saved(ours)
+        ShardFiles(tmp_path / "file", 0, 1).saved()
 
 
 def test_a_sweep_counts_once_every_process_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another process had been killed one checkpoint, or all checkpoints, before this one."""
     plain = jm.evaluate(gridworld("state"), "uniform", jm.Sharded())
-    real = device_mesh.gathered
+    real = column_blocks.gathered
 
     def beside(saved: list[float]):
         def gathered(mesh, values):
@@ -164,12 +165,12 @@ def test_a_sweep_counts_once_every_process_has_it(tmp_path: Path, monkeypatch: p
 
     stopped(tmp_path, 48)
     with monkeypatch.context() as patch:
-        patch.setattr(device_mesh, "gathered", beside([16.0, 32.0]))
+        patch.setattr(column_blocks, "gathered", beside([16.0, 32.0]))
         begun = stopped(tmp_path, 33)
     assert begun.steps == 33
     assert names(tmp_path) == [32, 33]  # 48 is forgotten
     with monkeypatch.context() as patch:
-        patch.setattr(device_mesh, "gathered", beside([-1.0, -1.0]))
+        patch.setattr(column_blocks, "gathered", beside([-1.0, -1.0]))
         with pytest.warns(UserWarning, match="begun anew"):
             anew = jm.evaluate(gridworld("state"), "uniform", jm.Sharded(checkpoint=tmp_path, checkpoint_seconds=0))
     assert held(anew)[0].tobytes() == held(plain)[0].tobytes()

@@ -113,8 +113,8 @@ def test_sums_of_powers_are_those_of_dense_matrices(actions: int) -> None:
         tiles = TiledResponses(problem, count // 2)
         tiles.add()
         tiles.add()
-        assert np.max(np.abs(np.asarray(tiles.response()) - response)) <= rounding * np.abs(response).max()
-        assert np.max(np.abs(np.asarray(tiles.powers()[0]) - power)) <= rounding
+        assert np.max(np.abs(np.asarray(tiles.response) - response)) <= rounding * np.abs(response).max()
+        assert np.max(np.abs(np.asarray(tiles.powers[0]) - power)) <= rounding
         assert float(tiles.share) == pytest.approx(factor**count)
 
 

@@ -34,7 +34,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from jointmdp.exact.bellman.pair_step import coordinate_kernel, coordinate_kernels
-from jointmdp.ground.arrays import Floats, Ints, summed
+from jointmdp.ground.arrays import Floats, summed
 from jointmdp.model.joint_mdp import JointMDP
 
 ROWS = 2**22  # numbers in a block of rows of products
@@ -89,13 +89,6 @@ class PairMatrices(NamedTuple):
         return np.sum((phi @ matrix) * phi, axis=-1)
 
 
-class NextValues(NamedTuple):
-    """A second moment at the states that are entered, actions still to be drawn."""
-
-    two: Float[ndarray, "S S"]  # of two branches
-    one: Float[ndarray, " S"]  # of one branch
-
-
 class FeatureModel:
     """A model, a policy and features, as the sums read them."""
 
@@ -138,7 +131,12 @@ class FeatureModel:
                 nodes = _by_node(weights, phi, (kernel @ self.state_features).reshape(S, A, K))
                 found += chance * (nodes.T @ (weights.cross @ nodes))
         off = weights.same * (1 - np.eye(A))
-        at, successors, chances = self._joint_successors(np.flatnonzero(off.any(axis=(1, 2))))
+        # Where all actions of a state lead together, each case once: states, successors [n, A] and chances.
+        states = np.flatnonzero(off.any(axis=(1, 2)))
+        cases = np.column_stack([np.repeat(states, model.num_scenarios), model.successors[states].reshape(-1, A)])
+        distinct, kind = np.unique(cases, axis=0, return_inverse=True)
+        at, successors = distinct[:, 0], distinct[:, 1:]
+        chances = summed(kind.ravel(), model.probabilities[states].ravel(), len(distinct))
         step = max(1, ROWS // (A * K * K))
         for some in (slice(i, i + step) for i in range(0, len(at), step)):
             later = self.state_features[successors[some]]
@@ -146,15 +144,6 @@ class FeatureModel:
             shared = chances[some, None, None] * off[at[some]]
             found += np.tensordot(rows, np.einsum("sab,sbq->saq", shared, rows, optimize=True), ((0, 1), (0, 1)))
         return found
-
-    def _joint_successors(self, states: Int[ndarray, " N"]) -> tuple[Ints, Ints, Floats]:
-        """Where all actions of some states lead together, each case once: states, successors ``[n, A]``, chances."""
-        model = self.model
-        W, A = model.successors.shape[1:]
-        rows = np.column_stack([np.repeat(states, W), model.successors[states].reshape(-1, A)])
-        distinct, kind = np.unique(rows, axis=0, return_inverse=True)
-        chances = summed(kind.ravel(), model.probabilities[states].ravel(), len(distinct))
-        return distinct[:, 0], distinct[:, 1:], chances
 
     def meetings(self, weights: PairWeights) -> Float[ndarray, "S K K"]:
         """``Σ ξ(x,y) P(both go to s') φ(x) φ(y)ᵀ`` for every state s', of pairs of distinct coordinates."""
@@ -258,22 +247,21 @@ class FeatureModel:
         values = self.noise(m) ** 2 + self.model.discount**2 * spread[self.model.successors]
         return self._expected(values)
 
-    def entered(self, matrices: PairMatrices) -> NextValues:
-        """A second moment as the next step sees it."""
+    def entered(self, matrices: PairMatrices) -> tuple[Float[ndarray, "S S"], Float[ndarray, " S"]]:
+        """A second moment at the states that are entered, actions still to be drawn: of two branches, and of one."""
         phi, v, own = self.features, self.state_features, matrices.own
         met = own(v, matrices.same_state) + np.sum(self.policy**2 * own(phi, matrices.same_action), axis=1)
         one = np.sum(self.policy * own(phi, matrices.total), axis=1)
-        return NextValues(v @ matrices.all @ v.T + np.diag(met), one)
+        return v @ matrices.all @ v.T + np.diag(met), one
 
     def same_backup(self, m: Float[ndarray, "S A"], matrices: PairMatrices, is_centred: bool) -> Floats:
         """The operator's value at all pairs of one state, ``[S, A, A]``."""
         model, g, n = self.model, self.model.discount, self.model.successors
-        found, ahead = self.one_step(m, is_centred), self.entered(matrices)
-        squares = (self.kernel @ ahead.one).reshape(m.shape)
+        found, (both, one) = self.one_step(m, is_centred), self.entered(matrices)
+        squares = (self.kernel @ one).reshape(m.shape)
         later = np.zeros_like(found)
         if model.sharing != "none":
-            two = ahead.two[n[:, :, :, None], n[:, :, None, :]]
-            later = np.einsum("sw,swab->sab", model.probabilities, two)
+            later = np.einsum("sw,swab->sab", model.probabilities, both[n[:, :, :, None], n[:, :, None, :]])
         return found + g**2 * np.where(np.eye(m.shape[1], dtype=bool), squares[:, :, None], later)
 
     def cross_backup(  # many parameters: which coordinates, and a candidate
@@ -289,7 +277,7 @@ class FeatureModel:
         found = np.zeros((len(one), A, len(other), A))
         for chance, left, right in self._cross_products(m, is_centred):
             found += chance * left[one][:, :, None, None] * right[other]
-        two = self.entered(matrices).two
+        two, _ = self.entered(matrices)
         rows, columns = ((states[:, None] * A + np.arange(A)).ravel() for states in (one, other))
         for chance, kernel in self.kernels:
             found += g**2 * chance * (kernel[columns] @ (kernel[rows] @ two).T).T.reshape(found.shape)

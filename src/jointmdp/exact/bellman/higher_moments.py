@@ -14,7 +14,6 @@ kernel whose outcomes are weighted by eⁱ. Branches in the same state share the
 outcomes, and stands with the sums over one branch in `moments.higher_orders`.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -43,49 +42,16 @@ def weigh(kernel: PairKernel, steps: Steps, factor: Float[Array, "S W M"]) -> Fl
 def gap_apart(
     kernel: PairKernel,
     e: Float[Array, "S W M"],
+    off: Float[Array, " S"] | None,
     coefficients: Float[Array, " N"],
     H: Float[Array, "N S S"],
     k: int | Int[Array, ""],
 ) -> Float[Array, "S S"]:
-    """Σ_w p(w) ΣΣ π(a|s) π(b|t) Σ_{j<k} c_j (e_a−ẽ_b)^{k−j} H_j(S'_a,T'_b), for branches that share the scenario.
+    """Σ_w p(w) ΣΣ π(a|s) π(b|t) Σ_{j≤k} c_j d^{k−j} H_j(S'_a,T'_b), for branches that share the scenario.
 
-    The difference is formed before its powers: where noise is shared it is far smaller than what it is made of.
+    The difference d = e_a−ẽ_b is formed before its powers: where noise is shared it is far smaller than what it is made
+    of. Where `off` says how far e may be off, d is the size |e_a−ẽ_b|+η(s)+η(t).
     """
-
-    def value(difference: Array, to: Array, other: Array) -> Array:
-        def term(j: Array, value: Array) -> Array:
-            return value * difference + coefficients[j] * H[j][to][:, other]
-
-        return jax.lax.fori_loop(0, k, term, jnp.zeros_like(difference)) * difference
-
-    return _expect_pairs(kernel, e, value)
-
-
-def gap_apart_size(
-    kernel: PairKernel,
-    e: Float[Array, "S W M"],
-    off: Float[Array, " S"],
-    coefficients: Float[Array, " N"],
-    X: Float[Array, "N S S"],
-    k: int | Int[Array, ""],
-) -> Float[Array, "S S"]:
-    """Σ_w p(w) ΣΣ π(a|s) π(b|t) Σ_{j≤k} c_j (|e_a−ẽ_b|+η(s)+η(t))^{k−j} X_j(S'_a,T'_b), as `gap_apart` in sizes."""
-
-    def value(difference: Array, to: Array, other: Array) -> Array:
-        size = jnp.abs(difference) + off[:, None] + off[None, :]
-
-        def term(j: Array, value: Array) -> Array:
-            return value * size + coefficients[j] * X[j][to][:, other]
-
-        return jax.lax.fori_loop(0, k + 1, term, jnp.zeros_like(size))
-
-    return _expect_pairs(kernel, e, value)
-
-
-def _expect_pairs(
-    kernel: PairKernel, e: Float[Array, "S W M"], value: Callable[[Array, Array, Array], Array]
-) -> Float[Array, "S S"]:
-    """Σ_w p(w) ΣΣ π(a|s) π(b|t) f(e_a−ẽ_b, S'_a, T'_b)."""
     count = kernel.support.shape[2]
 
     def add(total: Array, scenario: tuple[Array, Array, Array]) -> tuple[Array, None]:
@@ -93,8 +59,13 @@ def _expect_pairs(
 
         def pair(i: Array, total: Array) -> Array:
             a, b = i // count, i % count
-            found = value(step[:, a, None] - step[None, :, b], to[:, a], to[:, b])
-            return total + chance * kernel.choice[:, a, None] * kernel.choice[None, :, b] * found
+            d = step[:, a, None] - step[None, :, b]
+            if off is not None:
+                d = jnp.abs(d) + off[:, None] + off[None, :]
+            later = jax.lax.fori_loop(
+                0, k + 1, lambda j, x: x * d + coefficients[j] * H[j][to[:, a]][:, to[:, b]], jnp.zeros_like(d)
+            )
+            return total + chance * kernel.choice[:, a, None] * kernel.choice[None, :, b] * later
 
         return jax.lax.fori_loop(0, count**2, pair, total), None
 

@@ -130,10 +130,12 @@ class TiledResponses:
             list(pool.map(partial(_run, self.loop, self.factor**self.done), range(len(self.panels))))
         self.done += self.step
 
+    @property
     def powers(self) -> tuple[Array, ...]:
         """The power that comes next."""
         return (on_device(from_panels(self.panels, self.size)),)
 
+    @property
     def response(self) -> Array:
         """The sum of the terms."""
         return on_device(from_panels(self.sum, self.size))

@@ -279,9 +279,7 @@ class PairWalk:
         if self.has_halves:
             one, two = (branch.lengths[0] for branch in self.step.branches)
             counts = np.where(is_half, one[s], np.where(self.step.is_together(s, t), counts, two[t]))
-        ends = np.cumsum(counts)
-        cuts = np.unique(np.concatenate([[0], np.searchsorted(ends, np.arange(0, ends[-1], self.block)), [len(codes)]]))
-        return (codes[a:b] for a, b in pairwise(cuts))
+        return (codes[some] for some in stretches(counts, self.block))
 
     def moves(self, codes: Ints) -> NodeMoves:
         """All moves of some nodes."""
@@ -309,6 +307,14 @@ class PairWalk:
     def _whole(self, codes: Ints, moves: Moves) -> NodeMoves:
         row, weight, gain, loss, first, second = moves
         return NodeMoves(codes[row], weight, gain, loss, np.ones(len(row), bool), self.code(first, second))
+
+
+def stretches(sizes: Ints, most: int) -> list[slice]:
+    """Consecutive stretches whose sizes add up to about `most`."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    marks = np.arange(0, int(sizes.sum(dtype=np.int64)), most)
+    cuts = np.unique(np.append(np.searchsorted(ends, marks), [0, len(ends)]))
+    return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
 
 
 class _Seen:
@@ -395,15 +401,8 @@ class PairLister:
         codes = distinct(codes)
         return codes[~self.is_settled(*np.divmod(codes, self.size))]
 
-    def reached(self, first: Ints, most_moves: int) -> PairList | None:
-        """The list of all pairs that can be reached from those with the codes `first`; None beyond `most_moves`."""
-        return self._listed(self.opened(first), most_moves, is_closed=False)
-
-    def listed(self, codes: Ints, most_moves: int) -> PairList | None:
-        """The list of these pairs alone, settled ones left out; None beyond `most_moves`."""
-        return self._listed(self.opened(codes), most_moves, is_closed=True)
-
-    def _listed(self, first: Ints, most_moves: int, is_closed: bool) -> PairList | None:
+    def listed(self, codes: Ints, most_moves: int, is_closed: bool = True) -> PairList | None:
+        """The list of these pairs, or of all that they lead to, settled ones left out; None beyond `most_moves`."""
         parts: list[tuple[Ints, Ints, Floats]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
         pairs, count = self.size**2, 0
 
@@ -414,17 +413,17 @@ class PairLister:
             of_two = ~is_alone & (moves.child >= 0)
             parent, child = moves.parent[of_two], moves.child[of_two]
             first, weight = counted_once((parent, child), moves.weight[of_two])
-            merged = parent[first], child[first], weight
-            parts.extend([(moves.parent[is_alone], moves.child[is_alone], moves.weight[is_alone]), merged])
-            count += len(merged[0]) + int(is_alone.sum())
+            parts.append((moves.parent[is_alone], moves.child[is_alone], moves.weight[is_alone]))
+            parts.append((parent[first], child[first], weight))
+            count += len(first) + int(is_alone.sum())
             if count > most_moves:
                 raise _TooManyError
-            child = distinct(np.append(moves.child[is_alone], merged[1]))
+            child = distinct(np.append(moves.child[is_alone], child[first]))
             halves = child[child >= pairs]
             return halves if is_closed else np.append(self.opened(child[child < pairs]), halves)
 
         try:
-            known = self.walk.explore(first, keep)
+            known = self.walk.explore(self.opened(codes), keep)
         except _TooManyError:
             return None
         parent, child, weight = (np.concatenate(column) for column in zip(*parts, strict=True))

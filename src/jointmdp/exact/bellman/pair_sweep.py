@@ -328,8 +328,10 @@ def pair_kernel(
     if columns is not None and may_be_dense:
         groups, states, width = columns.shape
         if width * GATHER_COST >= states and groups * states * states <= DENSE_LIMIT:
-            places = (np.arange(groups)[:, None, None], np.arange(states)[None, :, None], columns)
-            weights, columns = [_dense((groups, states, states), places, each) for each in weights], None
+            rows, whole = weights, [np.zeros((groups, states, states)) for _ in weights]
+            for each, found in zip(rows, whole, strict=True):
+                np.add.at(found, (np.arange(groups)[:, None, None], np.arange(states)[None, :, None], columns), each)
+            weights, columns = whole, None
     return PairKernel(
         on_device(chances),
         on_device(np.ascontiguousarray(weights[0])),
@@ -351,12 +353,6 @@ def _scenario_groups(chances: Floats, columns: Ints) -> tuple[Floats, Ints]:
     if len(first) == 1:  # one group alone would stand for branches that share nothing
         merged, kept = np.append(merged, 0.0), np.concatenate([kept, kept])
     return merged, kept
-
-
-def _dense(shape: tuple[int, int, int], places: tuple[Ints, ...], weights: Floats) -> Floats:
-    found = np.zeros(shape)
-    np.add.at(found, places, weights)
-    return found
 
 
 def policy_support(policy: Floats) -> tuple[Ints, Floats]:

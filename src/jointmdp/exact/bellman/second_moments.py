@@ -15,12 +15,11 @@ one, so it knows small gaps of large returns, and no constant 1/(1−γ) enters 
 step, `pair_sweep` carries through all later ones. Under ``"none"`` distinct coordinates stay independent and ``C``
 vanishes off its one-branch diagonal.
 
-The functions are pure; shapes stand in the signatures, and the tests execute them. ``T`` is the number of states where
-a function may be asked about some states only. Call them in float64.
+The functions are pure; shapes stand in the signatures, and the tests execute them. Call them in float64.
 """
 
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +60,7 @@ def state_mean(tables: Tables, m: Float[Array, "S A"]) -> Float[Array, " S"]:
     return jnp.sum(tables.policy * m, axis=1)
 
 
-def outcome(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S W A"]:
+def outcome(tables: Tables, v: Float[Array, " S"]) -> Float[Array, "S W A"]:
     """b(s,w,a) = R(s,w,a) + γ v(S'(s,w,a))."""
     return tables.rewards + tables.discount * v[tables.successors]
 
@@ -72,12 +71,12 @@ def expect(tables: Tables, values: Float[Array, "S W A"]) -> Float[Array, "S A"]
 
 
 @partial(jax.jit, inline=True)
-def mean(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S A"]:
+def mean(tables: Tables, v: Float[Array, " S"]) -> Float[Array, "S A"]:
     """m(s,a) = Σ_w p(w|s) b(s,w,a)."""
     return expect(tables, outcome(tables, v))
 
 
-def centred_outcome(tables: Tables, v: Float[Array, " T"]) -> Float[Array, "S W A"]:
+def centred_outcome(tables: Tables, v: Float[Array, " S"]) -> Float[Array, "S W A"]:
     """b(s,w,a) − Σ_w p(w|s) b(s,w,a)."""
     b = outcome(tables, v)
     return b - expect(tables, b)[:, None, :]
@@ -89,7 +88,7 @@ def action_variance(tables: Tables, m: Float[Array, "S A"]) -> Float[Array, " S"
     return jnp.sum(tables.policy * (m - v[:, None]) ** 2, axis=1)
 
 
-def variance(tables: Tables, v: Float[Array, " T"], B: Float[Array, " T"]) -> Float[Array, "S A"]:
+def variance(tables: Tables, v: Float[Array, " S"], B: Float[Array, " S"]) -> Float[Array, "S A"]:
     """C(x,x) = Var_w b(s,w,a) + γ² Σ_w p(w|s) B(S'): scenario, next action and all that follows."""
     x = centred_outcome(tables, v)
     return expect(tables, x**2 + tables.discount**2 * B[tables.successors])
@@ -99,41 +98,6 @@ def branch_variance(tables: Tables, m: Float[Array, "S A"], B: Float[Array, " S"
     """B(s) = u(s) + Σ_a π(a|s) C((s,a),(s,a))."""
     v = state_mean(tables, m)
     return action_variance(tables, m) + state_mean(tables, variance(tables, v, B))
-
-
-def same_state(
-    tables: Tables, v: Float[Array, " T"], C: Float[Array, "_ _"], B: Float[Array, " T"], is_shared: bool
-) -> Float[Array, "S A A"]:
-    """Covariance of all actions of each state.
-
-    For a ≠ b:  C = Cov_w(b_a, b_b) + γ² Σ_w p(w|s) C(S'_a, S'_b);  on the diagonal, `variance`.
-    """
-    num_actions = tables.rewards.shape[2]
-    diagonal = variance(tables, v, B)[:, :, None] * jnp.eye(num_actions)
-    if not is_shared or num_actions == 1:
-        return diagonal
-    x = centred_outcome(tables, v)
-    n = tables.successors
-    one_step = jnp.einsum("sw,swa,swb->sab", tables.probabilities, x, x)
-    later = jnp.einsum("sw,swab->sab", tables.probabilities, C[n[:, :, :, None], n[:, :, None, :]])
-    return jnp.where(jnp.eye(num_actions, dtype=bool), diagonal, one_step + tables.discount**2 * later)
-
-
-def distinct_states(
-    tables: Tables,
-    v: Float[Array, " S"],
-    C: Float[Array, "S S"],
-    x: tuple[int | Array, int | Array],
-    y: tuple[int | Array, int | Array],
-    sharing: Literal["state", "time"],
-) -> Float[Array, ""]:
-    """C(x,y) for coordinates in distinct states: independent scenarios, or one scenario that drives both."""
-    (s, a), (t, b) = x, y
-    p, n = tables.probabilities, tables.successors
-    if sharing == "state":
-        return tables.discount**2 * (p[s] @ C[n[s, :, a]][:, n[t, :, b]] @ p[t])
-    noise = centred_outcome(tables, v)
-    return jnp.sum(p[s] * (noise[s, :, a] * noise[t, :, b] + tables.discount**2 * C[n[s, :, a], n[t, :, b]]))
 
 
 def gap_source(tables: Tables, kernel: PairKernel, v: Float[Array, " S"]) -> Source:
@@ -212,32 +176,22 @@ def moment_backup(tables: Tables, M: Moments, sharing: Sharing) -> Moments:
         shared = shared + g**2 * V[n[:, :, :, None], n[:, :, None, :]]
         blocks = jnp.einsum("sw,swab->sab", p, shared)
         if sharing == "time":
-            second = _raw_time(tables, v, V)
+
+            def add(total: Array, scenario: tuple[Array, Array, Array]) -> tuple[Array, None]:
+                chance, r, to = scenario[0], scenario[1].ravel(), scenario[2].ravel()
+                value = _raw(r[:, None], r[None, :], v[to][:, None], v[to][None, :], g) + g**2 * V[to][:, to]
+                return total + chance * value, None
+
+            rows = (p[0], jnp.moveaxis(R, 1, 0), jnp.moveaxis(n, 1, 0))
+            second = jax.lax.scan(add, jnp.zeros((S * A, S * A)), rows)[0].reshape(S, A, S, A)
         else:
             kernel = jnp.zeros((S, A, S)).at[here[:, None, None], jnp.arange(A)[None, None, :], n].add(p[:, :, None])
             r, w = expect(tables, R), kernel @ v
             second = _raw(r[:, :, None, None], r[None, None], w[:, :, None, None], w[None, None], g)
             second = second + g**2 * jnp.einsum("saj,jk,tbk->satb", kernel, V, kernel, optimize="optimal")
         second = second.at[here, :, here, :].set(blocks)
-    rows = jnp.arange(S)[:, None], jnp.arange(A)[None, :]
-    return Moments(mu, second.at[*rows, *rows].set(diagonal))
-
-
-def _raw_time(tables: Tables, v: Float[Array, " S"], V: Float[Array, "S S"]) -> Float[Array, "S A S A"]:
-    """The cross part of T₂ when one scenario drives both branches."""
-    _, R, n, _, g = tables
-    S, _, A = R.shape
-
-    def add(total: Array, scenario: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        chance, r, to = scenario
-        r, to = r.ravel(), to.ravel()
-        later = v[to]
-        value = _raw(r[:, None], r[None, :], later[:, None], later[None, :], g) + g**2 * V[to][:, to]
-        return total + chance * value, None
-
-    rows = (tables.probabilities[0], jnp.moveaxis(R, 1, 0), jnp.moveaxis(n, 1, 0))
-    total, _ = jax.lax.scan(add, jnp.zeros((S * A, S * A)), rows)
-    return total.reshape(S, A, S, A)
+    every = jnp.arange(S)[:, None], jnp.arange(A)[None, :]
+    return Moments(mu, second.at[*every, *every].set(diagonal))
 
 
 def _raw(r: Array, r2: Array, later: Array, later2: Array, g: Array) -> Array:

@@ -26,7 +26,6 @@ distinct coordinates then gains at most ``γ Σ_i 2^{m_i−k} ≤ γ r 2^{1−r}
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import comb
 from typing import Any
 
@@ -34,6 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from jointmdp.exact.bellman.pair_step import stretches
 from jointmdp.ground.arrays import Floats, Ints, expand
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
@@ -222,7 +222,7 @@ class JointOperator:
                 x = np.flatnonzero(degrees[front] == first)
                 f, g = front[x] - tuples.starts[first], group[x] - tuples.starts[second]
                 left, right = found[first], single[second]
-                for some in _chunks(np.diff(left.indptr)[f] * np.diff(right.indptr)[g]):
+                for some in stretches(np.diff(left.indptr)[f] * np.diff(right.indptr)[g], CHUNK):
                     owner, entry = expand(left.indptr, f[some])
                     inner, other = expand(right.indptr, g[some][owner])
                     entry = entry[inner]
@@ -268,11 +268,3 @@ def _sparse(parts: Parts, shape: tuple[int, int]) -> Any:
         return sp.csr_array(shape)
     rows, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
     return sp.csr_array((values, (rows, columns)), shape)  # entries that stand in one place are added up
-
-
-def _chunks(sizes: Ints) -> list[slice]:
-    """Consecutive stretches whose sizes add up to about `CHUNK`."""
-    ends = np.cumsum(sizes, dtype=np.int64)
-    marks = np.arange(0, int(sizes.sum(dtype=np.int64)), CHUNK)
-    cuts = np.unique(np.append(np.searchsorted(ends, marks), len(ends)))
-    return [slice(int(a), int(b)) for a, b in pairwise(cuts)]

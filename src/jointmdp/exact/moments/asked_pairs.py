@@ -76,7 +76,7 @@ def pair_list(part: ReachedPart, idle: Bools, least: float, meter: Meter) -> tup
     """The pairs that the first steps lead to: all of them, or those of a weight of at least `least`."""
     model, most = part.model, MEMORY // MOVE_BYTES
     lister = PairLister(model, part.policy, idle, part.outside)
-    found = lister.reached(_first_pairs(part, lister), most) if part.layers is None else None
+    found = lister.listed(_first_pairs(part, lister), most, is_closed=False) if part.layers is None else None
     if found is None and part.layers is None and model.discount < 1:
         part = with_layers(part, least * LEAST_STATE / LEAST_PAIR)
     if part.layers is not None:

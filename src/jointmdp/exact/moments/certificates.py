@@ -204,71 +204,60 @@ def _top(values: Array) -> Array:
     return jnp.max(jnp.abs(values))
 
 
-PAIR_NORMS = ("r_mean", "r_second", "r_centred", "mean", "second", "sigma", "reward")
-
-
 @jax.jit
 def _pair_norms(tables: Tables, M: Moments, after: Moments) -> Array:
-    """The sizes named above, in one array: fetching each by itself takes longer than a step of a small model."""
+    """Sizes of ``M`` and ``after``, in one array: fetching each by itself takes longer than a step of a small model."""
 
     def centred(N: Moments) -> Array:
         return N.second - N.mean[:, :, None, None] * N.mean[None, None]
 
     v = second_moments.state_mean(tables, M.mean)
     spread = second_moments.variance(tables, v, second_moments.action_variance(tables, M.mean))
-    norms = {
-        "r_mean": _top(after.mean - M.mean),
-        "r_second": _top(after.second - M.second),
-        "r_centred": _top(centred(after) - centred(M)),
-        "mean": jnp.maximum(_top(M.mean), _top(after.mean)),
-        "second": jnp.maximum(_top(M.second), _top(after.second)),
-        "sigma": jnp.sqrt(jnp.max(spread)),
-        "reward": _top(tables.rewards),
-    }
-    return jnp.stack([norms[name] for name in PAIR_NORMS])
+    off = (after.mean - M.mean, after.second - M.second, centred(after) - centred(M))
+    sizes = (jnp.maximum(_top(M.mean), _top(after.mean)), jnp.maximum(_top(M.second), _top(after.second)))
+    return jnp.stack([*map(_top, off), *sizes, jnp.sqrt(jnp.max(spread)), _top(tables.rewards)])
 
 
 def assess_pairs(model: JointMDP, tables: Tables, M: Moments, after: Moments) -> tuple[float, float, Certificate]:
     """Of a raw collection ``M`` with ``after = T₂M``: the residual as computed, the largest error, the certificate."""
-    n = dict(zip(PAIR_NORMS, _pair_norms(tables, M, after).tolist(), strict=True))
+    off_mean, off_second, off_centred, top_mean, top_second, sigma, reward = _pair_norms(tables, M, after).tolist()
     g, reward_bound = model.discount, model.reward_bound
     scenarios, actions = model.num_scenarios, model.num_actions
-    outcome = n["reward"] + g * n["mean"]
+    outcome = reward + g * top_mean
     mean_rounding = mean_operations(scenarios, actions) * UNIT * outcome
-    pair_rounding = pair_operations(scenarios, actions) * UNIT * (outcome**2 + n["second"])
+    pair_rounding = pair_operations(scenarios, actions) * UNIT * (outcome**2 + top_second)
     weight = norm_weight(reward_bound, g)
 
-    r_mean, r_second = n["r_mean"] + mean_rounding, n["r_second"] + pair_rounding
+    r_mean, r_second = off_mean + mean_rounding, off_second + pair_rounding
     residual = max(r_mean, r_second / weight)
     delta = r_mean / contraction_gap(g, 1)
     second = (r_second + 2 * g * reward_bound * delta) / contraction_gap(g, 2)
     if model.sharing == "none":
         # Entries of distinct coordinates are products of means; their error does not go through the recursion.
-        second = max(second, r_second + (2 * n["mean"] + 2 * mean_rounding + g * delta) * g * delta)
+        second = max(second, r_second + (2 * top_mean + 2 * mean_rounding + g * delta) * g * delta)
     else:
         second = min(second, weight * residual / contraction_gap(g, 1))
-    rounded = 4 * UNIT * (n["second"] + n["mean"] ** 2)
-    plain = second + (2 * n["mean"] + delta) * delta
-    sigma = n["sigma"] + mean_rounding
-    by_mean = 2 * sigma * g * delta + (g * delta) ** 2
-    centred = (n["r_centred"] + pair_rounding + rounded + by_mean) / contraction_gap(g, 2)
+    rounded = 4 * UNIT * (top_second + top_mean**2)
+    plain = second + (2 * top_mean + delta) * delta
+    by_mean = 2 * (sigma + mean_rounding) * g * delta + (g * delta) ** 2
+    centred = (off_centred + pair_rounding + rounded + by_mean) / contraction_gap(g, 2)
     bounds = (residual, delta, second, min(plain, centred) + rounded)
     found = _uniform(model.available.shape, *(OUTWARD * each for each in bounds))
-    return max(n["r_mean"], n["r_second"] / weight), OUTWARD * max(delta, second), found
+    return max(off_mean, off_second / weight), OUTWARD * max(delta, second), found
 
 
 @jax.jit
-def _sizes(tables: Tables, m: Array, D: Array, B: Array) -> dict[str, Array]:
-    """How large a state-level answer ``(m, D, B)`` and its one-step noise are; D is a gap's variance, at most 4B."""
-    v = second_moments.state_mean(tables, m)
-    zero = jnp.zeros_like(B)
-    return {
-        "outcome": _top(tables.rewards) + tables.discount * _top(v),
-        "sigma": jnp.sqrt(jnp.max(second_moments.variance(tables, v, zero))),
-        "sigma_branch": jnp.sqrt(jnp.max(second_moments.branch_variance(tables, m, zero))),
-        "variance": jnp.maximum(_top(D) / 4, _top(B)),
-        "mean": _top(second_moments.mean(tables, v)),
-    }
+def _sizes(tables: Tables, m: Array, D: Array, B: Array) -> Array:
+    """How large outcomes, the noise of a step by one action and by the policy, variances and means of an answer are.
+
+    The answer is on states, ``(m, D, B)``; D is a gap's variance, at most 4B.
+    """
+    v, zero = second_moments.state_mean(tables, m), jnp.zeros_like(B)
+    outcome = _top(tables.rewards) + tables.discount * _top(v)
+    sigma = jnp.sqrt(jnp.max(second_moments.variance(tables, v, zero)))
+    sigma_branch = jnp.sqrt(jnp.max(second_moments.branch_variance(tables, m, zero)))
+    mean = _top(second_moments.mean(tables, v))
+    return jnp.stack([outcome, sigma, sigma_branch, jnp.maximum(_top(D) / 4, _top(B)), mean])
 
 
 class HorizonErrors:
@@ -277,30 +266,30 @@ class HorizonErrors:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         # Of means, of the variance of one branch and a quarter of that of a gap; and the same one sweep before.
-        self.mean = self.variance = self.rounding = 0.0
+        self.mean = self.variance = self.rounding = self.top = 0.0
         self.before = (0.0, 0.0)
-        self.size: dict[str, float] = {}
+        self.size = 0.0  # of means, noise and variances, squared
 
     def step(self, m: Array, D: Array, B: Array) -> None:
         """One more sweep, made from this answer with the errors so far."""
-        self.size = n = {key: float(value) for key, value in _sizes(self.tables, m, D, B).items()}
+        outcome, sigma_alone, sigma_branch, variance, self.top = _sizes(self.tables, m, D, B).tolist()
         _, scenarios, actions = self.tables.rewards.shape
         g = float(self.tables.discount)
-        rounding = mean_operations(scenarios, actions) * UNIT * n["outcome"]
-        delta, sigma = self.mean + rounding, n["sigma"] + n["sigma_branch"] + rounding
+        rounding = mean_operations(scenarios, actions) * UNIT * outcome
+        delta, sigma = self.mean + rounding, sigma_alone + sigma_branch + rounding
         relative = pair_operations(scenarios, actions) * UNIT
-        here = 2 * sigma * rounding + rounding**2 + relative * (sigma**2 + n["variance"])
+        here = 2 * sigma * rounding + rounding**2 + relative * (sigma**2 + variance)
         self.before = (self.mean, self.variance)
         self.variance = g**2 * self.variance + 3 * sigma * delta + 2 * delta**2 + here
         self.mean = g * self.mean + rounding
         self.rounding = max(self.rounding, rounding, here)
+        self.size = self.top**2 + variance + sigma_alone**2
 
     def certificate(self) -> Certificate:
         """The bounds after the last sweep."""
-        n = self.size
-        rounded = 16 * UNIT * (n["mean"] ** 2 + n["variance"] + n["sigma"] ** 2)
+        rounded = 16 * UNIT * self.size
         covariance = 3 * self.variance + rounded  # (B + B − D)/2
-        second = covariance + (2 * n["mean"] + self.mean) * self.mean + rounded
+        second = covariance + (2 * self.top + self.mean) * self.mean + rounded
         return _uniform(self.tables.policy.shape, self.rounding, self.mean, second, covariance)
 
 
@@ -330,6 +319,7 @@ class StateErrors:
 
         m, D = branch.mean, branch.excess
         v = average(m)
+        self.v = v  # [S] relative to the offset
         state = branch.state
         b = state.rewards + g * v[n]
         self.mean = expect(b)  # [S, A] one backup of m

@@ -9,7 +9,9 @@ The array D is symmetric, and so a block J of its columns after a sweep is
 devices, and one all-to-all turns the columns of H into those of Hᵀ, so that a sweep sends every number once. What two
 branches of one state need of D, O(S·W·M²) entries, is added up over the devices, all of which but one hold a zero. Sums
 are made in the same order whatever the number of devices, so their bits do not depend on it. States are padded to a
-multiple of the number of devices; those that are added have no successors, and stay at zero.
+multiple of the number of devices; those that are added have no successors, and stay at zero. Every process runs the
+same program. Whatever decides how it goes on must be the same number everywhere, to the last bit, or some would wait
+for ever for a step that the others do not take.
 
 The certificate does not care how an answer was made: the residual of what is stored is computed in double precision, a
 block of columns at a time. Of many states only those pairs are kept that actions of one state lead to, ``[S, A, A]``.
@@ -19,45 +21,43 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from jointmdp.exact.bellman import pair_sweep, second_moments
-from jointmdp.exact.bellman.numba_sweeps import TiledSweeps
 from jointmdp.exact.bellman.pair_sweep import Columns, PairProblem, columns_of_whole, sweep_columns
 from jointmdp.exact.bellman.sparse_products import row_product
-from jointmdp.exact.moments import device_mesh
 from jointmdp.exact.moments.certificates import Certificate, StateErrors
 from jointmdp.exact.moments.default_solver import reached, residual_target, solve
-from jointmdp.exact.moments.device_mesh import AXIS, BY_COLUMN, BY_ROW, EVERYWHERE, everywhere, from_first, together
 from jointmdp.exact.moments.pair_solver import (
     CHUNK,
     FLOOR_SHARE,
     PAIR_LIMIT,
-    DeviceSweeps,
     Solve,
     branch_shares,
+    plain_sweeps,
     step_errors,
     swept_share,
 )
-from jointmdp.exact.moments.shard_files import ShardFiles
 from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.exact.moments.stored_moments import FoundMoments, GapErrors, SameStateMoments, StateMoments
-from jointmdp.ground import checks
+from jointmdp.ground import archives, checks
 from jointmdp.ground.arrays import Floats, on_device
 from jointmdp.ground.errors import ModelError
+from jointmdp.ground.files import FilePath, make_folder, path_name
 from jointmdp.ground.lost_processes import Survivor
 from jointmdp.ground.progress import Meter
 from jointmdp.model.joint_mdp import JointMDP, digest
@@ -66,6 +66,14 @@ BLOCK_BYTES = 2**31  # of the columns that are certified at once on one device
 WHOLE_LIMIT = 2**26  # numbers: as many pairs are kept whole by every process, 512 MiB
 BLOCK_LIMIT = 2**28  # numbers: of more states, those that actions of one state need
 WORDS: dict[str, np.dtype[Any]] = {"double": np.dtype(np.float64), "single": np.dtype(np.float32)}
+KIND = "sharded evaluation"  # of files
+NAME = re.compile(r"sweep-(\d+)-process-(\d+)-of-(\d+)\.npz")
+KEPT = 2
+AXIS = "columns"
+EVERYWHERE, BY_ROW, BY_COLUMN = PartitionSpec(), PartitionSpec(AXIS), PartitionSpec(None, AXIS)  # type: ignore[no-untyped-call]
+
+Found = TypeVar("Found")
+Numbers = TypeVar("Numbers")
 STALLED = 64  # roundings of the largest entry: a residual below that which halves no more is what rounding leaves
 
 
@@ -101,37 +109,29 @@ def solve_lean(model: JointMDP, policy: Floats, method: Solve) -> FoundMoments[S
     return _solve(model, policy, method, mesh, partial(OneDevice, precision=method.precision), is_whole=False)
 
 
-def solve_sharded(
-    model: JointMDP, policy: Floats, method: Sharded, store: ShardFiles | None
-) -> FoundMoments[StateMoments]:
-    """Second moments of an endless future on all devices; every process ends with the same numbers."""
-    mesh, name = device_mesh.all_devices(), digest(model, policy)
-    _check_same(mesh, name)
-    if model.sharing == "none":  # there are no pairs
-        return solve(model, policy, Solve(method.relative_tolerance, method.max_sweeps))
-    _check_size(model, mesh)
-    run = {"digest": name, "devices": mesh.size, "processes": jax.process_count()}
-    saving = None if store is None else Saving(store, run, method.checkpoint_seconds)
-    is_whole = model.num_states**2 <= WHOLE_LIMIT
-    return _solve(model, policy, method, mesh, partial(ManyDevices, mesh, saving), is_whole)
+def solve_sharded(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments[StateMoments]:
+    """Second moments of an endless future on all devices; every process ends with the same numbers.
 
-
-def solve_checkpointed(model: JointMDP, policy: Floats, method: Sharded) -> FoundMoments[StateMoments]:
-    """`solve_sharded` with files to continue from, and clear words where another process is lost."""
+    There may be files to continue from, and there are clear words where another process is lost.
+    """
     process, processes = jax.process_index(), jax.process_count()
-    store = None if method.checkpoint is None else ShardFiles(method.checkpoint, process, processes)
+    store = (
+        None
+        if method.checkpoint is None
+        else ShardFiles(method.checkpoint, process, processes, method.checkpoint_seconds)
+    )
     with Survivor(process, processes, (lambda: "nothing was saved") if store is None else store.described) as survivor:
         if store is not None:
             store.on_write = survivor.update
-        return solve_sharded(model, policy, method, store)
-
-
-class Saving(NamedTuple):
-    """Where a run keeps its columns, and how often."""
-
-    store: ShardFiles
-    run: Mapping[str, Any]
-    seconds: float
+        mesh, name = all_devices(), digest(model, policy)
+        _check_same(mesh, name)
+        if model.sharing == "none":  # there are no pairs
+            return solve(model, policy, Solve(method.relative_tolerance, method.max_sweeps))
+        _check_size(model, mesh)
+        if store is not None:
+            store.run = {"digest": name, "devices": mesh.size, "processes": processes}
+        is_whole = model.num_states**2 <= WHOLE_LIMIT
+        return _solve(model, policy, method, mesh, partial(ManyDevices, mesh, store), is_whole)
 
 
 # many parameters: a model and how to solve it, and where its columns are
@@ -146,11 +146,10 @@ def _solve(
     branch = from_first(mesh, solve_single_branch(model, policy))
     tables = second_moments.model_tables(model, policy, branch.state.rewards)
     kernel = pair_sweep.pair_kernel(model, policy, may_be_dense=False)
-    v = np.asarray(second_moments.state_mean(tables, on_device(branch.mean)))
-    mean = np.asarray(second_moments.mean(tables, on_device(v))) + branch.state.offset[:, None]
     errors = StateErrors(model, policy, branch)
-    target = residual_target(errors, method.relative_tolerance)
-    v, mean, floor, target = from_first(mesh, (v, mean, errors.floor_of_mean, target))
+    target = residual_target([errors], method.relative_tolerance)
+    mean = errors.mean + branch.state.offset[:, None]
+    v, mean, floor, target = from_first(mesh, (errors.v, mean, errors.floor_of_mean, target))
     problem = PairProblem(kernel, _source(tables, kernel, on_device(v)), tables.discount)
     block = place(problem, branch.variance)
     del problem, kernel  # a device may have its own, and no room for both
@@ -171,7 +170,7 @@ def _solve(
     pair_errors = shares[:, None] + shares[None, :] if is_whole else shares[:, None]
     kind = StateMoments if is_whole else SameStateMoments
     gap_errors = GapErrors(from_first(mesh, errors.values), pair_errors)
-    moments = kind(model, tables, on_device(v), on_device(held), on_device(branch.variance), mean, gap_errors)
+    moments = kind(model, policy, branch.state.rewards, v, held, branch.variance, mean, gap_errors)
     return FoundMoments(moments, certificate, status, done)
 
 
@@ -189,7 +188,8 @@ def _same_state(block: OneDevice | ManyDevices, model: JointMDP) -> Floats:
 
 def _swept(block: OneDevice | ManyDevices, aim: Callable[[float], float], max_sweeps: int, meter: Meter) -> int:
     """Sweeps until the residual is at what is aimed for, or rounding leaves no less; how many there were in all."""
-    saver = block if isinstance(block, ManyDevices) and block.saving is not None else None
+    saver = block if isinstance(block, ManyDevices) and block.store is not None else None
+    seconds = math.inf if saver is None or saver.store is None else saver.store.seconds
     done, residual, largest = (0, math.inf, 0.0) if saver is None else saver.resumed()
     first, before, saved_at, saved = math.inf, math.inf, time.monotonic(), done
     while done < max_sweeps and not residual <= aim(largest):
@@ -200,7 +200,7 @@ def _swept(block: OneDevice | ManyDevices, aim: Callable[[float], float], max_sw
         target = aim(largest)
         meter.update(swept_share(first, residual, target), f"residual {residual:.1e}, target {target:.1e}")
         # The longest time of all processes is the same number for all of them.
-        if saver is not None and waited >= saver.seconds:
+        if saver is not None and waited >= seconds:
             saver.save(done, residual, largest)
             saved_at, saved = time.monotonic(), done
         if residual > before / 2 and residual < STALLED * block.rounding * largest:
@@ -251,8 +251,7 @@ class OneDevice:
         self.rounding = float(np.finfo(word).eps)
         fast = jax.tree.map(lambda x: x.astype(word) if x.dtype == np.float64 else x, self.problem)
         D = _first_guess(on_device(B), problem.added.same, dtype=word)
-        is_tiled = pair_sweep.is_tiled(fast)
-        self.sweeps = TiledSweeps(fast, D) if is_tiled else DeviceSweeps(fast, D, is_symmetric=True, is_donated=True)
+        self.sweeps = plain_sweeps(fast, D, is_symmetric=True, is_donated=True)
         self.D: Array
 
     def run(self, count: int, waited: float) -> tuple[float, float, float]:
@@ -332,9 +331,8 @@ class ManyDevices:
 
     rounding = 0.0  # sweeps go on to what is aimed for
 
-    def __init__(self, mesh: Mesh, saving: Saving | None, problem: PairProblem, B: Floats) -> None:
-        self.mesh, self.saving, self.size = mesh, saving, len(B)
-        self.seconds = math.inf if saving is None else saving.seconds
+    def __init__(self, mesh: Mesh, store: ShardFiles | None, problem: PairProblem, B: Floats) -> None:
+        self.mesh, self.store, self.size = mesh, store, len(B)
         by_second, fixed = {"weights", "columns", "steps"}, {"chances", "law", "discount"}
 
         def placed(path: tuple[Any, ...], array: Array) -> Array:
@@ -352,7 +350,7 @@ class ManyDevices:
 
     def run(self, count: int, waited: float) -> tuple[float, float, float]:
         """`count` sweeps: the size of the last step, the largest entry, the longest that any process has waited."""
-        times = device_mesh.own_rows(self.mesh, np.array([waited]))
+        times = own_rows(self.mesh, np.array([waited]))
         self.D, known = _sharded_sweeps(self.problem, self.D, jnp.asarray(count), times, mesh=self.mesh)
         residual, largest, longest = np.asarray(known.addressable_data(0)).tolist()
         return residual, largest, longest
@@ -371,26 +369,25 @@ class ManyDevices:
 
     def whole(self) -> Floats:
         """All columns on the host of every process."""
-        return device_mesh.whole(self.mesh, self.D)[: self.size, : self.size]
+        return whole(self.mesh, self.D)[: self.size, : self.size]
 
     def save(self, done: int, residual: float, largest: float) -> None:
         """Write the columns of this process."""
-        assert self.saving is not None
-        store = self.saving.store
-        known = {"residual": residual, "largest": largest}
+        assert self.store is not None
         columns = {_name(shard.index): np.asarray(shard.data) for shard in self.D.addressable_shards}
-        together(self.mesh, lambda: store.write(done, known, columns))
+        write = partial(self.store.write, done, {"residual": residual, "largest": largest}, columns)
+        together(self.mesh, write)
 
     def resumed(self) -> tuple[int, float, float]:
         """What was saved after the last sweep of which every process has its columns; else the beginning."""
-        assert self.saving is not None
-        mesh, (store, run, _) = self.mesh, self.saving
-        sweeps, faults = together(mesh, lambda: store.saved(run))
+        assert self.store is not None
+        mesh, store, like = self.mesh, self.store, self.D
+        sweeps, faults = together(mesh, store.saved)
         for fault in faults:
             warnings.warn(fault, UserWarning, stacklevel=2)
         offered = np.full(2, -1.0)
         offered[: len(sweeps)] = sorted(sweeps)[-2:]
-        everyone = device_mesh.gathered(mesh, offered)
+        everyone = gathered(mesh, offered)
         common = {float(each) for each in everyone[0] if each >= 0 and np.all(np.any(everyone == each, axis=1))}
         if not common and np.any(everyone >= 0):
             message = "no saved sweep is whole in all processes; the first one is begun anew"
@@ -399,23 +396,20 @@ class ManyDevices:
 
         def read() -> tuple[int, float, float]:
             store.forget_after(last)
-            return self._read(store, last) if common else (0, math.inf, 0.0)
+            if not common:
+                return 0, math.inf, 0.0
+            known, arrays = store.read(last)
+            names = [_name(shard.index) for shard in like.addressable_shards]
+            shape = (like.shape[0], like.shape[1] // like.sharding.num_devices)
+            if sorted(arrays) != sorted(names) or any(each.shape != shape for each in arrays.values()):
+                raise ModelError(
+                    f"the checkpoint of sweep {last} holds other columns than this process has; start the processes in "
+                    "the same order, with the same devices each"
+                )
+            self.D = jax.make_array_from_callback(like.shape, like.sharding, lambda index: arrays[_name(index)])
+            return last, known["residual"], known["largest"]
 
         return together(mesh, read)
-
-    def _read(self, store: ShardFiles, sweep: int) -> tuple[int, float, float]:
-        known, arrays = store.read(sweep)
-        like = self.D
-        names = [_name(shard.index) for shard in like.addressable_shards]
-        shape = (like.shape[0], like.shape[1] // like.sharding.num_devices)
-        if sorted(arrays) != sorted(names) or any(each.shape != shape for each in arrays.values()):
-            raise ModelError(
-                f"the checkpoint of sweep {sweep} holds other columns than this process has; start the processes in "
-                "the same order, with the same devices each"
-            )
-        assert isinstance(like.sharding, NamedSharding)
-        self.D = jax.make_array_from_callback(like.shape, like.sharding, lambda index: arrays[_name(index)])
-        return sweep, known["residual"], known["largest"]
 
 
 def _name(index: tuple[slice, ...] | None) -> str:
@@ -425,7 +419,7 @@ def _name(index: tuple[slice, ...] | None) -> str:
 
 def _check_same(mesh: Mesh, name: str) -> None:
     parts = [float(int(name[i : i + 12], 16)) for i in range(0, 48, 12)]  # exact in float64
-    everyone = device_mesh.gathered(mesh, np.array(parts))
+    everyone = gathered(mesh, np.array(parts))
     if odd := [str(i) for i in np.flatnonzero(np.any(everyone != everyone[0], axis=1))]:
         raise ModelError(
             f"process {', '.join(odd)} evaluates another model or policy than process 0; every process must build the "
@@ -451,6 +445,10 @@ def _check_size(model: JointMDP, mesh: Mesh) -> None:
 # What follows runs on every device with its own columns ``D[:, J]``.
 
 
+def _total(values: Array) -> Array:
+    return jax.lax.psum(values, AXIS)  # type: ignore[no-untyped-call]
+
+
 def _own(D: Array) -> Columns:
     """The columns at hand, and how they come by those of other devices."""
     first = jax.lax.axis_index(AXIS) * D.shape[1]
@@ -463,7 +461,7 @@ def _own(D: Array) -> Columns:
     def entries(s: Array, t: Array) -> Array:
         place = t - first
         is_here = (place >= 0) & (place < D.shape[1])
-        return device_mesh.total(jnp.where(is_here, D[s, jnp.where(is_here, place, 0)], 0.0))
+        return _total(jnp.where(is_here, D[s, jnp.where(is_here, place, 0)], 0.0))
 
     return Columns(first + jnp.arange(D.shape[1]), turned, entries)
 
@@ -477,55 +475,199 @@ def _sweep(padded: Padded, D: Array) -> Array:
     return jnp.where(_is_real(padded, columns.here), sweep_columns(padded.problem, columns)[0], 0.0)
 
 
-def _on_all(function: Callable[..., Any], mesh: Mesh, specs: tuple[Any, ...], out: Any) -> Callable[..., Any]:
-    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)
+def _on_all(specs: tuple[Any, ...], out: Any, donated: tuple[int, ...] = ()) -> Callable[..., Callable[..., Any]]:
+    """A program that each device of a `mesh` runs on its own part of the arrays."""
+
+    def wrap(program: Callable[..., Any]) -> Callable[..., Any]:
+        @partial(jax.jit, static_argnames="mesh", donate_argnums=donated)
+        def run(*arrays: Any, mesh: Mesh) -> Any:
+            return jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)(*arrays)
+
+        return run
+
+    return wrap
 
 
-@partial(jax.jit, static_argnames="mesh")
-def _sharded_guess(padded: Padded, B: Array, mesh: Mesh) -> Array:
-    def guess(padded: Padded, B: Array) -> Array:
-        here = _own(jnp.zeros((len(B), len(B) // mesh.size))).here
-        D = (B[:, None] + B[None, here]).at[here, jnp.arange(len(here))].set(padded.problem.added.same[here])
-        return jnp.where(_is_real(padded, here), D, 0.0)
-
-    return _on_all(guess, mesh, (EVERYWHERE, EVERYWHERE), BY_COLUMN)(padded, B)
+@_on_all((EVERYWHERE, EVERYWHERE), BY_COLUMN)
+def _sharded_guess(padded: Padded, B: Array) -> Array:
+    here = _own(jnp.zeros((len(B), len(B) // jax.lax.axis_size(AXIS)))).here
+    D = (B[:, None] + B[None, here]).at[here, jnp.arange(len(here))].set(padded.problem.added.same[here])
+    return jnp.where(_is_real(padded, here), D, 0.0)
 
 
-@partial(jax.jit, static_argnames="mesh", donate_argnames="D")
-def _sharded_sweeps(padded: Padded, D: Array, count: Array, waited: Array, mesh: Mesh) -> tuple[Array, Array]:
+@_on_all((EVERYWHERE, BY_COLUMN, EVERYWHERE, BY_ROW), (BY_COLUMN, EVERYWHERE), donated=(1,))
+def _sharded_sweeps(padded: Padded, D: Array, count: Array, waited: Array) -> tuple[Array, Array]:
     """`count` sweeps; the size of the last step, the largest entry, and the largest of `waited`, a row per device."""
-
-    def sweeps(padded: Padded, D: Array, count: Array, waited: Array) -> tuple[Array, Array]:
-        D = jax.lax.fori_loop(0, count - 1, lambda _, D: _sweep(padded, D), D)
-        after = _sweep(padded, D)
-        known = jnp.stack([jnp.max(jnp.abs(after - D)), jnp.max(after), waited[0, 0]])
-        return after, device_mesh.largest(known)
-
-    specs = (EVERYWHERE, BY_COLUMN, EVERYWHERE, BY_ROW)
-    return _on_all(sweeps, mesh, specs, (BY_COLUMN, EVERYWHERE))(padded, D, count, waited)
+    D = jax.lax.fori_loop(0, count - 1, lambda _, D: _sweep(padded, D), D)
+    after = _sweep(padded, D)
+    return after, _largest(jnp.stack([jnp.max(jnp.abs(after - D)), jnp.max(after), waited[0, 0]]))
 
 
-@partial(jax.jit, static_argnames="mesh", donate_argnames="D")
-def _sharded_maxima(
-    padded: Padded, D: Array, errors: tuple[Array, ...], relative: Array, mesh: Mesh
-) -> tuple[Array, Array, Array]:
+@_on_all((EVERYWHERE, BY_COLUMN, EVERYWHERE, EVERYWHERE), (BY_COLUMN, EVERYWHERE, EVERYWHERE), donated=(1,))
+def _sharded_maxima(padded: Padded, D: Array, errors: tuple[Array, ...], relative: Array) -> tuple[Array, Array, Array]:
     """D with nothing below zero, and `_maxima` of all columns."""
+    D = jnp.maximum(D, 0.0)
+    columns, top = _own(D), _largest(jnp.max(D))
+    rho, residual = _maxima(padded.problem, columns, D, errors, relative, top, _is_real(padded, columns.here))
+    return D, _largest(rho), _largest(residual)
 
-    def maxima(padded: Padded, D: Array, errors: tuple[Array, ...], relative: Array) -> tuple[Array, Array, Array]:
-        D = jnp.maximum(D, 0.0)
-        columns, top = _own(D), device_mesh.largest(jnp.max(D))
-        found = _maxima(padded.problem, columns, D, errors, relative, top, _is_real(padded, columns.here))
-        return D, *(device_mesh.largest(each) for each in found)  # type: ignore[return-value]
 
-    specs = (EVERYWHERE, BY_COLUMN, EVERYWHERE, EVERYWHERE)
-    out = (BY_COLUMN, EVERYWHERE, EVERYWHERE)
-    return _on_all(maxima, mesh, specs, out)(padded, D, errors, relative)
+@_on_all((BY_COLUMN, EVERYWHERE, EVERYWHERE, EVERYWHERE), EVERYWHERE)
+def _sharded_expected(D: Array, probabilities: Array, s: Array, t: Array) -> Array:
+    return jnp.sum(probabilities * _own(D).entries(s, t), axis=1)
+
+
+# -- all devices of all processes in one row, and numbers on which the processes agree -------------------------------
+
+
+def all_devices() -> Mesh:
+    """The devices of JAX, of this process alone or of all that `jax.distributed` has joined."""
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    return Mesh(np.array(devices), (AXIS,))
+
+
+def _largest(values: Array) -> Array:
+    """The largest of all devices; to be called on each of them."""
+    return jax.lax.pmax(values, AXIS)  # type: ignore[no-untyped-call]
+
+
+def everywhere(mesh: Mesh, values: NDArray[Any]) -> Array:
+    """Numbers that every process has, on every device."""
+    return jax.make_array_from_callback(values.shape, NamedSharding(mesh, EVERYWHERE), lambda index: values[index])
+
+
+def own_rows(mesh: Mesh, values: Floats) -> Array:
+    """This process's numbers ``[k]`` as the rows of its devices in an array ``[devices, k]``."""
+    shape = (mesh.size, len(values))
+    return jax.make_array_from_callback(shape, NamedSharding(mesh, BY_ROW), lambda _: values[None, :])
+
+
+def gathered(mesh: Mesh, values: Floats) -> Floats:
+    """The numbers ``[k]`` of each process, ``[processes, k]``."""
+    rows = np.asarray(_copied(own_rows(mesh, values), mesh=mesh).addressable_data(0))
+    owners = [device.process_index for device in mesh.devices]
+    return rows[[owners.index(process) for process in range(max(owners) + 1)]]
 
 
 @partial(jax.jit, static_argnames="mesh")
-def _sharded_expected(D: Array, probabilities: Array, s: Array, t: Array, mesh: Mesh) -> Array:
-    def expected(D: Array, p: Array, s: Array, t: Array) -> Array:
-        return jnp.sum(p * _own(D).entries(s, t), axis=1)
+def _copied(values: Array, mesh: Mesh) -> Array:
+    return jax.lax.with_sharding_constraint(values, NamedSharding(mesh, EVERYWHERE))  # type: ignore[no-untyped-call]
 
-    specs = (BY_COLUMN, EVERYWHERE, EVERYWHERE, EVERYWHERE)
-    return _on_all(expected, mesh, specs, EVERYWHERE)(D, probabilities, s, t)
+
+def whole(mesh: Mesh, values: Array) -> Floats:
+    """A sharded array on the host of every process."""
+    return np.asarray(_copied(values, mesh=mesh).addressable_data(0))
+
+
+def from_first(mesh: Mesh, tree: Numbers) -> Numbers:
+    """`tree` with the floats and arrays of floats of process 0 in place of everybody's own.
+
+    Libraries of linear algebra round as suits the processor they run on.
+    """
+    if mesh.is_multi_process:
+        leaves, structure = jax.tree.flatten(tree)
+        places = [i for i, leaf in enumerate(leaves) if np.asarray(leaf).dtype == np.float64]
+        sizes = [np.size(leaves[i]) for i in places]
+        flat = np.concatenate([np.ravel(leaves[i]) for i in places])
+        found = np.asarray(_first_row(own_rows(mesh, flat), mesh=mesh).addressable_data(0))
+        for i, part in zip(places, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
+            own = leaves[i]
+            leaves[i] = part.reshape(own.shape) if isinstance(own, np.ndarray) else float(part[0])
+        tree = jax.tree.unflatten(structure, leaves)
+    return tree
+
+
+@_on_all((BY_ROW,), EVERYWHERE)
+def _first_row(rows: Array) -> Array:
+    return _total(jnp.where(jax.lax.axis_index(AXIS) == 0, rows[0], 0.0))
+
+
+def together(mesh: Mesh, action: Callable[[], Found]) -> Found:
+    """Do something in every process, after which either all go on or all raise."""
+    result, error = None, None
+    try:
+        result = action()
+    except ModelError as found:
+        error = found
+    failed = gathered(mesh, np.array([float(error is not None)]))[:, 0]
+    if error is not None:
+        raise error
+    if np.any(failed):
+        others = ", ".join(str(process) for process in np.flatnonzero(failed))
+        raise ModelError(f"process {others} of {len(failed)} could not go on; its own message says why")
+    return result  # type: ignore[return-value]
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+class ShardFiles:
+    """The files of one process, named for their sweep, their process and the number of processes.
+
+    Each is sealed, and says inside which run it belongs to. A sweep counts once every process has its file; no process
+    can be more than one checkpoint ahead of another, so the last two are enough. The folder may lie on a file system
+    that all processes see, or on a disk of each machine.
+    """
+
+    def __init__(self, folder: FilePath, process: int, processes: int, seconds: float = math.inf) -> None:
+        self.folder, self.process, self.processes, self.seconds = path_name(folder), process, processes, seconds
+        self.last: int | None = None  # sweep that this process has read or written
+        self.on_write: Callable[[], None] | None = None
+        self.run: Mapping[str, Any] = {}  # what says that files belong together
+
+    def described(self) -> str:
+        """What is saved, and where."""
+        if self.last is None:
+            return f"no sweep was saved in {self.folder!r} yet"
+        return f"sweep {self.last} is saved in {self.folder!r}"
+
+    def saved(self) -> tuple[list[int], list[str]]:
+        """The sweeps whose file is there and whole, and what is wrong with others; refuses those of other runs."""
+        make_folder(self.folder)
+        found = [(path, NAME.fullmatch(path)) for path in sorted(os.listdir(self.folder))]
+        if others := {int(match[3]) for _, match in found if match} - {self.processes}:
+            raise ModelError(
+                f"the checkpoint {self.folder!r} belongs to a run of {min(others)} processes, and here are "
+                f"{self.processes}; start as many, delete it to start anew, or give another folder"
+            )
+        sweeps, faults = [], []
+        for sweep in self._sweeps():
+            try:
+                page, _ = archives.read(self._path(sweep))
+            except ModelError as error:
+                faults.append(f"{error}; an earlier sweep is used instead")
+                continue
+            archives.check_page(self._path(sweep), page, KIND, self.run)
+            sweeps.append(sweep)
+        return sweeps, faults
+
+    def read(self, sweep: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What `write` was given."""
+        (known,), arrays = archives.read_checkpoint(self._path(sweep), KIND, self.run)
+        self._keep(sweep)
+        return known, arrays
+
+    def write(self, sweep: int, known: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write the file of a sweep, whole or not at all, and remove all but the last two."""
+        archives.write_checkpoint(self._path(sweep), KIND, self.run, [dict(known)], arrays)
+        for old in self._sweeps()[:-KEPT]:
+            os.unlink(self._path(old))
+        self._keep(sweep)
+
+    def forget_after(self, sweep: int) -> None:
+        """Remove the files of later sweeps."""
+        for later in self._sweeps():
+            if later > sweep:
+                os.unlink(self._path(later))
+
+    def _keep(self, sweep: int) -> None:
+        self.last = sweep
+        if self.on_write is not None:
+            self.on_write()
+
+    def _sweeps(self) -> list[int]:
+        matches = (NAME.fullmatch(path) for path in os.listdir(self.folder))
+        return sorted(int(match[1]) for match in matches if match and int(match[2]) == self.process)
+
+    def _path(self, sweep: int) -> str:
+        return os.path.join(self.folder, f"sweep-{sweep:09d}-process-{self.process}-of-{self.processes}.npz")

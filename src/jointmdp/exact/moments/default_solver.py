@@ -1,7 +1,7 @@
 """Two branches of two policies from the same start: one branch by itself, and the covariance of two.
 
 ``C(s,t) = Cov(Z^π(s), Z^π'(t))`` obeys the centred recursion on pairs of states with one policy for each branch; see
-`bellman.second_moments.sweep`. The branches share scenarios as the model says, draw their actions independently, and
+`bellman.pair_sweep.sweep`. The branches share scenarios as the model says, draw their actions independently, and
 never become one. The certificate splits an error between the branches: each moves by a kernel of its own whatever they
 share, so if ``g ≥ ρ + γ²Pg`` and ``g' ≥ ρ' + γ²P'g'``, the covariance is off by at most ``g(s) + g'(t)``.
 
@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from jointmdp.exact.bellman import pair_sweep, second_moments
-from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem, Source
+from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem
 from jointmdp.exact.bellman.second_moments import Tables
 from jointmdp.exact.moments.certificates import (
     Certificate,
@@ -27,7 +27,7 @@ from jointmdp.exact.moments.certificates import (
     side_norms,
 )
 from jointmdp.exact.moments.higher_orders import BackwardSweeps, solve_higher
-from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, GapVariances, Solve, solve_gap_variances, solve_pairs
+from jointmdp.exact.moments.pair_solver import FLOOR_SHARE, Solve, solve_gap_variances, solve_pairs
 from jointmdp.exact.moments.single_branch import solve_single_branch
 from jointmdp.exact.moments.stored_moments import FoundMoments, GapErrors, StateMoments
 from jointmdp.ground import checks
@@ -47,9 +47,8 @@ class PolicyBranch:
         self.errors = StateErrors(model, policy, self.single)
         with float64():
             self.tables = second_moments.model_tables(model, policy, self.single.state.rewards)
-        self.relative_mean = np.sum(policy * self.single.mean, axis=1)
-        self.mean = self.relative_mean + self.single.state.offset + 0.0
-        size = np.abs(self.relative_mean) + np.abs(self.single.state.offset)
+        self.mean = self.errors.v + self.single.state.offset + 0.0
+        size = np.abs(self.errors.v) + np.abs(self.single.state.offset)
         self.mean_errors = self.errors.values.alone + 4 * UNIT * size
         self.variance = self.single.variance
         self.variance_errors = self.errors.variance_errors
@@ -63,9 +62,7 @@ class SharedPairs(NamedTuple):
     is_reached: bool  # whether sweeps ended before their limit
 
 
-@jax.jit
-def _source(one: Tables, other: Tables, kernel: PairKernel, v: Array, v_other: Array) -> Source:
-    return second_moments.policies_source(one, other, kernel, v, v_other)
+_source = jax.jit(second_moments.policies_source)
 
 
 def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> SharedPairs:
@@ -73,26 +70,20 @@ def shared_pairs(one: PolicyBranch, other: PolicyBranch, method: Solve) -> Share
     model, size = one.model, one.model.num_states
     if model.sharing == "none":
         return SharedPairs(np.zeros((1, 1)), (np.zeros(size), np.zeros(size)), True)
-    largest = max(each.errors.largest_variance for each in (one, other))
-    span = max(each.single.state.span for each in (one, other))
     floor = max(each.errors.floor for each in (one, other))
-    target = RESIDUAL_SHARE * method.relative_tolerance * largest * (1 + model.discount) / span
+    target = residual_target([one.errors, other.errors], method.relative_tolerance)
     with float64(), Meter("two policies") as meter:
         kernel = pair_sweep.pair_kernel(model, one.policy, other.policy)
-        values = (on_device(each.relative_mean) for each in (one, other))
+        values = (on_device(each.errors.v) for each in (one, other))
         problem = PairProblem(kernel, _source(one.tables, other.tables, kernel, *values), one.tables.discount)
         target = max(target, FLOOR_SHARE * floor)
         C, sweeps = solve_pairs(problem, target, method.max_sweeps, method.is_accelerated, meter, parity=0)
         sides, residuals = (np.asarray(part) for part in side_norms(problem, C))
         covariance = np.asarray(C)
     relative = pair_operations(model.num_scenarios, kernel.choice.shape[1]) * UNIT
-    mine_and_theirs = (
-        mine.pair_shares(theirs, rows, left, relative)
-        for mine, theirs, rows, left in zip(
-            (one.errors, other.errors), (other.errors, one.errors), sides, residuals, strict=True
-        )
-    )
-    return SharedPairs(covariance, (next(mine_and_theirs), next(mine_and_theirs)), sweeps < method.max_sweeps)
+    mine = one.errors.pair_shares(other.errors, sides[0], residuals[0], relative)
+    theirs = other.errors.pair_shares(one.errors, sides[1], residuals[1], relative)
+    return SharedPairs(covariance, (mine, theirs), sweeps < method.max_sweeps)
 
 
 def policies_gap(  # many parameters: two branches, where they start, and what they have in common
@@ -100,7 +91,7 @@ def policies_gap(  # many parameters: two branches, where they start, and what t
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Mean and variance of ``Z^π(s) − Z^π'(t)``, each before a bound on its error; the covariance is off by `off`."""
     # Means are subtracted before their offsets are added: digits that both share do not round.
-    mean = one.relative_mean[s] - other.relative_mean[t] + (one.single.state.offset[s] - other.single.state.offset[t])
+    mean = one.errors.v[s] - other.errors.v[t] + (one.single.state.offset[s] - other.single.state.offset[t])
     apart = one.variance[s] + other.variance[t]
     error = one.variance_errors[s] + other.variance_errors[t] + 2 * off + 8 * UNIT * (apart + 2 * np.abs(covariance))
     return mean, one.mean_errors[s] + other.mean_errors[t], np.maximum(apart - 2 * covariance, 0.0), error
@@ -115,35 +106,32 @@ def solve(model: JointMDP, policy: Floats, method: Solve, order: int = 2) -> Fou
     tolerance = checks.as_positive("relative_tolerance", method.relative_tolerance)
     max_sweeps = checks.as_count("max_sweeps", method.max_sweeps)
     branch = solve_single_branch(model, policy)
-    tables = second_moments.model_tables(model, policy, branch.state.rewards)
-    kernel = pair_sweep.pair_kernel(model, policy)
-    m, B = on_device(branch.mean), on_device(branch.variance)
     errors = StateErrors(model, policy, branch)
-    target = residual_target(errors, tolerance)
-    v, nothing = second_moments.state_mean(tables, m), np.zeros((1, 1))
-    pairs = GapVariances(on_device(nothing), nothing, 0.0, 0)  # under "none" distinct branches are independent
+    D, pair_errors, residual, sweeps = np.zeros((1, 1)), np.zeros((1, 1)), 0.0, 0  # where branches are independent
     if model.sharing != "none":
-        problem = PairProblem(kernel, _gap_source(tables, kernel, v), tables.discount)
-        pairs = solve_gap_variances(problem, errors, target, method)
-    sweeps = pairs.sweeps
-    certificate = errors.certificate(pairs.errors, pairs.residual)
+        tables = second_moments.model_tables(model, policy, branch.state.rewards)
+        kernel = pair_sweep.pair_kernel(model, policy)
+        problem = PairProblem(kernel, _gap_source(tables, kernel, on_device(errors.v)), tables.discount)
+        target = residual_target([errors], tolerance)
+        D, pair_errors, residual, sweeps = solve_gap_variances(problem, errors, target, method)
+    certificate = errors.certificate(pair_errors, residual)
     status = reached(certificate, errors, tolerance, sweeps >= max_sweeps)
     higher = None
     if order > 2:
-        higher, more, is_reached = solve_higher(errors, tables, v, pairs.values, order, method)
+        higher, more, is_reached = solve_higher(errors, policy, D, order, method)
         sweeps += more
         if not is_reached:
             status = Status.STEP_LIMIT
-    mean = np.asarray(second_moments.mean(tables, v)) + branch.state.offset[:, None]
-    known = GapErrors(errors.values, pairs.errors)
-    moments = StateMoments(model, tables, v, pairs.values, B, mean, known, higher, method)
+    held = (branch.state.rewards, errors.v, D, branch.variance, errors.mean + branch.state.offset[:, None])
+    moments = StateMoments(model, policy, *held, GapErrors(errors.values, pair_errors), higher, method)
     return FoundMoments(moments, certificate, status, sweeps)
 
 
-def residual_target(errors: StateErrors, tolerance: float) -> float:
+def residual_target(branches: list[StateErrors], tolerance: float) -> float:
     """The residual of pairs with which the certified error is far below the relative tolerance."""
-    span = errors.single.state.span
-    return RESIDUAL_SHARE * tolerance * errors.largest_variance * (1 + errors.model.discount) / span
+    largest = max(each.largest_variance for each in branches)
+    span = max(each.single.state.span for each in branches)
+    return RESIDUAL_SHARE * tolerance * largest * (1 + branches[0].model.discount) / span
 
 
 def reached(certificate: Certificate, errors: StateErrors, tolerance: float, is_at_limit: bool) -> Status:
@@ -178,7 +166,7 @@ def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2)
     pairs = (1, 1) if model.sharing == "none" else (size, size)
     m, B, D = (on_device(np.zeros(shape)) for shape in ((size, model.num_actions), size, pairs))
     errors = HorizonErrors(tables)
-    above = BackwardSweeps(model, tables, order) if order > 2 else None
+    above = BackwardSweeps(model, policy, order) if order > 2 else None
     with Meter("backward sweeps") as meter:
         for step in range(horizon):
             errors.step(m, D, B)
@@ -191,7 +179,9 @@ def solve_horizon(model: JointMDP, policy: Floats, horizon: int, order: int = 2)
             meter.update((step + 1) / horizon, f"step {step + 1} of {horizon}")
     v = second_moments.state_mean(tables, m)
     mean = np.asarray(second_moments.mean(tables, v)) + 0.0  # no negative zeros
+    rewards, values, gaps, alone = (np.asarray(each) for each in (tables.rewards, v, D, B))
     value_error, variance_error = errors.before
     known = GapErrors(ValueErrors.uniform(size, value_error), np.full(D.shape, 4 * variance_error))
-    moments = StateMoments(model, tables, v, D, B, mean, known, None if above is None else above.finished(horizon))
+    higher = None if above is None else above.finished(horizon)
+    moments = StateMoments(model, policy, rewards, values, gaps, alone, mean, known, higher)
     return FoundMoments(moments, errors.certificate(), Status.COMPLETED, horizon)

@@ -82,13 +82,13 @@ def build(problem: PairProblem) -> DiagonalSolver | None:
     for steps in range(0, MOST_STEPS + 1, STEP):
         if steps > 0:
             terms.add()
-        tail = _tail(problem.kernel, terms.powers(), steps, terms.share)
+        tail = _tail(problem.kernel, terms.powers, steps, terms.share)
         of_pairs = tail if of_pairs is None else of_pairs
         if tail is None or of_pairs is None:
             continue
         # A power costs less than a sweep, and with fewer modes each product with F is faster.
         if tail.left.step.shape[0] <= FEW_MODES or steps >= MORE_STEPS * of_pairs.steps:
-            return DiagonalSolver(terms.response(), tail, of_pairs)
+            return DiagonalSolver(terms.response, tail, of_pairs)
     return None
 
 
@@ -97,20 +97,12 @@ class DeviceTerms:
 
     def __init__(self, problem: PairProblem) -> None:
         size = problem.kernel.weights.shape[1]
-        self.problem, self.share = problem, jnp.ones(())
-        self._powers: Powers = tuple(jnp.eye(size) for _ in problem.kernel.sides)
-        self._response = jnp.zeros((size, size))
+        self.problem, self.share, self.response = problem, jnp.ones(()), jnp.zeros((size, size))
+        self.powers: Powers = tuple(jnp.eye(size) for _ in problem.kernel.sides)
 
     def add(self) -> None:
         """STEP more powers."""
-        found = _add_terms(self.problem, self._powers, self._response, self.share)
-        self._powers, self._response, self.share = found
-
-    def powers(self) -> Powers:
-        return self._powers
-
-    def response(self) -> Array:
-        return self._response
+        self.powers, self.response, self.share = _add_terms(self.problem, self.powers, self.response, self.share)
 
 
 def improve(

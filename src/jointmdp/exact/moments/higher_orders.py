@@ -22,7 +22,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,12 +29,11 @@ import numpy as np
 import scipy.sparse as sp
 from jax import Array
 
-from jointmdp.exact.bellman import higher_moments, pair_sweep, second_moments
+from jointmdp.exact.bellman import higher_moments, pair_sweep
 from jointmdp.exact.bellman.higher_moments import Steps
 from jointmdp.exact.bellman.pair_sweep import PairKernel, PairProblem, Source
-from jointmdp.exact.bellman.second_moments import Tables
 from jointmdp.exact.moments import pair_solver
-from jointmdp.exact.moments.certificates import StateErrors, Status, mean_operations, pair_operations, supersolution
+from jointmdp.exact.moments.certificates import StateErrors, Status, pair_operations, supersolution
 from jointmdp.exact.moments.pair_solver import Solve, pair_bounds
 from jointmdp.exact.moments.single_branch import Solver, discounted_solver
 from jointmdp.ground.arrays import UNIT, Floats, Ints, on_device
@@ -47,7 +45,6 @@ from jointmdp.model.joint_mdp import JointMDP
 ROOM = 1e-6  # relative room that pays for computing the bounds themselves in float64
 
 _gap_apart = jax.jit(higher_moments.gap_apart)
-_gap_apart_size = jax.jit(higher_moments.gap_apart_size)
 _parted = jax.jit(pair_sweep.parted)
 
 
@@ -66,17 +63,20 @@ def power_operations(scenarios: int, actions: int, order: int) -> int:
 class Layout:
     """A model and a policy, as steps of one branch and of two read them."""
 
-    def __init__(self, model: JointMDP, tables: Tables, order: int, reward_sizes: Floats | None = None) -> None:
-        sizes = np.abs(np.asarray(tables.rewards)) if reward_sizes is None else reward_sizes
-        self.order, self.tables, self.discount = order, tables, model.discount
+    def __init__(
+        self, model: JointMDP, policy: Floats, rewards: Floats, order: int, reward_sizes: Floats | None = None
+    ) -> None:
+        sizes = np.abs(rewards) if reward_sizes is None else reward_sizes
+        self.model, self.policy, self.paid, self.order, self.discount = model, policy, rewards, order, model.discount
         self.is_shared = model.sharing != "none"
-        policy = np.asarray(tables.policy)
-        self.actions, choice = pair_sweep.policy_support(policy)
-        self.reward_sizes = np.take_along_axis(sizes, self.actions[:, None, :], axis=2)  # [S, W, M]
+        actions, choice = pair_sweep.policy_support(policy)
+        # Of the actions that the policy may take, [S, W, M] each.
+        self.rewards, self.reward_sizes, self.successors = (
+            np.take_along_axis(each, actions[:, None, :], axis=2) for each in (rewards, sizes, model.successors)
+        )
         self.kernel = pair_sweep.pair_kernel(model, policy, may_merge=False)
         self.groups = self.kernel.chances.shape[0]
         self.matrix = policy_kernel(model, policy)
-        self.successors: Ints = np.take_along_axis(model.successors, self.actions[:, None, :], axis=2)  # [S, W, M]
         self.chance: Floats = model.probabilities[:, :, None] * choice[:, None, :]  # [S, W, M]
         self.ties: Floats = self.chance * choice[:, None, :]
         self.relative = power_operations(model.num_scenarios, choice.shape[1], order) * UNIT
@@ -88,10 +88,6 @@ class Layout:
     def both(self) -> tuple[Ints, Ints]:
         """Where two branches in one state go, ``[S, W, M, M]``."""
         return self.successors[:, :, :, None], self.successors[:, :, None, :]
-
-    def parted(self, values: Floats) -> Floats:
-        """The step of two branches in s that draw different actions."""
-        return np.asarray(_parted(self.kernel, values))
 
     def problem(self, same: Floats, cross: Floats, k: int) -> PairProblem:
         """The recursion of a moment of order k: the unknown is multiplied by γᵏ, and this is added."""
@@ -115,123 +111,90 @@ class Step:
 
     def __init__(self, layout: Layout, v: Floats, now: Floats) -> None:
         self.layout = layout
-        rewards = np.take_along_axis(np.asarray(layout.tables.rewards), layout.actions[:, None, :], axis=2)
         later, here = layout.discount * v[layout.successors], now[:, None, None]
-        e = np.where(layout.chance > 0, rewards + later - here, 0.0)
+        e = np.where(layout.chance > 0, layout.rewards + later - here, 0.0)
         exponents = np.arange(layout.order + 1)[:, None, None, None]
         self.powers: Floats = e[None] ** exponents  # [n+1, S, W, M]
         size = np.where(layout.chance > 0, layout.reward_sizes + np.abs(later) + np.abs(here), 0.0)
         self.off: Floats = 4 * UNIT * np.max(size, axis=(1, 2))  # [S] η(s), by which rounding moves e
         self.sizes: Floats = (np.abs(e) + self.off[:, None, None])[None] ** exponents
 
-    def branch(self, i: int, c: Floats, top: int, weights: Floats) -> Floats:
-        """Σ_{j≤top} C(i,j) γʲ E[e^{i−j} c_j(S')] with outcomes weighted as given."""
-        layout = self.layout
-        total = np.zeros(c.shape[1])
-        for j in range(top + 1):
-            terms = self.powers[i - j] * c[j][layout.successors]
-            total += math.comb(i, j) * layout.discount**j * np.einsum("swm,swm->s", weights, terms)
-        return total
-
-    def branch_size(self, k: int, x: Floats) -> Floats:
-        """Σ_{j≤k} C(k,j) γʲ E[(|e|+η)^{k−j} x_j(S')], ``[S]``."""
-        terms = (factor * self._weighted_size(k - j, x[j]) for j, factor in enumerate(self._coefficients(k)[: k + 1]))
-        return sum(terms, np.zeros(x.shape[1]))
-
-    def branch_error(self, k: int, errors: Floats, c: Floats) -> Floats:
-        """What errors of the moments ``c`` and one backup's rounding make of the error of c_k, ``[S]``."""
-        size = np.abs(c)
-        by_off = k * self.off * self.branch_size(k - 1, size)
-        return self.branch_size(k, errors + self.layout.relative * size) + by_off
-
-    def branch_before(self, c: Floats) -> Floats:
-        """The moments ``c`` of one branch, one step earlier."""
-        orders = range(2, len(c))
-        return np.stack([c[0], c[1], *(self.branch(i, c, i, self.layout.chance) for i in orders)])
-
-    def _weighted_size(self, m: int, x: Floats) -> Floats:
-        """E[(|e|+η)ᵐ x(S')]."""
-        return np.einsum("swm,swm,swm->s", self.layout.chance, self.sizes[m], x[self.layout.successors])
-
-    def gap(self, k: int, H: Floats) -> PairProblem:
-        """The recursion of h_k, given H = (h_0, h_1, …), ``[n+1, S, S]``."""
-        layout, coefficients = self.layout, self._coefficients(k)
-        sign = -1 if k % 2 else 1
-        if layout.groups > 1:
-            half = np.asarray(_gap_apart(layout.kernel, self.powers[1], coefficients, H, k)) / 2
-        else:
-            half = self._gap_products(k, coefficients, H)
-        same = np.zeros(half.shape[0])
-        if sign == 1:  # odd powers of a difference of two that are alike have mean zero
-            same = self._gap_met(k, coefficients, H)
-        return layout.problem(same, half + sign * half.T, k)
-
     def _coefficients(self, k: int) -> Floats:
         """C(k,j) γʲ, ``[n+1]``."""
         return np.array([math.comb(k, j) * self.layout.discount**j for j in range(self.layout.order + 1)])
 
-    def _gap_products(self, k: int, coefficients: Floats, H: Floats) -> Floats:
-        """Half of E[Σ_{j<k} c_j (e−ẽ)^{k−j} H_j] for branches that are independent; its transpose gives the rest.
+    def _branch(self, k: int, x: Floats, powers: Floats, weights: Floats, top: int) -> Floats:
+        """Σ_{j≤top} C(k,j) γʲ E[f^{k−j} x_j(S')], with powers of f and outcomes weighted as given, ``[S]``."""
+        to, factors = self.layout.successors, self._coefficients(k)[: top + 1]
+        terms = (f * np.einsum("swm,swm->s", weights, powers[k - j] * x[j][to]) for j, f in enumerate(factors))
+        return sum(terms, np.zeros(x.shape[1]))
 
-        (e−ẽ)ᵐ = Σ_l C(m,l) eˡ (−ẽ)^{m−l}; the terms l and m−l are each other's transposes but for the sign (−1)ᵏ.
+    def branch(self, k: int, c: Floats, top: int) -> Floats:
+        """What the moments of one branch up to order `top` add to c_k one step earlier, ``[S]``."""
+        return self._branch(k, c, self.powers, self.layout.chance, top)
+
+    def branch_error(self, k: int, errors: Floats, c: Floats) -> Floats:
+        """What errors of the moments ``c`` and one backup's rounding make of the error of c_k, ``[S]``."""
+        size, chance = np.abs(c), self.layout.chance
+        later = self._branch(k, errors + self.layout.relative * size, self.sizes, chance, k)
+        return later + k * self.off * self._branch(k - 1, size, self.sizes, chance, k - 1)
+
+    def branch_before(self, c: Floats) -> Floats:
+        """The moments ``c`` of one branch, one step earlier."""
+        return np.stack([c[0], c[1], *(self.branch(k, c, k) for k in range(2, len(c)))])
+
+    def _gap(self, k: int, coefficients: Floats, X: Floats, is_size: bool) -> tuple[Floats, Floats]:
+        """Σ_{j≤k} c_j E[d^{k−j} X_j(S',T')] of branches in distinct states, ``[S, S]``, and in one, ``[S]``.
+
+        X_j(t,s) is (−1)ʲ X_j(s,t), and d is e − ẽ; with `is_size` X_j(t,s) is X_j(s,t), and d is |e − ẽ| + 2η. Branches
+        that are independent have (e−ẽ)ᵐ = Σ_l C(m,l) eˡ (−ẽ)^{m−l}, where the terms l and m−l are each other's
+        transposes but for the sign (−1)ᵐ; there |d| is |e| + |ẽ| + 2η, so that rounding is covered too.
         """
-        layout, powers = self.layout, self.powers
-        averages = np.einsum("iswm,swm->is", powers[: k + 1], layout.chance)  # E eⁱ
-        signs = np.array([math.comb(k, i) * (-1.0) ** (k - i) / 2 for i in range(k + 1)])
-        half: Floats = (averages.T * signs) @ averages[::-1]
-        for j in range(2, k):
-            m = k - j
-            for low in range(m // 2 + 1):
-                factor = coefficients[j] * math.comb(m, low) * (-1) ** (m - low) * (0.5 if 2 * low == m else 1.0)
-                half += factor * np.asarray(_weighted(layout.kernel, layout.steps, powers[low], powers[m - low], H[j]))
-        return half
+        layout, e, sign = self.layout, self.powers[1], 1 if is_size else -1
+        if layout.groups > 1:
+            half = np.asarray(_gap_apart(layout.kernel, e, self.off if is_size else None, coefficients, X, k)) / 2
+        else:
+            half, powers = np.zeros(X.shape[1:]), self.sizes if is_size else self.powers
+            for j in np.flatnonzero(coefficients[: k + 1] * X[: k + 1].any(axis=(1, 2))).tolist():
+                m = k - j
+                for low in range(m // 2 + 1):
+                    factor = coefficients[j] * math.comb(m, low) * sign ** (m - low) * (0.5 if 2 * low == m else 1.0)
+                    half += factor * np.asarray(
+                        _weighted(layout.kernel, layout.steps, powers[low], powers[m - low], X[j])
+                    )
+        d = e[:, :, :, None] - e[:, :, None, :]
+        d = np.abs(d) + 2 * self.off[:, None, None, None] if is_size else d
+        met = np.zeros_like(d)
+        for j in range(k + 1):
+            met = met * d + coefficients[j] * X[j][layout.both]
+        return half + sign**k * half.T, np.asarray(_parted(layout.kernel, met))
 
-    def _gap_met(self, k: int, coefficients: Floats, H: Floats) -> Floats:
-        """Σ_w p(w|s) Σ_{a≠b} π_a π_b Σ_{j<k} c_j (e_a−e_b)^{k−j} H_j(S'_a,S'_b): both branches in s."""
-        d = self.powers[1][:, :, :, None] - self.powers[1][:, :, None, :]
-        value = np.zeros_like(d)
-        for j in range(k):
-            value = value * d + coefficients[j] * H[j][self.layout.both]
-        return self.layout.parted(value * d)
+    def gap(self, k: int, H: Floats) -> PairProblem:
+        """The recursion of h_k, given H = (h_0, h_1, …), ``[n+1, S, S]``."""
+        coefficients = self._coefficients(k)
+        coefficients[k] = 0.0  # the unknown itself
+        apart, met = self._gap(k, coefficients, H, is_size=False)
+        # Odd powers of a difference of two that are alike have mean zero.
+        return self.layout.problem(np.zeros_like(met) if k % 2 else met, apart, k)
 
     def gap_size(self, k: int, X: Floats) -> Floats:
-        """Σ_{j≤k} C(k,j) γʲ E[(|d|+η)^{k−j} X_j(S',T')] for symmetric X ≥ 0, ``[S, S]``.
-
-        Where e and ẽ are raised to their powers apart, |d| is |e| + |ẽ|, so that rounding is covered too.
-        """
-        layout, coefficients = self.layout, self._coefficients(k)
-        if layout.groups > 1:
-            half = np.asarray(_gap_apart_size(layout.kernel, self.powers[1], self.off, coefficients, X, k)) / 2
-        else:
-            half = np.zeros(X.shape[1:])
-            for j in range(k + 1):
-                for low in range((k - j) // 2 + 1):
-                    factor = coefficients[j] * math.comb(k - j, low) * (0.5 if 2 * low == k - j else 1.0)
-                    left, right = self.sizes[low], self.sizes[k - j - low]
-                    if X[j].any():
-                        half += factor * np.asarray(_weighted(layout.kernel, layout.steps, left, right, X[j]))
-        both = half + half.T
-        d = np.abs(self.powers[1][:, :, :, None] - self.powers[1][:, :, None, :]) + 2 * self.off[:, None, None, None]
-        value = np.zeros_like(d)
-        for j in range(k + 1):
-            value = value * d + coefficients[j] * X[j][layout.both]
-        here = np.arange(X.shape[1])
-        both[here, here] = layout.parted(value)
-        return both
+        """Σ_{j≤k} C(k,j) γʲ E[(|d|+2η)^{k−j} X_j(S',T')] for symmetric X ≥ 0, ``[S, S]``."""
+        apart, met = self._gap(k, self._coefficients(k), X, is_size=True)
+        np.fill_diagonal(apart, met)
+        return apart
 
     def gap_error(self, k: int, errors: Floats, H: Floats) -> Floats:
         """What errors of H and one backup's rounding make of the error of h_k, ``[S, S]``."""
         size = np.abs(H)
         size = np.maximum(size, np.swapaxes(size, 1, 2))
         by_off = k * (self.off[:, None] + self.off[None, :])
-        unsure = errors + self.layout.relative * size
-        return self.gap_size(k, unsure) + by_off * self.gap_size(k - 1, size)
+        return self.gap_size(k, errors + self.layout.relative * size) + by_off * self.gap_size(k - 1, size)
 
     def joint(self, i: int, j: int, c: Floats, held: Callable[[int, int], Floats]) -> PairProblem:
         """The recursion of c_ij, given one-branch moments ``c`` and the c_kl of lower order."""
         layout, powers = self.layout, self.powers
         states = c.shape[1]
-        cross, same = np.zeros((states, states)), self.branch(i + j, c, i + j, layout.ties)
+        cross, same = np.zeros((states, states)), self._branch(i + j, c, powers, layout.ties, i + j)
         for k in range(i + 1):
             for m in range(j + 1):
                 if k + m in (1, i + j):
@@ -239,7 +202,8 @@ class Step:
                 factor = math.comb(i, k) * math.comb(j, m) * layout.discount ** (k + m)
                 left, right, C = powers[i - k], powers[j - m], held(k, m)
                 cross += factor * np.asarray(_weighted(layout.kernel, layout.steps, left, right, C))
-                same += factor * layout.parted(left[:, :, :, None] * right[:, :, None, :] * C[layout.both])
+                met = left[:, :, :, None] * right[:, :, None, :] * C[layout.both]
+                same += factor * np.asarray(_parted(layout.kernel, met))
         return layout.problem(same, cross, i + j)
 
 
@@ -258,16 +222,7 @@ class HigherMoments:
     horizon: int | None = None
 
 
-class PairFixedPoint(NamedTuple):
-    """A moment that solves its recursion on pairs of states."""
-
-    values: Floats  # [S, S]
-    residual: Floats  # [S, S]
-    sweeps: int
-    is_reached: bool
-
-
-def _solve_order(
+def _solve_order(  # many parameters: a recursion of some order, and how to solve it
     layout: Layout,
     problem: PairProblem,
     k: int,
@@ -276,29 +231,24 @@ def _solve_order(
     meter: Meter,
     scale: float = 0.0,
     start: Floats | None = None,
-) -> PairFixedPoint:
-    """The moment of order k, to a residual relative to what is added and to `scale`, or to what rounding leaves."""
-    assert problem.added.cross is not None
-    factor = layout.discount**k
-    values = np.array(problem.added.cross)
-    np.fill_diagonal(values, problem.added.same)
-    size = float(np.max(np.abs(values)))
-    values = values if start is None else start
+) -> tuple[Floats, Floats, int, bool]:
+    """The moment of order k, its residual, ``[S, S]`` each, the sweeps taken, and whether they were enough.
+
+    It is solved to a residual relative to what is added and to `scale`, or to what rounding leaves.
+    """
+    factor, added = layout.discount**k, np.array(problem.added.cross)
+    np.fill_diagonal(added, problem.added.same)
+    size = float(np.max(np.abs(added)))
     share = HIGHER_RESIDUAL_SHARE * method.relative_tolerance * max(size, scale) * (1 - factor)
-    floor = pair_solver.FLOOR_SHARE * layout.relative
-    # The answer is at most size/(1−γᵏ), and rounding is relative to it: a first aim, until its size is known.
-    aims = (lambda _: floor * size * (1 + 1 / (1 - factor)), lambda top: floor * (size + top))
-    done, target = 0, 0.0
-    residual = np.full_like(values, np.inf)
-    for aim in aims:
-        target = max(share, aim(float(np.max(np.abs(values)))))
-        if np.max(residual) > target and done < method.max_sweeps:
-            left, first = method.max_sweeps - done, on_device(values)
-            found, taken = pair_solver.solve_pairs(problem, target, left, method.is_accelerated, meter, first, parity)
-            done += taken
-            values = np.asarray(found)
-            residual = np.abs(_swept(problem, values) - values)
-    return PairFixedPoint(values, residual, done, bool(np.max(residual) <= 2 * target))
+
+    def aim(largest: float) -> float:
+        return max(share, pair_solver.FLOOR_SHARE * layout.relative * (size + largest))
+
+    first, most = on_device(added if start is None else start), size / (1 - factor)
+    found, done = pair_solver.solve_to_rounding(problem, first, most, aim, method, meter, parity)
+    values = np.asarray(found)
+    residual = np.abs(_swept(problem, values) - values)
+    return values, residual, done, bool(np.max(residual) <= 2 * aim(float(np.max(np.abs(values)))))
 
 
 def _swept(problem: PairProblem, values: Floats) -> Floats:
@@ -307,43 +257,39 @@ def _swept(problem: PairProblem, values: Floats) -> Floats:
 
 
 def solve_higher(
-    errors: StateErrors, tables: Tables, v: Array, D: Array, order: int, method: Solve
+    errors: StateErrors, policy: Floats, D: Floats, order: int, method: Solve
 ) -> tuple[HigherMoments, int, bool]:
     """Moments of one branch and of gaps up to `order`; how many sweeps they took, and whether all came as far as asked.
 
-    `errors` are those of the values v, and `D` holds the variances of gaps.
+    `D` holds the variances of gaps.
     """
     model, state = errors.model, errors.single.state
-    layout = Layout(model, tables, order, state.sizes)
-    values = np.asarray(v)
-    step = Step(layout, values, values)
+    layout = Layout(model, policy, state.rewards, order, state.sizes)
+    step = Step(layout, errors.v, errors.v)
     factors = [layout.discount**i for i in range(3, order + 1)]
     solvers = [errors.single.solve_squared, *(discounted_solver(state.kernel, f, state.is_dense) for f in factors)]
-    # v was averaged over actions once more, on the device.
-    means = np.sum(np.asarray(tables.policy) * np.abs(errors.single.mean), axis=1)
-    again = mean_operations(model.num_scenarios, model.num_actions) * UNIT * means
-    c, branch_errors = _solve_branch(layout, step, state.kernel, solvers, errors.values.alone + again)
+    c, branch_errors = _solve_branch(layout, step, state.kernel, solvers, errors.values.alone)
     if not layout.is_shared:
         return HigherMoments(order, c, np.zeros((order + 1, 1, 1)), branch_errors[:, :, None]), 0, True
     size, here = model.num_states, np.arange(model.num_states)
     H, off = np.zeros((2, order + 1, size, size))
     H[0] = 1.0
-    off[1] = errors.values.between(here[:, None], here[None, :]) + again[:, None] + again[None, :]
+    off[1] = errors.values.between(here[:, None], here[None, :])
     np.fill_diagonal(off[1], 0.0)
     sweeps, is_reached = 0, True
-    start = np.asarray(D)
-    scale = float(np.max(np.abs(start)))
+    scale = float(np.max(np.abs(D)))
     with Meter("higher moments") as meter:
         for k in range(2, order + 1):
-            problem, near = step.gap(k, H), start if k == 2 else None
-            found = _solve_order(layout, problem, k, -1 if k % 2 else 1, method, meter, scale ** (k / 2), near)
-            H[k] = found.values
+            problem, near = step.gap(k, H), D if k == 2 else None
+            parity = -1 if k % 2 else 1
+            H[k], residual, taken, is_done = _solve_order(
+                layout, problem, k, parity, method, meter, scale ** (k / 2), near
+            )
             # Rounding need not respect symmetry.
-            local = step.gap_error(k, off, H) + np.maximum(found.residual, found.residual.T)
+            local = step.gap_error(k, off, H) + np.maximum(residual, residual.T)
             rho, solver = on_device((1 + ROOM) * np.maximum(local, local.T)), solvers[k - 2]
-            off[k] = pair_bounds(problem, rho, errors, solver, layout.relative, found.sweeps, method, meter, AMPLE)
-            sweeps += found.sweeps
-            is_reached &= found.is_reached
+            off[k] = pair_bounds(problem, rho, errors, solver, layout.relative, taken, method, meter, AMPLE)
+            sweeps, is_reached = sweeps + taken, is_reached and is_done
     return HigherMoments(order, c, H, off), sweeps, is_reached
 
 
@@ -356,7 +302,7 @@ def _solve_branch(
     c[0], errors[1] = 1.0, first_errors
     for i in range(2, order + 1):
         solver = solvers[i - 2]
-        added = step.branch(i, c, i - 1, layout.chance)
+        added = step.branch(i, c, i - 1)
         c[i] = solver(added)
         c[i] += solver(added + g**i * (P @ c[i]) - c[i])
         local = step.branch_error(i, errors, c) + np.abs(added + g**i * (P @ c[i]) - c[i])
@@ -367,8 +313,8 @@ def _solve_branch(
 class BackwardSweeps:
     """Backward sweeps of all orders, one step at a time."""
 
-    def __init__(self, model: JointMDP, tables: Tables, order: int) -> None:
-        self.layout = Layout(model, tables, order)
+    def __init__(self, model: JointMDP, policy: Floats, order: int) -> None:
+        self.layout = Layout(model, policy, model.paid_rewards, order)
         size = model.num_states
         pairs = size if self.layout.is_shared else 1
         self.c, self.errors = np.zeros((order + 1, size)), np.zeros((order + 1, size, pairs))
@@ -402,13 +348,9 @@ class BackwardSweeps:
 class JointPowers:
     """c_ij = E[(Z(s,A)−v(s))ⁱ (Z(t,B)−v(t))ʲ] for two branches anywhere, each computed when first asked for."""
 
-    def __init__(
-        self, model: JointMDP, tables: Tables, v: Array, C: Array, higher: HigherMoments, method: Solve
-    ) -> None:
-        self.model, self.tables, self.higher, self.method = model, tables, higher, method
-        self.v = np.asarray(v)
-        self.layout = Layout(model, tables, higher.order)
-        self.found: dict[tuple[int, int], Floats] = {(1, 1): np.asarray(C)}
+    def __init__(self, layout: Layout, v: Floats, C: Floats, higher: HigherMoments, method: Solve) -> None:
+        self.layout, self.model, self.v, self.higher, self.method = layout, layout.model, v, higher, method
+        self.found: dict[tuple[int, int], Floats] = {(1, 1): C}
 
     def __call__(self, i: int, j: int) -> Floats:
         """c_ij, ``[S, S]``."""
@@ -433,14 +375,14 @@ class JointPowers:
         # Asks for those of lower order, which are solved first.
         problem = Step(self.layout, self.v, self.v).joint(i, j, self.higher.branch, self)
         with Meter(f"joint moments of order {i} and {j}") as meter:
-            found = _solve_order(self.layout, problem, i + j, 1 if i == j else 0, self.method, meter)
-        if not found.is_reached:
+            parity = 1 if i == j else 0
+            self.found[i, j], _, _, is_reached = _solve_order(self.layout, problem, i + j, parity, self.method, meter)
+        if not is_reached:
             warnings.warn(Status.STEP_LIMIT.value, ConvergenceWarning, stacklevel=5)
-        self.found[i, j] = found.values
 
     def _sweep_back(self, horizon: int) -> None:
         """All c_ij over the horizon; they need the values of every step on the way."""
-        order, size = self.higher.order, self.model.num_states
+        layout, order, size = self.layout, self.higher.order, self.model.num_states
         asked = [(i, total - i) for total in range(2, order + 1) for i in range(1, total // 2 + 1)]
         c = np.zeros((order + 1, size))
         c[0] = 1.0
@@ -448,8 +390,9 @@ class JointPowers:
         v = np.zeros(size)
         with Meter("joint moments") as meter:
             for done in range(horizon - 1):
-                now = np.asarray(second_moments.state_mean(self.tables, second_moments.mean(self.tables, on_device(v))))
-                step = Step(self.layout, v, now)
+                b = layout.paid + layout.discount * v[self.model.successors]
+                now = np.sum(layout.policy * np.einsum("sw,swa->sa", self.model.probabilities, b), axis=1)
+                step = Step(layout, v, now)
                 held = partial(_held, c=c, found=found)
                 found = {key: _swept(step.joint(*key, c, held), found[key]) for key in asked}
                 c, v = step.branch_before(c), now
@@ -460,7 +403,7 @@ class JointPowers:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``: one backup of the moments on states."""
         model, g = self.model, self.model.discount
         p, n, branch = model.probabilities, model.successors, self.higher.branch
-        outcome = np.asarray(self.tables.rewards) + g * self.v[n]
+        outcome = self.layout.paid + g * self.v[n]
         surplus = outcome - np.einsum("sw,swa->sa", p, outcome)[:, None, :]
 
         def alone(k: int) -> Floats:
@@ -475,11 +418,10 @@ class JointPowers:
                 for m in range(j + 1):
                     if k + m == 1:
                         continue
-                    factor, c = math.comb(i, k) * math.comb(j, m) * g ** (k + m), self(k, m)
-                    for w in range(model.num_scenarios):
-                        powers = surplus[:, w, :, None] ** (i - k) * surplus[:, w, None, :] ** (j - m)
-                        later = c[n[:, w, :, None], n[:, w, None, :]]
-                        blocks += factor * p[:, w, None, None] * powers * later
+                    factor = math.comb(i, k) * math.comb(j, m) * g ** (k + m)
+                    later = self(k, m)[n[:, :, :, None], n[:, :, None, :]]
+                    powers = surplus ** (i - k), surplus ** (j - m)
+                    blocks += factor * np.einsum("sw,swa,swb,swab->sab", p, *powers, later)
         actions = np.arange(model.num_actions)
         blocks[:, actions, actions] = alone(i + j)
         return blocks

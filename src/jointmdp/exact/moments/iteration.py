@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -33,16 +33,6 @@ BoundsT = TypeVar("BoundsT")
 _backup = partial(jax.jit, static_argnames="sharing")(second_moments.moment_backup)
 
 
-class Iterated(NamedTuple, Generic[MomentsT, BoundsT]):
-    """Where an iteration ended."""
-
-    moments: MomentsT
-    bounds: BoundsT
-    status: Status
-    steps: int
-    history: Floats  # residuals as computed, of the start and after each step
-
-
 def iterate(
     backup: Callable[[MomentsT], MomentsT],
     assess: Callable[[MomentsT, MomentsT], tuple[float, float, BoundsT]],
@@ -50,10 +40,11 @@ def iterate(
     tolerance: float | None,
     max_steps: int,
     title: str,
-) -> Iterated[MomentsT, BoundsT]:
+) -> tuple[MomentsT, BoundsT, Status, int, Floats]:
     """M ← TM until the certified error is at most `tolerance`; without one, exactly `max_steps` times.
 
-    ``assess(M, TM)`` gives the residual as computed, the largest certified error, and all bounds.
+    ``assess(M, TM)`` gives the residual as computed, the largest certified error, and all bounds. The answer ends with
+    the status, the steps taken, and the residuals as computed, of the start and after each step.
     """
     M, history, low, steps = start, list[float](), 0, 0
     with Meter(title) as meter:
@@ -70,7 +61,7 @@ def iterate(
             elif steps == max_steps:
                 status = Status.COMPLETED if tolerance is None else Status.STEP_LIMIT
             if status is not None:
-                return Iterated(M, bounds, status, steps, np.array(history))
+                return M, bounds, status, steps, np.array(history)
             M, steps = after, steps + 1
             meter.update(steps / max_steps, f"step {steps}, certified error {worst:.1e}")
 
@@ -94,9 +85,10 @@ def solve_iterate(model: JointMDP, policy: Floats, method: Iterate) -> FoundMome
     max_steps = checks.as_count("max_steps", method.max_steps, least=0)
     tables = second_moments.model_tables(model, policy)
     backup, assess = partial(_backup, tables, sharing=model.sharing), partial(assess_pairs, model, tables)
-    run = iterate(backup, assess, _first_collection(model, method), method.tolerance, max_steps, "T₂")
-    moments = PairMoments(np.asarray(run.moments.mean), np.asarray(run.moments.second))
-    return FoundMoments(moments, run.bounds, run.status, run.steps, run.history)
+    first = _first_collection(model, method)
+    M, certificate, status, steps, history = iterate(backup, assess, first, method.tolerance, max_steps, "T₂")
+    moments = PairMoments(np.asarray(M.mean), np.asarray(M.second))
+    return FoundMoments(moments, certificate, status, steps, history)
 
 
 def _first_collection(model: JointMDP, method: Iterate) -> Moments:

@@ -126,10 +126,10 @@ def joint_moments(
     _check_memory(model, chosen, n, limit)
     operator = JointOperator(model, chosen, n)
     first = operator.zero() if start is None else _checked_start(operator, start)
-    run = iterate(operator, _JointErrors(operator), first, tolerance, most, f"iterating T_{n}")
-    found = JointMoments(
-        model, chosen, n, *run.bounds, run.status, run.steps, run.history, limit, operator.tuples, run.moments
+    M, bounds, status, steps, history = iterate(
+        operator, _JointErrors(operator), first, tolerance, most, f"iterating T_{n}"
     )
+    found = JointMoments(model, chosen, n, *bounds, status, steps, history, limit, operator.tuples, M)
     report_missed(found.status, found._bounds(), throw)
     return found
 

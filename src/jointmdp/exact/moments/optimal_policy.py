@@ -71,19 +71,26 @@ def optimal_policy(model: JointMDP, *, minimise: bool = False, **unknown: Never)
     if minimise:
         best = optimal_policy(model.with_opposite_rewards())
         return replace(best, model=model, values=0.0 - best.values, minimise=True)
-    choices = _Choices(model)
-    actions = choices.ending() if model.discount == 1 else choices.greedy()
+    choices, g = _Choices(model), model.discount
+    if g == 1:
+        actions = choices.ending()
+    else:  # the highest mean reward in each state
+        rewards = np.einsum("sw,swa->sa", model.probabilities, model.rewards)
+        actions = np.argmax(np.where(model.available, rewards, -np.inf), axis=1)
     while True:
-        choices.check_ends(actions)
+        if (endless := choices.endless(actions)) is not None:
+            raise ModelError(
+                f"discount is 1, and from {model.state_label(endless)} on it is better never to end; give a discount "
+                "below 1"
+            )
         state = solve_mean(model, np.eye(model.num_actions)[actions])
-        found = _Assessed(choices, actions, state)
-        now = np.take_along_axis(found.upper, actions[:, None], axis=1)[:, 0]
-        best = np.argmax(found.lower, axis=1)
-        is_better = np.take_along_axis(found.lower, best[:, None], axis=1)[:, 0] > now
+        advantages, lower, upper, errors = choices.assessed(actions, state)
+        now, best = np.take_along_axis(upper, actions[:, None], axis=1)[:, 0], np.argmax(lower, axis=1)
+        is_better = np.take_along_axis(lower, best[:, None], axis=1)[:, 0] > now
         if not is_better.any():
             break
         actions = np.where(is_better, best, actions)
-    loss = (1 + CHECK_ROOM) * (choices.excess(found.advantages, actions, state.idle) + found.errors)
+    loss = (1 + CHECK_ROOM) * (choices.excess(advantages, actions, state.idle) + errors)
     return OptimalPolicy(model, actions, state.values + state.offset + 0.0, loss)
 
 
@@ -95,11 +102,6 @@ class _Choices:
         self.kernel = model.marginal_mdp().kernel  # [S·A, S]
         self.is_over = idle_states(model, uniform_policy(model))
         self.relative = pair_operations(model.num_scenarios, 1) * UNIT
-
-    def greedy(self) -> Ints:
-        """The action with the highest mean reward in each state."""
-        rewards = np.einsum("sw,swa->sa", self.model.probabilities, self.model.rewards)
-        return np.argmax(np.where(self.model.available, rewards, -np.inf), axis=1)
 
     def ending(self) -> Ints:
         """Actions that come nearer to the end with positive probability, so that they surely reach it."""
@@ -129,14 +131,22 @@ class _Choices:
         left = np.setdiff1d(np.arange(len(actions)), ends)
         return int(left[0]) if len(left) else None
 
-    def check_ends(self, actions: Ints) -> None:
-        """Raise where a better policy was found that never ends."""
-        state = self.endless(actions)
-        if state is not None:
-            raise ModelError(
-                f"discount is 1, and from {self.model.state_label(state)} on it is better never to end; give a "
-                "discount below 1"
-            )
+    def assessed(self, actions: Ints, state: BranchMean) -> tuple[Floats, Floats, Floats, Floats]:
+        """One backup of a policy's values: ρ, what each action gives from below and from above, errors of values."""
+        model, g, v, n = self.model, self.model.discount, state.values, self.model.successors
+
+        def expect(table: Floats) -> Floats:
+            return np.einsum("sw,swa->sa", model.probabilities, table)
+
+        q = expect(state.rewards + g * v[n])
+        rounding = mean_operations(model.num_scenarios, 1) * UNIT * expect(state.sizes + g * np.abs(v[n]))
+        rounding = rounding + 4 * UNIT * np.abs(v)[:, None]
+        own = np.take_along_axis(np.abs(q - v[:, None]) + rounding, actions[:, None], axis=1)[:, 0]
+        errors = supersolution(state.kernel, g, state.solve, np.where(state.idle, 0.0, own), self.relative)
+        unsure = rounding + g * expect(errors[n])
+        advantages = np.where(model.available, q - v[:, None] + rounding, -np.inf)
+        lower, upper = (np.where(model.available, q + sign * unsure, -np.inf) for sign in (-1, 1))
+        return advantages, lower, upper, errors
 
     def excess(self, advantages: Floats, actions: Ints, idle: Bools) -> Floats:
         """U, ``[S]``: what any policy can give above the values that the advantages ``[S, A]`` belong to."""
@@ -161,25 +171,3 @@ class _Choices:
                 return np.minimum(U, uniform) if is_sure else uniform
             chosen = np.where(is_better, best, chosen)
         return uniform
-
-
-class _Assessed:
-    """One backup of a policy's computed values: what each action gives, and how sure that is."""
-
-    def __init__(self, choices: _Choices, actions: Ints, state: BranchMean) -> None:
-        model, g, v = choices.model, choices.model.discount, state.values
-        n = model.successors
-
-        def expect(table: Floats) -> Floats:
-            return np.einsum("sw,swa->sa", model.probabilities, table)
-
-        q = expect(state.rewards + g * v[n])
-        rounding = mean_operations(model.num_scenarios, 1) * UNIT * expect(state.sizes + g * np.abs(v[n]))
-        rounding = rounding + 4 * UNIT * np.abs(v)[:, None]
-        self.advantages = np.where(model.available, q - v[:, None] + rounding, -np.inf)
-        own = np.abs(q - v[:, None]) + rounding
-        source = np.take_along_axis(own, actions[:, None], axis=1)[:, 0]
-        source = np.where(state.idle, 0.0, source)
-        self.errors = supersolution(state.kernel, g, state.solve, source, choices.relative)  # [S] of the values
-        unsure = rounding + g * expect(self.errors[n])
-        self.lower, self.upper = (np.where(model.available, q + sign * unsure, -np.inf) for sign in (-1, 1))

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from jointmdp.exact.bellman import numba_sweeps, pair_sweep
+from jointmdp.exact.bellman import pair_sweep
+from jointmdp.exact.bellman.numba_sweeps import TiledSweeps
 from jointmdp.exact.bellman.pair_sweep import PairProblem, Source
 from jointmdp.exact.moments import diagonal_solver
 from jointmdp.exact.moments.asked_pairs import ReachableSize, asked_states, reachable_size
@@ -85,17 +86,10 @@ class Solve:
         return reachable_size(model, chosen, asked_states(model, states), tolerance)
 
 
-class Faster(NamedTuple):
-    """What a faster method came to."""
-
-    C: Array  # takes the place of what the method was given, which is used up
-    left: float  # the residual; infinite where C is worse than before
-    sweeps: int
-    is_paying: bool
-
-
-# From a recursion, C, its residual, the residual to reach, plain sweeps' loss, sweeps that are left, and a meter.
-Method = Callable[[PairProblem, Array, float, float, float, int, Meter], Faster]
+# From a recursion, C, which is used up, its residual, the residual to reach, plain sweeps' loss, sweeps that are left,
+# and a meter; to what takes the place of C, its residual, which is infinite where C is worse than before, the sweeps it
+# was worth, and whether it is paying.
+Method = Callable[[PairProblem, Array, float, float, float, int, Meter], tuple[Array, float, int, bool]]
 
 
 class Attempt(NamedTuple):
@@ -160,6 +154,29 @@ def solve_pairs(  # many parameters: a recursion, where to start and when to sto
     return plain.take(), done
 
 
+def solve_to_rounding(  # many parameters: as `solve_pairs`
+    problem: PairProblem,
+    start: Array | Floats,
+    largest: float,
+    aim: Callable[[float], float],
+    method: Solve,
+    meter: Meter,
+    parity: int = 1,
+) -> tuple[Array | Floats, int]:
+    """As `solve_pairs`, to the residual that `aim` asks for at the largest entry of the answer.
+
+    Rounding is relative to the answer. It is at most `largest`: a first aim, until it is known.
+    """
+    C, done, last = start, 0, math.inf
+    for _ in range(2):
+        target = aim(largest)
+        if done < method.max_sweeps and target < last / 2:
+            left, last = method.max_sweeps - done, target
+            C, more = solve_pairs(problem, target, left, method.is_accelerated, meter, C, parity)
+            done, largest = done + more, float(jnp.max(jnp.abs(C)))
+    return C, done
+
+
 def _to_come(left: float, target: float, decay: float) -> int:
     """Sweeps before the next look at the residual: as many as it takes to the target at the rate seen."""
     if not (decay > 0 and target > 0 and math.isfinite(left)):
@@ -173,8 +190,8 @@ def _attempts(problem: PairProblem, cost: float, is_symmetric: bool) -> list[Att
     if not diagonal_solver.is_possible(problem):
         return [krylov]
     meeting = Attempt(partial(_meet, is_symmetric=is_symmetric), 1.0, WORTHWHILE)
-    if cost == 1 and are_few:
-        return [Attempt(_brief_krylov, cost, WORTHWHILE), meeting, krylov]
+    if cost == 1 and are_few:  # few slow modes may stand alone: BiCGStab is done before the other could be
+        return [krylov._replace(method=partial(_krylov, is_brief=True)), meeting, krylov]
     on_cpu = all(device.platform == "cpu" for device in problem.kernel.weights.devices())
     return [meeting._replace(worthwhile=MEETING_WORTHWHILE) if on_cpu else meeting, krylov]
 
@@ -183,38 +200,27 @@ def _first(problem: PairProblem, start: Array | Floats | None) -> Array:
     return jnp.diag(problem.added.same) if start is None else on_device(start)
 
 
-class PlainSweeps(Protocol):
-    """An array over pairs, and the recursion that is applied to it."""
-
-    @property
-    def per_jax_sweep(self) -> float:
-        """How many of these sweeps take as long as one that JAX makes."""
-
-    def run(self, count: int) -> float:
-        """`count` sweeps; the size of the last step."""
-
-    def take(self) -> Array:
-        """The array; sweeps end here."""
-
-
-def plain_sweeps(problem: PairProblem, C: Array, is_symmetric: bool) -> PlainSweeps:
+def plain_sweeps(
+    problem: PairProblem, C: Array, is_symmetric: bool, is_donated: bool = False
+) -> "DeviceSweeps | TiledSweeps":
     """Sweeps of C, which is used up, in the way that is fastest on its device."""
     if is_symmetric and pair_sweep.is_tiled(problem):
-        return numba_sweeps.TiledSweeps(problem, C)
-    return DeviceSweeps(problem, C, is_symmetric)
+        return TiledSweeps(problem, C)
+    return DeviceSweeps(problem, C, is_symmetric, is_donated)
 
 
 @dataclass
 class DeviceSweeps:
-    """Sweeps as JAX makes them."""
+    """Sweeps of an array over pairs as JAX makes them."""
 
     problem: PairProblem
     C: Array
     is_symmetric: bool
     is_donated: bool = False  # an array gives its memory to the next: nobody else may have it
-    per_jax_sweep: float = 1.0
+    per_jax_sweep: float = 1.0  # how many of these sweeps take as long as one that JAX makes
 
     def run(self, count: int) -> float:
+        """`count` sweeps; the size of the last step."""
         run = _donated_sweeps if self.is_donated else sweeps
         self.C, residual = run(self.problem, self.C, count, self.is_symmetric)
         return float(residual)
@@ -224,6 +230,7 @@ class DeviceSweeps:
         return float(jnp.max(self.C))
 
     def take(self) -> Array:
+        """The array; sweeps end here."""
         return self.C
 
 
@@ -251,20 +258,20 @@ def _meet(  # many parameters: as `solve_pairs`
     max_sweeps: int,
     meter: Meter,
     is_symmetric: bool,
-) -> Faster:
+) -> tuple[Array, float, int, bool]:
     """`diagonal_solver` as long as it loses more of the residual than plain sweeps, which lose `decay` each."""
     solver = diagonal_solver.build(problem)
     if solver is None:
-        return Faster(C, left, diagonal_solver.MOST_STEPS // 2, is_paying=False)
+        return C, left, diagonal_solver.MOST_STEPS // 2, False
     start, taken = left, solver.of_response.steps // 2
     while left > target and taken < max_sweeps:
         C, after, more = diagonal_solver.improve(solver, problem, C, target, is_symmetric)
         taken += more
         if not after < left * math.exp(-decay * more):
-            return Faster(C, after if after < start else math.inf, taken, is_paying=False)  # digits may be used up
+            return C, after if after < start else math.inf, taken, False  # digits may be used up
         left = after
         meter.update(swept_share(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
-    return Faster(C, left, taken, is_paying=True)
+    return C, left, taken, True
 
 
 # The one in `jax.scipy` asks for the operator's transpose, which a sweep with an overwritten diagonal does not offer,
@@ -286,14 +293,6 @@ class KrylovState(NamedTuple):
     step: Array
 
 
-def _brief_krylov(  # many parameters: as `solve_pairs`
-    problem: PairProblem, C: Array, left: float, target: float, decay: float, max_sweeps: int, meter: Meter
-) -> Faster:
-    """BiCGStab where few slow modes stand alone, so that it is done before `diagonal_solver` could be."""
-    needed = max(decay, math.log(left / target) / WORTHWHILE)
-    return _krylov(problem, C, left, target, needed, max_sweeps, meter, patience=1)
-
-
 def _krylov(  # many parameters: as `solve_pairs`
     problem: PairProblem,
     C: Array,
@@ -302,11 +301,14 @@ def _krylov(  # many parameters: as `solve_pairs`
     decay: float,
     max_sweeps: int,
     meter: Meter,
-    patience: int = 2,
-) -> Faster:
-    """BiCGStab as long as it loses more of the residual per sweep's worth of work than `decay`, plain sweeps' own."""
-    state = _start(problem, C)
-    start, misses = left, 0
+    is_brief: bool = False,
+) -> tuple[Array, float, int, bool]:
+    """BiCGStab as long as it loses more of the residual per sweep's worth of work than `decay`, plain sweeps' own.
+
+    If `is_brief` it is left at the first step that loses too little to come to the target soon.
+    """
+    state, start, misses, patience = _start(problem, C), left, 0, 1 if is_brief else 2
+    decay = max(decay, math.log(left / target) / WORTHWHILE) if is_brief else decay
     while left > target and misses < patience and 2 * int(state.step) < max_sweeps:
         state = _advance(problem, state, target, KRYLOV_CHUNK)
         worst = float(state.worst)
@@ -317,7 +319,7 @@ def _krylov(  # many parameters: as `solve_pairs`
         left = min(left, worst)
         meter.update(swept_share(start, left, target), f"residual {left:.1e}, target {target:.1e} (accelerated)")
     worst = float(state.worst)
-    return Faster(state.x, worst if worst < start else math.inf, 2 * int(state.step), misses == 0)
+    return state.x, worst if worst < start else math.inf, 2 * int(state.step), misses == 0
 
 
 @partial(jax.jit, donate_argnums=1)
@@ -332,8 +334,7 @@ def _start(problem: PairProblem, x: Array) -> KrylovState:
 def _advance(problem: PairProblem, state: KrylovState, target: float, steps: int) -> KrylovState:
     """Up to `steps` more steps, until the recursive residual is below `target` everywhere or not a number."""
     end = state.step + steps
-    nothing = Source(jnp.zeros_like(problem.added.same), None)
-    linear = problem._replace(added=nothing)
+    linear = problem._replace(added=Source(jnp.zeros_like(problem.added.same), None))
 
     def apply(x: Array) -> Array:
         return x - pair_sweep.sweep(linear, x)
@@ -361,38 +362,30 @@ def _advance(problem: PairProblem, state: KrylovState, target: float, steps: int
 # -- the variance of the gap, and bounds on its errors ---------------------------------------------------------------
 
 
-class GapVariances(NamedTuple):
-    """D(s,t) = Var(Z(s,A) − Z(t,B)) with independent actions, and what is known of it."""
+def solve_gap_variances(
+    problem: PairProblem, errors: StateErrors, target: float, method: Solve
+) -> tuple[Floats, Floats, float, int]:
+    """D(s,t) = Var(Z(s,A) − Z(t,B)) with independent actions to a residual below `target` or to what rounding leaves.
 
-    values: Array  # [S, S]
-    errors: Floats  # [S, S]
-    residual: float  # largest |D' − D| of one more sweep
-    sweeps: int
-
-
-def solve_gap_variances(problem: PairProblem, errors: StateErrors, target: float, method: Solve) -> GapVariances:
-    """The fixed point to a residual below `target` or to what rounding leaves, with bounds on its errors."""
+    With it come bounds on its errors, ``[S, S]`` each, the largest |D' − D| of one more sweep, and the sweeps taken.
+    """
     B = errors.single.variance
     first = B[:, None] + B[None, :]  # as if branches that are apart had nothing in common
     np.fill_diagonal(first, np.asarray(problem.added.same))
-    D: Array | Floats = first  # stays on the host, so that the device holds it once
-    done = 0
+
+    def aim(largest: float) -> float:
+        return max(target, FLOOR_SHARE * (errors.floor_of_mean + errors.relative * largest))
+
     with Meter("joint moments") as meter:
-        # Rounding is relative to the answer, which is at most the first guess: a first aim, until it is known.
-        last = np.inf
-        for _ in range(2):
-            aim = max(target, FLOOR_SHARE * (errors.floor_of_mean + errors.relative * float(jnp.max(D))))
-            if done < method.max_sweeps and aim < last / 2:
-                last = aim
-                D, more = solve_pairs(problem, aim, method.max_sweeps - done, method.is_accelerated, meter, D)
-                done += more
+        # The first guess stays on the host, so that the device holds it once.
+        D, done = solve_to_rounding(problem, first, float(first.max()), aim, method, meter)
         D = jnp.maximum(D, 0.0)
         steps = tuple(on_device(each) for each in errors.gap_step)
         rho, residual = _whole_step_errors(problem, D, steps, errors.relative)
         solve = errors.single.solve_squared
         ample = AMPLE if len(D) <= FEW else 10 * AMPLE
         bounds = pair_bounds(problem, rho, errors, solve, errors.relative, done, method, meter, ample)
-        return GapVariances(D, bounds, float(residual), done)
+        return np.asarray(D), bounds, float(residual), done
 
 
 @jax.jit
@@ -468,11 +461,13 @@ def pair_bounds(  # many parameters: a recursion, how it was solved, and how its
     raised = _raised(rho, *(on_device(each) for each in errors.gap_step[2:]))
     most = min(method.max_sweeps, done + 4 * CHUNK)
     target, start = LEAST * top / 4, raised.cross
-    K, _ = solve_pairs(_with(problem, raised), target, most, method.is_accelerated, meter, start, sweeps_before=done)
+    K, _ = solve_pairs(
+        problem._replace(added=raised), target, most, method.is_accelerated, meter, start, sweeps_before=done
+    )
     K, is_bound = _checked(problem, rho, K, relative)
     if not bool(is_bound):
         return apart
-    found, _ = sweeps(_with(problem, _as_source(rho)), jnp.minimum(K, on_device(apart)), CHUNK)
+    found, _ = sweeps(problem._replace(added=_as_source(rho)), jnp.minimum(K, on_device(apart)), CHUNK)
     return (1 + ROOM) * np.asarray(found)
 
 
@@ -495,13 +490,9 @@ def _raised(rho: Array, idle: Array, is_single: Array) -> Source:
 def _checked(problem: PairProblem, rho: Array, K: Array, relative: float) -> tuple[Array, Array]:
     """K with room to spare, and whether it is a bound for certain."""
     K = 1.5 * jnp.maximum(K, 0.0)
-    later = pair_sweep.sweep(_with(problem, Source(jnp.zeros(len(K)), None)), K)
+    later = pair_sweep.sweep(problem._replace(added=Source(jnp.zeros(len(K)), None)), K)
     return K, jnp.all(K - later - rho >= 2 * relative * (K + later + rho))
 
 
 def _as_source(values: Array) -> Source:
     return Source(jnp.diagonal(values), values)
-
-
-def _with(problem: PairProblem, source: Source) -> PairProblem:
-    return problem._replace(added=source)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import permutations, product
 
 import numpy as np
 import scipy.sparse.linalg
@@ -98,27 +99,21 @@ class ListedMoments:
         settled = ~listed & self.pairs.is_settled(n[:, a], n[:, b])
         return tuple(float(p[p > 0] @ np.where(settled, 0.0, each)) for each in (value, error))  # type: ignore[return-value]
 
-    def _part_gap(self, s: int, a: int, b: int) -> GapEstimate:
-        """Of a state of the part."""
-        v = np.sum(self.part.policy * self.branch.mean, axis=1)
-        rewards, values = self.branch.state.rewards[s], self.errors.values
-        found = gap_backup(self.part.model, rewards, v, values, (s, a, b), self._later(s, a, b))
-        if self.pairs is not None:
-            return found
-        variance = float(self.errors.variances[s, a] + self.errors.variances[s, b])
-        off = float(self._variance_errors[s, a] + self._variance_errors[s, b])
-        return found._replace(variance=variance, variance_error=off + 4 * UNIT * variance)
-
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
         return self._gaps[self.place(s), a, b]
 
     @cached_property
     def _gaps(self) -> dict[tuple[int, int, int], GapEstimate]:
         """All gaps of the asked states."""
-        found: dict[tuple[int, int, int], GapEstimate] = {}
+        model, found, alone = self.part.model, dict[tuple[int, int, int], GapEstimate](), None
+        v = np.sum(self.part.policy * self.branch.mean, axis=1)
         for s in self.part.asked.tolist():
-            actions = np.flatnonzero(self.part.model.available[s]).tolist()
-            found |= {(s, a, b): self._part_gap(s, a, b) for a in actions for b in actions if a != b}
+            rewards = self.branch.state.rewards[s]
+            for a, b in permutations(np.flatnonzero(model.available[s]).tolist(), 2):
+                if self.pairs is None:
+                    alone = float(self.errors.variances[s, [a, b]].sum()), float(self._variance_errors[s, [a, b]].sum())
+                later = self._later(s, a, b)
+                found[s, a, b] = gap_backup(model, rewards, v, self.errors.values, (s, a, b), later, alone)
         return found
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
@@ -128,19 +123,18 @@ class ListedMoments:
         for i in np.flatnonzero(np.isin(places, self.part.asked)).tolist():
             place = int(places[i])
             variances = self.errors.variances[place]
-            for j, a in enumerate(actions):
-                for k, b in enumerate(actions):
-                    if a == b:
-                        found[i, j, k] = variances[a]
-                    elif (place, a, b) in self._gaps:
-                        found[i, j, k] = (variances[a] + variances[b] - self._gaps[place, a, b].variance) / 2
+            for (j, a), (k, b) in product(enumerate(actions), repeat=2):
+                if a == b:
+                    found[i, j, k] = variances[a]
+                elif (place, a, b) in self._gaps:
+                    found[i, j, k] = (variances[a] + variances[b] - self._gaps[place, a, b].variance) / 2
         return found
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
-        raise _not_held()
+        raise NotKnownError(NOT_HELD)
 
     def across(self) -> Floats:
-        raise _not_held()
+        raise NotKnownError(NOT_HELD)
 
     def worst_error(self, small: float, least: float) -> float:
         """The largest error of a gap's variance; relative to it, to `small` of those of its branches, to `least`."""
@@ -170,13 +164,10 @@ class ListedMoments:
         return Certificate(residual, mean_error, second, 2 * top, *bounds)
 
 
-def _not_held() -> NotKnownError:
-    return NotKnownError(
-        "covariances of distinct states are not held where evaluate(..., states=[…]) was asked for some; evaluate "
-        "without states, or simulate"
-    )
-
-
+NOT_HELD = (
+    "covariances of distinct states are not held where evaluate(..., states=[…]) was asked for some; evaluate without "
+    "states, or simulate"
+)
 FINER = 30.0  # times as small at the next attempt
 ATTEMPTS = 4
 TARGET = 1e-2  # of the tolerance: the residual, relative to what a step adds and to the steps that a return takes
@@ -252,7 +243,7 @@ def _solve_list(  # many parameters: a part of a model, what is known of its bra
     rounding = listed_step_errors(errors, source, s, t, 2 * most, float(most.max()))
     rho = rounding + factor * apart * (1 + CHECK_ROOM)
     recursion = _Recursion(pairs, factor, errors.relative, method, meter)
-    D, sweeps, _ = recursion.solved(added, np.where(s == t, source, B[s] + B[t]), target)
+    D, sweeps = recursion.solved(added, np.where(s == t, source, B[s] + B[t]), target)
     D = np.maximum(D, 0.0)
     residual = float(np.max(np.abs(added + factor * pairs.later(D) - D)))
     return D, recursion.bound(rho + residual), residual, sweeps
@@ -271,9 +262,12 @@ class _Recursion:
         after = added + self.factor * self.pairs.later(x)
         return after, float(np.max(np.abs(after - x)))
 
-    def solved(self, added: Floats, x: Floats, target: float) -> tuple[Floats, int, float]:
+    def solved(self, added: Floats, x: Floats, target: float) -> tuple[Floats, int]:
         """From `x` to a residual below `target` or to what rounding leaves: sweeps, and GMRES where they are slow."""
-        done, before, left = 0, math.inf, math.inf
+        done, before, shape = 0, math.inf, (len(x), len(x))
+        matrix = scipy.sparse.linalg.LinearOperator(
+            shape, lambda y: np.ravel(y) - self.factor * self.pairs.later(np.ravel(y)), dtype=np.float64
+        )
         while done < self.method.max_sweeps:
             x, left = self.sweeps(added, x, LOOK)
             done += LOOK
@@ -285,17 +279,11 @@ class _Recursion:
             is_slow = before < math.inf and rate * LONG < math.log(left / aim)
             before = left
             if self.method.is_accelerated and is_slow:
-                x, before = self._accelerated(added, x, aim), math.inf
-                done += RESTART * RESTARTS
-        return x, done, left
-
-    def _accelerated(self, added: Floats, x: Floats, aim: float) -> Floats:
-        def apply(y: Floats) -> Floats:
-            return np.ravel(y) - self.factor * self.pairs.later(np.ravel(y))
-
-        matrix = scipy.sparse.linalg.LinearOperator((len(x), len(x)), apply, dtype=np.float64)
-        found = scipy.sparse.linalg.gmres(matrix, added, x0=x, rtol=0.0, atol=aim, restart=RESTART, maxiter=RESTARTS)
-        return np.asarray(found[0])
+                x, _ = scipy.sparse.linalg.gmres(
+                    matrix, added, x0=x, rtol=0.0, atol=aim, restart=RESTART, maxiter=RESTARTS
+                )
+                before, done = math.inf, done + RESTART * RESTARTS
+        return x, done
 
     def bound(self, rho: Floats) -> Floats:
         """Some K with ``K ≥ ρ + factor·E K``: sweeps from above keep that, and it is checked in the end."""
@@ -312,7 +300,7 @@ class _Recursion:
         else:
             uniform = math.inf
             raised = (1 + CHECK_ROOM) * np.maximum(rho, CHECK_ROOM * top)
-            K, _, _ = self.solved(raised, raised, CHECK_ROOM**2 * top / 4)
+            K, _ = self.solved(raised, raised, CHECK_ROOM**2 * top / 4)
         later = self.factor * self.pairs.later(K)
         if np.all(K - later - rho >= 2 * self.relative * (K + later + rho)):
             return K

@@ -8,16 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-import jax
 import numpy as np
-from jax import Array
+import scipy.sparse as sp
 
-from jointmdp.exact.bellman import second_moments
 from jointmdp.exact.bellman.pair_step import coordinate_kernels
-from jointmdp.exact.bellman.second_moments import Tables
 from jointmdp.exact.moments.certificates import (
     UNDERFLOW,
     Certificate,
@@ -26,27 +23,12 @@ from jointmdp.exact.moments.certificates import (
     mean_operations,
     pair_operations,
 )
-from jointmdp.exact.moments.higher_orders import ROOM, HigherMoments, JointPowers, power_operations
+from jointmdp.exact.moments.higher_orders import ROOM, HigherMoments, JointPowers, Layout, power_operations
 from jointmdp.exact.moments.pair_solver import Solve
 from jointmdp.exact.moments.single_branch import MIXED
-from jointmdp.ground.arrays import UNIT, Floats, float64, on_device
+from jointmdp.ground.arrays import UNIT, Floats, Ints, float64
 from jointmdp.ground.errors import NotKnownError
 from jointmdp.model.joint_mdp import JointMDP
-
-
-@partial(jax.jit, static_argnames="is_shared")
-def _same_state(tables: Tables, v: Array, C: Array, B: Array, states: Array, actions: Array, is_shared: bool) -> Array:
-    chosen = tables._replace(
-        probabilities=tables.probabilities[states],
-        rewards=tables.rewards[states][:, :, actions],
-        successors=tables.successors[states][:, :, actions],
-        policy=tables.policy[states][:, actions],
-    )
-    return second_moments.same_state(chosen, v, C, B, is_shared=is_shared)
-
-
-_covariance = jax.jit(lambda D, B: (B[:, None] + B[None, :] - D) / 2)
-_distinct_states = partial(jax.jit, static_argnames="sharing")(second_moments.distinct_states)
 
 
 class GapEstimate(NamedTuple):
@@ -90,20 +72,20 @@ class StoredMoments(Protocol):
         """Z(s,a) − Z(s,b), two distinct actions."""
 
 
-# many parameters: a model, what is known of its values, which gap, and what is known of pairs
-def gap_backup(
+def gap_backup(  # many parameters: a model, what is known of its values, which gap, and what is known of pairs
     model: JointMDP,
     rewards: Floats,
     v: Floats,
     values: ValueErrors,
     gap: tuple[int, int, int],
     later: tuple[float, float],
+    alone: tuple[float, float] | None = None,
 ) -> GapEstimate:
     """E_w[(d − E d)² + γ² D(S'_a,S'_b)], where d = R_a − R_b + γ (v(S'_a) − v(S'_b)), of the gap (s, a, b).
 
     What both actions share, successors and digits of values, is left out before anything is rounded. `rewards`
     ``[W, A]`` are those of the state, relative to the offset of `values` as `v` is; `later` is E_w D(S'_a,S'_b) with a
-    bound on its error.
+    bound on its error. Where branches share nothing `alone` holds the sum of their variances, with a bound.
     """
     s, a, b = gap
     g, p, n = model.discount, model.probabilities[s], model.successors[s]
@@ -117,6 +99,8 @@ def gap_backup(
     apart = g * np.where(p > 0, values.between(n[:, a], n[:, b]), 0.0)
     rounding = mean_operations(model.num_scenarios, 2) * UNIT * float(p @ sizes) + UNDERFLOW * (1 + float(sizes.max()))
     mean_error = float(p @ apart) + rounding
+    if alone is not None:
+        return GapEstimate(mean, alone[0], mean_error, alone[1] + 4 * UNIT * alone[0])
     spread = float(p @ (d - mean) ** 2)
     variance = spread + g**2 * later[0]
     off = math.sqrt(float(p @ apart**2)) + 4 * UNIT * math.sqrt(float(p @ sizes**2)) + rounding
@@ -146,11 +130,12 @@ class StateMoments:
     """Moments held on states; those of actions are one backup away."""
 
     model: JointMDP
-    tables: Tables
-    v: Array  # [S] relative to the offset of the value errors
-    D: Array  # [S, S] variance of the gap of two branches
-    B: Array  # [S] variance of one
-    mean: Floats  # [S, A] of the model's own rewards, where those of `tables` are relative to the offset
+    policy: Floats  # [S, A]
+    rewards: Floats  # [S, W, A] relative to the offset of the value errors
+    v: Floats  # [S] as well
+    D: Floats  # [S, S] variance of the gap of two branches
+    B: Floats  # [S] variance of one
+    mean: Floats  # [S, A] of the model's own rewards
     errors: GapErrors
     higher: HigherMoments | None = None
     method: Solve = Solve()  # noqa: RUF009 - frozen; of moments that are solved for when first asked for
@@ -158,10 +143,10 @@ class StateMoments:
     def parts(self) -> dict[str, Floats]:
         """What a file keeps beside the mean; `restored` reads it back."""
         parts: dict[str, Floats] = {
-            "shifted_rewards": np.asarray(self.tables.rewards),  # [S, W, A]
-            "state_mean": np.asarray(self.v),
-            "gap_variance": np.asarray(self.D),
-            "branch_variance": np.asarray(self.B),
+            "shifted_rewards": self.rewards,
+            "state_mean": self.v,
+            "gap_variance": self.D,
+            "branch_variance": self.B,
             "gap_errors": self.errors.pairs,
             "value_errors": np.stack(self.errors.values),  # [4, S]
         }
@@ -180,66 +165,76 @@ class StateMoments:
             gaps = np.zeros((order + 1, *parts["gap_moments"].shape[1:]))
             gaps[0], gaps[2:] = 1.0, parts["gap_moments"]
             higher = HigherMoments(order, parts["branch_moments"], gaps, parts["higher_errors"], horizon)
-        with float64():
-            rewards = on_device(parts["shifted_rewards"])
-            tables = second_moments.model_tables(model, policy)._replace(rewards=rewards)
-            v, D, B = (on_device(parts[name]) for name in ("state_mean", "gap_variance", "branch_variance"))
+        held = ("shifted_rewards", "state_mean", "gap_variance", "branch_variance")
+        rewards, v, D, B = (parts[name] for name in held)
         alone, apart, label, offset = parts["value_errors"]
         errors = GapErrors(ValueErrors(alone, apart, label.astype(np.int64), offset), parts["gap_errors"])
-        return cls(model, tables, v, D, B, parts["mean"], errors, higher)
+        return cls(model, policy, rewards, v, D, B, parts["mean"], errors, higher)
 
     @cached_property
-    def C(self) -> Array:
+    def C(self) -> Floats:
         """Covariance of two branches, ``[S, S]``."""
-        with float64():
-            return _covariance(self.D, self.B)
+        return (self.B[:, None] + self.B[None, :] - self.D) / 2
 
-    @cached_property
-    def _on_host(self) -> tuple[Floats, Floats, Floats]:
-        return np.asarray(self.tables.rewards), np.asarray(self.v), np.asarray(self.D)
+    def _noise(self, states: Ints) -> Floats:
+        """b − E b of all actions of some states, ``[n, W, A]``; see `bellman.second_moments`."""
+        b = self.rewards[states] + self.model.discount * self.v[self.model.successors[states]]
+        return b - np.einsum("sw,swa->sa", self.model.probabilities[states], b)[:, None, :]
 
     def difference(self, s: int, a: int, b: int, certificate: Certificate) -> GapEstimate:
-        rewards, v, _ = self._on_host
-        is_shared = self.model.sharing != "none"
-        later = self._later(s, a, b) if is_shared else (0.0, 0.0)
-        found = gap_backup(self.model, rewards[s], v, self.errors.values, (s, a, b), later)
-        if is_shared:
-            return found
-        variance = float(np.sum(self.blocks([s], [a, b])[0].diagonal()))
-        shares = certificate.covariance_shares[s]
-        error = float(2 * (shares[a] + shares[b])) + 4 * UNIT * variance
-        return found._replace(variance=variance, variance_error=error)
+        later, alone = (0.0, 0.0), None
+        if self.model.sharing == "none":
+            shares = certificate.covariance_shares[s]
+            alone = float(np.sum(self.blocks([s], [a, b])[0].diagonal())), float(2 * (shares[a] + shares[b]))
+        else:
+            later = self._later(s, a, b)
+        return gap_backup(self.model, self.rewards[s], self.v, self.errors.values, (s, a, b), later, alone)
 
     def _later(self, s: int, a: int, b: int) -> tuple[float, float]:
         """E_w D(S'_a, S'_b), and a bound on its error."""
-        p, n, D = self.model.probabilities[s], self.model.successors[s], self._on_host[2]
-        return float(p @ D[n[:, a], n[:, b]]), float(p @ self.errors.pairs[n[:, a], n[:, b]])
+        p, n = self.model.probabilities[s], self.model.successors[s]
+        return float(p @ self.D[n[:, a], n[:, b]]), float(p @ self.errors.pairs[n[:, a], n[:, b]])
+
+    def _among(self, states: Ints, actions: Ints) -> Floats:
+        """E_w D(S'_a, S'_b) where a ≠ b, ``[n, m, m]``."""
+        n = self.model.successors[states][:, :, actions]
+        later = self.D[n[:, :, :, None], n[:, :, None, :]]
+        found: Floats = np.einsum("sw,swab->sab", self.model.probabilities[states], later)
+        return np.where(np.eye(len(actions), dtype=bool), 0.0, found)
 
     def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
-        chosen, is_shared = (np.asarray(states), np.asarray(actions)), self.model.sharing != "none"
-        with float64():
-            return np.asarray(_same_state(self.tables, self.v, self.C, self.B, *chosen, is_shared=is_shared))
+        """By one backup: Cov_w(b_a, b_b) + γ² E_w [B(S'_a) + B(S'_b) − D(S'_a, S'_b)] / 2, without D where a = b."""
+        rows, columns = np.asarray(states), np.asarray(actions)
+        p, n = self.model.probabilities[rows], self.model.successors[rows][:, :, columns]
+        x, B = self._noise(rows)[:, :, columns], np.einsum("sw,swa->sa", p, self.B[n])
+        if self.model.sharing == "none":
+            alone = np.einsum("sw,swa->sa", p, x**2) + self.model.discount**2 * B
+            return alone[:, :, None] * np.eye(len(columns))
+        later = (B[:, :, None] + B[:, None, :] - self._among(rows, columns)) / 2
+        return np.einsum("sw,swa,swb->sab", p, x, x) + self.model.discount**2 * later
+
+    @cached_property
+    def _kernels(self) -> list[tuple[float, sp.csr_array]]:
+        return coordinate_kernels(self.model)
+
+    def _apart(self, one: Ints, other: Ints) -> Floats:
+        """Covariances of coordinates s·A + a in distinct states: of independent scenarios, or one that drives both."""
+        model, C, A = self.model, self.C, self.model.num_actions
+        found = np.zeros((len(one), len(other)))
+        for chance, kernel in self._kernels:
+            found += chance * model.discount**2 * (kernel[other] @ (kernel[one] @ C).T).T
+        if model.sharing == "time":
+            left, right = (self._noise(x // A)[np.arange(len(x)), :, x % A] for x in (one, other))
+            found += (left * model.probabilities[0]) @ right.T
+        return found
 
     def between(self, s: int, a: int, t: int, b: int) -> float:
-        if self.model.sharing == "none":
-            return 0.0
-        with float64():
-            return float(_distinct_states(self.tables, self.v, self.C, (s, a), (t, b), sharing=self.model.sharing))
+        x, y = (np.array([state * self.model.num_actions + action]) for state, action in ((s, a), (t, b)))
+        return float(self._apart(x, y)[0, 0])
 
     def across(self) -> Floats:
-        model, C = self.model, np.asarray(self.C)
-        found = np.zeros((model.available.size,) * 2)
-        for chance, kernel in coordinate_kernels(model):
-            found += chance * model.discount**2 * (kernel @ (kernel @ C).T)
-        if model.sharing == "time":
-            with float64():
-                noise = np.asarray(second_moments.centred_outcome(self.tables, self.v))
-            for w, chance in enumerate(model.probabilities[0]):
-                found += chance * np.outer(noise[:, w], noise[:, w])
-        return found.reshape(model.available.shape * 2)
-
-    def _reward_sizes(self, s: int, a: int) -> Floats:
-        return reward_sizes(self.model, self._on_host[0][s], self.errors.values, s, a)
+        every = np.arange(self.model.available.size)
+        return self._apart(every, every).reshape(self.model.available.shape * 2)
 
     def gap_moments(self, s: int, a: int, b: int, mean_errors: Floats, gap_error: float) -> KnownMoments:
         """Central moments of Z(s,a) − Z(s,b) up to the order held, by one backup.
@@ -251,12 +246,12 @@ class StateMoments:
         model, higher = self.model, self.higher
         assert higher is not None
         g, p = model.discount, model.probabilities[s]
-        rewards = np.asarray(self.tables.rewards[s])[:, [a, b]]  # [W, 2]
+        rewards = self.rewards[s][:, [a, b]]  # [W, 2]
         to = model.successors[s][:, [a, b]]
-        later = g * np.asarray(self.v)[to]
+        later = g * self.v[to]
         relative = power_operations(model.num_scenarios, 2, higher.order) * UNIT
         # Reward and value are off by roundings of their own, and so is the mean that is subtracted.
-        sizes = np.stack([self._reward_sizes(s, a), self._reward_sizes(s, b)], axis=1)
+        sizes = np.stack([reward_sizes(model, self.rewards[s], self.errors.values, s, each) for each in (a, b)], axis=1)
         off = (relative + 8 * UNIT) * np.max(sizes + np.abs(later), axis=0, where=p[:, None] > 0, initial=0.0)
         if model.sharing == "none":
             known = []
@@ -273,7 +268,8 @@ class StateMoments:
     @cached_property
     def _joint(self) -> JointPowers:
         assert self.higher is not None
-        return JointPowers(self.model, self.tables, self.v, self.C, self.higher, self.method)
+        layout = Layout(self.model, self.policy, self.rewards, self.higher.order)
+        return JointPowers(layout, self.v, self.C, self.higher, self.method)
 
     def central(self, i: int, j: int) -> Floats:
         """E[(Z(s,a)−m(s,a))ⁱ (Z(s,b)−m(s,b))ʲ], ``[S, A, A]``."""
@@ -379,36 +375,16 @@ class SameStateMoments(StateMoments):
     """Moments where `D` is E_w D(S'_a, S'_b), ``[S, A, A]``, and `errors.pairs` the share of each state, ``[S, 1]``."""
 
     @property
-    def C(self) -> Array:
+    def C(self) -> Floats:
         """Not kept."""
-        raise _not_kept()
+        raise NotKnownError(
+            "covariances of distinct states are not kept: of so many states only the pairs are that actions of one "
+            "state need; gaps and covariances of actions of one state are known"
+        )
 
     def _later(self, s: int, a: int, b: int) -> tuple[float, float]:
         p, n, shares = self.model.probabilities[s], self.model.successors[s], self.errors.pairs[:, 0]
-        return float(self._on_host[2][s, a, b]), float(p @ (shares[n[:, a]] + shares[n[:, b]]))
+        return float(self.D[s, a, b]), float(p @ (shares[n[:, a]] + shares[n[:, b]]))
 
-    def blocks(self, states: Sequence[int], actions: Sequence[int]) -> Floats:
-        """By one backup, with E_w C(S'_a, S'_b) = E_w [B(S'_a) + B(S'_b) − D(S'_a, S'_b)] / 2 where a ≠ b."""
-        model, rows, columns = self.model, np.asarray(states), np.asarray(actions)
-        g, p, n = model.discount, model.probabilities[rows], model.successors[rows][:, :, columns]
-        rewards, v, later = self._on_host
-        b = rewards[rows][:, :, columns] + g * v[n]
-        x = b - np.einsum("sw,swa->sa", p, b)[:, None, :]
-        B = np.einsum("sw,swa->sa", p, np.asarray(self.B)[n])
-        among = later[rows[:, None, None], columns[:, None], columns[None, :]]
-        return np.einsum("sw,swa,swb->sab", p, x, x) + g**2 * (B[:, :, None] + B[:, None, :] - among) / 2
-
-    def between(self, s: int, a: int, t: int, b: int) -> float:
-        """Not kept."""
-        raise _not_kept()
-
-    def across(self) -> Floats:
-        """Not kept."""
-        raise _not_kept()
-
-
-def _not_kept() -> NotKnownError:
-    return NotKnownError(
-        "covariances of distinct states are not kept: of so many states only the pairs are that actions of one state "
-        "need; gaps and covariances of actions of one state are known"
-    )
+    def _among(self, states: Ints, actions: Ints) -> Floats:
+        return self.D[states[:, None, None], actions[:, None], actions[None, :]]

@@ -17,7 +17,7 @@ import jax
 
 from jointmdp.exact.moments.asked_pairs import asked_states
 from jointmdp.exact.moments.certificates import report_missed
-from jointmdp.exact.moments.column_blocks import WORDS, Sharded, solve_checkpointed, solve_lean
+from jointmdp.exact.moments.column_blocks import WORDS, Sharded, solve_lean, solve_sharded
 from jointmdp.exact.moments.default_solver import PolicyBranch, solve, solve_horizon
 from jointmdp.exact.moments.iteration import LARGEST, Iterate, solve_iterate
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
@@ -166,7 +166,7 @@ def _called(thing: Any) -> str:
 
 def _solved(model: JointMDP, policy: Floats, method: Solve | Sharded | Iterate, order: int) -> Solution:
     if isinstance(method, Sharded):
-        return _solution(model, policy, solve_checkpointed(model, policy, method), "Sharded")
+        return _solution(model, policy, solve_sharded(model, policy, method), "Sharded")
     if isinstance(method, Iterate):
         return _solution(model, policy, solve_iterate(model, policy, method), "Iterate")
     is_lean = order == 2 and _needs_lean(model, method)

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -33,7 +34,8 @@ except ImportError as error:
 from gymnasium import Env, spaces
 from gymnasium.wrappers import TimeLimit
 
-from jointmdp.simulation.simulators import gymnasium_trials, gymnasium_wrappers
+from jointmdp.simulation.simulators import gymnasium_trials as trials
+from jointmdp.simulation.simulators import gymnasium_wrappers as stack
 from jointmdp.simulation.simulators.gymnasium_noise import PlainNoise, SeedNoise, named
 from jointmdp.simulation.simulators.gymnasium_states import (
     Arrival,
@@ -51,20 +53,11 @@ from jointmdp.simulation.simulators.gymnasium_states import (
 )
 from jointmdp.simulation.simulators.gymnasium_wrappers import (
     EnvState,
-    Scored,
     Unseen,
     attempt,
-    constants,
-    copied,
     copied_value,
-    copy_fault,
-    known_names,
     levels,
-    named_error,
     named_errors,
-    present_observation,
-    taken_over,
-    wrapped_observation,
 )
 
 Kind = Literal["table", "mujoco", "copy", "replay", "hooks"]
@@ -116,26 +109,33 @@ class GymnasiumSimulator(Simulator):
         action_names: Sequence[Any] | None = None,
         reward: Callable[[Any], float] | Sequence[float] | None = None,
     ) -> None:
-        found = gymnasium_wrappers.made(env, settings)
+        found = stack.made(env, settings)
         name = found.spec.id if isinstance(found, Env) and found.spec is not None else type(found).__name__
         self._describe(name, discount, sharing, reward_bounds)
         self._score, self._time_limit = reward, time_limit
         self.env = self._own(found)
         self._identity = identity
         self._space = self.env.action_space
-        self._read_actions(action_names)
+        if isinstance(self._space, spaces.Discrete):
+            count, first = int(self._space.n), int(self._space.start)
+            values = range(first, first + count)  # what the environment calls them
+            own = checks.as_names("action", action_names, count) or stack.known_names(self.env, count)
+            self.action_names = own or tuple(f"action {value}" for value in values)
+            self.action_values = tuple(values) if first else None
+        elif action_names is not None:
+            raise ModelError(f"action_names are for numbered actions, but those of {self.name} are {self._space}")
         with warnings.catch_warnings():
             # The user did not ask for a trial, and need not see its warnings.
             warnings.simplefilter("ignore")
-            taken, is_safe = self.env, copy_fault(self.env) is None
+            taken, is_safe = self.env, stack.copy_fault(self.env) is None
             if is_safe and get_state is None and not isinstance(env, str):
-                self.env = attempt(lambda: copied(taken, constants(taken))) or taken
+                self.env = attempt(lambda: stack.twin(taken)) or taken
             self.env.unwrapped.render_mode = None
             # Tried out on a copy where there is one, since some wrappers keep a memory of earlier episodes.
             self._origin = attempt(lambda: copy.deepcopy(self.env)) if is_safe else None
-            scratch = (attempt(lambda: copied(self.env, constants(self.env))) if is_safe else None) or self.env
+            scratch = (attempt(lambda: stack.twin(self.env)) if is_safe else None) or self.env
             with named_errors(self.name, "a trial (a reset and some random steps)"):
-                found_streams, self._first_trial = gymnasium_trials.explored(scratch, self._draw)
+                found_streams, self._first_trial = trials.explored(scratch, self._draw)
                 self._streams = found_streams if streams is None else named(scratch, streams)
                 self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch, taken)
                 self.frozen_noise = attempt(self._frozen_noise) or ""
@@ -166,7 +166,7 @@ class GymnasiumSimulator(Simulator):
             found = self._keeper.step(state.kept, own, noise)
             return Outcome(found.reward, self._arrived(found))
         except Exception as error:
-            raise named_error(error, self.name, f"step({own!r})") from error
+            raise stack.named_error(error, self.name, f"step({own!r})") from error
 
     def query(self, state: EnvState, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
         """What each of `actions` gives in `state` under the same noise; a state that is over stays and pays 0."""
@@ -210,7 +210,7 @@ class GymnasiumSimulator(Simulator):
         if self._table is not None and isinstance(state, int | np.integer):
             return self.at(int(state))
         raise ModelError(
-            f"{gymnasium_wrappers.mistaken_for(state, self.env, self.name)}; give what reset(seed), walk(policy, "
+            f"{stack.mistaken_for(state, self.env, self.name)}; give what reset(seed), walk(policy, "
             "steps), capture(env) or a query returned"
             + (", or the number of a state" if self._table is not None else "")
         )
@@ -222,12 +222,12 @@ class GymnasiumSimulator(Simulator):
         from the environment, if that has a method for it; only a policy that acts in this very state needs it.
         """
         other = self._own(env)
-        gymnasium_wrappers.check_same(other, self.env, self.name)
+        stack.check_same(other, self.env, self.name)
         with named_errors(self.name, "reading its state"):
             kept = self._keeper.capture_from(other)
         is_over = self._table is not None and self._table.is_terminal(int(other.unwrapped.s))  # type: ignore[attr-defined]
         if observation is Unseen:
-            observation = present_observation(other)
+            observation = stack.present_observation(other)
         return self._arrived(Arrival(kept, copied_value(observation, {}), 0.0, is_over, dict(info or {})))
 
     @property
@@ -243,8 +243,8 @@ class GymnasiumSimulator(Simulator):
     @property
     def opaque(self) -> str:
         """A part of the environment that neither shows what it holds nor can be copied, as engines are; else empty."""
-        is_known = self.state_kind != "replay" or gymnasium_trials.is_stock(self.env)
-        return "" if is_known else next(iter(gymnasium_trials.opaque_parts(self.env)), "")
+        is_known = self.state_kind != "replay" or trials.is_stock(self.env)
+        return "" if is_known else next(iter(trials.opaque_parts(self.env)), "")
 
     def at(self, state: int) -> EnvState:
         """A state of a table by its number, at the start of an episode."""
@@ -257,7 +257,7 @@ class GymnasiumSimulator(Simulator):
         mask = getattr(inner, "action_mask", None)
         info = {"action_mask": mask(number)} if callable(mask) else {}
         is_over = self._table.is_terminal(number)
-        observation = number if self._is_bare else wrapped_observation(self.env, number)
+        observation = number if self._is_bare else stack.wrapped_observation(self.env, number)
         return self._arrived(Arrival(self._keeper.capture(), observation, 0.0, is_over, info))
 
     def live_episode(self, start: Noise, steps: Sequence[tuple[Action, Noise]]) -> list[Outcome]:
@@ -287,20 +287,8 @@ class GymnasiumSimulator(Simulator):
 
     def _own(self, env: Any) -> Env[Any, Any]:
         """The levels of an environment that matter here."""
-        found = taken_over(env, self._time_limit)
-        return found if self._score is None else Scored(found, self._score)
-
-    def _read_actions(self, names: Sequence[Any] | None) -> None:
-        if not isinstance(self._space, spaces.Discrete):
-            if names is not None:
-                raise ModelError(f"action_names are for numbered actions, but those of {self.name} are {self._space}")
-            return
-        count = int(self._space.n)
-        given = checks.as_names("action", names, count)
-        first = int(self._space.start)
-        values = range(first, first + count)  # what the environment calls them
-        self.action_names = given or known_names(self.env, count) or tuple(f"action {value}" for value in values)
-        self.action_values = tuple(values) if first else None
+        found = stack.taken_over(env, self._time_limit)
+        return found if self._score is None else stack.Scored(found, self._score)
 
     def _as_action(self, action: Action) -> Any:
         """An action as the environment takes it, in a value that it may change."""
@@ -350,29 +338,34 @@ class GymnasiumSimulator(Simulator):
             get, put = clone, restore
         if (kind == "hooks") != (get is not None):
             raise ModelError('state="hooks" goes with get_state and set_state, and no other state does')
+        live = partial(LiveKeeper, self.env, self._streams)
         if kind == "table":
             self._table = TableState(scratch)
-            return self._live(kind, self._table.get, self._table.put, lambda number: number), reason
+            return live(kind, self._table.get, self._table.put, lambda number: number), reason
         if kind == "mujoco":
             if not is_physics(self.env):
                 raise ModelError(f'{self.name} is no MuJoCo environment of Gymnasium\'s; state="mujoco" needs one')
             physics = PhysicsState(self.env)
-            return self._live(kind, physics.get, physics.put, physics.name), reason
+            return live(kind, physics.get, physics.put, physics.name), reason
         if kind == "hooks":
-            return self._live(kind, lambda env: _own(get(env)), lambda env, value: put(env, _own(value))), reason
+            return live(kind, lambda env: _own(get(env)), lambda env, value: put(env, _own(value))), reason
         if kind == "copy":
             keeper = CopyKeeper(self.env, self._streams)
-            fault = gymnasium_trials.fault_of_copies(keeper, self._draw)
-            if state is None and fault is not None:
-                reason = f"a deep copy does not serve: {fault}"
-            else:
+            fault = trials.fault_of_copies(keeper, self._draw)
+            if state is not None or fault is None:
                 return keeper, reason if fault is None else f"{reason}, though {fault}"
+            reason = f"a deep copy does not serve: {fault}"
         self.env = taken  # copies do not serve
         self.env.unwrapped.render_mode = None
-        return ReplayKeeper(self.env, self._streams, self._factory(scratch)), reason
-
-    def _live(self, kind: str, get: Any, put: Any, name: Any = fingerprint) -> LiveKeeper:
-        return LiveKeeper(self.env, self._streams, kind, get, put, name)
+        # Further environments like this one are made where its class says how and the first one behaves so.
+        origin, make = self._origin, None
+        if origin is not None and isinstance(self.env.unwrapped, gymnasium.utils.EzPickle):
+            if scratch is not self.env:  # all copies may go the same wrong way (Meta-World's arm hangs loose)
+                self._first_trial = trials.explored(self.env, self._draw)[1]
+            trial = attempt(lambda: trials.explored(copy.deepcopy(origin), self._draw)[1])
+            if trial is not None and trials.parted(trial, self._first_trial) is None:
+                make = partial(copy.deepcopy, origin)
+        return ReplayKeeper(self.env, self._streams, make), reason
 
     def _automatic(self, has_hooks: bool, scratch: Env[Any, Any]) -> tuple[Kind, str]:
         """The first way of keeping the state that works, and why it was taken."""
@@ -393,19 +386,8 @@ class GymnasiumSimulator(Simulator):
         """See `Simulator.frozen_noise`: tried out on environments that are as they were before the first episode."""
         make = self._keeper.make if isinstance(self._keeper, ReplayKeeper) else None
         if isinstance(self._keeper, CopyKeeper):
-            make = lambda: copied(self.env, constants(self.env))  # noqa: E731
-        return gymnasium_trials.frozen_noise(self.name, self._keeper, make or (lambda: self.env), self._draw)
-
-    def _factory(self, scratch: Env[Any, Any]) -> Callable[[], Env[Any, Any]] | None:
-        """A maker of further environments like this one, where its class says how and the first one behaves so."""
-        origin = self._origin
-        if origin is None or not isinstance(self.env.unwrapped, gymnasium.utils.EzPickle):
-            return None
-        if scratch is not self.env:  # all copies may go the same wrong way (Meta-World's arm hangs loose)
-            self._first_trial = gymnasium_trials.explored(self.env, self._draw)[1]
-        trial = attempt(lambda: gymnasium_trials.explored(copy.deepcopy(origin), self._draw)[1])
-        is_like = trial is not None and trial.difference(self._first_trial) is None
-        return (lambda: copy.deepcopy(origin)) if is_like else None
+            make = lambda: stack.twin(self.env)  # noqa: E731
+        return trials.frozen_noise(self.name, self._keeper, make or (lambda: self.env), self._draw)
 
 
 def _own(value: Any) -> Any:

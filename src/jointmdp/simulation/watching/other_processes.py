@@ -29,14 +29,14 @@ import cloudpickle  # type: ignore[import-untyped]
 from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, clear_difference
 from jointmdp.simulation.simulators.simulator import Action, Outcome
+from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, clear_difference
 
 HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using
 WALKS, STEPS = 2, 6
 SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from jointmdp.simulation.simulators.other_processes import main; main()"
+    "from jointmdp.simulation.watching.other_processes import main; main()"
 )
 HASHING = {"hash", "id", "set", "frozenset", "getpid", "urandom", "uuid4", "gethostname"}
 KNOWN = (*LIBRARIES, "jointmdp", "gymnasium", "unittest", "mock")  # whose code is the same in every process

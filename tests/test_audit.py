@@ -539,7 +539,7 @@ def test_what_was_replaced_is_put_back_whatever_raises() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert plain == (np.random.default_rng, random.seed)
-    assert recorded_draws.present() is None
+    assert recorded_draws._present.get() is None
 
 
 def test_a_copy_of_a_generator_is_a_stream_of_its_own() -> None:

@@ -136,9 +136,12 @@ class Streams:
 def _first_held(stack: Sequence[Any], paths: Sequence[Path]) -> Any:
     """What is at the end of a path; None where the objects that held it are gone for now."""
     for path in paths:
-        with suppress(*GONE):
-            if (found := found_at(stack, path)) is not None:
-                return found
+        try:
+            found = found_at(stack, path)
+        except GONE:
+            continue
+        if found is not None:
+            return found
     return None
 
 

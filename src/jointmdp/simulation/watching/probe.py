@@ -267,17 +267,16 @@ class Probe:
 
     def look(self, outcome: Outcome, where: object, is_light: bool = False, is_start: bool = False) -> ObservedOutcome:
         """What is to be seen of an outcome; at the start no reward is."""
-        state = outcome.state
 
-        def read() -> tuple[float, Any, bool, Hashable]:
-            nonlocal state
+        def read() -> tuple[float, Snapshot, Any, bool, Hashable]:
+            reward, state = outcome
             if self.keeps_copies:
                 state = copy.deepcopy(state)
             observation = self.simulator.observe(state)
             identity: Hashable = b"" if is_light else self.identity_of(state)
-            return float(outcome.reward), observation, bool(self.simulator.is_over(state)), identity
+            return float(reward), state, observation, bool(self.simulator.is_over(state)), identity
 
-        reward, observation, is_over, identity = self.guarded(where, read)
+        reward, state, observation, is_over, identity = self.guarded(where, read)
         values, precision = numbers(observation)
         if not is_start:
             if reward < self.lowest[0]:
@@ -392,13 +391,19 @@ class Record:
         self._seed = seed
         self.events: list[Event] = []
         self.moved: dict[str, str] = {}
-        self._globals = self._put_elsewhere(seed)
+        self._globals = dict[str, bytes]()
+        self._put_elsewhere()
         self._after: dict[tuple[Any, ...], int] = {}  # where a global generator stood after an event, hashed
         self._movers: set[tuple[Any, ...]] = set()  # events that moved it
 
     def __call__(self, what: str, step: int, branch: int, answer: Any) -> None:
         """Take note of an event."""
-        self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
+        if what != "outcome":  # a hash of what a policy sees or chooses; one for all where there is none
+            try:
+                answer = fingerprint(answer)
+            except ValueError:
+                answer = b""
+        self.events.append(Event(what, step, branch, answer))
         if self._seed is None:
             return
         now = global_states()
@@ -409,16 +414,12 @@ class Record:
                 self._movers.add((name, what, step, branch))
         if self._globals != now:
             self._seed += 1
-            now = self._put_elsewhere(self._seed)
-        self._globals = now
+            self._put_elsewhere()
 
-    @staticmethod
-    def _put_elsewhere(seed: int | None) -> dict[str, bytes]:
-        """Seed the global generators; where they stand then."""
-        if seed is None:
-            return {}
-        seed_globals(seed)
-        return global_states()
+    def _put_elsewhere(self) -> None:
+        if self._seed is not None:
+            seed_globals(self._seed)
+            self._globals = global_states()
 
     def unseeded(self, other: Record) -> set[str]:
         """Global generators that the same event left in different places; one that it seeds ends in the same place."""
@@ -427,7 +428,14 @@ class Record:
     def difference(self, other: Record) -> Event | None:
         """The first event that was another one in the other record; an observation where no return can have changed."""
         theirs = {event[:3]: event for event in other.events}
-        found = [event for event in self.events if not _are_same(event, theirs.get(event[:3], event))]
+
+        def is_same(one: Event) -> bool:
+            if one.what != "outcome":
+                return bool(one.answer == theirs.get(one[:3], one).answer)
+            (reward, is_over), (again, is_over_again) = one.answer, theirs.get(one[:3], one).answer
+            return is_over == is_over_again and are_close(reward, again)
+
+        found = [event for event in self.events if not is_same(event)]
         if not found:
             return None
         first = min(found, key=lambda event: (event.step, list(WHO).index(event.what), event.branch))
@@ -437,21 +445,6 @@ class Record:
         return first._replace(what="outcome") if first.what == "observation" else first
 
 
-def _are_same(one: Event, other: Event) -> bool:
-    if one.what != "outcome":
-        return bool(one.answer == other.answer)
-    (reward, is_over), (again, is_over_again) = one.answer, other.answer
-    return is_over == is_over_again and are_close(reward, again)
-
-
 def are_close(one: Any, other: Any) -> bool:
     """Whether numbers are the same but for the order in which they were added up."""
     return bool(np.allclose(one, other, rtol=CLOSE, atol=0.0))
-
-
-def _digest(value: Any) -> bytes:
-    """A hash of what a policy sees or chooses; one for all where there is none."""
-    try:
-        return fingerprint(value)
-    except ValueError:
-        return b""

@@ -145,11 +145,6 @@ class DrawLog:
 _present: ContextVar[DrawLog | None] = ContextVar("the log of the recording under way", default=None)
 
 
-def present() -> DrawLog | None:
-    """The log that this context writes into."""
-    return _present.get()
-
-
 # -- where in the program --------------------------------------------------------------------------------------------
 
 _HERE = os.path.dirname(os.path.abspath(__file__))

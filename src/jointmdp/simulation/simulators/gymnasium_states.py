@@ -14,7 +14,7 @@ import sys
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -172,14 +172,18 @@ class LiveKeeper(Keeper):
 
     def _reset(self, env: Env[Any, Any], noise: Noise) -> Arrival:
         # A start must not depend on earlier episodes, of which some wrappers keep a memory (running means).
-        for (level, skipped), state in zip(self._wrappers, self._new, strict=True):
-            set_state_of(level, state, skipped, self._levels)
+        self._put_around(self._new)
         return super()._reset(env, noise)
 
     def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
-        self.restore(kept)
-        _, *rest = moved_under(self.streams, self.env, action, noise)
-        return Arrival(self.capture(), *rest)
+        value, around = kept
+        self._put(self.env, value)
+        self._put_around(around)
+        return moved_under(self.streams, self.env, action, noise)._replace(kept=self.capture())
+
+    def _put_around(self, states: Iterable[dict[str, Any]]) -> None:
+        for (level, skipped), state in zip(self._wrappers, states, strict=True):
+            set_state_of(level, state, skipped, self._levels)
 
     def told(self, kept: Kept) -> Any:
         return kept[0]
@@ -192,16 +196,8 @@ class LiveKeeper(Keeper):
     def capture_from(self, env: Env[Any, Any]) -> Kept:
         others = levels(env)
         names = {id(other): level for other, level in zip(others, levels(self.env), strict=True)}
-        skips = [skipped for _, skipped in self._wrappers]
-        around = tuple(state_of(other, skips[i], names) for i, other in enumerate(others[1:]))
-        return self._get(env), around
-
-    def restore(self, kept: Kept) -> None:
-        """Put the live environment into a state."""
-        value, around = kept
-        self._put(self.env, value)
-        for (level, skipped), state in zip(self._wrappers, around, strict=True):
-            set_state_of(level, state, skipped, self._levels)
+        wrappers = zip(others[1:], self._wrappers, strict=True)
+        return self._get(env), tuple(state_of(other, skipped, names) for other, (_, skipped) in wrappers)
 
     def identity(self, kept: Kept) -> Hashable:
         value, around = kept
@@ -258,9 +254,8 @@ class CopyKeeper(Keeper):
             self.streams.reseed(env, noise)
         else:
             env, steps = self.copied_under(self.pinned(kept), noise), ()
-        base = kept.base
-        found = moved(env, action)
-        return found._replace(kept=Place(self, base, (*steps, (own, repeated(noise))), env))
+        kept_now = Place(self, kept.base, (*steps, (own, repeated(noise))), env)
+        return moved(env, action)._replace(kept=kept_now)
 
     def hold(self, kept: Place) -> None:
         self.pinned(kept)
@@ -311,18 +306,13 @@ class CopyKeeper(Keeper):
             for name, value in vars(level).items():
                 if value is common.get(name, self) or name in SETUP or name in self._ignored:
                     continue
+                place = number, name
+                if place not in self._hashes:  # as all copies have it at first
+                    self._hashes[place] = fingerprint(common[name], self._ignored) if name in common else None
                 found = fingerprint(value, self._ignored)
-                if found != self._common(number, name):
+                if found != self._hashes[place]:
                     changed.append((number, name, found))
         return tuple(changed)
-
-    def _common(self, number: int, name: str) -> bytes | None:
-        """The hash of an attribute as all copies have it at first."""
-        if (number, name) not in self._hashes:
-            held = self._attributes[number]
-            found = fingerprint(held[name], self._ignored) if name in held else None
-            self._hashes[number, name] = found
-        return self._hashes[number, name]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

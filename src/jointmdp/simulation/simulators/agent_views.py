@@ -114,7 +114,7 @@ def _stages(agent: Any) -> Iterator[Stage]:
     for each in reversed(levels):
         frames = vars(each).get("stacked_obs")
         if callable(getattr(type(each), "normalize_obs", None)):
-            yield lambda observation, kept, each=each: (each.normalize_obs(observation), None)
+            yield partial(_normalised, each)
         elif frames is not None:
             parts = getattr(frames, "sub_stacked_observations", None) or {None: frames}
             found = {key: Layout(part.n_stack, 0 if part.channels_first else -1) for key, part in parts.items()}
@@ -124,6 +124,10 @@ def _stages(agent: Any) -> Iterator[Stage]:
                 f"the agent was trained behind {type(each).__name__}, and what that does to observations is not known "
                 "here; give a function f(observation) that does it and then asks the agent"
             )
+
+
+def _normalised(wrapper: Any, observation: Any, kept: Kept) -> tuple[Any, Kept]:
+    return wrapper.normalize_obs(observation), None
 
 
 class Layout(NamedTuple):

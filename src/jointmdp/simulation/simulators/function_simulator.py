@@ -174,7 +174,7 @@ class RunSimulator(Simulator):
     least_decisions = 2
     is_finite = True  # whether other numbers are refused
 
-    def __init__(self, run: Callable[[Any, int], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
+    def __init__(self, run: Callable[[Any, Any], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
         if not is_run_function(run):
             raise ModelError(f"decisions are tried by a function run(decision, seed) -> outcome, not by {run!r}")
         named = as_named("decisions", decisions, self.least_decisions)

@@ -16,17 +16,8 @@ import numpy as np
 from gymnasium import Env, Space
 
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.simulators.fingerprints import (
-    CLOSED,
-    DEEP,
-    Link,
-    Path,
-    found_at,
-    is_generator,
-    path_text,
-    put_at,
-    walk,
-)
+from jointmdp.simulation.simulators import fingerprints
+from jointmdp.simulation.simulators.fingerprints import Link, Path, found_at, is_generator, walk
 from jointmdp.simulation.simulators.generators import fresh, is_global, is_key, seed
 from jointmdp.simulation.simulators.gymnasium_wrappers import Memo, levels
 from jointmdp.simulation.simulators.noise import Noise, StreamName, words_taken
@@ -118,7 +109,7 @@ class Streams:
                 # A second holder may have nothing before the reset, and asks for nothing then.
                 if path[-1] == MAIN_PATH[-1] or _first_held(stack, [path]) is not None:
                     with suppress(*(() if path == MAIN_PATH else GONE)):
-                        put_at(stack, path, new)
+                        fingerprints.put_at(stack, path, new)
 
     def kept(self, env: Env[Any, Any]) -> Memo:
         """The sources that will be replaced, as the memo of a deep copy that shares them."""
@@ -181,8 +172,10 @@ def discovered(env: Env[Any, Any], spaces: dict[str, Path] | None = None) -> Str
     """The streams found in the attributes of all levels and of the objects that they hold."""
     stack = levels(env)
     by_source: dict[int, list[tuple[Path, Any]]] = {}
-    closed = (*CLOSED, weakref.ref, type, Space)
-    for path, owner, source in walk(stack, lambda value: not (isinstance(value, closed) or is_generator(value)), DEEP):
+    closed = (*fingerprints.CLOSED, weakref.ref, type, Space)
+    for path, owner, source in walk(
+        stack, lambda value: not (isinstance(value, closed) or is_generator(value)), fingerprints.DEEP
+    ):
         # What is in a set has no place, and what a module holds is not the environment's own.
         is_placed = not isinstance(owner, set | frozenset) and path[-1].kind != "named"
         if is_placed and _is_source(str(path[-1].name), source):
@@ -207,7 +200,7 @@ def discovered(env: Env[Any, Any], spaces: dict[str, Path] | None = None) -> Str
 def _is_replaceable(stack: Sequence[Any], path: Path, source: Any) -> bool:
     """Whether the holder takes another source: a tuple, a frozen object and a closure do not."""
     try:
-        put_at(stack, path, source)
+        fingerprints.put_at(stack, path, source)
     except Exception:  # whatever the `__setattr__` of some class raises
         return False
     return True
@@ -223,7 +216,7 @@ class SpaceWatch:
             if isinstance(owner, Space) and path[-1].name == "_np_random":
                 self._watched.setdefault(_name(path), (path, source))
         for name, (path, _) in self._watched.items():
-            put_at(self._stack, path, Noise("watch")[name])
+            fingerprints.put_at(self._stack, path, Noise("watch")[name])
 
     def used(self) -> dict[str, Path]:
         """The generators that were drawn from since; the others are put back."""
@@ -233,14 +226,14 @@ class SpaceWatch:
             if source is None:  # the reset made another space, which nobody has drawn from
                 continue
             if isinstance(source.bit_generator, np.random.Philox) and not words_taken(source):
-                put_at(self._stack, path, before)
+                fingerprints.put_at(self._stack, path, before)
             else:
                 found[name] = path
         return found
 
 
 def _name(path: Path) -> str:
-    return path_text(path[1:]).removeprefix(".")
+    return fingerprints.path_text(path[1:]).removeprefix(".")
 
 
 def _is_source(name: str, value: Any) -> bool:

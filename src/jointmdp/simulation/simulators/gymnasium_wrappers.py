@@ -31,16 +31,7 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.model.from_mdp import TOY_TEXT_ACTIONS
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators import fingerprints
-from jointmdp.simulation.simulators.fingerprints import (
-    CLOSED,
-    FUNCTIONS,
-    LIBRARIES,
-    PLAIN,
-    Path,
-    fingerprint,
-    path_text,
-    walk,
-)
+from jointmdp.simulation.simulators.fingerprints import FUNCTIONS, PLAIN, fingerprint, walk
 from jointmdp.simulation.simulators.simulator import Outcome
 
 WHOSE = (
@@ -285,14 +276,14 @@ def copy_fault(env: Env[Any, Any]) -> str | None:
     """
     stack = levels(env)
     inside: set[int] = set()
-    functions: list[tuple[Path, Any]] = []
+    functions: list[tuple[fingerprints.Path, Any]] = []
 
-    def called(path: Path) -> str:
-        return path_text(path[1:], type(stack[path[0].name]).__name__)
+    def called(path: fingerprints.Path) -> str:
+        return fingerprints.path_text(path[1:], type(stack[path[0].name]).__name__)
 
     for path, _, value in walk(stack, _is_copied, REACH, MOST_OBJECTS):
         has_own = isinstance(getattr(type(value), "__del__", None), types.FunctionType)
-        if has_own and type(value).__module__.split(".")[0] not in (*LIBRARIES, "gymnasium"):
+        if has_own and type(value).__module__.split(".")[0] not in (*fingerprints.LIBRARIES, "gymnasium"):
             return f"{called(path)} has a __del__, which would run for every copy that is given up"
         if isinstance(value, FUNCTIONS):
             functions.append((path, value))
@@ -322,7 +313,7 @@ def copy_fault(env: Env[Any, Any]) -> str | None:
 def _is_copied(value: Any) -> bool:
     # What says itself how it is copied (a data frame) is believed.
     has_own = hasattr(type(value), "__deepcopy__") and not isinstance(value, Env)
-    return not (has_own or isinstance(value, (*CLOSED, *FUNCTIONS, type, Space, EnvSpec)))
+    return not (has_own or isinstance(value, (*fingerprints.CLOSED, *FUNCTIONS, type, Space, EnvSpec)))
 
 
 # The names that the environments' own pages give to their actions, by class.
@@ -337,7 +328,7 @@ ACTION_NAMES: dict[str, tuple[str, ...]] = {
 }
 # Where environments keep the names of their actions, as attributes of the environment or of its module.
 PLACES = ("get_action_meanings", "action_meanings", "action_names", "actions", "action_type.actions", "Actions")
-PLACES += ("ACTION_NAMES", "ACTION_LOOKUP", "ACTION_MEANING", "ACTIONS")
+TABLES = ("ACTION_NAMES", "ACTION_LOOKUP", "ACTION_MEANING", "ACTIONS")
 
 
 def known_names(env: Env[Any, Any], count: int) -> tuple[str, ...] | None:
@@ -348,7 +339,7 @@ def known_names(env: Env[Any, Any], count: int) -> tuple[str, ...] | None:
     # Behind an action wrapper the numbers mean something else.
     if any(isinstance(level, gymnasium.ActionWrapper) for level in levels(env)):
         return None
-    for place in (None, *PLACES):
+    for place in (None, *PLACES, *TABLES):
         found: Any = ACTION_NAMES.get(type(env.unwrapped).__name__) if place is None else env.unwrapped
         with contextlib.suppress(Exception):
             for part in place.split(".") if place else ():

@@ -32,8 +32,8 @@ class Situation(NamedTuple):
 
 
 # Of the simulator inside, as they are: they have nothing to do with states.
-SAME = ("name", "discount", "sharing", "action_names", "reward_bounds", "refuses_unavailable", "reseeds")
-SAME += ("frozen_noise", "random_action", "policy_draw", "action_label")
+SETTINGS = ("name", "discount", "sharing", "action_names", "reward_bounds", "refuses_unavailable", "reseeds")
+METHODS = ("random_action", "policy_draw", "action_label")
 
 
 class RememberingSimulator(Simulator):
@@ -44,7 +44,7 @@ class RememberingSimulator(Simulator):
 
     def __init__(self, inner: Simulator, views: Sequence[View]) -> None:
         self.inner, self.views = inner, tuple(views)
-        vars(self).update({name: getattr(inner, name) for name in SAME})
+        vars(self).update({name: getattr(inner, name) for name in (*SETTINGS, "frozen_noise", *METHODS)})
 
     def choose(self, agent: int, state: Situation, noise: Noise) -> Action:
         """What one of the agents does."""

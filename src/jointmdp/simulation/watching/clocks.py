@@ -97,7 +97,7 @@ class _Date(_plain_date, metaclass=Disguise):  # type: ignore[misc, valid-type]
     today = now
 
 
-_TWINS = [
+_TWINS: list[tuple[Any, Any]] = [
     (plain, _reading(name.removesuffix("_ns"), plain, name.endswith("_ns")))
     for name, plain in vars(time).items()
     if name.removesuffix("_ns") in CLOCKS

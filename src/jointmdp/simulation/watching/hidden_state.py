@@ -18,15 +18,7 @@ from typing import Any
 import numpy as np
 
 from jointmdp.simulation.simulators import fingerprints
-from jointmdp.simulation.simulators.fingerprints import (
-    CLOSED,
-    DEEP,
-    LIBRARIES,
-    is_generator,
-    path_text,
-    safe_fingerprint,
-    walk,
-)
+from jointmdp.simulation.simulators.fingerprints import CLOSED, is_generator, safe_fingerprint, walk
 from jointmdp.simulation.simulators.generators import is_key, standing
 from jointmdp.simulation.simulators.noise import Noise
 
@@ -41,11 +33,13 @@ def hidden_generators(root: Any, name: str, is_noise_listed: bool = True) -> dic
     that it hands out can be left out; all of them, and few others, are counter-based.
     """
     found: dict[str, Any] = {}
-    for path, _, value in walk([root], lambda value: not isinstance(value, (*CLOSED, Noise)), DEEP, MOST_OBJECTS):
+    for path, _, value in walk(
+        [root], lambda value: not isinstance(value, (*CLOSED, Noise)), fingerprints.DEEP, MOST_OBJECTS
+    ):
         if isinstance(value, np.random.BitGenerator) or is_generator(value) or is_key(str(path[-1].name), value):
             is_noise = isinstance(getattr(value, "bit_generator", None), np.random.Philox)
             if is_noise_listed or not is_noise:
-                found[path_text(path[1:], name)] = standing(value)
+                found[fingerprints.path_text(path[1:], name)] = standing(value)
     return found
 
 
@@ -60,7 +54,9 @@ def kept_values(root: Any, name: str) -> dict[str, bytes]:
         inner = {} if isinstance(value, (*CLOSED, type, Noise, types.FunctionType)) else fingerprints.attributes(value)
         found |= {f"{name}.{key}.{part}": held for part, held in inner.items()} or {f"{name}.{key}": value}
     closed = (*CLOSED, Noise)
-    for _, _, value in walk([root], lambda v: not isinstance(v, closed) and not is_generator(v), DEEP, MOST_OBJECTS):
+    for _, _, value in walk(
+        [root], lambda v: not isinstance(v, closed) and not is_generator(v), fingerprints.DEEP, MOST_OBJECTS
+    ):
         found |= {where: part for where, part in _kept_by(value) if not isinstance(part, Noise | types.ModuleType)}
     found["os.environ"] = dict(os.environ)
     for path, value in found.items():
@@ -122,7 +118,7 @@ def faithful_copy(value: Any) -> Any:
     when a copy is thrown away: those are not copied at all.
     """
     for _, _, part in walk([value], lambda held: not isinstance(held, (*CLOSED, type)), 6, 2_000):
-        if hasattr(type(part), "__del__") and str(type(part).__module__).split(".")[0] not in LIBRARIES:
+        if hasattr(type(part), "__del__") and str(type(part).__module__).split(".")[0] not in fingerprints.LIBRARIES:
             return None
     before = content(value)
     try:

@@ -179,7 +179,8 @@ class LiveKeeper(Keeper):
         value, around = kept
         self._put(self.env, value)
         self._put_around(around)
-        return moved_under(self.streams, self.env, action, noise)._replace(kept=self.capture())
+        _, *rest = moved_under(self.streams, self.env, action, noise)
+        return Arrival(self.capture(), *rest)
 
     def _put_around(self, states: Iterable[dict[str, Any]]) -> None:
         for (level, skipped), state in zip(self._wrappers, states, strict=True):
@@ -400,7 +401,10 @@ class TableState:
 
     def put(self, env: Env[Any, Any], value: Any) -> None:
         inner: Any = env.unwrapped
-        inner.s, *rest = value if self._names else (value,)
+        if not self._names:
+            inner.s = value
+            return
+        inner.s, *rest = value
         for name, part in zip(self._names, rest, strict=True):
             setattr(inner, name, part)
 

@@ -176,11 +176,15 @@ class LiveKeeper(Keeper):
         return super()._reset(env, noise)
 
     def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
+        self.restore(kept)
+        _, *rest = moved_under(self.streams, self.env, action, noise)
+        return Arrival(self.capture(), *rest)
+
+    def restore(self, kept: Kept) -> None:
+        """Put the live environment into a state."""
         value, around = kept
         self._put(self.env, value)
         self._put_around(around)
-        _, *rest = moved_under(self.streams, self.env, action, noise)
-        return Arrival(self.capture(), *rest)
 
     def _put_around(self, states: Iterable[dict[str, Any]]) -> None:
         for (level, skipped), state in zip(self._wrappers, states, strict=True):

@@ -35,15 +35,16 @@ from jointmdp.decisions.auditor import AuditReport, audit, state_checks
 from jointmdp.decisions.auditor.audit_report import CLAIMS, RUN_CLAIMS
 from jointmdp.decisions.auditor.state_checks import same_law_level, without_rounding
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.simulators import recorded_draws
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
-from jointmdp.simulation.simulators.generators import changed, global_states, hidden_generators, kept_globals
+from jointmdp.simulation.simulators.generators import global_states, kept_globals
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, difference, numbers
-from jointmdp.simulation.simulators.recorded_draws import WatchedNoise
 from jointmdp.simulation.simulators.registry import MODELS
 from jointmdp.simulation.simulators.simulator import Outcome
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
+from jointmdp.simulation.watching import recorded_draws
+from jointmdp.simulation.watching.hidden_state import changed, hidden_generators
+from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, difference, numbers
+from jointmdp.simulation.watching.recorded_draws import WatchedNoise
 
 # Other checks that may fail with a fault: what a query does wrong also shows in the numbers that it gives.
 CONSEQUENCES = {
@@ -538,7 +539,7 @@ def test_what_was_replaced_is_put_back_whatever_raises() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert plain == (np.random.default_rng, random.seed)
-    assert recorded_draws.present() is None
+    assert recorded_draws._present.get() is None
 
 
 def test_a_copy_of_a_generator_is_a_stream_of_its_own() -> None:
@@ -732,12 +733,11 @@ def test_outcomes_are_compared_bit_for_bit_and_nan_equals_itself() -> None:
     assert difference(observed(), observed(observation=1.0), is_blind=True) is None
 
 
-def test_a_watched_noise_is_the_noise_and_counts() -> None:
+def test_a_watched_noise_is_the_noise_and_knows_its_forms() -> None:
     plain, watched = Noise("audit", 1), WatchedNoise("audit", 1)
     assert plain.rng.random() == watched.rng.random() == watched.fresh().rng.random()
     assert plain.seed == watched.seed
-    watched.fresh()["other"].random(3)
-    assert watched.taken == {"main": 2, "other": 3}
+    assert plain["other"].random() == watched.fresh()["other"].random()
     assert watched.others == {"seed"}
 
 

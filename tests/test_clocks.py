@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jointmdp.decisions.auditor import AuditReport, audit
-from jointmdp.simulation.simulators.clocks import OutOfTime, Watchdog, stopped_clock
+from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog, stopped_clock
 
 Wait = Callable[[], Any]
 

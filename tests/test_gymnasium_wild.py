@@ -19,8 +19,7 @@ from gymnasium_worlds import Shop, actions_of, by_simulator, cartpole_get, cartp
 import jointmdp as jm
 from jointmdp.simulation.simulators import gymnasium_wrappers
 from jointmdp.simulation.simulators.fingerprints import fingerprint
-from jointmdp.simulation.simulators.gymnasium_simulator import GymnasiumSimulator
-from jointmdp.simulation.simulators.gymnasium_trials import MOST_REPEATED
+from jointmdp.simulation.simulators.gymnasium_simulator import MOST_REPEATED, GymnasiumSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import as_agent
 

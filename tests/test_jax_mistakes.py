@@ -19,8 +19,8 @@ from jointmdp.simulation.montecarlo.alternatives import SimulationSettings, firs
 from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
 from jointmdp.simulation.montecarlo.samples import Replications
 from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
+from jointmdp.simulation.simulators.jax_functions import function_key
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator, as_chooser
-from jointmdp.simulation.simulators.jax_tracing import function_key
 from jointmdp.simulation.simulators.noise import Noise
 
 Case = tuple[Any, Any, str]

@@ -95,9 +95,11 @@ def test_a_policy_with_noise_of_its_own_is_refused(policy, message):
 def test_torch_is_a_global_generator_where_it_is_loaded(monkeypatch):
     state = np.zeros(1)
     stand_in = types.SimpleNamespace(
-        get_rng_state=lambda: types.SimpleNamespace(numpy=state.copy),
-        set_rng_state=lambda kept: state.fill(kept.numpy()[0]),
-        manual_seed=state.fill,
+        default_generator=types.SimpleNamespace(
+            get_state=lambda: types.SimpleNamespace(numpy=state.copy),
+            set_state=lambda kept: state.fill(kept.numpy()[0]),
+            manual_seed=state.fill,
+        ),
         Generator=type("Generator", (), {}),
     )
     monkeypatch.setitem(sys.modules, "torch", stand_in)

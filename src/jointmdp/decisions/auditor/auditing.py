@@ -28,11 +28,13 @@ from jointmdp.decisions.auditor.process_checks import OtherProcesses
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.simulation.simulators.clocks import OutOfTime, Watchdog
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.probe import (
+from jointmdp.simulation.simulators.registry import as_simulator
+from jointmdp.simulation.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
+from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog
+from jointmdp.simulation.watching.probe import (
     FOLLOWED,
     START,
     ObservedOutcome,
@@ -41,8 +43,6 @@ from jointmdp.simulation.simulators.probe import (
     Question,
     Unanswered,
 )
-from jointmdp.simulation.simulators.registry import as_simulator
-from jointmdp.simulation.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
 
 MOST_ACTIONS = 4  # of a state in one query; other walks look at others, and the start at all of them
 WIDE_SHARE = 0.05  # of the time, that asking for one action more after the other may take

@@ -15,18 +15,13 @@ import numpy as np
 
 from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
 from jointmdp.decisions.auditor.draw_checks import NO_NOISE
-from jointmdp.simulation.simulators import recorded_draws
-from jointmdp.simulation.simulators.clocks import stopped_clock
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
-from jointmdp.simulation.simulators.generators import (
-    changed,
-    global_states,
-    hidden_generators,
-    kept_values,
-    opened_files,
-    seed_globals,
-)
-from jointmdp.simulation.simulators.probe import (
+from jointmdp.simulation.simulators.generators import global_states, seed_globals
+from jointmdp.simulation.simulators.simulator import Action, Snapshot
+from jointmdp.simulation.watching import recorded_draws
+from jointmdp.simulation.watching.clocks import stopped_clock
+from jointmdp.simulation.watching.hidden_state import changed, hidden_generators, kept_values, opened_files
+from jointmdp.simulation.watching.probe import (
     START,
     Difference,
     ObservedOutcome,
@@ -36,9 +31,8 @@ from jointmdp.simulation.simulators.probe import (
     clear_difference,
     difference,
 )
-from jointmdp.simulation.simulators.recorded_draws import NOISE
-from jointmdp.simulation.simulators.simulator import Action, Snapshot
-from jointmdp.simulation.simulators.stream_checks import made_otherwise
+from jointmdp.simulation.watching.recorded_draws import NOISE
+from jointmdp.simulation.watching.stream_checks import made_otherwise
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves

@@ -10,10 +10,11 @@ import numpy as np
 from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
 from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
-from jointmdp.simulation.simulators.generators import changed, hidden_generators
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, ProbeState, difference
-from jointmdp.simulation.simulators.recorded_draws import (
+from jointmdp.simulation.simulators.simulator import Action
+from jointmdp.simulation.watching.hidden_state import changed, hidden_generators
+from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, ProbeState, difference
+from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
     DrawLog,
     Stream,
@@ -21,8 +22,7 @@ from jointmdp.simulation.simulators.recorded_draws import (
     recorded,
     twins_installed,
 )
-from jointmdp.simulation.simulators.simulator import Action
-from jointmdp.simulation.simulators.stream_checks import (
+from jointmdp.simulation.watching.stream_checks import (
     EARLY,
     FIXED,
     FOLDS,

@@ -16,7 +16,8 @@ from jointmdp.decisions.auditor.audit_report import Check, failed, skipped
 from jointmdp.decisions.auditor.determinism_checks import remembering
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.other_processes import (
+from jointmdp.simulation.simulators.simulator import Action, Outcome
+from jointmdp.simulation.watching.other_processes import (
     Rows,
     first_difference,
     forked,
@@ -26,7 +27,7 @@ from jointmdp.simulation.simulators.other_processes import (
     walked_elsewhere,
     watched_calls,
 )
-from jointmdp.simulation.simulators.probe import (
+from jointmdp.simulation.watching.probe import (
     START,
     ObservedOutcome,
     Probe,
@@ -34,7 +35,6 @@ from jointmdp.simulation.simulators.probe import (
     clear_difference,
     difference,
 )
-from jointmdp.simulation.simulators.simulator import Action, Outcome
 
 EPISODES, STEPS = 3, 16
 PATIENCE = 5.0  # seconds beyond what the restored run took

@@ -14,19 +14,18 @@ import numpy as np
 from jointmdp.decisions.auditor.audit_report import Check, failed, skipped, warned
 from jointmdp.ground.arrays import Floats
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
-from jointmdp.simulation.simulators.probe import (
+from jointmdp.simulation.simulators.simulator import Outcome, Snapshot
+from jointmdp.simulation.watching.hidden_state import content, faithful_copy
+from jointmdp.simulation.watching.probe import (
     ROUNDING,
     START,
     ObservedOutcome,
     Probe,
     ProbeState,
     clear_difference,
-    content,
-    faithful_copy,
     is_bare,
     numbers,
 )
-from jointmdp.simulation.simulators.simulator import Outcome, Snapshot
 
 TRAIL = 3  # states at which snapshots are watched
 MEETINGS = 12  # pairs of states with one identity that are compared

@@ -41,7 +41,7 @@ from jointmdp.simulation.montecarlo.best_action import check_distinct
 from jointmdp.simulation.montecarlo.confidence_intervals import Tails
 from jointmdp.simulation.montecarlo.noise_checks import CHECKED, FEW, MANY, NoiseChecks, can_tell
 from jointmdp.simulation.montecarlo.samples import Replications
-from jointmdp.simulation.simulators.probe import are_close
+from jointmdp.simulation.watching.probe import are_close
 
 QUIET = 0.05  # of the error: for the look at whether anything is random
 BESIDE = 5  # pilots, at most, that the other kinds of sharing are looked at with

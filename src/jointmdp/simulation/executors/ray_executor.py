@@ -71,12 +71,22 @@ class RayExecutor(Executor):
         held = [self._ray.put(parcel.data)]
         slots = max(1, int(self._ray.cluster_resources().get("CPU", 1) / self.cpus))
 
+        def reply(name: str, future: concurrent.futures.Future[bytes]) -> bytes:
+            try:
+                return future.result()
+            except self._ray.exceptions.RayError as error:
+                raise WorkerError(f"{name} was lost by Ray, after {self.retries} retries at most: {error}") from error
+            except concurrent.futures.CancelledError:
+                raise WorkerError(f"{name} was not finished: its executor was closed") from None
+
         def submit(name: str, task: bytes) -> Job:
             self._check_open(name)
             reference = self._answer.remote(parcel.call, task, held)
             future: concurrent.futures.Future[bytes] = reference.future()
             self._futures.add(future)
-            return Job(future, lambda: self._reply(name, future), lambda: self._cancel(reference))
+            # A task that has not begun never does; one that has is interrupted.
+            cancel = lambda: self._ray.is_initialized() and self._ray.cancel(reference)  # noqa: E731
+            return Job(future, lambda: reply(name, future), cancel)
 
         return in_order(submit, tasks, AHEAD * slots, progress)
 
@@ -89,19 +99,6 @@ class RayExecutor(Executor):
             future.cancel()  # a thread that waits for it would wait for ever
         if self._is_owner:
             self._ray.shutdown()
-
-    def _reply(self, name: str, future: concurrent.futures.Future[bytes]) -> bytes:
-        try:
-            return future.result()
-        except self._ray.exceptions.RayError as error:
-            raise WorkerError(f"{name} was lost by Ray, after {self.retries} retries at most: {error}") from error
-        except concurrent.futures.CancelledError:
-            raise WorkerError(f"{name} was not finished: its executor was closed") from None
-
-    def _cancel(self, reference: Any) -> None:
-        """A task that has not begun never does; one that has is interrupted."""
-        if self._ray.is_initialized():
-            self._ray.cancel(reference)
 
     def _check_open(self, what: str) -> None:
         # Ray would start a new cluster by itself.
@@ -119,21 +116,17 @@ def _connect(ray: Any, address: str | None) -> None:
     if where == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         given["include_dashboard"] = False
+    host, _, port = where.rpartition(":")
     try:
-        _knock(where)
+        if host and port.isdecimal() and "://" not in host:
+            # An `OSError` where nobody listens: Ray itself tries for minutes, and then ends the process.
+            socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
         with warnings.catch_warnings():
             # Ray starts its own processes by fork and exec; nothing of JAX runs in between.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
             ray.init(**given)
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(f"there is no Ray cluster at {where}: {error}") from error
-
-
-def _knock(where: str) -> None:
-    """An `OSError` where nobody listens: Ray itself tries for minutes, and then ends the process."""
-    host, _, port = where.rpartition(":")
-    if host and port.isdecimal() and "://" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
 
 
 def _ray() -> Any:

@@ -129,14 +129,25 @@ def answer(call: Call, task: bytes, fetch: Callable[[], bytes]) -> bytes:
     """The reply to a task; `fetch` gets the function where this process does not have it yet."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")  # which ones are shown is decided where they are heard
+
+        def heard() -> tuple[Heard, ...]:
+            return tuple((w.message, w.category, w.filename, w.lineno) for w in caught[:WARNINGS])
+
         try:
             apply_jax_settings(call.settings)
             result = _function(call.token, fetch)(loads(task))
-            return dumps(Reply(result, None, "", _heard(caught)), "the result")
+            return dumps(Reply(result, None, "", heard()), "the result")
         except BaseException as error:
             if not isinstance(error, Exception):
                 _functions.clear()  # an interrupt may have left a simulator in the middle of something
-            return _failure(error, caught)
+            trace = "".join(traceback.format_exception(error))
+            try:
+                data = dumps(Reply(None, error, trace, heard()), "the error")
+                loads(data)  # an exception with arguments of its own often goes out and does not come back
+            except Exception:
+                stand_in = TaskError(f"{type(error).__qualname__}: {error}")
+                data = dumps(Reply(None, stand_in, trace, ()), "the error")
+            return data
 
 
 def _function(token: bytes, fetch: Callable[[], bytes]) -> Callable[[Any], Any]:
@@ -151,21 +162,6 @@ def _function(token: bytes, fetch: Callable[[], bytes]) -> Callable[[Any], Any]:
             _functions.pop(next(iter(_functions)))
         _functions[token] = found
     return _functions[token]
-
-
-def _heard(caught: list[warnings.WarningMessage]) -> tuple[Heard, ...]:
-    return tuple((w.message, w.category, w.filename, w.lineno) for w in caught[:WARNINGS])
-
-
-def _failure(error: BaseException, caught: list[warnings.WarningMessage]) -> bytes:
-    trace = "".join(traceback.format_exception(error))
-    try:
-        data = dumps(Reply(None, error, trace, _heard(caught)), "the error")
-        loads(data)  # an exception with arguments of its own often goes out and does not come back
-    except Exception:
-        stand_in = TaskError(f"{type(error).__qualname__}: {error}")
-        data = dumps(Reply(None, stand_in, trace, ()), "the error")
-    return data
 
 
 def read_frame(stream: IO[bytes]) -> bytes:

@@ -30,11 +30,11 @@ from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.other_processes import forked
-from jointmdp.simulation.simulators.probe import WHO, Event, Record, are_close
-from jointmdp.simulation.simulators.recorded_draws import NOISE, recorded, split
-from jointmdp.simulation.simulators.stream_checks import COINCIDE, FIXED, FOLDS, RecordedRun, judged
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
+from jointmdp.simulation.watching.other_processes import forked
+from jointmdp.simulation.watching.probe import WHO, Event, Record, are_close
+from jointmdp.simulation.watching.recorded_draws import NOISE, recorded, split
+from jointmdp.simulation.watching.stream_checks import COINCIDE, FIXED, FOLDS, RecordedRun, judged
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
 MANY = 100

@@ -107,9 +107,8 @@ def _takes(agent: Any, name: str) -> bool:
 def _stages(agent: Any) -> Iterator[Stage]:
     """What the wrappers of its environment do to an observation, from the innermost out."""
     levels, level = [], getattr(agent, "env", None)
-    while "venv" in getattr(
-        level, "__dict__", ()
-    ):  # a wrapper answers for what it wraps: only its own attributes count
+    # A wrapper answers for what it wraps: only its own attributes count.
+    while "venv" in getattr(level, "__dict__", ()):
         levels.append(level)
         level = vars(level)["venv"]
     for each in reversed(levels):
@@ -117,7 +116,9 @@ def _stages(agent: Any) -> Iterator[Stage]:
         if callable(getattr(type(each), "normalize_obs", None)):
             yield partial(_normalised, each)
         elif frames is not None:
-            yield partial(_stacked, _layout(frames))
+            parts = getattr(frames, "sub_stacked_observations", None) or {None: frames}
+            found = {key: Layout(part.n_stack, 0 if part.channels_first else -1) for key, part in parts.items()}
+            yield partial(_stacked, found.get(None, found))
         elif type(each).__name__ not in PLAIN_WRAPPERS:
             raise ModelError(
                 f"the agent was trained behind {type(each).__name__}, and what that does to observations is not known "
@@ -136,20 +137,12 @@ class Layout(NamedTuple):
     axis: int
 
 
-def _layout(frames: Any) -> Layout | dict[str, Layout]:
-    parts = getattr(frames, "sub_stacked_observations", None)
-    if parts:
-        return {key: Layout(part.n_stack, 0 if part.channels_first else -1) for key, part in parts.items()}
-    return Layout(frames.n_stack, 0 if frames.channels_first else -1)
-
-
 def _stacked(layout: Layout | dict[str, Layout], observation: Any, kept: Kept) -> tuple[Any, Kept]:
     """The last frames, the newest last; before the first one there is nothing, as zeros."""
     if isinstance(layout, dict):
         before = kept or {}
-        pairs = {key: _stacked(each, observation[key], before.get(key)) for key, each in layout.items()}
-        seen = {**observation, **{key: frames for key, (frames, _) in pairs.items()}}
-        return seen, {key: frames for key, (frames, _) in pairs.items()}
+        found = {key: _stacked(each, observation[key], before.get(key))[0] for key, each in layout.items()}
+        return {**observation, **found}, found
     newest = np.asarray(observation)
     size = newest.shape[layout.axis]
     older = np.concatenate([np.zeros_like(newest)] * layout.frames, layout.axis) if kept is None else kept

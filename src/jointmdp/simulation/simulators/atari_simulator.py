@@ -141,8 +141,7 @@ class AtariSimulator(Simulator):
     def _check(self, state: AtariState) -> None:
         if state.game != self.game:
             raise ModelError(f"this is a state of {state.game}, and {self.name} is asked")
-        wants = (128,) if self.observation == "ram" else (FRAMES, SIDE, SIDE)
-        if state.observation.shape != wants:
+        if state.observation.shape != ((128,) if self.observation == "ram" else (FRAMES, SIDE, SIDE)):
             raise ModelError(f"this state of {state.game} carries another observation than {self.observation!r}")
 
     def step(self, state: AtariState, action: Action, noise: Noise) -> Outcome:
@@ -160,24 +159,23 @@ class AtariSimulator(Simulator):
         found = []
         for number in map(self._numbered, actions):
             ale.restoreState(memory)
-            paid, after = self._played(ale, state, number, sticks)
-            found.append(Outcome(self._reward(paid, number, coins), after))
+            taken, paid, earlier = state.previous, 0, None
+            for i, is_stuck in enumerate(sticks.tolist()):
+                if i == FRAMES - 1 and self.observation == "frames":
+                    earlier = ale.getScreenGrayscale()
+                taken = taken if is_stuck else number
+                paid += ale.act(self._actions[taken])
+                if ale.game_over():
+                    break
+            if self.observation == "ram":
+                seen = ale.getRAM()
+            else:
+                seen = np.concatenate([state.observation[1:], _small(ale.getScreenGrayscale(), earlier)[None]])
+            reward = self.shocks.game * float(np.sign(paid))
+            if coins is not None:
+                reward += self.shocks.shared * coins[0] + self.shocks.own * coins[1 + number]
+            found.append(Outcome(reward, self._state(ale, taken, seen)))
         return found
-
-    def _played(self, ale: Any, state: AtariState, number: int, sticks: NDArray[np.bool_]) -> tuple[int, AtariState]:
-        """Four frames from where the emulator stands."""
-        taken, paid, earlier = state.previous, 0, None
-        for i, is_stuck in enumerate(sticks.tolist()):
-            if i == FRAMES - 1 and self.observation == "frames":
-                earlier = ale.getScreenGrayscale()
-            taken = taken if is_stuck else number
-            paid += ale.act(self._actions[taken])
-            if ale.game_over():
-                break
-        if self.observation == "ram":
-            return paid, self._state(ale, taken, ale.getRAM())
-        frame = _small(ale.getScreenGrayscale(), earlier)
-        return paid, self._state(ale, taken, np.concatenate([state.observation[1:], frame[None]]))
 
     def _state(self, ale: Any, taken: int, observation: NDArray[np.uint8]) -> AtariState:
         return AtariState(self.game, ale.cloneState().serialize(), taken, observation, ale.game_over())
@@ -188,10 +186,6 @@ class AtariSimulator(Simulator):
             return None
         source = noise.clock if self.shocks.sharing == "time" else noise
         return np.where(source["coins"].random(1 + len(self._actions)) < 0.5, -1.0, 1.0)
-
-    def _reward(self, paid: int, number: int, coins: Floats | None) -> float:
-        own = self.shocks.game * float(np.sign(paid))
-        return own if coins is None else own + self.shocks.shared * coins[0] + self.shocks.own * coins[1 + number]
 
     def observe(self, state: AtariState) -> NDArray[np.uint8]:
         """RAM ``[128]``, or frames ``[84, 84, 4]``."""

@@ -16,7 +16,7 @@ import sys
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ FUNCTIONS = (types.FunctionType, functools.partial, weakref.ref)  # a deep copy 
 SEQUENCES = (list, tuple, deque, set, frozenset)
 LIBRARIES = ("builtins", "abc", "numpy", "scipy", "jax", "jaxlib", "Box2D", "pygame", "mujoco")
 OTHER_LIBRARIES = {"jointmdp", "gymnasium", "gymnax", "torch", "tensorflow", "pandas", "matplotlib", "numba", "sklearn"}
+DEEP = 16  # links that a search for generators follows
 MOST_OBJECTS = 20_000  # a walk that has entered this many is in the middle of data
 
 
@@ -70,15 +71,16 @@ def is_generator(value: Any) -> bool:
 
 
 def held(value: Any) -> Iterator[tuple[Link, Any]]:
-    """What a value holds: items, attributes, what functions close over, and the functions and generators of classes."""
+    """What a value holds: items, attributes, what functions close over and name, and functions of classes."""
     if isinstance(value, dict):
         yield from ((Link("item", key), part) for key, part in list(value.items()))
     elif isinstance(value, SEQUENCES):
         yield from ((Link("item", i), part) for i, part in enumerate(value))
-    elif isinstance(value, types.FunctionType):
-        yield from _held_by_function(value)
-    elif isinstance(value, types.GeneratorType):
+    elif isinstance(value, types.FunctionType | types.GeneratorType):
         yield from _variables(value)
+        for module, name, part in named_globals(value) if isinstance(value, types.FunctionType) else ():
+            if is_generator(part) or (isinstance(part, types.FunctionType | type) and is_own(part.__module__)):
+                yield Link("named", f"{name} of the module {module}"), part
     elif isinstance(value, types.BuiltinMethodType):
         yield Link("closure", "__self__"), value.__self__
     elif isinstance(value, types.MethodType | functools.partial):
@@ -96,19 +98,11 @@ def held(value: Any) -> Iterator[tuple[Link, Any]]:
     yield Link("named", type(value).__name__), type(value)
 
 
-def _held_by_function(function: types.FunctionType) -> Iterator[tuple[Link, Any]]:
-    """The variables that it closes over, its defaults, and the functions and generators of modules that it names."""
-    yield from _variables(function)
-    for module, name, value in named_globals(function):
-        if is_generator(value) or (isinstance(value, types.FunctionType | type) and is_own(value.__module__)):
-            yield Link("named", f"{name} of the module {module}"), value
-
-
 def named_globals(function: types.FunctionType) -> Iterator[tuple[str, str, Any]]:
     """What a function of the model's own names in its module and in others of the model: module, name, value."""
     if not is_own(function.__module__):
         return
-    names, spaces = tuple(_names(function.__code__)), [(function.__module__, function.__globals__)]
+    names, spaces = tuple(named_in(function.__code__)), [(function.__module__, function.__globals__)]
     for name in names:
         value = function.__globals__.get(name)
         if isinstance(value, types.ModuleType) and is_own(value.__name__):
@@ -117,12 +111,12 @@ def named_globals(function: types.FunctionType) -> Iterator[tuple[str, str, Any]
         yield from ((module, name, space[name]) for name in names if name in space)
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
+def named_in(code: types.CodeType) -> Iterator[str]:
     """All names that a code may look up, those of functions inside of it included."""
     yield from code.co_names
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
-            yield from _names(part)
+            yield from named_in(part)
 
 
 @functools.cache
@@ -354,19 +348,15 @@ class _Writer:
             yield from value
         elif isinstance(value, functools.partial):
             yield from (value.func, value.args, value.keywords)
-        elif not held and not callable(value):
-            yield from _reduced(value)
+        elif not held and not callable(value):  # dates, decimals, queues, objects of other languages
+            try:
+                _, arguments, *rest = value.__reduce_ex__(4)  # what it would be rebuilt from
+            except TypeError as error:
+                kind = type(value).__qualname__
+                words = f"a state that holds a {kind} cannot be hashed ({error}); give an identity function"
+                raise ValueError(words) from None
+            yield from (arguments, *(list(part) if hasattr(part, "__next__") else part for part in rest))
         for name in sorted(held):
             if name not in self._ignored:
                 yield name
                 yield held[name]
-
-
-def _reduced(value: Any) -> Iterable[Any]:
-    """What an object without attributes would be rebuilt from: dates, decimals, queues, objects of other languages."""
-    try:
-        _, arguments, *rest = value.__reduce_ex__(4)
-    except TypeError as error:
-        kind = type(value).__qualname__
-        raise ValueError(f"a state that holds a {kind} cannot be hashed ({error}); give an identity function") from None
-    return [arguments, *(list(part) if hasattr(part, "__next__") else part for part in rest)]

@@ -164,15 +164,6 @@ class WithNoise:
         return Noise("run", seed)
 
 
-def _with_seed(run: Callable[..., Any]) -> Callable[[Any, int], Any]:
-    """The function itself, or one that makes the noise for a parameter of that name."""
-    try:
-        names = list(inspect.signature(run).parameters)
-    except (TypeError, ValueError):  # written in C
-        return run
-    return WithNoise(run) if names[1:2] == ["noise"] else run
-
-
 class RunSimulator(Simulator):
     """Decisions of a function as actions: one step, and the episode is over.
 
@@ -183,19 +174,19 @@ class RunSimulator(Simulator):
     least_decisions = 2
     is_finite = True  # whether other numbers are refused
 
-    def __init__(self, run: Callable[[Any, int], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
+    def __init__(self, run: Callable[[Any, Any], Any], decisions: Mapping[str, Any] | Sequence[Any]) -> None:
         if not is_run_function(run):
             raise ModelError(f"decisions are tried by a function run(decision, seed) -> outcome, not by {run!r}")
         named = as_named("decisions", decisions, self.least_decisions)
-        self.run, self.decisions = _with_seed(run), tuple(named.values())
+        try:
+            takes_noise = list(inspect.signature(run).parameters)[1:2] == ["noise"]
+        except (TypeError, ValueError):  # written in C
+            takes_noise = False
+        self.run, self.decisions = WithNoise(run) if takes_noise else run, tuple(named.values())
         self.values = tuple(decisions)  # as the user calls them: keys of a dictionary, else the decisions themselves
         self.name = str(getattr(run, "__name__", "run"))
         self.action_names, self.action_values = tuple(named), self.values
         self.results: tuple[str, ...] | None = None  # their names; empty where it is one number; None before any run
-
-    def outcome(self, action: int, seed: int) -> float:
-        """The outcome of a decision with a seed."""
-        return self._number(self.run(self.decisions[action], seed), action)
 
     def outcomes(self, action: int, seed: int) -> tuple[float, ...]:
         """The same where it may be several results by name, in the order of `results`; the first run names them."""
@@ -205,9 +196,10 @@ class RunSimulator(Simulator):
         if self.results is None:
             self.results = names or ()
         if set(names or ()) != set(self.results):
+            now, before = (", ".join(map(repr, each or ())) or "one number" for each in (names, self.results))
             raise ModelError(
-                f"run({self.decisions[action]!r}, seed) returned {_listed(names)}, and {_listed(self.results)} before: "
-                "every run must return the same results"
+                f"run({self.decisions[action]!r}, seed) returned {now}, and {before} before: every run must return the "
+                "same results"
             )
         if named is None:
             return (self._number(found, action),)
@@ -232,8 +224,10 @@ class RunSimulator(Simulator):
         """One call of the function; where it takes a noise, whoever watches the one given watches that too."""
         if isinstance(self.run, WithNoise):
             own = noise.moved_to(self.run.noise(noise.seed).address)
-            return Outcome(self._number(self.run.run(self.decisions[action], own), action), True)
-        return Outcome(self.outcome(action, noise.seed), True)
+            found = self.run.run(self.decisions[action], own)
+        else:
+            found = self.run(self.decisions[action], noise.seed)
+        return Outcome(self._number(found, action), True)
 
     def is_over(self, state: Snapshot) -> bool:
         """After the decision."""
@@ -255,16 +249,22 @@ def as_results(found: Any) -> dict[str, Any] | None:
     return None
 
 
-def _listed(names: tuple[str, ...] | None) -> str:
-    return ", ".join(map(repr, names)) if names else "one number"
-
-
 def as_named(what: str, given: Mapping[str, Any] | Sequence[Any], least: int = 2) -> dict[str, Any]:
     """Alternatives by name: those of a dictionary, or the values themselves in words."""
     if isinstance(given, Mapping):
         named = {str(name): value for name, value in given.items()}
     elif isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
-        named = {_label(value, i): value for i, value in enumerate(given)}
+        named = {}
+        for i, value in enumerate(given):
+            says_itself = any({"__str__", "__repr__"} & vars(base).keys() for base in type(value).__mro__[:-1])
+            text = str(value) if says_itself else ""
+            if isinstance(value, int | float | str | np.generic | tuple):
+                label = str(value)
+            elif hasattr(value, "__name__"):
+                label = str(value.__name__)
+            else:
+                label = text if 0 < len(text) <= MOST_LETTERS and "\n" not in text else f"number {i + 1}"
+            named[label] = value
     else:
         raise ModelError(f"{what} must be a sequence, or a dictionary with their names, not {given!r}")
     if not len(given):
@@ -274,13 +274,3 @@ def as_named(what: str, given: Mapping[str, Any] | Sequence[Any], least: int = 2
     if len(named) < len(given):
         raise ModelError(f"two {what} have the same name; give a dictionary with names of their own, {{name: value}}")
     return named
-
-
-def _label(value: Any, place: int) -> str:
-    if isinstance(value, int | float | str | np.generic | tuple):
-        return str(value)
-    if hasattr(value, "__name__"):
-        return str(value.__name__)
-    says_itself = any({"__str__", "__repr__"} & vars(base).keys() for base in type(value).__mro__[:-1])
-    text = str(value) if says_itself else ""
-    return text if 0 < len(text) <= MOST_LETTERS and "\n" not in text else f"number {place + 1}"

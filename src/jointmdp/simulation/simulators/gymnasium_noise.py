@@ -16,17 +16,9 @@ import numpy as np
 from gymnasium import Env, Space
 
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.simulators.fingerprints import (
-    CLOSED,
-    Link,
-    Path,
-    found_at,
-    is_generator,
-    path_text,
-    put_at,
-    walk,
-)
-from jointmdp.simulation.simulators.generators import DEPTH, fresh, is_global, is_key, seed
+from jointmdp.simulation.simulators import fingerprints
+from jointmdp.simulation.simulators.fingerprints import Link, Path, found_at, is_generator, walk
+from jointmdp.simulation.simulators.generators import fresh, is_global, is_key, seed
 from jointmdp.simulation.simulators.gymnasium_wrappers import Memo, levels
 from jointmdp.simulation.simulators.noise import Noise, StreamName, words_taken
 
@@ -97,10 +89,6 @@ class Streams:
         more = {name: paths for name, paths in others.places.items() if not set(self._paths) & set(paths)}
         return Streams(self.places | more, self.fixed | (others.fixed & more.keys()))
 
-    def held_by(self, level: int) -> frozenset[str]:
-        """The attributes of one level that are sources."""
-        return frozenset(path[1].name for path in self._paths if path[0].name == level and len(path) == 2)
-
     def reseed(self, env: Env[Any, Any], noise: Noise) -> None:
         """Start every stream at the beginning of `noise`."""
         stack = levels(env)
@@ -119,9 +107,9 @@ class Streams:
                 continue
             for path in self.places[name]:
                 # A second holder may have nothing before the reset, and asks for nothing then.
-                if _is_main(path) or _held_at(stack, path) is not None:
+                if path[-1] == MAIN_PATH[-1] or _first_held(stack, [path]) is not None:
                     with suppress(*(() if path == MAIN_PATH else GONE)):
-                        put_at(stack, path, new)
+                        fingerprints.put_at(stack, path, new)
 
     def kept(self, env: Env[Any, Any]) -> Memo:
         """The sources that will be replaced, as the memo of a deep copy that shares them."""
@@ -132,28 +120,20 @@ class Streams:
         """The streams that are there for now; ``np_random`` always is, since Gymnasium makes it when it is asked."""
         for name, paths in self.places.items():
             found = _first_held(stack, paths)
-            if found is not None or any(map(_is_main, paths)):
+            if found is not None or any(path[-1] == MAIN_PATH[-1] for path in paths):
                 yield name, found
 
 
-def _is_main(path: Path) -> bool:
-    """Whether a path leads to the ``np_random`` of an environment, of one inside of another too."""
-    return path[-1] == MAIN_PATH[-1]
-
-
 def _first_held(stack: Sequence[Any], paths: Sequence[Path]) -> Any:
+    """What is at the end of a path; None where the objects that held it are gone for now."""
     for path in paths:
-        if (found := _held_at(stack, path)) is not None:
+        try:
+            found = found_at(stack, path)
+        except GONE:
+            continue
+        if found is not None:
             return found
     return None
-
-
-def _held_at(stack: Sequence[Any], path: Path) -> Any:
-    """What is at the end of a path; None where the object that held it is gone for now."""
-    try:
-        return found_at(stack, path)
-    except GONE:
-        return None
 
 
 def named(env: Env[Any, Any], names: Iterable[str]) -> Streams:
@@ -192,8 +172,10 @@ def discovered(env: Env[Any, Any], spaces: dict[str, Path] | None = None) -> Str
     """The streams found in the attributes of all levels and of the objects that they hold."""
     stack = levels(env)
     by_source: dict[int, list[tuple[Path, Any]]] = {}
-    closed = (*CLOSED, weakref.ref, type, Space)
-    for path, owner, source in walk(stack, lambda value: not (isinstance(value, closed) or is_generator(value)), DEPTH):
+    closed = (*fingerprints.CLOSED, weakref.ref, type, Space)
+    for path, owner, source in walk(
+        stack, lambda value: not (isinstance(value, closed) or is_generator(value)), fingerprints.DEEP
+    ):
         # What is in a set has no place, and what a module holds is not the environment's own.
         is_placed = not isinstance(owner, set | frozenset) and path[-1].kind != "named"
         if is_placed and _is_source(str(path[-1].name), source):
@@ -218,7 +200,7 @@ def discovered(env: Env[Any, Any], spaces: dict[str, Path] | None = None) -> Str
 def _is_replaceable(stack: Sequence[Any], path: Path, source: Any) -> bool:
     """Whether the holder takes another source: a tuple, a frozen object and a closure do not."""
     try:
-        put_at(stack, path, source)
+        fingerprints.put_at(stack, path, source)
     except Exception:  # whatever the `__setattr__` of some class raises
         return False
     return True
@@ -234,24 +216,24 @@ class SpaceWatch:
             if isinstance(owner, Space) and path[-1].name == "_np_random":
                 self._watched.setdefault(_name(path), (path, source))
         for name, (path, _) in self._watched.items():
-            put_at(self._stack, path, Noise("watch")[name])
+            fingerprints.put_at(self._stack, path, Noise("watch")[name])
 
     def used(self) -> dict[str, Path]:
         """The generators that were drawn from since; the others are put back."""
         found = {}
         for name, (path, before) in self._watched.items():
-            source = _held_at(self._stack, path)
+            source = _first_held(self._stack, [path])
             if source is None:  # the reset made another space, which nobody has drawn from
                 continue
             if isinstance(source.bit_generator, np.random.Philox) and not words_taken(source):
-                put_at(self._stack, path, before)
+                fingerprints.put_at(self._stack, path, before)
             else:
                 found[name] = path
         return found
 
 
 def _name(path: Path) -> str:
-    return path_text(path[1:]).removeprefix(".")
+    return fingerprints.path_text(path[1:]).removeprefix(".")
 
 
 def _is_source(name: str, value: Any) -> bool:

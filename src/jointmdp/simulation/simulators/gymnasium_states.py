@@ -13,7 +13,8 @@ import inspect
 import sys
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ Kept = Any
 TakenSteps = tuple[tuple[Any, Noise], ...]  # actions and their noise
 OLD_API = "; an environment of the older gym package needs a wrapper (pip install shimmy)"
 LARGEST_SEED = 2**31 - 1  # that every engine takes
+NOWHERE = b""  # where an environment stands between two states
 POOL = 4  # live environments of a `ReplayKeeper`: a pair's two branches, and what is asked in between
 
 
@@ -47,6 +49,22 @@ class Arrival(NamedTuple):
     is_over: bool
     info: dict[str, Any]
 
+    @classmethod
+    def begun(cls, env: Env[Any, Any], seed: int | None) -> Arrival:
+        """A reset of an environment, which then stands in the state.
+
+        Some engines take seeds below 2³¹ alone, and raise whatever they like for others: those are cut down to that.
+        """
+        try:
+            found: Any = env.reset(seed=seed)
+        except Exception:
+            if seed is None or seed <= LARGEST_SEED:
+                raise
+            found = env.reset(seed=seed & LARGEST_SEED)
+        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):
+            raise ModelError(f"its reset returned {_shape(found)}, not (observation, info) of Gymnasium's API{OLD_API}")
+        return cls(env, copied_value(found[0], {}), 0.0, False, found[1])
+
 
 def moved(env: Env[Any, Any], action: Any) -> Arrival:
     """A step of an environment, which then stands in the new state."""
@@ -56,22 +74,6 @@ def moved(env: Env[Any, Any], action: Any) -> Arrival:
     observation, reward, terminated, truncated, info = found
     # Environments may hand out one buffer again and again.
     return Arrival(env, copied_value(observation, {}), as_number(reward), bool(terminated or truncated), info)
-
-
-def begun(env: Env[Any, Any], seed: int | None) -> tuple[Any, dict[str, Any]]:
-    """A reset of an environment: observation and info.
-
-    Some engines take seeds below 2³¹ alone, and raise whatever they like for others: those are cut down to that.
-    """
-    try:
-        found: Any = env.reset(seed=seed)
-    except Exception:
-        if seed is None or seed <= LARGEST_SEED:
-            raise
-        found = env.reset(seed=seed & LARGEST_SEED)
-    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], dict):
-        raise ModelError(f"its reset returned {_shape(found)}, not (observation, info) as in Gymnasium's API{OLD_API}")
-    return copied_value(found[0], {}), found[1]
 
 
 def as_number(reward: Any) -> float:
@@ -140,8 +142,7 @@ class Keeper(ABC):
     def _reset(self, env: Env[Any, Any], noise: Noise) -> Arrival:
         # The seed reaches the generators that `reset` makes; those that it leaves alone are re-seeded.
         self.streams.reseed(env, noise)
-        observation, info = begun(env, noise.seed)
-        return Arrival(env, observation, 0.0, False, info)
+        return Arrival.begun(env, noise.seed)
 
 
 class LiveKeeper(Keeper):
@@ -158,8 +159,9 @@ class LiveKeeper(Keeper):
     ) -> None:
         super().__init__(env, streams)
         self.kind, self._get, self._put, self._name = kind, get, put, name
+        sources = [path[:2] for paths in streams.places.values() for path in paths if len(path) == 2]
         outer = list(enumerate(levels(env)))[1:]
-        self._wrappers = [(level, SETUP | streams.held_by(number)) for number, level in outer]
+        self._wrappers = [(level, SETUP | {name for (_, i), (_, name) in sources if i == n}) for n, level in outer]
         # A wrapper that knows another level by a name of its own goes on knowing it.
         self._levels = {id(level): level for level in levels(env)}
         self._new = [state_of(level, skipped, self._levels) for level, skipped in self._wrappers]
@@ -170,14 +172,23 @@ class LiveKeeper(Keeper):
 
     def _reset(self, env: Env[Any, Any], noise: Noise) -> Arrival:
         # A start must not depend on earlier episodes, of which some wrappers keep a memory (running means).
-        for (level, skipped), state in zip(self._wrappers, self._new, strict=True):
-            set_state_of(level, state, skipped, self._levels)
+        self._put_around(self._new)
         return super()._reset(env, noise)
 
     def step(self, kept: Kept, action: Any, noise: Noise) -> Arrival:
         self.restore(kept)
         _, *rest = moved_under(self.streams, self.env, action, noise)
         return Arrival(self.capture(), *rest)
+
+    def restore(self, kept: Kept) -> None:
+        """Put the live environment into a state."""
+        value, around = kept
+        self._put(self.env, value)
+        self._put_around(around)
+
+    def _put_around(self, states: Iterable[dict[str, Any]]) -> None:
+        for (level, skipped), state in zip(self._wrappers, states, strict=True):
+            set_state_of(level, state, skipped, self._levels)
 
     def told(self, kept: Kept) -> Any:
         return kept[0]
@@ -190,16 +201,8 @@ class LiveKeeper(Keeper):
     def capture_from(self, env: Env[Any, Any]) -> Kept:
         others = levels(env)
         names = {id(other): level for other, level in zip(others, levels(self.env), strict=True)}
-        skips = [skipped for _, skipped in self._wrappers]
-        around = tuple(state_of(other, skips[i], names) for i, other in enumerate(others[1:]))
-        return self._get(env), around
-
-    def restore(self, kept: Kept) -> None:
-        """Put the live environment into a state."""
-        value, around = kept
-        self._put(self.env, value)
-        for (level, skipped), state in zip(self._wrappers, around, strict=True):
-            set_state_of(level, state, skipped, self._levels)
+        wrappers = zip(others[1:], self._wrappers, strict=True)
+        return self._get(env), tuple(state_of(other, skipped, names) for other, (_, skipped) in wrappers)
 
     def identity(self, kept: Kept) -> Hashable:
         value, around = kept
@@ -256,9 +259,8 @@ class CopyKeeper(Keeper):
             self.streams.reseed(env, noise)
         else:
             env, steps = self.copied_under(self.pinned(kept), noise), ()
-        base = kept.base
-        found = moved(env, action)
-        return found._replace(kept=Place(self, base, (*steps, (own, repeated(noise))), env))
+        kept_now = Place(self, kept.base, (*steps, (own, repeated(noise))), env)
+        return moved(env, action)._replace(kept=kept_now)
 
     def hold(self, kept: Place) -> None:
         self.pinned(kept)
@@ -309,18 +311,13 @@ class CopyKeeper(Keeper):
             for name, value in vars(level).items():
                 if value is common.get(name, self) or name in SETUP or name in self._ignored:
                     continue
+                place = number, name
+                if place not in self._hashes:  # as all copies have it at first
+                    self._hashes[place] = fingerprint(common[name], self._ignored) if name in common else None
                 found = fingerprint(value, self._ignored)
-                if found != self._common(number, name):
+                if found != self._hashes[place]:
                     changed.append((number, name, found))
         return tuple(changed)
-
-    def _common(self, number: int, name: str) -> bytes | None:
-        """The hash of an attribute as all copies have it at first."""
-        if (number, name) not in self._hashes:
-            held = self._attributes[number]
-            found = fingerprint(held[name], self._ignored) if name in held else None
-            self._hashes[number, name] = found
-        return self._hashes[number, name]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -331,13 +328,6 @@ class History:
     steps: TakenSteps
     names: tuple[bytes, ...]
     """One hash for each beginning of the history."""
-
-
-class _Live:
-    """An environment and where it stands."""
-
-    def __init__(self, env: Env[Any, Any]) -> None:
-        self.env, self.depth, self.name = env, 0, b""
 
 
 class ReplayKeeper(Keeper):
@@ -353,55 +343,41 @@ class ReplayKeeper(Keeper):
     def __init__(self, env: Env[Any, Any], streams: Streams, make: Callable[[], Env[Any, Any]] | None = None) -> None:
         super().__init__(env, streams)
         self.make = make
-        self._pool = [] if make else [_Live(env)]  # the one longest unused comes first
+        # By the histories that they stand at the end of; the one longest unused comes first.
+        self._live = {} if make else {NOWHERE: env}
 
     def start(self, noise: Noise) -> Arrival:
         history = History(repeated(noise), (), (noise.address,))
-        return self._restart(self._spare(), history)._replace(kept=history)
+        found = self._begun(history)
+        self._live[noise.address] = self._live.pop(NOWHERE)
+        return found._replace(kept=history)
 
     def step(self, kept: History, action: Any, noise: Noise) -> Arrival:
-        live = self._at(kept)
+        depth = next((t for t in reversed(range(len(kept.names))) if kept.names[t] in self._live), -1)
+        if depth < 0:
+            self._begun(kept)
+        else:
+            self._live[NOWHERE] = self._live.pop(kept.names[depth])  # where it stays, should a step fail
+        env = self._live[NOWHERE]
+        for earlier, its_noise in kept.steps[max(depth, 0) :]:
+            moved_under(self.streams, env, copied_value(earlier, {}), its_noise.fresh())
         own = copied_value(action, {})  # the environment may write into what it is given
         name = digest(kept.names[-1] + fingerprint(action) + noise.address)
-        live.name = b""  # nowhere, should the step fail
-        found = moved_under(self.streams, live.env, action, noise)
-        live.depth, live.name = live.depth + 1, name
+        found = moved_under(self.streams, env, action, noise)
+        self._live[name] = self._live.pop(NOWHERE)
         return found._replace(kept=History(kept.start, (*kept.steps, (own, repeated(noise))), (*kept.names, name)))
 
     def identity(self, kept: History) -> Hashable:
         return kept.names[-1]
 
-    def _at(self, history: History) -> _Live:
-        """A live environment in the state of a history."""
-        ready = [live for live in self._pool if history.names[live.depth : live.depth + 1] == (live.name,)]
-        if ready:
-            live = max(ready, key=lambda live: live.depth)
-            self._pool.remove(live)
-            self._pool.append(live)
-        else:
-            live = self._spare()
-            self._restart(live, history)
-        live.name = b""
-        for action, noise in history.steps[live.depth :]:
-            moved_under(self.streams, live.env, copied_value(action, {}), noise.fresh())
-        live.depth, live.name = len(history.steps), history.names[-1]
-        return live
-
-    def _restart(self, live: _Live, history: History) -> Arrival:
-        if self.make is not None:
-            live.env = self.make()
-        found = self._reset(live.env, history.start.fresh())
-        live.depth, live.name = 0, history.names[0]
-        return found
-
-    def _spare(self) -> _Live:
-        """An environment that may be started anew: one more while there is room, else the one longest unused."""
-        has_room = self.make is not None and len(self._pool) < POOL
-        self._pool.append(_Live(self.env) if has_room else self._pool.pop(0))
-        return self._pool[-1]
+    def _begun(self, history: History) -> Arrival:
+        """The start of a history, in one more environment while there is room, else in the one longest unused."""
+        if self.make is None or len(self._live) >= POOL:
+            env = self._live.pop(next(iter(self._live)))
+        self._live[NOWHERE] = env = env if self.make is None else self.make()
+        return self._reset(env, history.start.fresh())
 
 
-STOCK_TABLES = "gymnasium.envs.toy_text"
 # What an environment remembers only in order to draw it.
 DRAWING = frozenset(("s", "lastaction", "taxi_orientation", "window", "window_surface", "clock"))
 
@@ -413,10 +389,10 @@ class TableState:
     """
 
     def __init__(self, env: Env[Any, Any]) -> None:
-        inner = env.unwrapped
+        inner: Any = env.unwrapped
         if not (hasattr(inner, "P") and hasattr(inner, "s")):
             raise ModelError(f'{type(inner).__name__} has no table P and state s; state="table" needs both')
-        self.table: Any = inner.P
+        self.table = inner.P
         if is_stock_table(env):
             self._names: tuple[str, ...] = ("fickle_step",) if getattr(inner, "fickle_passenger", False) else ()
         else:
@@ -425,9 +401,7 @@ class TableState:
 
     def get(self, env: Env[Any, Any]) -> Any:
         inner: Any = env.unwrapped
-        if not self._names:
-            return int(inner.s)
-        return int(inner.s), *(getattr(inner, name) for name in self._names)
+        return (int(inner.s), *(getattr(inner, name) for name in self._names)) if self._names else int(inner.s)
 
     def put(self, env: Env[Any, Any], value: Any) -> None:
         inner: Any = env.unwrapped
@@ -453,7 +427,7 @@ class TableState:
 def is_stock_table(env: Env[Any, Any]) -> bool:
     """Whether an environment is one of Gymnasium's own with a table."""
     inner = env.unwrapped
-    return type(inner).__module__.startswith(STOCK_TABLES) and hasattr(inner, "P")
+    return type(inner).__module__.startswith("gymnasium.envs.toy_text") and hasattr(inner, "P")
 
 
 class PhysicsState:
@@ -462,29 +436,22 @@ class PhysicsState:
     Making an ``MjData`` takes a hundred times as long as filling one, so those of dead states are used again.
     """
 
-    SPARE = 64  # kept for later
-
     def __init__(self, env: Env[Any, Any]) -> None:
         self._mujoco = import_module("mujoco")
-        self._spare: list[Any] = []
+        self._spare: deque[Any] = deque(maxlen=64)
         self._model: Any = env.unwrapped.model  # type: ignore[attr-defined]
         self._skipped = SETUP | {"model", "data", "mujoco_renderer", "_np_random"}
 
     def get(self, env: Env[Any, Any]) -> _Physics:
         inner: Any = env.unwrapped
-        try:
+        if self._spare:
             data = self._spare.pop()
-        except IndexError:
-            data = copy.copy(inner.data)
-        else:
             self._mujoco.mj_copyData(data, self._model, inner.data)
+        else:
+            data = copy.copy(inner.data)
         found = _Physics(data, state_of(inner, self._skipped, {}))
-        weakref.finalize(found, self._recycle, data).atexit = False
+        weakref.finalize(found, self._spare.append, data).atexit = False
         return found
-
-    def _recycle(self, data: Any) -> None:
-        if len(self._spare) < self.SPARE:
-            self._spare.append(data)
 
     def put(self, env: Env[Any, Any], value: _Physics) -> None:
         inner: Any = env.unwrapped
@@ -496,7 +463,7 @@ class PhysicsState:
 
 
 class _Physics:
-    """A kept ``MjData`` and the environment's own attributes."""
+    """A kept ``MjData`` and the environment's own attributes; of these, unlike tuples, one can see when they die."""
 
     def __init__(self, data: Any, attributes: dict[str, Any]) -> None:
         self.data, self.attributes = data, attributes

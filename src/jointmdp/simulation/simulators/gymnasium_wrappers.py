@@ -31,16 +31,7 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.model.from_mdp import TOY_TEXT_ACTIONS
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators import fingerprints
-from jointmdp.simulation.simulators.fingerprints import (
-    CLOSED,
-    FUNCTIONS,
-    LIBRARIES,
-    PLAIN,
-    Path,
-    fingerprint,
-    path_text,
-    walk,
-)
+from jointmdp.simulation.simulators.fingerprints import FUNCTIONS, PLAIN, fingerprint, walk
 from jointmdp.simulation.simulators.simulator import Outcome
 
 WHOSE = (
@@ -194,6 +185,11 @@ def copied(env: Env[Any, Any], shared: Memo) -> Env[Any, Any]:
     return memo[id(env)]
 
 
+def twin(env: Env[Any, Any]) -> Env[Any, Any]:
+    """A deep copy of all levels that shares what all copies may share."""
+    return copied(env, constants(env))
+
+
 def rebound(value: Any, successor: Memo) -> Any:
     """A function that closes over parts of an environment, closing over their successors; anything else as it is.
 
@@ -273,38 +269,22 @@ def wrapped_observation(env: Env[Any, Any], observation: Any) -> Any:
 
 
 def copy_fault(env: Env[Any, Any]) -> str | None:
-    """Why a copy of an environment would do harm to the original, or is not like it, or None."""
-    closing = _closing_part(env)
-    if closing is not None:
-        return f"{closing} has a __del__, which would run for every copy that is given up"
-    tied = _tied_function(env)
-    if tied is not None:
-        return f"the function {tied} holds on to the environment itself, and its copy would act on the original"
-    lost = _lost_part(env)
-    if lost is not None:
-        return f"a copy has another {lost} than the original"
-    return None
+    """Why a copy of an environment would do harm to the original, or is not like it, or None.
 
-
-def _closing_part(env: Env[Any, Any]) -> str | None:
-    """A part with a ``__del__`` of its own, which may close what the original goes on using, or None."""
-    stack = levels(env)
-    for path, _, value in walk(stack, _is_copied, REACH, MOST_OBJECTS):
-        has_own = isinstance(getattr(type(value), "__del__", None), types.FunctionType)
-        if has_own and type(value).__module__.split(".")[0] not in (*LIBRARIES, "gymnasium"):
-            return path_text(path[1:], type(stack[path[0].name]).__name__)
-    return None
-
-
-def _tied_function(env: Env[Any, Any]) -> str | None:
-    """An attribute whose function or weak reference points back into the environment, or None.
-
-    Deep copies take functions as they are, so that those of a copy would act on the original.
+    A part with a ``__del__`` of its own may close what the original goes on using. Deep copies take functions and weak
+    references as they are, so that those of a copy which point back into the environment would act on the original.
     """
     stack = levels(env)
     inside: set[int] = set()
-    functions: list[tuple[Path, Any]] = []
+    functions: list[tuple[fingerprints.Path, Any]] = []
+
+    def called(path: fingerprints.Path) -> str:
+        return fingerprints.path_text(path[1:], type(stack[path[0].name]).__name__)
+
     for path, _, value in walk(stack, _is_copied, REACH, MOST_OBJECTS):
+        has_own = isinstance(getattr(type(value), "__del__", None), types.FunctionType)
+        if has_own and type(value).__module__.split(".")[0] not in (*fingerprints.LIBRARIES, "gymnasium"):
+            return f"{called(path)} has a __del__, which would run for every copy that is given up"
         if isinstance(value, FUNCTIONS):
             functions.append((path, value))
         elif _is_copied(value) and not isinstance(value, tuple):  # Python has one empty tuple for all
@@ -315,31 +295,25 @@ def _tied_function(env: Env[Any, Any]) -> str | None:
         parts = [part for link, part in held if not (is_rebound and link.kind == "closure" and id(part) in inside)]
         reached = walk(parts, lambda value: isinstance(value, (*FUNCTIONS, types.MethodType, tuple, dict)), 3)
         if any(id(value) in inside for _, _, value in reached):
-            return path_text(path[1:], type(stack[path[0].name]).__name__)
-    return None
-
-
-def _lost_part(env: Env[Any, Any]) -> str | None:
-    """An attribute that a copy has otherwise, where a class says itself how it is copied, or None.
-
-    All copies may be wrong in the same way, so that comparing them with each other shows nothing. What a copy does not
-    have at all was left out on purpose: a viewer, a window.
-    """
-    numbers = [i for i, level in enumerate(levels(env)) if not has_plain_state(type(level))]  # type: ignore[arg-type]
+            itself = f"the function {called(path)} holds on to the environment itself"
+            return f"{itself}, and its copy would act on the original"
+    # All copies may be wrong in the same way where a class says itself how it is copied, so that comparing them with
+    # each other shows nothing. What a copy does not have at all was left out on purpose: a viewer, a window.
+    numbers = [i for i, level in enumerate(stack) if not has_plain_state(type(level))]  # type: ignore[arg-type]
     with contextlib.suppress(Exception):  # whatever copying raises is said where a copy is needed
-        stack, others = levels(env), levels(copied(env, constants(env))) if numbers else []
+        others = levels(twin(env)) if numbers else []
         for number in numbers:
             kept, found = vars(stack[number]), vars(others[number])
             for name in sorted(kept.keys() - SETUP):
                 if found.get(name) is not None and fingerprint(kept[name]) != fingerprint(found[name]):
-                    return f"{type(stack[number]).__name__}.{name}"
+                    return f"a copy has another {type(stack[number]).__name__}.{name} than the original"
     return None
 
 
 def _is_copied(value: Any) -> bool:
     # What says itself how it is copied (a data frame) is believed.
     has_own = hasattr(type(value), "__deepcopy__") and not isinstance(value, Env)
-    return not (has_own or isinstance(value, (*CLOSED, *FUNCTIONS, type, Space, EnvSpec)))
+    return not (has_own or isinstance(value, (*fingerprints.CLOSED, *FUNCTIONS, type, Space, EnvSpec)))
 
 
 # The names that the environments' own pages give to their actions, by class.
@@ -358,40 +332,29 @@ TABLES = ("ACTION_NAMES", "ACTION_LOOKUP", "ACTION_MEANING", "ACTIONS")
 
 
 def known_names(env: Env[Any, Any], count: int) -> tuple[str, ...] | None:
-    """The names of `count` actions, as the environment or its page gives them; None where neither does."""
+    """The names of `count` actions, as the environment or its page gives them; None where neither does.
+
+    A list of names, names by number, or an `Enum`; a property or a method of somebody else's may fail in any way.
+    """
     # Behind an action wrapper the numbers mean something else.
     if any(isinstance(level, gymnasium.ActionWrapper) for level in levels(env)):
         return None
-    for found in (ACTION_NAMES.get(type(env.unwrapped).__name__), *_listed(env.unwrapped)):
-        names = _names(found, count)
-        if len(names) == count == len(set(names)):
-            return names
-    return None
-
-
-def _listed(inner: Any) -> Iterator[Any]:
-    """What may be a list of names; a property or a method of somebody else's may fail in any way."""
-    for place in (*PLACES, *TABLES):
-        found = inner
-        try:
-            for part in place.split("."):
+    for place in (None, *PLACES, *TABLES):
+        found: Any = ACTION_NAMES.get(type(env.unwrapped).__name__) if place is None else env.unwrapped
+        with contextlib.suppress(Exception):
+            for part in place.split(".") if place else ():
                 found = getattr(found, part)
-            is_asked = callable(found) and not isinstance(found, type)
-            yield found() if is_asked else found
-        except Exception:
-            continue
-
-
-def _names(found: Any, count: int) -> tuple[str, ...]:
-    """The names in a list, or of the first numbers in a dict or an `Enum`; none where it is no such."""
-    if isinstance(found, type) and issubclass(found, Enum):
-        found = {member.value: member.name for member in found}
-    if isinstance(found, Mapping):
-        found = [found.get(number) for number in range(count)]
-    if not isinstance(found, list | tuple):
-        return ()
-    words = [word.name if isinstance(word, Enum) else word for word in found]
-    return tuple(word.lower().replace("_", " ") for word in words) if all(type(w) is str for w in words) else ()
+            found = found() if callable(found) and not isinstance(found, type) else found
+            if isinstance(found, type) and issubclass(found, Enum):
+                found = {member.value: member.name for member in found}
+            if isinstance(found, Mapping):
+                found = [found.get(number) for number in range(count)]
+            listed = found if isinstance(found, list | tuple) else ()
+            words = [word.name if isinstance(word, Enum) else word for word in listed]
+            names = tuple(word.lower().replace("_", " ") for word in words if type(word) is str)
+            if len(words) == len(names) == count == len(set(names)):
+                return names
+    return None
 
 
 EVERYDAY = ("env", "envs", "gym", "gymnasium", "py", "rl")  # parts of packages' names that say nothing
@@ -418,24 +381,20 @@ def made(env: Env[Any, Any] | str, settings: Mapping[str, Any] | None) -> Any:
 
 
 def _hint(name: str) -> str:
-    """Which package an unknown id may belong to."""
+    """Which package an unknown id may belong to: one whose name begins as it does, ``minigrid``."""
     if ":" in name:
         return f"; is the package {name.partition(':')[0]} installed, and does importing it register the environment?"
-    found = sorted(set(_packages(name.lower())))
-    if found and all(package in sys.modules for package in found):
-        return f"; {' and '.join(found)}, already imported, did not register it: is it spelt as there?"
-    if found:
-        names = " or ".join(f"{package}:{name}" for package in found)
-        return f"; did you mean {names}, which imports the package first?"
-    return f"; an id of another package is written with the package to import, package:{name}"
-
-
-def _packages(name: str) -> Iterator[str]:
-    """Installed packages whose name begins as an id does: ``minigrid`` for ``minigrid-empty-5x5-v0``."""
+    found = set()
     for package in metadata.packages_distributions():
         parts = [part for part in package.lower().replace("-", "_").split("_") if part and part not in EVERYDAY]
-        if parts and len(parts[0]) > 2 and name.startswith(parts[0]) and not package.startswith("_"):
-            yield package
+        if parts and len(parts[0]) > 2 and name.lower().startswith(parts[0]) and not package.startswith("_"):
+            found.add(package)
+    if found and found <= sys.modules.keys():
+        return f"; {' and '.join(sorted(found))}, already imported, did not register it: is it spelt as there?"
+    if found:
+        names = " or ".join(f"{package}:{name}" for package in sorted(found))
+        return f"; did you mean {names}, which imports the package first?"
+    return f"; an id of another package is written with the package to import, package:{name}"
 
 
 # What environments call their method that returns the present observation.
@@ -463,12 +422,12 @@ def present_observation(env: Env[Any, Any]) -> Any:
     if not all(isinstance(level, simple) for level in levels(env)[1:]):
         return Unseen
     try:
-        twin = copied(env, constants(env))
-        inner: Any = twin.unwrapped
+        copy_of_it = twin(env)
+        inner: Any = copy_of_it.unwrapped
         if hasattr(inner, "P") and hasattr(inner, "s"):
-            return wrapped_observation(twin, int(inner.s))
+            return wrapped_observation(copy_of_it, int(inner.s))
         method = next(getattr(inner, name) for name in OBSERVING if callable(getattr(inner, name, None)))
-        found = wrapped_observation(twin, method())
+        found = wrapped_observation(copy_of_it, method())
     except Exception:  # a method of somebody else's, which may want something or fail in any way
         return Unseen
     return found if env.observation_space.contains(found) else Unseen

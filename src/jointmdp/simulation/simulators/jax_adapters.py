@@ -17,8 +17,8 @@ from jointmdp.ground.arrays import random_key, users_calls
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.from_mdpax import ListedProblem, labels
+from jointmdp.simulation.simulators.jax_programs import used_inputs
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator, JaxState
-from jointmdp.simulation.simulators.jax_tracing import used_inputs
 
 
 class Seen(NamedTuple):

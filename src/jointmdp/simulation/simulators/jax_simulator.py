@@ -7,7 +7,6 @@ at a time.
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -20,23 +19,17 @@ from jointmdp.ground.arrays import random_key, refuse_traced, users_calls
 from jointmdp.ground.checks import SUM_TOLERANCE, Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.inverse_sampling import drawn_traced
-from jointmdp.simulation.simulators.jax_keys import key_faults
-from jointmdp.simulation.simulators.jax_tracing import (
+from jointmdp.simulation.simulators.jax_functions import (
     Guarded,
     as_arrays,
-    check_callbacks,
-    check_constants,
     check_like,
-    frozen_noise,
-    frozen_start,
     function_key,
     joined_types,
     policy_guess,
-    shown_outputs,
     step_guess,
-    traced_step,
     value_key,
 )
+from jointmdp.simulation.simulators.jax_programs import StepProgram, frozen_start
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import (
     Action,
@@ -108,7 +101,7 @@ class JaxSimulator(Simulator):
         own = str(getattr(step, "__name__", "step"))
         known = "the JAX environment" if own in ("step", "<lambda>") else own
         self._describe(name or known, discount, sharing, reward_bounds)
-        self._user_step = Guarded(step, f"step of {self.name}", ("key", "state", "action"), step_guess(step))
+        self._user_step = Guarded(step, f"step of {self.name}", ("key", "state", "action"), step_guess)
         self._user_step.check_order()
         self._start = reset if not callable(reset) else Guarded(reset, f"reset of {self.name}", ("key",))
         self._user_is_over, self._user_observe, self._user_available = (
@@ -161,9 +154,9 @@ class JaxSimulator(Simulator):
 
     def _ended(self, said: Any, state: Any) -> Array:
         """Whether the episode is over in `state`, by what its step said or by the state itself."""
-        flag = _as_flag(said)
+        flag = jnp.asarray(said).astype(bool)
         if self._user_is_over is not None:
-            flag = jnp.logical_or(flag, _as_flag(self._user_is_over(state)))
+            flag = jnp.logical_or(flag, jnp.asarray(self._user_is_over(state)).astype(bool))
         if flag.shape != ():
             raise ModelError(f"is_over of {self.name} has shape {flag.shape}; it must be one truth value")
         return flag
@@ -193,7 +186,7 @@ class JaxSimulator(Simulator):
             refuse_traced(f"a state of {self.name}", leaf)
         given = as_arrays(state, f"this state of {self.name}")
         if self._types is not None:
-            check_like(given, self._types, self._observed_types, self.name)
+            check_like(given, self._types, lambda: jax.eval_shape(self.observe_one, self._types), self.name)
         given = self._typed(given)
         return JaxState(on_host(given), np.asarray(self._ended(False, given)))
 
@@ -260,7 +253,10 @@ class JaxSimulator(Simulator):
     @users_calls()
     def identity(self, state: Any) -> Hashable:
         """The bytes of all leaves."""
-        return b"".join(map(_leaf_bytes, jax.tree.leaves(self.at(state))))
+        leaves = jax.tree.leaves(self.at(state))
+        arrays = [np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for leaf in leaves]
+        # 0.0 and −0.0 are one number, as they are to the batch engine.
+        return b"".join((each + 0.0 if each.dtype.kind == "f" else each).tobytes() for each in arrays)
 
     @users_calls()
     def available(self, state: Any) -> Sequence[Action]:
@@ -316,23 +312,18 @@ class JaxSimulator(Simulator):
         key = random_key(0)
         found = jax.eval_shape(lambda k: self.reset_one(k).state, key)
         # A counter that starts as a whole number may go on as a fraction: the second step has the final types.
-        first = traced_step(self._moved, key, found, action, self.name)
+        first = StepProgram(self._moved, key, found, action, self.name)
         found = joined_types(found, first.types, self.name)
-        second = traced_step(self._moved, key, found, action, self.name)
+        second = StepProgram(self._moved, key, found, action, self.name)
         found = joined_types(found, second.types, self.name)
-        check_constants(first, second, self.name)
+        first.check_constants(second)
         if hasattr(action, "shape") and not isinstance(action, jax.ShapeDtypeStruct):
             state = jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), self.reset_one(key).state, found)
-            check_callbacks(second, lambda: self._moved(key, state, action), self.name)
-        self.frozen_noise = frozen_noise(second, found, self.name)
+            second.check_callbacks(lambda: self._moved(key, state, action))
+        self.frozen_noise, self.key_faults = second.frozen_noise(), second.key_faults()
         self.frozen_start = frozen_start(self.reset_one, key, self.name)
-        num_leaves = len(jax.tree.leaves(found))
-        self.key_faults = key_faults(second.program, num_leaves, shown_outputs(second, found), self.name)
         self.calls_back = second.calls_back
         return found
-
-    def _observed_types(self) -> Any:
-        return jax.eval_shape(self.observe_one, self._types)
 
     def _typed(self, state: Any) -> Any:
         """`state` with the types of all states."""
@@ -344,18 +335,12 @@ class JaxSimulator(Simulator):
         each = jax.vmap(jax.vmap(self.step_one, (None, None, 0)), (0, 0, None))
         reward, new, ended = each(keys, states.state, actions)
         over = jnp.broadcast_to(states.is_over[:, None], reward.shape)
-        stays = jax.tree.map(partial(_kept, over), states.state, new)
-        return jnp.where(over, 0, reward), JaxState(stays, over | ended)
 
+        def kept(old: Array, new: Array) -> Array:
+            """Leaves ``[N, m, …]``; queries in states that are over stay there."""
+            return jnp.where(over.reshape(*over.shape, *[1] * (new.ndim - 2)), old[:, None], new)
 
-def _kept(over: Array, old: Array, new: Array) -> Array:
-    """Leaves ``[N, m, …]`` of a batch of queries; queries in states that are over stay there."""
-    return jnp.where(over.reshape(*over.shape, *[1] * (new.ndim - 2)), old[:, None], new)
-
-
-def _as_flag(value: Any) -> Array:
-    """A truth value as an array."""
-    return jnp.asarray(value).astype(bool)
+        return jnp.where(over, 0, reward), JaxState(jax.tree.map(kept, states.state, new), over | ended)
 
 
 def on_host(tree: Any) -> Any:
@@ -367,16 +352,7 @@ def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _leaf_bytes(leaf: Any) -> bytes:
-    """What a leaf holds, for telling states apart."""
-    array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-    # 0.0 and −0.0 are one number, as they are to the batch engine.
-    return (array + 0.0 if array.dtype.kind == "f" else array).tobytes()
-
-
 NO_ACTION = -1  # what the policy's mistakes come to: a step with it pays NaN, and the engine's caller says so
-
-
 Form = Literal["constant", "uniform", "random", "table", "row", "action", "probabilities", "keyed"]
 
 
@@ -448,28 +424,30 @@ def as_chooser(policy: Any, simulator: JaxSimulator) -> tuple[Chooser, Any]:
         return Chooser("random", None, function_key(draw.function), draw), None
     if form == "predicting":
         raise UntraceableError("a policy with predict() is asked for one observation at a time")
+    seen = jax.eval_shape(lambda key: simulator.observe_one(simulator.reset_one(key).state), random_key(0))
     if form == "function":
-        return _traced(value, simulator, count), None
-    if form == "table" and value.dtype.kind != "b" and count is not None:
-        return _tabular(value, simulator, count)
-    raise UntraceableError(f"JAX cannot trace a policy of the kind {type(policy).__name__}")
+        return _traced(value, seen, simulator, count), None
+    if form != "table" or value.dtype.kind == "b" or count is None:
+        raise UntraceableError(f"JAX cannot trace a policy of the kind {type(policy).__name__}")
+    leaves = jax.tree.leaves(seen)
+    if len(leaves) != 1 or leaves[0].shape != () or not jnp.issubdtype(leaves[0].dtype, jnp.integer):
+        raise ModelError(
+            f"the policy is an array, but observations of {simulator.name} are no state numbers; give a function of "
+            "the observation"
+        )
+    if value.ndim == 2 and value.shape[1] != count:
+        raise ModelError(f"the policy has {value.shape[1]} columns for the {count} actions of {simulator.name}")
+    return Chooser("table" if value.ndim == 2 else "row", count), value
 
 
-def _observation(simulator: JaxSimulator) -> Any:
-    key = random_key(0)
-    return jax.eval_shape(lambda k: simulator.observe_one(simulator.reset_one(k).state), key)
-
-
-def _traced(policy: Callable[..., Any], simulator: JaxSimulator, count: int | None) -> Chooser:
+def _traced(policy: Callable[..., Any], seen: Any, simulator: JaxSimulator, count: int | None) -> Chooser:
     is_keyed = takes_rng(policy)
     parts = ("observation", "key") if is_keyed else ("observation",)
     told = getattr(policy, "__name__", type(policy).__name__)
-    asked = Guarded(policy, f"policy {told!r}", parts, policy_guess(policy))
+    asked = Guarded(policy, f"policy {told!r}", parts, policy_guess)
     asked.check_order()
-    seen = _observation(simulator)
     try:
-        found = jax.eval_shape(policy, *(seen, random_key(0))[: len(parts)])
-        (leaf,) = jax.tree.leaves(found)
+        (leaf,) = jax.tree.leaves(jax.eval_shape(policy, *(seen, random_key(0))[: len(parts)]))
     except Exception as error:
         # Whatever a function does to a tracer that it was not written for; it may work on one observation at a time.
         asked(*(simulator.observe(simulator.reset()), Noise("check").key)[: len(parts)])
@@ -477,23 +455,8 @@ def _traced(policy: Callable[..., Any], simulator: JaxSimulator, count: int | No
             f"JAX cannot trace the policy {told!r} ({type(error).__name__}); "
             "written with jax.numpy, as f(observation) or f(observation, key), it would run thousands at once"
         ) from error
-    key = function_key(policy)
-    if is_keyed:
-        return Chooser("keyed", count, key, asked)
-    if count is None or (leaf.size == 1 and leaf.ndim == 0):
-        return Chooser("action", count, key, asked)
-    if leaf.size != count:
+    gives_action = count is None or (leaf.size == 1 and leaf.ndim == 0)
+    if not (is_keyed or gives_action) and leaf.size != count:
         raise ModelError(f"the policy gave {leaf.size} probabilities for the {count} actions of {simulator.name}")
-    return Chooser("probabilities", count, key, asked)
-
-
-def _tabular(array: Any, simulator: JaxSimulator, count: int) -> tuple[Chooser, Any]:
-    leaves = jax.tree.leaves(_observation(simulator))
-    if len(leaves) != 1 or leaves[0].shape != () or not jnp.issubdtype(leaves[0].dtype, jnp.integer):
-        raise ModelError(
-            f"the policy is an array, but observations of {simulator.name} are no state numbers; give a function of "
-            "the observation"
-        )
-    if array.ndim == 2 and array.shape[1] != count:
-        raise ModelError(f"the policy has {array.shape[1]} columns for the {count} actions of {simulator.name}")
-    return Chooser("table" if array.ndim == 2 else "row", count), array
+    form: Form = "keyed" if is_keyed else "action" if gives_action else "probabilities"
+    return Chooser(form, count, function_key(policy), asked)

@@ -69,7 +69,8 @@ class Noise:
         return self[MAIN]
 
     def __getitem__(self, name: StreamName) -> np.random.Generator:
-        words = stream_text(name)
+        # Equal names have equal texts.
+        words = name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))
         found = self._streams.get(words)
         if found is None:
             key, watching = digest(self.address + words.encode()), watcher.get()
@@ -176,8 +177,3 @@ def words_taken(rng: np.random.Generator) -> int:
 def digest(data: bytes) -> bytes:
     """16 bytes that stand for the data."""
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def stream_text(name: StreamName) -> str:
-    """The name of a stream as text; equal names have equal texts."""
-    return name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))

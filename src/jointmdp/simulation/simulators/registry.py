@@ -7,20 +7,14 @@ Names are those of the command line: an environment (``gymnasium:FrozenLake-v1,m
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.built_in_models import (
-    anticorrelated_rewards,
-    coupled_reward_chain,
-    inventory,
-    machine_replacement,
-    shared_successors,
-    windy_gridworld,
-)
+from jointmdp.model import built_in_models as built_in
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
@@ -47,14 +41,15 @@ class Entry(NamedTuple):
         return {name: p.default for name, p in inspect.signature(self.function).parameters.items()}
 
 
-MODELS: dict[str, Entry] = {
-    "windy-gridworld": Entry(windy_gridworld, "A grid in which one gust blows every branch to the left."),
-    "coupled-reward-chain": Entry(coupled_reward_chain, "A chain whose coin pays one action and charges the other."),
-    "inventory": Entry(inventory, "How much to order, under the same demand."),
-    "machine-replacement": Entry(machine_replacement, "Keep, repair or replace, under the same shocks."),
-    "anticorrelated-rewards": Entry(anticorrelated_rewards, "The paper's Example 1: rewards U and 1 − U."),
-    "shared-successors": Entry(shared_successors, "The paper's Example 2: next states U and U, or U and 1 − U."),
+DESCRIPTIONS: dict[Callable[..., tuple[JointMDP, Floats]], str] = {
+    built_in.windy_gridworld: "A grid in which one gust blows every branch to the left.",
+    built_in.coupled_reward_chain: "A chain whose coin pays one action and charges the other.",
+    built_in.inventory: "How much to order, under the same demand.",
+    built_in.machine_replacement: "Keep, repair or replace, under the same shocks.",
+    built_in.anticorrelated_rewards: "The paper's Example 1: rewards U and 1 − U.",
+    built_in.shared_successors: "The paper's Example 2: next states U and U, or U and 1 − U.",
 }
+MODELS = {made.__name__.replace("_", "-"): Entry(made, text) for made, text in DESCRIPTIONS.items()}
 
 
 def as_simulator(source: Any) -> Simulator:
@@ -112,9 +107,7 @@ def _environment(text: str) -> Simulator:
     if kind == "atari":
         from jointmdp.simulation.simulators.atari_simulator import AtariSimulator
 
-        _check_settings(kind, given, list(inspect.signature(AtariSimulator).parameters)[1:])
-        hints = get_type_hints(AtariSimulator.__init__)
-        return AtariSimulator(name, **{key: _read(f"{key} of {kind}", given[key], hints[key]) for key in given})
+        return AtariSimulator(name, **_typed(kind, given, AtariSimulator.__init__, 2))
     settings = {key: _guessed(value) for key, value in given.items()}
     if kind == "gymnax":
         from jointmdp.simulation.simulators.jax_adapters import gymnax_simulator
@@ -139,9 +132,14 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     if name not in MODELS:
         raise ModelError(f"unknown model {name!r}; built in: {', '.join(MODELS)}")
     given = _settings(text, rest.split(",") if colon else [], f"{name}:setting=value,setting=value")
-    _check_settings(name, given, MODELS[name].settings)
-    hints = get_type_hints(MODELS[name].function)
-    return name, {key: _read(f"{key} of {name}", value, hints[key]) for key, value in given.items()}
+    return name, _typed(name, given, MODELS[name].function)
+
+
+def _typed(name: str, given: Mapping[str, str], function: Callable[..., Any], first: int = 0) -> dict[str, Any]:
+    """Settings as the values that a function wants, from its `first` parameter on."""
+    _check_settings(name, given, list(inspect.signature(function).parameters)[first:])
+    hints = get_type_hints(function)
+    return {key: _read(f"{key} of {name}", value, hints[key]) for key, value in given.items()}
 
 
 def _check_settings(name: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -183,8 +181,6 @@ def _guessed(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text

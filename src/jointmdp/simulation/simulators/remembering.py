@@ -6,8 +6,6 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jointmdp.simulation.simulators.agent_views import Memory, View
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
@@ -33,26 +31,29 @@ class Situation(NamedTuple):
     """With the observation of this state."""
 
 
+# Of the simulator inside, as they are: they have nothing to do with states.
+SETTINGS = ("name", "discount", "sharing", "action_names", "reward_bounds", "refuses_unavailable", "reseeds")
+METHODS = ("random_action", "policy_draw", "action_label")
+
+
 class RememberingSimulator(Simulator):
-    """Another simulator, with states that hold the memories of agents; all else is as it says."""
+    """Another simulator, with states that hold the memories of agents; all else is as it says.
+
+    Whatever is done in a step, each agent sees the state that it leads to.
+    """
 
     def __init__(self, inner: Simulator, views: Sequence[View]) -> None:
         self.inner, self.views = inner, tuple(views)
-        self.name, self.discount, self.sharing = inner.name, inner.discount, inner.sharing
-        self.action_names, self.reward_bounds = inner.action_names, inner.reward_bounds
-        self.refuses_unavailable, self.reseeds = inner.refuses_unavailable, inner.reseeds
-        self.frozen_noise = inner.frozen_noise
+        vars(self).update({name: getattr(inner, name) for name in (*SETTINGS, "frozen_noise", *METHODS)})
 
     def choose(self, agent: int, state: Situation, noise: Noise) -> Action:
         """What one of the agents does."""
         return as_choice(state.actions[agent], state.place, self.inner)
 
     def start(self, noise: Noise) -> Situation:
-        """A start, with nothing remembered."""
         return self.snapshot(self.inner.start(noise))
 
     def reset(self, seed: int = 0) -> Situation:
-        """The start of a seed, with nothing remembered."""
         return self.snapshot(self.inner.reset(seed))
 
     def snapshot(self, state: Any) -> Situation:
@@ -62,47 +63,27 @@ class RememberingSimulator(Simulator):
         return self._arrived(self.inner.snapshot(state), tuple(view.fresh for view in self.views))
 
     def step(self, state: Situation, action: Action, noise: Noise) -> Outcome:
-        """A step of the simulator inside; whatever is done, each agent has seen the state."""
-        return self._with_memories(self.inner.step(state.place, action, noise), state)
+        found = self.inner.step(state.place, action, noise)
+        return Outcome(found.reward, self._arrived(found.state, state.memories))
 
     def query(self, state: Situation, actions: Sequence[Action], noise: Noise) -> list[Outcome]:
-        """A query of the simulator inside."""
-        return [self._with_memories(found, state) for found in self.inner.query(state.place, actions, noise)]
+        found = self.inner.query(state.place, actions, noise)
+        return [Outcome(reward, self._arrived(place, state.memories)) for reward, place in found]
 
     def observe(self, state: Situation) -> Any:
-        """What the simulator inside shows."""
         return self.inner.observe(state.place)
 
     def is_over(self, state: Situation) -> bool:
-        """Whether the episode has ended."""
         return self.inner.is_over(state.place)
 
     def identity(self, state: Situation) -> Hashable:
-        """Equal where the state and what is remembered are the same."""
         return self.inner.identity(state.place), fingerprint(state.memories)
 
     def available(self, state: Situation) -> Sequence[Action]:
-        """The actions that can be taken."""
         return self.inner.available(state.place)
 
-    def random_action(self, rng: np.random.Generator) -> Action:
-        """An action of the uniform policy."""
-        return self.inner.random_action(rng)
-
-    def policy_draw(self, noise: Noise) -> Any:
-        """What a policy draws its action from."""
-        return self.inner.policy_draw(noise)
-
-    def action_label(self, action: Action) -> str:
-        """How to call an action."""
-        return self.inner.action_label(action)
-
     def action_index(self, action: Action, state: Situation | None = None) -> Action:
-        """An action from its number or name, checked."""
         return self.inner.action_index(action, None if state is None else state.place)
-
-    def _with_memories(self, found: Outcome, state: Situation) -> Outcome:
-        return Outcome(found.reward, self._arrived(found.state, state.memories))
 
     def _arrived(self, place: Snapshot, memories: tuple[Memory, ...]) -> Situation:
         if self.inner.is_over(place):
@@ -118,7 +99,18 @@ def with_memories(
     """Simulator, agents and state, with the memories of those agents that have one made part of the states."""
     if isinstance(simulator, RememberingSimulator):
         simulator = simulator.inner
-    views = [_remembering_view(policy, simulator, state) for policy in policies]
+    views: list[View | None] = []
+    for policy in policies:
+        form, agent = policy_form(policy, simulator)
+        view = View.of(agent) if form == "predicting" else None
+        if view is not None and view.may_remember:
+            place = state.place if isinstance(state, Situation) else state
+            try:
+                seen = simulator.observe(simulator.reset() if place is None else place)
+                view = None if view.act(seen, view.fresh)[1].is_empty else view
+            except Exception:  # whatever an agent raises comes out with the place where it is asked in earnest
+                view = None
+        views.append(view if view is not None and view.may_remember else None)
     agents = [as_agent(policy, simulator) for policy in policies]
     if not any(views):
         return simulator, agents, state
@@ -131,17 +123,3 @@ def with_memories(
 def _inside(agent: Agent, state: Situation, noise: Noise) -> Action:
     """What an agent without a memory does: it sees the state of the simulator inside."""
     return agent(state.place, noise)
-
-
-def _remembering_view(policy: Any, simulator: Simulator, state: Snapshot | None) -> View | None:
-    form, agent = policy_form(policy, simulator)
-    view = View.of(agent) if form == "predicting" else None
-    if view is None or not view.may_remember:
-        return None
-    if isinstance(state, Situation):
-        state = state.place
-    try:
-        seen = simulator.observe(simulator.reset() if state is None else state)
-        return None if view.act(seen, view.fresh)[1].is_empty else view
-    except Exception:  # whatever an agent raises comes out with the place where it is asked in earnest
-        return None

@@ -12,11 +12,10 @@ is normal; then only ``sharing="time"``, the same noise for every branch at the 
 import inspect
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, refuse_traced
@@ -230,28 +229,55 @@ def as_agent(policy: Any, simulator: Simulator) -> Agent:
     Actions are called what the environment calls them (`Simulator.action_value`), or by their names.
     """
     form, value = policy_form(policy, simulator)
+    names = simulator.action_names
     if form == "none":
-        names = simulator.action_names if isinstance(policy, str) else None
-        known = f"; its actions are {', '.join(names[:8])}{'…' * (len(names) > 8)}" if names else ""
+        listed = names if isinstance(policy, str) else None
+        known = f"; its actions are {', '.join(listed[:8])}{'…' * (len(listed) > 8)}" if listed else ""
         raise ModelError(f"the policy is {policy!r}; give {FORMS}{known}")
     if form == "constant":
         return lambda state, noise: _allowed(value, state, simulator)
-    if form == "uniform":
-        return _uniform(simulator)
+    if form == "uniform" and names is None:
+        simulator.random_action(np.random.default_rng(0))  # refused here, and not in the middle of a walk
+        return lambda state, noise: simulator.random_action(noise.rng)
     view = View.of(value) if form == "predicting" else None
     gives_action = view is not None or (form == "function" and takes_rng(value))
 
     def choose(state: Snapshot, noise: Noise) -> Action:
+        if form == "uniform":
+            actions = simulator.available(state)
+            return actions[int(noise.uniform * len(actions))]
         observation = simulator.observe(state)
         if view is not None:
             found = view.predict(observation)
         elif form == "table":
-            found = _row(value, observation, simulator)
+            if np.ndim(observation) != 0 or np.asarray(observation).dtype.kind not in "iu":
+                raise ModelError(
+                    f"the policy is an array, but observations of {simulator.name} are no state numbers (here "
+                    f"{observation!r}); give a function of the observation"
+                )
+            if not 0 <= observation < len(value):
+                raise ModelError(f"the policy has {len(value)} rows, but the observation is {observation}")
+            found = value[int(observation)]
         else:
             found = value(observation, simulator.policy_draw(noise)) if gives_action else value(observation)
-        if gives_action or simulator.action_names is None or np.ndim(found) == 0:
+        if gives_action or names is None or np.ndim(found) == 0:
             return as_choice(found, state, simulator)
-        return _allowed(_drawn(found, simulator, noise), state, simulator)
+        # By inversion: one uniform a decision, whatever the probabilities.
+        row = np.asarray(found, dtype=np.float64).ravel().tolist()
+        if len(row) != len(names):
+            many = f"{len(row)} probabilities for the {len(names)} actions"
+            raise ModelError(f"the policy gave {many} of {simulator.name}")
+        total = 0.0
+        for chance in row:  # `sum` rounds in another way from Python 3.12 on
+            total += chance
+        if not min(row) >= 0 or not abs(total - 1) <= checks.SUM_TOLERANCE:
+            raise ModelError(
+                f"the policy gave {np.array2string(np.array(row), precision=4, threshold=8)} with sum {total:.6g}, no "
+                "probabilities; did you return values or logits?"
+            )
+        most = max(row)
+        action = row.index(most) if most >= 1 else drawn_from(row, noise.uniform * total)
+        return _allowed(action, state, simulator)
 
     return choose
 
@@ -283,51 +309,18 @@ def policy_form(policy: Any, simulator: Simulator) -> tuple[PolicyForm, Any]:
     return ("table" if is_table else "none"), array
 
 
-def _uniform(simulator: Simulator) -> Agent:
-    if simulator.action_names is None:
-        simulator.random_action(np.random.default_rng(0))  # refused here, and not in the middle of a walk
-        return lambda state, noise: simulator.random_action(noise.rng)
-
-    def choose(state: Snapshot, noise: Noise) -> Action:
-        actions = simulator.available(state)
-        return actions[int(noise.uniform * len(actions))]
-
-    return choose
-
-
-def _row(array: NDArray[Any], observation: Any, simulator: Simulator) -> Any:
-    if np.ndim(observation) != 0 or np.asarray(observation).dtype.kind not in "iu":
-        raise ModelError(
-            f"the policy is an array, but observations of {simulator.name} are no state numbers (here "
-            f"{observation!r}); give a function of the observation"
-        )
-    if not 0 <= observation < len(array):
-        raise ModelError(f"the policy has {len(array)} rows, but the observation is {observation}")
-    return array[int(observation)]
-
-
-def _drawn(chances: Any, simulator: Simulator, noise: Noise) -> Action:
-    """An action by inversion: one uniform a decision, whatever the probabilities."""
-    names = simulator.action_names
-    assert names is not None
-    row = np.asarray(chances, dtype=np.float64).ravel().tolist()
-    if len(row) != len(names):
-        raise ModelError(f"the policy gave {len(row)} probabilities for the {len(names)} actions of {simulator.name}")
-    total = 0.0
-    for chance in row:  # `sum` rounds in another way from Python 3.12 on
-        total += chance
-    if not min(row) >= 0 or not abs(total - 1) <= checks.SUM_TOLERANCE:
-        raise ModelError(
-            f"the policy gave {np.array2string(np.array(row), precision=4, threshold=8)} with sum {total:.6g}, no "
-            "probabilities; did you return values or logits?"
-        )
-    most = max(row)
-    return row.index(most) if most >= 1 else drawn_from(row, noise.uniform * total)
-
-
 def as_choice(found: Any, state: Snapshot, simulator: Simulator) -> Action:
     """What a policy chose, as an action that can be taken in the state."""
-    return _allowed(_checked(found, simulator), state, simulator)
+    if simulator.action_names is None:
+        return found
+    scalar = found.item() if hasattr(found, "item") else found
+    if isinstance(scalar, float) and scalar.is_integer():
+        scalar = int(scalar)
+    try:
+        action = simulator.action_index(scalar)
+    except ModelError as error:
+        raise ModelError(f"the policy chose {found!r}: {error}") from None
+    return _allowed(action, state, simulator)
 
 
 def _allowed(action: Action, state: Snapshot, simulator: Simulator) -> Action:
@@ -341,28 +334,12 @@ def _allowed(action: Action, state: Snapshot, simulator: Simulator) -> Action:
     return action
 
 
-def _checked(action: Any, simulator: Simulator) -> Action:
-    if simulator.action_names is None:
-        return action
-    scalar = action.item() if hasattr(action, "item") else action
-    if isinstance(scalar, float) and scalar.is_integer():
-        scalar = int(scalar)
-    try:
-        return simulator.action_index(scalar)
-    except ModelError as error:
-        raise ModelError(f"the policy chose {action!r}: {error}") from None
-
-
 def takes_rng(policy: Callable[..., Any]) -> bool:
     """Whether a policy is ``f(observation, rng)``: it must be given two positional arguments."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    listed = [p for p in _parameters(policy).values() if p.kind in positional]
+    try:
+        listed = [p for p in inspect.signature(policy).parameters.values() if p.kind in positional]
+    except (TypeError, ValueError):
+        return False
     # An rng with a default is still meant to be given: without it draws would not be reproducible.
     return sum(p.default is p.empty or p.name in ("rng", "key") for p in listed) >= 2
-
-
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return {}

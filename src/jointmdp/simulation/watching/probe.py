@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.ground.arrays import Floats
-from jointmdp.simulation.simulators.clocks import OutOfTime, Watchdog
-from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, fingerprint, safe_fingerprint, walk
-from jointmdp.simulation.simulators.generators import global_states, hidden_generators, seed_globals
+from jointmdp.simulation.simulators.fingerprints import fingerprint, safe_fingerprint
+from jointmdp.simulation.simulators.generators import global_states, seed_globals
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.recorded_draws import WatchedNoise
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, Snapshot
+from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog
+from jointmdp.simulation.watching.hidden_state import content
+from jointmdp.simulation.watching.recorded_draws import WatchedNoise
 
 ROUNDING = 2.0**6  # in units of the last place: two ways through the same arithmetic, compiled differently
 MOST_NUMBERS = 4096  # observations with more, pictures say, are compared by their fingerprint alone
@@ -212,7 +213,8 @@ class Probe:
 
     def begin(self, draw: int) -> Snapshot:
         """A starting state."""
-        self._pin()
+        if self.pins_globals:
+            seed_globals(self.seed)
         return self.guarded(START, lambda: self.simulator.start(self.noise("start", draw)))
 
     def begun(self, state: Snapshot) -> ObservedOutcome:
@@ -242,14 +244,11 @@ class Probe:
 
     def handed(self, at: ProbeState) -> Snapshot:
         """The snapshot to hand in, now that the global generators stand where they should."""
-        self._pin()
+        if self.pins_globals:
+            seed_globals(self.seed)
         if not self.hands_in_copies:
             return at.state
         return self.guarded(f"{at.label}, to be copied", lambda: copy.deepcopy(at.state))
-
-    def _pin(self) -> None:
-        if self.pins_globals:
-            seed_globals(self.seed)
 
     def guarded(self, where: object, call: Callable[[], Any]) -> Any:
         """What a call of the simulator gives; what it raises ends the audit with a sentence."""
@@ -268,25 +267,18 @@ class Probe:
 
     def look(self, outcome: Outcome, where: object, is_light: bool = False, is_start: bool = False) -> ObservedOutcome:
         """What is to be seen of an outcome; at the start no reward is."""
-        reward, state, observation, is_over, identity = self.guarded(where, lambda: self._read(outcome, is_light))
+
+        def read() -> tuple[float, Snapshot, Any, bool, Hashable]:
+            reward, state = outcome
+            if self.keeps_copies:
+                state = copy.deepcopy(state)
+            observation = self.simulator.observe(state)
+            identity: Hashable = b"" if is_light else self.identity_of(state)
+            return float(reward), state, observation, bool(self.simulator.is_over(state)), identity
+
+        reward, state, observation, is_over, identity = self.guarded(where, read)
         values, precision = numbers(observation)
-        self._note(None if is_start else reward, values, where)
-        if is_over and not is_light and len(self.over) < 4:
-            self.over.append((state, str(where)))
-        seen = b"" if is_light else safe_fingerprint(observation)
-        bare = is_bare(state, observation)
-        return ObservedOutcome(reward, is_over, seen, values[: MOST_NUMBERS + 1], precision, identity, state, bare)
-
-    def _read(self, outcome: Outcome, is_light: bool) -> tuple[float, Snapshot, Any, bool, Hashable]:
-        reward, state = outcome
-        if self.keeps_copies:
-            state = copy.deepcopy(state)
-        observation = self.simulator.observe(state)
-        identity: Hashable = b"" if is_light else self.identity_of(state)
-        return float(reward), state, observation, bool(self.simulator.is_over(state)), identity
-
-    def _note(self, reward: float | None, values: Floats, where: object) -> None:
-        if reward is not None:
+        if not is_start:
             if reward < self.lowest[0]:
                 self.lowest = reward, where
             if reward > self.highest[0]:
@@ -297,6 +289,11 @@ class Probe:
             self.not_finite = self.not_finite or f"{where}: the observation holds NaN"
         elif not np.isfinite(values).all():
             self.infinite = self.infinite or f"{where}: the observation holds an infinity"
+        if is_over and not is_light and len(self.over) < 4:
+            self.over.append((state, str(where)))
+        seen = b"" if is_light else safe_fingerprint(observation)
+        bare = is_bare(state, observation)
+        return ObservedOutcome(reward, is_over, seen, values[: MOST_NUMBERS + 1], precision, identity, state, bare)
 
     def identity_of(self, state: Snapshot) -> Hashable:
         """The identity of a state, unless that takes too long to ask for it all the time."""
@@ -370,38 +367,6 @@ def is_bare(state: Snapshot, observation: Any) -> bool:
     return is_whole and hasattr(observation, "__dict__") and not hasattr(observation, "__array__")
 
 
-def faithful_copy(value: Any) -> Any:
-    """A copy that holds the same, or None.
-
-    Some classes copy their settings instead of their state (`EzPickle`), and some close what the original still needs
-    when a copy is thrown away: those are not copied at all.
-    """
-    if any(_closes_something(part) for _, _, part in walk([value], _is_searched, 6, 2_000)):
-        return None
-    before = content(value)
-    try:
-        found = copy.deepcopy(value)
-    except Exception:  # much cannot be copied
-        return None
-    return found if content(found) == before else None
-
-
-def _is_searched(value: Any) -> bool:
-    return not isinstance(value, (*CLOSED, type))
-
-
-def _closes_something(value: Any) -> bool:
-    kind = type(value)
-    return hasattr(kind, "__del__") and str(kind.__module__).split(".")[0] not in LIBRARIES
-
-
-def content(state: Snapshot) -> bytes:
-    """A digest of all that a snapshot holds, and of where its generators stand."""
-    found = hidden_generators(state, "state", False).items()
-    held = sorted((path, standing) for path, standing in found if " closes over " not in path)  # not its own
-    return safe_fingerprint((safe_fingerprint(state), held))
-
-
 class Event(NamedTuple):
     """An answer during a run: whose, when, for which branch, and what it was."""
 
@@ -426,13 +391,19 @@ class Record:
         self._seed = seed
         self.events: list[Event] = []
         self.moved: dict[str, str] = {}
-        self._globals = self._put_elsewhere(seed)
+        self._globals = dict[str, bytes]()
+        self._put_elsewhere()
         self._after: dict[tuple[Any, ...], int] = {}  # where a global generator stood after an event, hashed
         self._movers: set[tuple[Any, ...]] = set()  # events that moved it
 
     def __call__(self, what: str, step: int, branch: int, answer: Any) -> None:
         """Take note of an event."""
-        self.events.append(Event(what, step, branch, answer if what == "outcome" else _digest(answer)))
+        if what != "outcome":  # a hash of what a policy sees or chooses; one for all where there is none
+            try:
+                answer = fingerprint(answer)
+            except ValueError:
+                answer = b""
+        self.events.append(Event(what, step, branch, answer))
         if self._seed is None:
             return
         now = global_states()
@@ -443,16 +414,12 @@ class Record:
                 self._movers.add((name, what, step, branch))
         if self._globals != now:
             self._seed += 1
-            now = self._put_elsewhere(self._seed)
-        self._globals = now
+            self._put_elsewhere()
 
-    @staticmethod
-    def _put_elsewhere(seed: int | None) -> dict[str, bytes]:
-        """Seed the global generators; where they stand then."""
-        if seed is None:
-            return {}
-        seed_globals(seed)
-        return global_states()
+    def _put_elsewhere(self) -> None:
+        if self._seed is not None:
+            seed_globals(self._seed)
+            self._globals = global_states()
 
     def unseeded(self, other: Record) -> set[str]:
         """Global generators that the same event left in different places; one that it seeds ends in the same place."""
@@ -461,7 +428,14 @@ class Record:
     def difference(self, other: Record) -> Event | None:
         """The first event that was another one in the other record; an observation where no return can have changed."""
         theirs = {event[:3]: event for event in other.events}
-        found = [event for event in self.events if not _are_same(event, theirs.get(event[:3], event))]
+
+        def is_same(one: Event) -> bool:
+            if one.what != "outcome":
+                return bool(one.answer == theirs.get(one[:3], one).answer)
+            (reward, is_over), (again, is_over_again) = one.answer, theirs.get(one[:3], one).answer
+            return is_over == is_over_again and are_close(reward, again)
+
+        found = [event for event in self.events if not is_same(event)]
         if not found:
             return None
         first = min(found, key=lambda event: (event.step, list(WHO).index(event.what), event.branch))
@@ -471,21 +445,6 @@ class Record:
         return first._replace(what="outcome") if first.what == "observation" else first
 
 
-def _are_same(one: Event, other: Event) -> bool:
-    if one.what != "outcome":
-        return bool(one.answer == other.answer)
-    (reward, is_over), (again, is_over_again) = one.answer, other.answer
-    return is_over == is_over_again and are_close(reward, again)
-
-
 def are_close(one: Any, other: Any) -> bool:
     """Whether numbers are the same but for the order in which they were added up."""
     return bool(np.allclose(one, other, rtol=CLOSE, atol=0.0))
-
-
-def _digest(value: Any) -> bytes:
-    """A hash of what a policy sees or chooses; one for all where there is none."""
-    try:
-        return fingerprint(value)
-    except ValueError:
-        return b""

@@ -1,9 +1,7 @@
 """Generators that record what is drawn from them: every stream of noise that a call touches, draw by draw.
 
 They draw bit for bit what the generators draw that they stand in for. While anything is recorded, whatever modules hold
-to make or seed a generator is replaced by its twin. A twin is the plain function for everybody but the thread (to be
-exact, the context) that records, so that nobody else notices; what was replaced is put back when the last recording
-ends, however it ends.
+to make or seed a generator is replaced by its twin (`twins`).
 
 A stream is a generator from where it was made or seeded: by which call in which line, from which seed. Streams that are
 made at one place are a group, which `redrawn` gives other numbers while all others keep theirs.
@@ -17,7 +15,6 @@ import os
 import random
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -30,12 +27,11 @@ import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
-from jointmdp.simulation.simulators.generators import state_of
+from jointmdp.simulation.simulators.generators import put_state, state_of
 from jointmdp.simulation.simulators.noise import Noise, digest, watcher
+from jointmdp.simulation.watching.twins import Disguise, Twins
 
 _SILENT = ("bit_generator", "getstate", "setstate", "get_state", "set_state", "VERSION")
-_LIBRARIES = ("jointmdp", "numpy", "jax", "jaxlib", "scipy")  # in whose modules nothing is replaced
-_OPEN = ("numpy.random", "jax.random")  # but for these
 MOST_DRAWS = 20_000  # of a stream that are written down
 DEEPEST = 64  # calls within calls that a draw's path holds
 Path = tuple[Any, ...]  # code and place in it, of the draw and of the calls that led to it: innermost first
@@ -76,11 +72,6 @@ class Stream:
             return f"{self.kind}({self.seed or ''})"
         words = str(self.seed)
         return f"noise[{words[1:-1]}]" if words.startswith("(") else f'noise["{words}"]'
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether it was drawn from, as far as one can know."""
-        return bool(self.draws) or self.kind in UNSEEN
 
     @property
     def group(self) -> str:
@@ -138,16 +129,10 @@ class DrawLog:
             self.streams.append(self._kept[id(old)])
         return self._kept[id(old)]
 
-    def of_program(self, kind: str) -> Stream:
-        """The generator of the whole program; before it is seeded it has no seed."""
-        if kind not in self.program:
-            self.program[kind] = self.made(kind, None, is_kept=True)
-        return self.program[kind]
-
     @property
     def drawn(self) -> list[Stream]:
-        """The streams that were drawn from."""
-        return [stream for stream in self.streams if stream.is_drawn]
+        """The streams that were drawn from, as far as one can know."""
+        return [stream for stream in self.streams if stream.draws or stream.kind in UNSEEN]
 
     def stream(self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], Any]) -> Any:
         """The generator of a stream of a noise; `Noise` asks for it."""
@@ -160,27 +145,22 @@ class DrawLog:
 _present: ContextVar[DrawLog | None] = ContextVar("the log of the recording under way", default=None)
 
 
-def present() -> DrawLog | None:
-    """The log that this context writes into."""
-    return _present.get()
-
-
 # -- where in the program --------------------------------------------------------------------------------------------
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_ADAPTERS = os.path.join(os.path.dirname(_HERE), "simulators")
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
-_INNER = tuple(os.path.dirname(os.path.abspath(module.__file__ or "")) for module in (np,))
-_INNER_FILES = {
-    *(os.path.abspath(each) for each in (__file__, copy.__file__, random.__file__)),
-    f"{_HERE}{os.sep}noise.py",
-}
-_HARNESS = {os.path.join(_HERE, name) for name in ("function_simulator.py", "simulator.py", "probe.py")}
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__))
+_GENERATORS = {os.path.abspath(each) for each in (__file__, copy.__file__, random.__file__)}
+_GENERATORS |= {os.path.join(_ADAPTERS, "noise.py")}
+_HARNESS = {os.path.join(_ADAPTERS, name) for name in ("function_simulator.py", "simulator.py")}
+_HARNESS |= {os.path.join(_HERE, "probe.py")}
 
 
 @cache
 def _kind_of_file(name: str) -> int:
     """0 the user's, 1 that of a generator, 2 that of whoever runs the user's."""
-    if name in _INNER_FILES or name.startswith(_INNER) or f"{os.sep}scipy{os.sep}" in name:
+    if name in _GENERATORS or name.startswith(_NUMPY) or f"{os.sep}scipy{os.sep}" in name:
         return 1
     return 2 * (name in _HARNESS)
 
@@ -234,22 +214,13 @@ def _flat(state: Any) -> Any:
     return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
-class _Disguise(type):
-    """Stands in for a class: what is an instance of that one is an instance of this one, and unwatched is made so."""
+class _Recording(Disguise):
+    """Of the class of a twin: what is unwatched is made by the plain one."""
 
     def __call__(cls, *args: Any, **settings: Any) -> Any:
-        if _present.get() is None and cls in _DISGUISED:
+        if _present.get() is None and "is_twin" in vars(cls):
             return cls.__mro__[1](*args, **settings)
         return super().__call__(*args, **settings)
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, cls.__mro__[1]) if cls in _DISGUISED else super().__instancecheck__(value)
-
-    def __subclasscheck__(cls, kind: type) -> bool:
-        return issubclass(kind, cls.__mro__[1]) if cls in _DISGUISED else super().__subclasscheck__(kind)
-
-
-_DISGUISED: set[type] = set()
 
 
 def _recording(base: Any, kind: str) -> Any:
@@ -284,7 +255,11 @@ def _recording(base: Any, kind: str) -> Any:
                     stream = log.made(f"{kind}.seed", _first(args))
                     args, settings = _salted(log, stream, args, settings)
                 elif name == "spawn":
-                    return _spawned(log, stream, plain(self, *args, **settings))
+                    before = sum(str(each.seed).startswith(f"{stream.seed} child") for each in log.streams)
+                    return [  # each a stream of its own
+                        recording(child, log.made(f"{stream.kind}.spawn", f"{stream.seed} child {i}", is_child=True))
+                        for i, child in enumerate(plain(self, *args, **settings), before)
+                    ]
                 elif name == "jumped":
                     found = _unrecorded(type.__call__, type(self), 0)
                     found.state = _unrecorded(plain, self, *args, **settings).state
@@ -304,27 +279,17 @@ def _recording(base: Any, kind: str) -> Any:
     own = {
         "__init__": begin,
         "__module__": base.__module__,
+        "is_twin": True,
         "__reduce__": lambda self: (_plain, (base, state_of(self))),
         "__copy__": lambda self: _copied(base, self),
         "__deepcopy__": lambda self, memo: _copied(base, self),
         **{name: recorded(name) for name in names if callable(getattr(base, name))},
     }
-    twin = _Disguise(base.__name__, (base,), own)
-    _DISGUISED.add(twin)
-    return twin
+    return _Recording(base.__name__, (base,), own)
 
 
 def _first(given: Sequence[Any]) -> Any:
     return given[0] if given else None
-
-
-def _spawned(log: DrawLog, parent: Stream, children: Sequence[Any]) -> list[Any]:
-    """Children of a generator, each a stream of its own."""
-    before = sum(str(stream.seed).startswith(f"{parent.seed} child") for stream in log.streams)
-    return [
-        recording(child, log.made(f"{parent.kind}.spawn", f"{parent.seed} child {before + i}", is_child=True))
-        for i, child in enumerate(children)
-    ]
 
 
 def _plain(base: Any, state: Any) -> Any:
@@ -332,17 +297,7 @@ def _plain(base: Any, state: Any) -> Any:
     if issubclass(base, np.random.Generator):
         bits = _plain(getattr(np.random, state["bit_generator"]), state)
         return _unrecorded(np.random.Generator, bits)
-    return _standing_at(_unrecorded(base, 0), state)
-
-
-def _standing_at(rng: Any, state: Any) -> Any:
-    if isinstance(rng, random.Random):
-        rng.setstate(state)
-    elif isinstance(rng, np.random.RandomState):
-        rng.set_state(state)
-    else:
-        rng.state = state
-    return rng
+    return put_state(_unrecorded(base, 0), state)
 
 
 def _copied(base: Any, rng: Any) -> Any:
@@ -353,7 +308,7 @@ def _copied(base: Any, rng: Any) -> Any:
     made = log.made(stream.kind, stream.seed)
     if isinstance(rng, np.random.Generator):
         return recording(_plain(base, state_of(rng)), made)
-    found = _standing_at(_unrecorded(type.__call__, type(rng), 0), state_of(rng))
+    found = put_state(_unrecorded(type.__call__, type(rng), 0), state_of(rng))
     found.stream = made
     return found
 
@@ -431,7 +386,9 @@ def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]
         def call(*args: Any, **settings: Any) -> Any:
             log = _present.get()
             if log is not None:
-                log.of_program(kind).note(name, rng, args, settings)
+                if kind not in log.program:  # before it is seeded it has no seed
+                    log.program[kind] = log.made(kind, None, is_kept=True)
+                log.program[kind].note(name, rng, args, settings)
             return plain(*args, **settings)
 
         return call
@@ -443,15 +400,13 @@ def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]
 
 
 def _system_entropy(size: int) -> bytes:
-    log = _present.get()
-    if log is not None:
+    if log := _present.get():
         log.made("os.urandom", None)
     return _PLAIN_ENTROPY(size)
 
 
 _PLAIN_ENTROPY = os.urandom
-
-_TWINS: list[tuple[Any, Any]] = [
+_PLAIN_TWINS: list[tuple[Any, Any]] = [
     (np.random.default_rng, _default_rng),
     (np.random.Generator, _RecordingGenerator),
     (np.random.RandomState, _recording(np.random.RandomState, "RandomState")),
@@ -463,32 +418,18 @@ _TWINS: list[tuple[Any, Any]] = [
     *((kind, _recording(kind, kind.__name__)) for kind in _BITS),
     (os.urandom, _system_entropy),  # random.SystemRandom, secrets and uuid4 draw from it
 ]
+_SEEDING: dict[Any, Any] = {}  # seeds of PyTorch and keys of JAX, where somebody has loaded these
 
 
-def _twins() -> dict[int, Any]:
-    """What stands in for what, by its number; seeds of PyTorch and keys of JAX where somebody has loaded these."""
-    found = {id(plain): twin for plain, twin in _TWINS}
+def _pairs() -> list[tuple[Any, Any]]:
     for module, name in (("jax.random", "key"), ("jax.random", "PRNGKey"), ("torch", "manual_seed")):
         plain = getattr(sys.modules.get(module), name, None)
         if plain is not None and plain not in _SEEDING.values():
-            found[id(plain)] = _SEEDING.setdefault(plain, _seeding(f"{module}.{name}", plain))
-    return found
-
-
-_SEEDING: dict[Any, Any] = {}
+            _SEEDING.setdefault(plain, _seeding(f"{module}.{name}", plain))
+    return [*_PLAIN_TWINS, *_SEEDING.items()]
 
 
 # -- while something is recorded -------------------------------------------------------------------------------------
-
-
-def _replace_in_modules(twins: dict[int, Any]) -> None:
-    """Put a twin wherever a module holds what it stands for: users import it by name, too."""
-    for name, module in list(sys.modules.items()):
-        if module is not None and (name.split(".")[0] not in _LIBRARIES or name in _OPEN):
-            held = getattr(module, "__dict__", {})
-            for key, value in list(held.items()):
-                if id(value) in twins:
-                    held[key] = twins[id(value)]
 
 
 def _start(thread: threading.Thread) -> None:
@@ -500,35 +441,24 @@ def _start(thread: threading.Thread) -> None:
 
 
 _PLAIN_START = threading.Thread.start
-_lock = threading.RLock()
-_installed = 0  # recordings under way, in all threads
+_twins = Twins(
+    _pairs,
+    spared=("jointmdp", "numpy", "jax", "jaxlib", "scipy"),
+    others=("numpy.random", "jax.random"),
+    attributes=((threading.Thread, "start", _PLAIN_START, _start),),
+)
 
 
-@contextmanager
-def twins_installed() -> Iterator[None]:
+def twins_installed() -> Twins:
     """Twins stand in modules as long as anybody is inside; who records much goes inside once."""
-    global _installed
-    with _lock:
-        if not _installed:
-            _replace_in_modules(_twins())
-            threading.Thread.start = _start  # type: ignore[assignment, method-assign]
-        _installed += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _installed -= 1
-            if not _installed:
-                plain = {id(twin): plain for plain, twin in [*_TWINS, *_SEEDING.items()]}
-                _replace_in_modules(plain)
-                threading.Thread.start = _PLAIN_START  # type: ignore[method-assign]
+    return _twins
 
 
 @contextmanager
 def recorded(log: DrawLog | None = None) -> Iterator[DrawLog]:
     """Streams that are touched inside, by this thread, are written into `log`."""
     log = DrawLog() if log is None else log
-    with twins_installed():
+    with _twins:
         token, watching = _present.set(log), watcher.set(log)
         try:
             yield log
@@ -559,24 +489,20 @@ def redrawn(salts: Mapping[str, int]) -> Iterator[DrawLog]:
 
 
 class WatchedNoise(Noise):
-    """A noise that knows its copies and which of its forms were used."""
+    """A noise that knows which of its forms were used, by its copies too."""
 
-    __slots__ = ("family", "others")
+    __slots__ = ("others",)
 
     def __init__(self, *parts: int | str | bytes) -> None:
         super().__init__(*parts)
-        self.family: list[WatchedNoise] = [self]
         self.others: set[str] = set()
 
     def fresh(self) -> WatchedNoise:
-        """The same draw, from its beginning, counted with the others."""
         return self.moved_to(self.address)
 
     def moved_to(self, address: bytes) -> WatchedNoise:
-        """Another draw, counted with this one."""
         found = WatchedNoise.__new__(WatchedNoise)
-        found._address, found._streams, found.family, found.others = address, {}, self.family, self.others
-        self.family.append(found)
+        found._address, found._streams, found.others = address, {}, self.others
         return found
 
     @property
@@ -593,8 +519,3 @@ class WatchedNoise(Noise):
     def key(self) -> Any:
         self.others.add("key")
         return super().key
-
-    @property
-    def taken(self) -> dict[str, int]:
-        """64-bit words taken from each stream, over all copies."""
-        return dict(sum((Counter(member.draws) for member in self.family), Counter()))

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
+from jointmdp.simulation.watching.twins import Disguise, Twins
+
 PATIENT_READS = 1_000  # of one question, before the clock moves on
 TICK = 1e-3  # seconds by which it then moves at each read: waiting for a minute takes 60,000 of them
 # Whose waiting goes by the real time: it would never end otherwise; and so does whoever probes.
@@ -75,20 +77,12 @@ def _sleep(seconds: float) -> None:
         clock.slept += seconds
 
 
-class _Calendar(type):
-    """Of a class that stands in for `datetime.datetime`: what is an instance of that one is one of this."""
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, _plain_date)
-
-    def __subclasscheck__(cls, kind: type) -> bool:
-        return issubclass(kind, _plain_date)
-
-
 _plain_sleep, _plain_date = time.sleep, datetime.datetime
 
 
-class _Date(_plain_date, metaclass=_Calendar):  # type: ignore[misc, valid-type]
+class _Date(_plain_date, metaclass=Disguise):  # type: ignore[misc, valid-type]
+    is_twin = True
+
     def __new__(cls, *args: Any, **settings: Any) -> Any:
         return _plain_date(*args, **settings)
 
@@ -106,51 +100,20 @@ class _Date(_plain_date, metaclass=_Calendar):  # type: ignore[misc, valid-type]
     today = now
 
 
-_TWINS: dict[int, Any] = {
-    id(plain): _reading(name.removesuffix("_ns"), plain, name.endswith("_ns"))
+_TWINS: list[tuple[Any, Any]] = [
+    (plain, _reading(name.removesuffix("_ns"), plain, name.endswith("_ns")))
     for name, plain in vars(time).items()
     if name.removesuffix("_ns") in CLOCKS
-} | {id(time.sleep): _sleep, id(datetime.datetime): _Date}
-
-
-class _Installed:
-    """The twins in their places, for as long as one thread or another needs them."""
-
-    def __init__(self) -> None:
-        self._lock, self._users = threading.Lock(), 0
-        self._places: list[tuple[dict[str, Any], str, Any, Any]] = []  # names of a module, one of them, plain, twin
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users > 1:
-                return
-            for module in list(sys.modules.values()):
-                held = getattr(module, "__dict__", {})
-                found = [(key, value) for key, value in list(held.items()) if id(value) in _TWINS]
-                self._places += [(held, key, value, _TWINS[id(value)]) for key, value in found if held is not globals()]
-            for held, key, _, twin in self._places:
-                held[key] = twin
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users:
-                return
-            for held, key, plain, twin in self._places:
-                if held.get(key) is twin:
-                    held[key] = plain
-            self._places.clear()
-
-
-_installed = _Installed()
+]
+_TWINS += [(time.sleep, _sleep), (datetime.datetime, _Date)]
+_twins = Twins(lambda: _TWINS)
 
 
 @contextmanager
 def stopped_clock() -> Iterator[StoppedClock]:
     """The clocks of `time` and `datetime` stand still for this thread, wherever a module holds them."""
     clock = StoppedClock()
-    with _installed:
+    with _twins:
         before, _mine.clock = getattr(_mine, "clock", None), clock
         try:
             yield clock

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import dis
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from types import CodeType
 from typing import Literal, NamedTuple
 
-from jointmdp.simulation.simulators.recorded_draws import (
+from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
     OF_PROGRAM,
     SAME_NUMBERS,
@@ -35,30 +35,13 @@ from jointmdp.simulation.simulators.recorded_draws import (
     position,
 )
 
-_NO_WAY_ON = {
-    "JUMP_FORWARD",
-    "JUMP_BACKWARD",
-    "JUMP_BACKWARD_NO_INTERRUPT",
-    "JUMP_ABSOLUTE",
-    "RAISE_VARARGS",
-    "RERAISE",
-}
-_NO_WAY_ON |= {"RETURN_VALUE", "RETURN_CONST"}
+_NO_WAY_ON = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
+_NO_WAY_ON |= {"RAISE_VARARGS", "RERAISE", "RETURN_VALUE", "RETURN_CONST"}
 # Methods that take more or fewer numbers from a generator as their parameters say, or as what they drew before says.
 VARYING = {"poisson", "gamma", "standard_gamma", "beta", "binomial", "negative_binomial", "geometric", "dirichlet"}
-VARYING |= {
-    "hypergeometric",
-    "logseries",
-    "vonmises",
-    "wald",
-    "zipf",
-    "chisquare",
-    "f",
-    "noncentral_chisquare",
-    "choice",
-}
+VARYING |= {"hypergeometric", "logseries", "vonmises", "wald", "zipf", "chisquare", "f", "noncentral_chisquare"}
 VARYING |= {"gammavariate", "betavariate", "vonmisesvariate", "randrange", "randint", "sample", "choices", "shuffle"}
-VARYING |= {"multinomial", "permutation", "integers", "standard_t", "multivariate_hypergeometric"}
+VARYING |= {"multinomial", "permutation", "integers", "standard_t", "multivariate_hypergeometric", "choice"}
 # Seeds that differ by one of these are one seed to a simulator that cuts seeds down: modulo 2 … 16, powers of ten,
 # powers of two, a few primes; 1 for those that divide.
 FOLDS = (720_720, 10**6, 2**24, 97 * 101 * 997, 1)
@@ -127,17 +110,10 @@ def _named(stream: Stream) -> str:
     return f"{stream}, made at {place_text(stream.path)}," if stream.kind != NOISE else str(stream)
 
 
-def _by_replication(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
+def _grouped(runs: Sequence[RecordedRun], by: Literal["replication", "decision"]) -> list[list[RecordedRun]]:
     found: dict[Hashable, list[RecordedRun]] = {}
     for run in runs:
-        found.setdefault((run.state, run.replication), []).append(run)
-    return list(found.values())
-
-
-def _by_decision(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
-    found: dict[Hashable, list[RecordedRun]] = {}
-    for run in runs:
-        found.setdefault((run.state, run.decision), []).append(run)
+        found.setdefault((run.state, getattr(run, by)), []).append(run)
     return list(found.values())
 
 
@@ -151,8 +127,8 @@ def _seeded(run: RecordedRun) -> list[Stream]:
 def out_of_step(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Streams with the same seed from which two decisions do not draw in step."""
     told: set[Hashable] = set()
-    is_by_design = _ByDesign(runs)
-    for group in _by_replication(runs):
+    is_by_design = cache(partial(_is_by_design, runs))
+    for group in _grouped(runs, "replication"):
         longest: dict[Hashable, tuple[RecordedRun, Stream]] = {}
         for run in group:
             for key, stream in _keyed(run.log).items():
@@ -198,7 +174,8 @@ def _difference(
         text = f"draw {i + 1} from {_named(first)} is {names[0]} for {one.decision}, and"
         text += f"{f' draw {j + 1}' if i != j else ''} {names[1]} for {other.decision}"
         is_elsewhere = a.path != b.path and (a.path in places[1] or b.path in places[0])
-        if a.method != b.method or (is_elsewhere and not _have_one_purpose(a.path, b.path, first.group, is_by_design)):
+        is_other_purpose = is_elsewhere and (_follow_each_other(a.path, b.path) or not is_by_design(first.group))
+        if a.method != b.method or is_other_purpose:
             return _fault(OUT_OF_STEP, f"{text} {where}")
         if not is_met:
             before = y[j - 1].method if j else "something"
@@ -245,30 +222,17 @@ def _meetings(x: Sequence[Draw], y: Sequence[Draw]) -> Iterator[tuple[int, int, 
         i, j = after
 
 
-def _have_one_purpose(one: Path, other: Path, group: str, is_by_design: Callable[[str], bool]) -> bool:
-    return not _follow_each_other(one, other) and is_by_design(group)
-
-
-class _ByDesign:
+def _is_by_design(runs: Sequence[RecordedRun], group: str) -> bool:
     """Whether the order of draws that exclude each other is the decision's own doing, and not that of the noise."""
-
-    def __init__(self, runs: Sequence[RecordedRun]) -> None:
-        self._runs, self._known = runs, dict[str, bool]()
-
-    def __call__(self, group: str) -> bool:
-        if group not in self._known:
-            orders = [[self._order(run.log, group) for run in runs] for runs in _by_decision(self._runs)]
-            orders = [[order for order in same if order] for same in orders]
-            is_fixed = all(len(set(same)) == 1 for same in orders if same) and any(len(same) > 1 for same in orders)
-            every = list(itertools.chain.from_iterable(orders))
-            is_one_each = len(set(map(len, every))) == 1
-            is_mixed = len({frozenset(Counter(order).items()) for order in every}) > 1
-            self._known[group] = is_fixed or (is_one_each and is_mixed)
-        return self._known[group]
-
-    @staticmethod
-    def _order(log: DrawLog, group: str) -> tuple[Path, ...]:
-        return tuple(draw.path for stream in log.drawn if stream.group == group for draw in stream.draws)
+    orders = []
+    for same in _grouped(runs, "decision"):
+        drawn = [[stream for stream in run.log.drawn if stream.group == group] for run in same]
+        paths = [tuple(draw.path for stream in streams for draw in stream.draws) for streams in drawn]
+        orders.append([order for order in paths if order])
+    is_fixed = all(len(set(same)) == 1 for same in orders if same) and any(len(same) > 1 for same in orders)
+    every = list(itertools.chain.from_iterable(orders))
+    is_one_each = len(set(map(len, every))) == 1
+    return is_fixed or (is_one_each and len({frozenset(Counter(order).items()) for order in every}) > 1)
 
 
 def _follow_each_other(one: Path, other: Path) -> bool:
@@ -300,15 +264,13 @@ def _outside_in(path: Path) -> Iterator[tuple[CodeType, int]]:
 def _reaches(code: CodeType, start: int, end: int) -> bool:
     """Whether the program can come from one instruction to another without going back."""
     following = _following(code)
-    start, end = (
-        max(at for at in following if at <= place) for place in (start, end)
-    )  # a call is as long as its cache
+    # A call is as long as its cache.
+    start, end = (max(at for at in following if at <= place) for place in (start, end))
     seen, ahead = {start}, [start]
     while ahead:
-        for at in following.get(ahead.pop(), ()):
-            if at not in seen:
-                seen.add(at)
-                ahead.append(at)
+        new = set(following.get(ahead.pop(), ())) - seen
+        seen |= new
+        ahead += new
     return end in seen
 
 
@@ -327,14 +289,14 @@ def _following(code: CodeType) -> dict[int, list[int]]:
 
 # -- seeds -----------------------------------------------------------------------------------------------------------
 
-Sites = dict[Path, set[tuple[str, str]]]
+Sites = defaultdict[Path, set[tuple[str, str]]]
 
 
 def _sites(run: RecordedRun) -> Sites:
     """The seeds from which streams are made, place by place."""
-    found: Sites = {}
+    found: Sites = defaultdict(set)
     for stream in _seeded(run):
-        found.setdefault(stream.path, set()).add((stream.kind, str(stream.seed)))
+        found[stream.path].add((stream.kind, str(stream.seed)))
     return found
 
 
@@ -345,7 +307,7 @@ def _made(kind: str, seed: str) -> str:
 def unshared(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Streams whose seeds depend on the decision."""
     told: set[str] = set()
-    for group in _by_replication(runs):
+    for group in _grouped(runs, "replication"):
         sites = [(run, _sites(run)) for run in group]
         for (one, x), (other, y) in itertools.combinations(sites, 2):
             for p, q in _counterparts(x, y):
@@ -360,7 +322,7 @@ def unshared(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
 def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Children of one seed, which have no names but their order, that go to other sources for another decision."""
     told: set[str] = set()
-    for group in _by_replication(runs):
+    for group in _grouped(runs, "replication"):
         first: dict[Path, tuple[RecordedRun, list[int]]] = {}
         for run in group:
             made: dict[Path, list[Stream]] = {}
@@ -394,7 +356,7 @@ def _counterparts(x: Sites, y: Sites) -> Iterator[tuple[Path, Path]]:
 def coinciding(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) -> Iterator[StreamFault]:
     """Seeds that are the same in some replications, or in all of them."""
     told: set[str] = set()
-    for group in _by_decision(runs):
+    for group in _grouped(runs, "decision"):
         sites = [(run, _sites(run)) for run in group]
         for path in dict.fromkeys(path for _, found in sites for path in found):
             seeds = [(run, found[path].difference(known)) for run, found in sites if path in found]
@@ -426,20 +388,19 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 continue
             first = made.setdefault((SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
             key = place_text(first.path), place_text(stream.path)
-            is_told = key in told or first is stream or _is_again(first, stream)
-            if not is_told and first.draws and stream.draws:
+            if key in told or first is stream or not (first.draws and stream.draws):
+                continue
+            # A function that makes a generator and draws from it may only be asked again, from another place.
+            both = (first, stream)
+            inside = all(d.path[2:] == s.path[2:] and d.path[:1] == s.path[:1] for s in both for d in s.draws)
+            x, y = ([(draw.method, draw.arguments) for draw in each.draws] for each in both)
+            is_again = first.path[:2] == stream.path[:2] and first.path != stream.path and inside and x == y
+            if not is_again:
                 told.add(key)
                 where = f"at {key[0]} and at {key[1]}" if key[0] != key[1] else f"twice at {key[0]}"
                 yield _fault(
                     TWICE, f"{first} is made {where}, and drawn from both times ({run.decision}, {run.where})", "warn"
                 )
-
-
-def _is_again(one: Stream, other: Stream) -> bool:
-    """Whether a function that makes a generator and draws from it is only asked again, from another place."""
-    inside = all(d.path[2:] == s.path[2:] and d.path[:1] == s.path[:1] for s in (one, other) for d in s.draws)
-    x, y = ([(draw.method, draw.arguments) for draw in stream.draws] for stream in (one, other))
-    return one.path[:2] == other.path[:2] and one.path != other.path and inside and x == y
 
 
 def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:

@@ -29,16 +29,17 @@ import cloudpickle  # type: ignore[import-untyped]
 from jointmdp.simulation.simulators.fingerprints import CLOSED, LIBRARIES, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.noise import Noise
-from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, clear_difference
 from jointmdp.simulation.simulators.simulator import Action, Outcome
+from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, clear_difference
 
 HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using
 WALKS, STEPS = 2, 6
 SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from jointmdp.simulation.simulators.other_processes import main; main()"
+    "from jointmdp.simulation.watching.other_processes import main; main()"
 )
 HASHING = {"hash", "id", "set", "frozenset", "getpid", "urandom", "uuid4", "gethostname"}
+SETS = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
 KNOWN = (*LIBRARIES, "jointmdp", "gymnasium", "unittest", "mock")  # whose code is the same in every process
 STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen"})
 
@@ -99,11 +100,16 @@ def walked(simulator: Any, seed: int, actions: Sequence[Action], is_backwards: b
     """Short walks from the start, and beside each step another action; everything in the other order if told so."""
     probe, found = Probe(simulator, seed), {}
     turn = -1 if is_backwards else 1
+
+    def ask(number: int, t: int, i: int, state: Any, action: Action, noise: Noise) -> Any:
+        outcome = Outcome(*simulator.query(state, [action], noise)[0])
+        found[number, t, i] = probe.look(outcome, "elsewhere")._replace(state=None, identity=b"")
+        return outcome.state
+
     if isinstance(simulator, RunSimulator):  # every decision with one seed
         noise = Noise("audit", seed, "process")
         for i in range(len(actions))[::turn]:
-            outcome = simulator.query(simulator.start(noise), [actions[i]], noise)[0]
-            found[0, 0, i] = probe.look(Outcome(*outcome), "elsewhere")._replace(state=None, identity=b"")
+            ask(0, 0, i, simulator.start(noise), actions[i], noise)
         return found
     for number in range(WALKS)[::turn]:
         state = simulator.start(Noise("audit", seed, "process", number))
@@ -111,13 +117,9 @@ def walked(simulator: Any, seed: int, actions: Sequence[Action], is_backwards: b
             if simulator.is_over(state):
                 break
             legal = list(actions if simulator.action_names is None else simulator.available(state))
-            asked = {i: legal[(t + number + i) % len(legal)] for i in range(min(2, len(legal)))}
-            taken = state
-            for i, action in list(asked.items())[::turn]:
-                outcome = simulator.query(state, [action], Noise("audit", seed, "process", number, t))[0]
-                found[number, t, i] = probe.look(Outcome(*outcome), "elsewhere")._replace(state=None, identity=b"")
-                taken = outcome.state if i == 0 else taken
-            state = taken
+            noise = Noise("audit", seed, "process", number, t)
+            asked = [(i, legal[(t + number + i) % len(legal)]) for i in range(min(2, len(legal)))]
+            state = {i: ask(number, t, i, state, action, noise.fresh()) for i, action in asked[::turn]}[0]
     return found
 
 
@@ -183,8 +185,7 @@ def watched_calls(codes: set[CodeType]) -> Iterator[None]:
 
 def may_differ(simulator: Any, codes: set[CodeType]) -> bool:
     """Whether what runs hashes, counts addresses, or walks over sets: the rest is the same in every process."""
-    makes_set = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
-    if any(HASHING & set(c.co_names) or makes_set & {i.opname for i in dis.get_instructions(c)} for c in codes):
+    if any(HASHING & set(c.co_names) or SETS & {i.opname for i in dis.get_instructions(c)} for c in codes):
         return True
     reached = walk([simulator], lambda value: not isinstance(value, CLOSED), 6, 5_000)
     return any(

@@ -108,22 +108,24 @@ def test_a_cheater_is_held_by_our_level_and_not_by_the_plain_one():
 
 
 def test_sizes_of_looks():
-    looks = stopping.AdaptiveSchedule(200, 100_000)
-    assert looks.first == 200
-    assert looks.after(1, 200, 210, 1e9) == 300
-    assert looks.after(1, 200, 1e9, 1e9) == 2000
-    assert looks.after(3, 2000, 3000, 50_000) == 50_000
-    assert looks.after(3, 2000, 3000, 90_000) == 100_000  # a rest too small for another look is taken along
-    assert looks.after(2, 2000, math.inf, math.inf) == 20_000
-    assert looks.after(4, 2000, 3000, 50_000) is None
-    assert looks.after(2, 100_000, 1e9, 1e9) is None
-    assert stopping.AdaptiveSchedule(200, 250).first == 250
-    assert stopping.AdaptiveSchedule(200, 250).error(0.05) == 0.05
-    fixed = stopping.FixedSchedule(200, 1000)
+    def after(look, *sizes):
+        return stopping.Stage(200, 100_000, look=look).after(*sizes)
+
+    assert stopping.Stage(200, 100_000).first == 200
+    assert after(1, 200, 210, 1e9) == 300
+    assert after(1, 200, 1e9, 1e9) == 2000
+    assert after(3, 2000, 3000, 50_000) == 50_000
+    assert after(3, 2000, 3000, 90_000) == 100_000  # a rest too small for another look is taken along
+    assert after(2, 2000, math.inf, math.inf) == 20_000
+    assert after(4, 2000, 3000, 50_000) is None
+    assert after(2, 100_000, 1e9, 1e9) is None
+    assert stopping.Stage(200, 250).first == 250
+    assert stopping.Stage(200, 250).error(0.05) == 0.05
+    fixed = stopping.Stage(200, 1000, is_fixed=True)
     assert fixed.sizes == [200, 300, 450, 675, 1000]
     assert fixed.error(0.05) == pytest.approx(0.01)
-    assert [fixed.after(1, 200, wanted, 0) for wanted in (1, 301, 1e9)] == [300, 450, 1000]
-    assert fixed.after(5, 1000, 1e9, 0) is None
+    assert [fixed.after(200, wanted, 0) for wanted in (1, 301, 1e9)] == [300, 450, 1000]
+    assert fixed.after(1000, 1e9, 0) is None
 
 
 # -- intervals -----------------------------------------------------------------------------------------------------
@@ -419,11 +421,11 @@ def test_known_bounds_hold_for_every_number_of_replications():
     exact = run(draw, half_width=0.1, bounds=Interval(0, 1))
     usual = run(draw, half_width=0.1)
     assert exact.is_exact
-    assert exact.num_replications in stopping.FixedSchedule(200, 20_000).sizes
+    assert exact.num_replications in stopping.Stage(200, 20_000, is_fixed=True).sizes
     assert exact.num_replications > usual.num_replications
     assert 1 / 6 in exact.gap("option 0", "option 1").mean_interval
     assert "for every number of replications" in str(exact)
-    n, log = exact.num_replications, math.log(4 / (0.05 / len(stopping.FixedSchedule(200, 20_000).sizes)))
+    n, log = exact.num_replications, math.log(4 / (0.05 / len(stopping.Stage(200, 20_000, is_fixed=True).sizes)))
     rows = sampler_of(draw)(0, n, "time").leads
     half = rows[:, 1].std(ddof=1) * math.sqrt(2 * log / n) + 2 * 7 * log / (3 * (n - 1))
     assert exact.gap("option 0", "option 1").half_width == pytest.approx(half)

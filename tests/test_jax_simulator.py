@@ -160,9 +160,9 @@ def test_a_block_is_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     simulate = BlockSampler._simulated
 
-    def counted(self: BlockSampler, block: int, *settings: Any) -> Any:
-        calls.append(block)
-        return simulate(self, block, *settings)
+    def counted(self: BlockSampler, blocks: list[int], *settings: Any) -> Any:
+        calls.extend(blocks)
+        return simulate(self, blocks, *settings)
 
     monkeypatch.setattr(BlockSampler, "_simulated", counted)
     parts = [sampler(first, 100, "time") for first in range(0, 500, 100)]
@@ -373,8 +373,8 @@ def test_whole_policies_are_compared_and_never_become_one() -> None:
     assert gaps.std() > 0
     assert not found.leads[:, 2].any()  # the same policy twice is one branch
     # They are in one state now and then, and two all the same.
-    paths = [sampler.traced(i, "time").states for i in range(4)]
-    assert any(one.state == other.state for path in paths for one, other, _ in path[1:])
+    paths = [[sampler.traced(i, "time", j, 0.0).states for j in (0, 1)] for i in range(4)]
+    assert any(one.state == other.state for pair in paths for one, other in [*zip(*pair, strict=True)][1:])
     assert (found.leaders[:, 1] == 1).all()
     alike = rolled(simulator, policies, 0, None, until_merged=True)(0, 50, "time")
     assert (alike.steps == HORIZON).all()  # all order 2 at first, and are two all the same

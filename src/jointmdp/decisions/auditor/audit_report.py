@@ -77,15 +77,14 @@ RUN_WORDS = (
 
 # What helps a function run(decision, seed), which has no snapshots and is given no noise but its seed.
 _SEED_CURE = "make every generator in it from the seed that it is given, rng = np.random.default_rng(seed)"
+_RESET = "something is remembered from run to run; reset it at the start of each run"
 RUN_CAUSES = {
     "query not answered": "can every decision be run with any seed, and does the function return a number each time?",
     "generator not restored": f"a generator goes on from run to run; {_SEED_CURE}",
-    "hidden state not restored": (
-        f"something is remembered from run to run; reset it at the start of each run, and {_SEED_CURE}"
-    ),
-    "state not restored in full": "something is remembered from run to run; reset it at the start of each run",
+    "hidden state not restored": f"{_RESET}, and {_SEED_CURE}",
+    "state not restored in full": _RESET,
     "dropped previous action": "something is remembered from the run before; reset it at the start of each run",
-    "hidden state": "something is remembered from run to run; reset it at the start of each run",
+    "hidden state": _RESET,
     "wall clock": "the outcome depends on the clock; let the function be given the time, or count it in the model",
     "global numpy.random": f"it draws from the global generator numpy.random; {_SEED_CURE}",
     "global random": "it draws from the global generator random; use rng = random.Random(seed), or "
@@ -248,6 +247,9 @@ class AuditReport(ResultFace):
         """The check called `name`."""
         return {check.name: check for check in self.checks}[name]
 
+    def _with(self, status: CheckStatus) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.status == status)
+
     @property
     def failures(self) -> tuple[Check, ...]:
         """The checks that failed."""
@@ -318,15 +320,9 @@ class AuditReport(ResultFace):
         margin = " " * (width + 5)
         lines = [self.summary, ""]
         for check in self.checks:
-            text = [check.message or check.claim]
-            if check.fault:
-                text[0] = f"{check.fault}: {text[0]}"
-            if check.cause:
-                text.append(f"→ {check.cause}")
-            wrapped = [line for part in text for line in textwrap.wrap(part, 116 - len(margin))]
+            text = f"{check.fault}: " * bool(check.fault) + (check.message or check.claim)
+            parts = [text, *([f"→ {check.cause}"] if check.cause else [])]
+            wrapped = [line for part in parts for line in textwrap.wrap(part, 116 - len(margin))]
             lines.append(f"  {MARKS[check.status]} {check.name:<{width}} {wrapped[0]}")
             lines.extend(margin + line for line in wrapped[1:])
         return "\n".join([*lines, "", *textwrap.wrap(self.guarantee, 116)])
-
-    def _with(self, status: CheckStatus) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if check.status == status)

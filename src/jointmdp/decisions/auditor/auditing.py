@@ -101,17 +101,6 @@ class _CountingProbe(Probe):
         return found
 
 
-def audited(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
-    """The simulator to audit, from what a user has."""
-    if decisions is not None and not isinstance(given, Simulator):
-        return AuditedRun(given, decisions)
-    if isinstance(given, types.FunctionType | types.MethodType):
-        raise ModelError(
-            f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
-        )
-    return as_simulator(given)
-
-
 def audit(  # many parameters: a front door, one keyword for each setting
     simulator: Any,
     *,
@@ -139,7 +128,14 @@ def audit(  # many parameters: a front door, one keyword for each setting
         seconds: the time that the audit may take, to the nearest query. What did not fit is not checked, and says so;
             a query that does not return is ended a little later, and named.
     """
-    found = audited(simulator, decisions)
+    if decisions is not None and not isinstance(simulator, Simulator):
+        found: Simulator = AuditedRun(simulator, decisions)
+    elif isinstance(simulator, types.FunctionType | types.MethodType):
+        raise ModelError(
+            f"{simulator.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
+        )
+    else:
+        found = as_simulator(simulator)
     false_alarm = checks.as_fraction("false_alarm", false_alarm)
     seed = checks.as_count("seed", seed, 0)
     wanted = None if num_states is None else checks.as_count("num_states", num_states, 1, MOST_STATES)
@@ -172,29 +168,25 @@ class _Audit:
     pool: list[ProbeState] = field(default_factory=list)  # all that were reached
 
     def __post_init__(self) -> None:
-        self.begun = time.monotonic()
+        self.begun, simulator = time.monotonic(), self.simulator
         watchdog = Watchdog(self.seconds + max(LEAST_GRACE, GRACE * self.seconds))
-        self.probe = _CountingProbe(self.simulator, self.seed, actions_at=self._actions_at, watchdog=watchdog)
-        self.given = self._given()
-        self.agent = self._agent()
-
-    def _given(self) -> list[Action] | None:
+        self.probe = _CountingProbe(simulator, self.seed, actions_at=self._actions_at, watchdog=watchdog)
+        given: list[Action] | None = None  # the actions to ask for, where these are not those of each state
         if self.actions is not None:
             if not len(self.actions):
                 raise ModelError("actions is empty; name the actions to audit")
-            return [self.simulator.action_index(action) for action in self.actions]
-        if self.simulator.action_names is not None:
-            return None
-        try:
-            return [self.simulator.random_action(Noise("audit actions", self.seed, i).rng) for i in range(3)]
-        except ModelError as error:
-            raise ModelError(f"{error}; give actions=[…] to ask for") from None
-
-    def _agent(self) -> Agent:
-        given = self.given
+            given = [simulator.action_index(action) for action in self.actions]
+        elif simulator.action_names is None:
+            try:
+                given = [simulator.random_action(Noise("audit actions", self.seed, i).rng) for i in range(3)]
+            except ModelError as error:
+                raise ModelError(f"{error}; give actions=[…] to ask for") from None
+        self.given = given
+        self.agent: Agent
         if given is not None and isinstance(self.policy, str) and self.policy == "uniform":
-            return lambda state, noise: given[int(noise.uniform * len(given))]
-        return as_agent(self.policy, self.simulator)
+            self.agent = lambda state, noise: given[int(noise.uniform * len(given))]
+        else:
+            self.agent = as_agent(self.policy, simulator)
 
     def report(self) -> AuditReport:
         reason = "a query was not answered"
@@ -214,7 +206,14 @@ class _Audit:
                 self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
                 self._add(state_checks.check_rewards(self.probe), state_checks.check_finite(self.probe))
         found = [self.checks.get(name, skipped(name, reason)) for name in (RUN_CLAIMS if is_run else CLAIMS)]
-        found = [self._with_roundings(check) for check in found]
+        for i, check in enumerate(found):
+            if check.status != "pass":
+                continue
+            if example := self.probe.roundings.get(check.name):
+                found[i] = warned(check.name, f"equal up to rounding only ({example})", "rounding")
+            elif example := self.probe.identities.get(check.name):
+                message = f"{example}: states that look and go on alike for {FOLLOWED} steps have different identities"
+                found[i] = warned(check.name, message, "identity alone")
         return AuditReport(
             self.simulator.name,
             tuple(check.for_a_run() if is_run else replace(check, claim=CLAIMS[check.name]) for check in found),
@@ -245,11 +244,9 @@ class _Audit:
         try:
             yield
         except OutOfTime:
-            missing = (
-                self._missing(range(len(self.simulator.decisions))) if isinstance(self.simulator, AuditedRun) else []
-            )
-            late = (skipped(name, self._too_late).without(missing) for name in names if name not in self.checks)
-            self._add(*late)
+            run = self.simulator
+            missing = self._missing(range(len(run.decisions))) if isinstance(run, AuditedRun) else []
+            self._add(*(skipped(name, self._too_late).without(missing) for name in names if name not in self.checks))
             if self.probe.watchdog.late is not None:
                 raise
 
@@ -284,16 +281,44 @@ class _Audit:
             probe.asks_singly |= probe.pins_globals
         is_settled = self._check_repeats()
         with self._timed("noise"):
-            self._check_noise(is_settled)
+            states = self._with_all_actions(3)
+            found = draw_checks.check_noise(probe, states, self.plan.draws, is_settled)
+            self._add(found.without([] if self.given is not None else self._missing(self._listed(states[0].state))))
+            if is_settled and not found.fault:
+                folded = draw_checks.check_folds(probe)
+                self._add(folded or determinism_checks.check_seeds(probe, self.checks["noise"]))
         with self._timed("repetition", "order"):
-            self._check_queries(is_settled)
+            if is_settled and not probe.asks_singly:
+                self._add(*determinism_checks.check_queries(probe, self.states, self.plan.draws))
+            else:
+                reason = "the same question has different answers already when it is asked alone"
+                if is_settled:
+                    fault = "untouched" if self.checks["untouched"].status == "fail" else "globals"
+                    reason = f"the actions of a query disturb each other, see {fault}"
+                self._add(skipped("repetition", reason), skipped("order", reason))
         with self._timed("live"):
             self._check_elsewhere(elsewhere, is_settled)
         with self._timed("law"):
-            self._check_law()
+            fault = self.checks["restore"].fault
+            if fault in (determinism_checks.CLOCK, HIDDEN):
+                self._add(skipped("law", f"outcomes change from query to query by themselves ({fault})"))
+            else:
+                law, self.num_tests = state_checks.check_law(probe, self.states, self.plan.samples, self.false_alarm)
+                self._add(law)
         with self._timed("identity"):
-            self._check_identity(is_settled)
-        self._find_ends()
+            if self.checks["noise"].fault == "frozen generator":
+                self._add(skipped("identity", "a generator in the snapshot is not given new noise"))
+            elif is_settled:
+                self._add(state_checks.check_identity(probe, self.states, self.pool))
+            else:
+                self._add(skipped("identity", "the same state does not behave alike twice"))
+        # Walk on until an episode ends, where that takes little time.
+        at, is_quick = self.states[0], self.cost * LONG_WALK <= LONG_WALK_SECONDS
+        for t in range(LONG_WALK if is_quick and not probe.over else 0):
+            outcome = probe.ask(at, [self._chosen(at, -1, t)], probe.noise("long walk", t))[0]
+            if outcome.is_over:
+                break
+            at = at._replace(state=outcome.state, label=f"step {t + 1} of a long walk")
         # The 0 that a state pays when it is over is no reward, so those are asked last.
         self._add(state_checks.check_rewards(probe), state_checks.check_finite(probe))
         self._add(state_checks.check_over(probe, self.states))
@@ -346,16 +371,6 @@ class _Audit:
                 self._add(determinism_checks.check_history(self.probe, questions, answers, unsettled))
         return "fail" not in (self.checks["restore"].status, self.checks["history"].status)
 
-    def _check_queries(self, is_settled: bool) -> None:
-        if is_settled and not self.probe.asks_singly:
-            self._add(*determinism_checks.check_queries(self.probe, self.states, self.plan.draws))
-            return
-        reason = "the same question has different answers already when it is asked alone"
-        if is_settled:
-            fault = "untouched" if self.checks["untouched"].status == "fail" else "globals"
-            reason = f"the actions of a query disturb each other, see {fault}"
-        self._add(skipped("repetition", reason), skipped("order", reason))
-
     def _with_all_actions(self, count: int) -> list[ProbeState]:
         """The states, and the first with as many of its actions as can each be asked `count` times."""
         first, *others = self.states
@@ -364,16 +379,6 @@ class _Audit:
         more = [action for action in self._listed(first.state) if action not in first.actions]
         most = int(WIDE_SHARE * self.seconds / max(count * self.cost, 1e-9))
         return [first._replace(actions=(*first.actions, *more[:most])), *others]
-
-    def _check_noise(self, is_settled: bool) -> None:
-        states = self._with_all_actions(3)
-        found = draw_checks.check_noise(self.probe, states, self.plan.draws, is_settled)
-        missing = [] if self.given is not None else self._missing(self._listed(states[0].state))
-        self._add(found.without(missing))
-        if found.fault or not is_settled:
-            return
-        folded = draw_checks.check_start_seeds(self.probe)
-        self._add(folded or determinism_checks.check_seeds(self.probe, self.checks["noise"]))
 
     def _check_elsewhere(self, elsewhere: OtherProcesses, is_settled: bool) -> None:
         is_changed = "untouched" in self.checks and self.checks["untouched"].status == "fail"
@@ -388,22 +393,6 @@ class _Audit:
         if found.name != "processes":
             self._add(skipped("processes", "what ran before matters already here"))
         self._add(found)
-
-    def _check_law(self) -> None:
-        fault = self.checks["restore"].fault
-        if fault in (determinism_checks.CLOCK, HIDDEN):
-            self._add(skipped("law", f"outcomes change from query to query by themselves ({fault})"))
-            return
-        law, self.num_tests = state_checks.check_law(self.probe, self.states, self.plan.samples, self.false_alarm)
-        self._add(law)
-
-    def _check_identity(self, is_settled: bool) -> None:
-        if self.checks["noise"].fault == "frozen generator":
-            self._add(skipped("identity", "a generator in the snapshot is not given new noise"))
-        elif is_settled:
-            self._add(state_checks.check_identity(self.probe, self.states, self.pool))
-        else:
-            self._add(skipped("identity", "the same state does not behave alike twice"))
 
     def _actions_at(self, state: Snapshot, walk: int = 0) -> tuple[Action, ...]:
         """A few actions to ask for, others in other walks."""
@@ -426,9 +415,21 @@ class _Audit:
         return self.probe.guarded(f"the policy at {at.label}", lambda: self.agent(at.state, noise))
 
     def _collect(self) -> None:
-        """Walk from several starts; look closely at some states, and keep the others to see which meet."""
-        first = self._walk(0, PLANS[-1].steps)
-        self._measure(first)
+        """Walk from several starts; look closely at some states, and keep the others to see which meet.
+
+        How many are looked at follows from what a query costs.
+        """
+        first, times = self._walk(0, PLANS[-1].steps), []
+        for turn in self.probe.timed(range(3)):  # what a query costs where the simulator has to jump between states
+            for at in (first[-1], first[len(first) // 2], first[0]):
+                begun = time.perf_counter()
+                self.probe.ask(at, at.actions, self.probe.noise("cost", turn))
+                times.append((time.perf_counter() - begun) / len(at.actions))
+        self.cost = float(np.median(times[3:] or times or [1.0]))  # the first may be compiled
+        plan = next(plan for plan in reversed(PLANS) if self.cost >= plan.slower_than)
+        count = self.num_states or plan.states
+        steps = max(plan.steps, -(-count // plan.walks))
+        self.plan = plan._replace(states=count, steps=steps, samples=self.num_samples or plan.samples)
         walks = [first, *(self._walk(w, self.plan.steps) for w in range(1, self.plan.walks))]
         self.pool = [at for walk in walks for at in walk]
         rng = np.random.default_rng([self.seed, 3])
@@ -442,20 +443,6 @@ class _Audit:
         most = None if self.cost < PLANS[-1].slower_than else 2
         self.states = [at._replace(actions=at.actions[:most]).with_content() for at in chosen]
 
-    def _measure(self, walk: list[ProbeState]) -> None:
-        """Choose the plan by what a query costs where the simulator has to jump between states."""
-        times = []
-        for turn in self.probe.timed(range(3)):
-            for at in (walk[-1], walk[len(walk) // 2], walk[0]):
-                begun = time.perf_counter()
-                self.probe.ask(at, at.actions, self.probe.noise("cost", turn))
-                times.append((time.perf_counter() - begun) / len(at.actions))
-        self.cost = float(np.median(times[3:] or times or [1.0]))  # the first may be compiled
-        plan = next(plan for plan in reversed(PLANS) if self.cost >= plan.slower_than)
-        states = self.num_states or plan.states
-        steps = max(plan.steps, -(-states // plan.walks))
-        self.plan = plan._replace(states=states, steps=steps, samples=self.num_samples or plan.samples)
-
     def _walk(self, walk: int, steps: int) -> list[ProbeState]:
         found: list[ProbeState] = []
         state = self.probe.begin(walk)
@@ -468,25 +455,3 @@ class _Audit:
             action = self._chosen(at, walk, t)
             state = self.probe.ask(at, [action], self.probe.noise("walk", walk, t))[0].state
         return found
-
-    def _find_ends(self) -> None:
-        """Walk on until an episode ends, where that takes little time."""
-        if self.probe.over or self.cost * LONG_WALK > LONG_WALK_SECONDS:
-            return
-        at = self.states[0]
-        for t in range(LONG_WALK):
-            action = self._chosen(at, -1, t)
-            found = self.probe.ask(at, [action], self.probe.noise("long walk", t))[0]
-            if found.is_over:
-                return
-            at = at._replace(state=found.state, label=f"step {t + 1} of a long walk")
-
-    def _with_roundings(self, check: Check) -> Check:
-        if check.status != "pass":
-            return check
-        if example := self.probe.roundings.get(check.name):
-            return warned(check.name, f"equal up to rounding only ({example})", "rounding")
-        if example := self.probe.identities.get(check.name):
-            message = f"{example}: states that look and go on alike for {FOLLOWED} steps have different identities"
-            return warned(check.name, message, "identity alone")
-        return check

@@ -6,7 +6,7 @@ action in its query.
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -47,9 +47,7 @@ Doubts = list[tuple[Question, Difference]]
 
 def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
     """Do the generators of the whole program move, and does it matter where they stand?"""
-    moved: dict[str, str] = {}
-    reseeded: set[str] = set()
-    telling: dict[str, str] = {}
+    moved, telling, reseeded = dict[str, str](), dict[str, str](), set[str]()
     asks: list[tuple[object, Callable[[], ObservedOutcome]]] = [(START, lambda: probe.begun(probe.begin(0)))]
     questions = [Question(at, action, i) for i, at in enumerate(states) for action in at.actions]
     asks += [(probe.where(question.at, question.action), partial(probe.answer, question)) for question in questions]
@@ -74,27 +72,25 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
                     reseeded.add(name)
                     break
                 moved.setdefault(name, str(where))
+    movers = telling or moved
+    names, faults = " and ".join(movers), ", ".join(f"global {name}" for name in movers)
     if telling:
-        names = " and ".join(telling)
-        message = (
-            f"seeding {names} differently gives another outcome under the same noise ({next(iter(telling.values()))})"
-        )
-        cause = (
-            f"a step draws from the global generator{'s' * (len(telling) > 1)} {names}; draw from the noise that it is "
-            "given (noise.rng, or np_random in a Gymnasium environment)"
-        )
-        return failed("globals", message, ", ".join(f"global {name}" for name in telling), cause)
+        shown = next(iter(telling.values()))
+        message = f"seeding {names} differently gives another outcome under the same noise ({shown})"
+        plural = "s" * (len(telling) > 1)
+        cause = f"a step draws from the global generator{plural} {names}; draw from the noise that it is given"
+        return failed("globals", message, faults, f"{cause} (noise.rng, or np_random in a Gymnasium environment)")
     if moved:
-        names, where = " and ".join(moved), next(iter(moved.values()))
+        where = next(iter(moved.values()))
         message = f"the global generator {names} moves on in {where}, though no outcome was seen to depend on it"
         cause = "draw from the noise instead; if it decides something rare, noise is not shared there"
-        return warned("globals", message, ", ".join(f"global {name}" for name in moved), cause)
+        return warned("globals", message, faults, cause)
     probe.in_time()
+    message = "no generator of the whole program moves"
     if reseeded:
         names, verb = " and ".join(sorted(reseeded)), "are" if len(reseeded) > 1 else "is"
         message = f"{names} {verb} seeded from the noise in each step, so what was there before is no matter"
-        return Check("globals", "pass", message)
-    return Check("globals", "pass", "no generator of the whole program moves")
+    return Check("globals", "pass", message)
 
 
 def _moving(probe: Probe, question: Question) -> tuple[list[str], ObservedOutcome]:
@@ -109,14 +105,10 @@ def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, l
 
     Returns the settled answers too, and the questions whose first answer was another.
     """
-    answers: list[ObservedOutcome] = []
-    faulty: Doubts = []
-    unsettled: Doubts = []
-    moved: set[str] = set()
+    answers, faulty, unsettled, moved = list[ObservedOutcome](), Doubts(), Doubts(), set[str]()
     for draw in range(3):
         one, other = (probe.begun(probe.begin(draw)) for _ in range(2))
-        found = probe.compare("restore", one, other, START)
-        if found is not None:
+        if (found := probe.compare("restore", one, other, START)) is not None:
             message = f"two starts from the same noise are not the same: {found.text}"
             return failed("restore", message, "start not reproducible"), answers, unsettled
     for i, question in probe.timed(enumerate(questions)):
@@ -132,13 +124,13 @@ def check_restore(probe: Probe, questions: Sequence[Question]) -> tuple[Check, l
     if faulty:
         question, found = faulty[0]
         fault, cause = _irreproducible(probe, [question for question, _ in faulty[:EXAMINED]], moved)
-        share = f"{len(faulty)} of {len(questions)} questions"
-        where = probe.where(question.at, question.action)
+        share, where = f"{len(faulty)} of {len(questions)} questions", probe.where(question.at, question.action)
         message = f"{share} had two answers under the same noise; {where}: {found.text}"
         return failed("restore", message, fault, cause), answers, unsettled
     if moved:
-        names = " and ".join(sorted(moved))
-        message = f"{names}: a random generator that moves on when the same question is asked again"
+        message = (
+            f"{' and '.join(sorted(moved))}: a random generator that moves on when the same question is asked again"
+        )
         cause = "no outcome was seen to depend on it; if it decides something rare, draw that from the noise instead"
         return warned("restore", message, NOT_RESTORED, cause), answers, unsettled
     probe.in_time()
@@ -155,7 +147,15 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
         verbs = ("moves on", "is") if len(moved) == 1 else ("move on", "are")
         names = " and ".join(sorted(moved))
         return NOT_RESTORED, f"{names} {verbs[0]} from query to query and {verbs[1]} not restored; {advice}"
-    made = _made_otherwise(probe, questions)
+    made = ""  # a generator that is made anew in a step, from another seed when the same question is asked again
+    for question in questions:
+        logs = []
+        for _ in range(2):
+            with recorded_draws.recorded() as log:
+                probe.answer(question)
+            logs.append(log)
+        if made := made_otherwise(*logs):
+            break
     if not all(_settles(probe, question) for question in questions):
         with stopped_clock() as clock:
             if all(_settles(probe, question, clock.rewind) for question in questions):
@@ -164,8 +164,7 @@ def _irreproducible(probe: Probe, questions: Sequence[Question], moved: set[str]
         return NOT_RESTORED, f"{made}; {advice}"
     for question in questions:
         probe.answer(question)
-        where = kept_where(probe, partial(probe.answer, question))
-        if where:
+        if where := kept_where(probe, partial(probe.answer, question)):
             return HIDDEN, f"{where} changes from query to query and is not restored; {advice}"
     text = "something that is not in the snapshot changes from query to query, and no generator was seen to move"
     return HIDDEN, f"{text} (a counter, a cache, a source in another language); {advice}"
@@ -180,26 +179,12 @@ def kept_where(probe: Probe, ask: Callable[[], object]) -> str:
     return next(iter([*kept, *(f"the file {name}" for name in files if os.path.exists(name))]), "")
 
 
-def _made_otherwise(probe: Probe, questions: Sequence[Question]) -> str:
-    """A generator that is made anew in a step, from another seed when the same question is asked again."""
-    for question in questions:
-        logs = []
-        for _ in range(2):
-            with recorded_draws.recorded() as log:
-                probe.answer(question)
-            logs.append(log)
-        if text := made_otherwise(*logs):
-            return text
-    return ""
-
-
 def _settles(probe: Probe, question: Question, prepare: Callable[[], None] = lambda: None) -> bool:
     answers = []
     for _ in range(4):
         prepare()
         answers.append(probe.answer(question))
-    del answers[0]
-    return all(probe.compare("restore", answers[0], answer, "") is None for answer in answers[1:])
+    return all(probe.compare("restore", answers[1], answer, "") is None for answer in answers[2:])
 
 
 def check_history(
@@ -212,9 +197,8 @@ def check_history(
     for round_number in range(2):
         for i in probe.timed(rng.permutation(len(answers))):
             question = questions[i]
-            answer = probe.answer(question)
+            found = probe.compare("history", answers[int(i)], probe.answer(question), question.at.label)
             count += 1
-            found = probe.compare("history", answers[int(i)], answer, question.at.label)
             if found is not None:
                 faulty.append((question, found))
             if count % 4 == 0:
@@ -269,24 +253,20 @@ KEY_CURES = {
 }
 
 
-def _of_keys(probe: Probe, noise: Check) -> Check:
-    """What the program of a step in JAX shows of its keys: nothing is sampled here."""
-    for fault, text in getattr(probe.simulator, "key_faults", ()):
-        if fault == "noise not shared":
-            return failed("noise", text, fault, KEY_CURES[fault])
-        if noise.status in ("pass", "skip"):
-            return warned("noise", text, fault, KEY_CURES[fault])
-    if noise.status == "skip" and getattr(probe.simulator, "calls_back", None) is False:
-        return Check("noise", "pass", "no draw of a step takes a key that depends on the action, as its program shows")
-    return noise
-
-
 def check_seeds(probe: Probe, noise: Check) -> Check:
     """Do starts heed their seeds? And where no step took any noise: does another seed go another way?
 
     Takes what is known of the noise, and gives it back with what other seeds have shown.
     """
-    noise = _of_keys(probe, noise)
+    # What the program of a step in JAX shows of its keys: nothing is sampled here.
+    for fault, text in getattr(probe.simulator, "key_faults", ()):
+        if fault == "noise not shared":
+            return failed("noise", text, fault, KEY_CURES[fault])
+        if noise.status in ("pass", "skip"):
+            noise = warned("noise", text, fault, KEY_CURES[fault])
+            break
+    if noise.status == "skip" and getattr(probe.simulator, "calls_back", None) is False:
+        noise = Check("noise", "pass", "no draw of a step takes a key that depends on the action, as its program shows")
     if noise.status == "fail":
         return noise
     states, drawn = [], []
@@ -311,17 +291,13 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
     is_parted = any(clear_difference(x, y) is not None for walk in walks for x, y in zip(walk, walks[0], strict=False))
     opaque = str(getattr(probe.simulator, "opaque", ""))
     if opaque and (is_parted or not alike):
-        message = (
-            f"no noise was seen in {probe.asked:,} queries, but {opaque} does not show what it holds: it may have dice "
-            "of its own that a reset seeds, and one future for each seed"
-        )
-        return skipped("noise", message)
+        seen = f"no noise was seen in {probe.asked:,} queries, but {opaque} does not show what it holds"
+        return skipped("noise", f"{seen}: it may have dice of its own that a reset seeds, and one future for each seed")
+    tried = f"and the same state went the same way in {probe.asked:,} queries; other seeds begin elsewhere"
     if is_parted:
         tried = "starts under other seeds that look alike go different ways: part of what a start draws is not shown"
     elif is_one:
         tried = f"and {STARTS} starts under other seeds are one, and went the same way for {len(walks[0])} steps"
-    else:
-        tried = f"and the same state went the same way in {probe.asked:,} queries; other seeds begin elsewhere"
     return replace(noise, message=f"{NO_NOISE}{';' if is_parted else ','} {tried}")
 
 
@@ -349,20 +325,28 @@ class _Doubt(NamedTuple):
 
 def check_queries(probe: Probe, states: Sequence[ProbeState], draws: int) -> tuple[Check, Check]:
     """Repetition and order: every action twice in a query, and all actions in several orders and alone."""
-    repeated: list[_Doubt] = []
-    reordered: list[_Doubt] = []
+    doubts: dict[str, list[_Doubt]] = {"repetition": [], "order": []}
     rounded = ""
+
+    def hold(check: str, doubt: _Doubt, one: ObservedOutcome, other: ObservedOutcome) -> None:
+        place = probe.where(doubt.at, doubt.at.actions[doubt.place])
+        if (found := probe.compare(check, one, other, place)) is not None:
+            doubts[check].append(doubt._replace(text=f"{place}{doubt.text}: {found.text}"))
+
     for at, draw in probe.timed(itertools.product(states, range(draws))):
-        first, *orders = _orders(len(at.actions))
-        for i in first:
-            one, other, *_ = _asked(probe, at, _twice(i, len(first)), draw)
-            repeated += _doubts(probe, "repetition", _Doubt(at, i, draw, ""), one, other)
-        together = _asked(probe, at, first, draw)
-        for order in orders:
+        plain = list(range(len(at.actions)))
+        for i in plain:
+            # In a query as large as those of all actions: compiled simulators compile each size.
+            twice = [i, i, *(j for j in plain if j != i)][: max(2, len(plain))]
+            one, other, *_ = _asked(probe, at, twice, draw)
+            hold("repetition", _Doubt(at, i, draw, ""), one, other)
+        together = _asked(probe, at, plain, draw)
+        others = [plain[::-1]] * (len(plain) > 1) + [plain[1:] + plain[:1]] * (len(plain) > 2)
+        for order in others:
             for k, (i, other) in enumerate(zip(order, _asked(probe, at, order, draw), strict=True)):
-                doubt = _Doubt(at, i, draw, f", at place {i + 1} and at place {k + 1} of a query")
-                reordered += _doubts(probe, "order", doubt, together[i], other)
-        for i in first:
+                text = f", at place {i + 1} and at place {k + 1} of a query"
+                hold("order", _Doubt(at, i, draw, text), together[i], other)
+        for i in plain:
             alone = _asked(probe, at, [i], draw)[0]
             found = difference(alone, together[i], probe.is_blind)
             # Compiled code of another size may round otherwise; that concerns nobody who asks in one size.
@@ -370,11 +354,11 @@ def check_queries(probe: Probe, states: Sequence[ProbeState], draws: int) -> tup
                 place = probe.where(at, at.actions[i])
                 rounded = rounded or f"; {place}: asked alone the last digits differ from a query of {len(together)}"
             else:
-                doubt = _Doubt(at, i, draw, ", alone and together with other actions")
-                reordered += _doubts(probe, "order", doubt, alone, together[i])
-    count = sum(len(at.actions) for at in states) * draws
+                hold("order", _Doubt(at, i, draw, ", alone and together with other actions"), alone, together[i])
+    repeated, reordered = doubts.values()
     if not repeated and not reordered:
         probe.in_time()
+    count = sum(len(at.actions) for at in states) * draws
     repetition = Check("repetition", "pass", f"{count} actions asked twice in one query gave the same twice")
     if repeated:
         message = f"one action has two outcomes in one query; {repeated[0].text}"
@@ -387,27 +371,8 @@ def check_queries(probe: Probe, states: Sequence[ProbeState], draws: int) -> tup
     return repetition, Check("order", "pass", message)
 
 
-def _doubts(probe: Probe, check: str, doubt: _Doubt, one: ObservedOutcome, other: ObservedOutcome) -> Iterator[_Doubt]:
-    """The doubt in words, where two outcomes differ."""
-    place = probe.where(doubt.at, doubt.at.actions[doubt.place])
-    found = probe.compare(check, one, other, place)
-    if found is not None:
-        yield doubt._replace(text=f"{place}{doubt.text}: {found.text}")
-
-
 def _asked(probe: Probe, at: ProbeState, order: Sequence[int], draw: int) -> list[ObservedOutcome]:
     return probe.ask(at, [at.actions[i] for i in order], probe.noise("query", at.label, draw))
-
-
-def _twice(i: int, count: int) -> list[int]:
-    """An action twice, in a query as large as those of all actions: compiled simulators compile each size."""
-    return [i, i, *(j for j in range(count) if j != i)][: max(2, count)]
-
-
-def _orders(count: int) -> list[list[int]]:
-    plain = list(range(count))
-    found = [plain, plain[::-1], plain[1:] + plain[:1]]
-    return [order for i, order in enumerate(found) if order not in found[:i]]
 
 
 def _diagnosed(probe: Probe, doubts: Sequence[_Doubt]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
+from jointmdp.decisions.auditor.audit_report import CAUSES, DECISION, Check, failed, skipped, warned
 from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
 from jointmdp.simulation.simulators.noise import Noise
@@ -16,8 +16,6 @@ from jointmdp.simulation.watching.hidden_state import changed, hidden_generators
 from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, ProbeState, difference
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
-    DrawLog,
-    Stream,
     WatchedNoise,
     recorded,
     twins_installed,
@@ -43,57 +41,65 @@ FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a 
 
 
 class _Step(NamedTuple):
-    """One action under one draw of the noise, what was drawn for it and what it gave."""
+    """One action under one draw of the noise: what was drawn for it, also what cannot be counted, and what it gave."""
 
-    at: ProbeState
-    action: Action
-    draw: int
-    noise: WatchedNoise
-    log: DrawLog
+    run: RecordedRun
+    ways: set[str]
     result: float
 
 
 def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settled: bool) -> Check:
     """What each action takes from which stream, judged stream by stream."""
-    told = str(getattr(probe.simulator, "frozen_noise", "") or "")
-    if told:
+    if told := str(getattr(probe.simulator, "frozen_noise", "") or ""):
         return failed("noise", told, FROZEN)
-    frozen = _frozen_generators(probe, states)
-    if frozen:
-        message = f"{' and '.join(frozen)} moves on in a step, from the same place to the same place whatever the noise"
-        return failed("noise", message, "frozen generator")
-    count = max(draws, 3)
-    steps = _recorded(probe, states, count, count)
-    runs = [RecordedRun(_label(probe, step), f"draw {step.draw}", step.log, step.at.label) for step in steps]
-    return _judged_steps(probe, states[0], steps, runs, is_settled, _made_before(probe))
-
-
-def _label(probe: Probe, step: _Step) -> str:
-    return probe.simulator.action_label(step.action)
+    for at in probe.timed(states):  # generators that go from where they stood to a place whatever the noise
+        before = hidden_generators(at.state, "state")
+        for k in range(len(at.actions)) if before else ():
+            ends = []
+            for draw in range(2):  # looked at one after the other: a function's variables are there only once
+                noise = probe.noise("frozen", at.label, draw)
+                after = probe.ask(at, at.actions[k : k + 1], noise)[0].state
+                ends.append(hidden_generators(after, "state"))
+            if moved := [path for path in changed(before, ends[0]) if ends[1].get(path) == ends[0][path]]:
+                message = f"{' and '.join(moved)} moves on in a step, from the same place to the same place"
+                return failed("noise", f"{message} whatever the noise", "frozen generator")
+    steps = _recorded(probe, states, max(draws, 3), max(draws, 3))
+    known: set[Any] = set()  # generators that are made before a step begins, since a replay begins with the reset
+    if getattr(probe.simulator, "state_kind", "") == "replay":
+        with recorded() as log:
+            for walk in range(MOST_WALKS):
+                probe.begin(walk)
+        known = {(stream.kind, str(stream.seed)) for stream in log.streams}
+    return _judged_steps(probe, states[0], steps, is_settled, known)
 
 
 def _judged_steps(
-    probe: Probe,
-    at: ProbeState,
-    steps: Sequence[_Step],
-    runs: Sequence[RecordedRun],
-    is_settled: bool,
-    known: Collection[Any] = (),
+    probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled: bool, known: Collection[Any] = ()
 ) -> Check:
-    found = judged(runs, known)
+    found = judged([step.run for step in steps], known)
     if not is_settled or probe.pins_globals:  # what else a stream does wrong is a consequence
         found = [fault for fault in found if fault.fault in (OUT_OF_STEP, EARLY)]
-    ways = set().union(*(step.noise.others for step in steps))
-    has_seeds = any(stream.seed is not None and stream.kind != NOISE for step in steps for stream in step.log.drawn)
+    ways, drawn = set().union(*(step.ways for step in steps)), [each for step in steps for each in step.run.log.drawn]
+    has_seeds = any(stream.seed is not None and stream.kind != NOISE for stream in drawn)
     is_ours = isinstance(getattr(probe.simulator, "run", None), WithNoise)  # which makes its noise from the whole seed
-    if not found and "seed" in ways and is_settled and not has_seeds and not is_ours:
-        folded = _folded(probe, at)
-        if folded is not None:
-            return folded
+    may_fold = "seed" in ways and is_settled and not has_seeds and not is_ours
+    if not found and may_fold and (folded := check_folds(probe, at)) is not None:
+        return folded
     if found:
         return _judgement(probe, at, found)
     probe.in_time()
-    return _in_step(steps, ways, known)
+    # Nothing is wrong: which streams were seen?
+    counted = [stream for stream in drawn if (stream.kind, str(stream.seed)) not in known]
+    streams = sorted({s.group if s.kind == NOISE else f"{s.kind} at {s.group}" for s in counted})
+    if not streams and not ways:
+        return Check("noise", "pass", NO_NOISE)
+    if not streams and ways == {"uniform"}:
+        return Check("noise", "pass", "each step takes one uniform number, the same for every action")
+    if not streams:
+        words = " and ".join(f"noise.{way}" for way in sorted(ways))
+        return skipped("noise", f"the noise is taken as {words}: what is drawn from it cannot be counted")
+    more = f" and {len(streams) - MOST_TOLD} more" if len(streams) > MOST_TOLD else ""
+    return Check("noise", "pass", f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})")
 
 
 def recorded_runs(probe: Probe, at: ProbeState) -> list[_Step]:
@@ -110,11 +116,9 @@ def recorded_runs(probe: Probe, at: ProbeState) -> list[_Step]:
 
 def check_runs(probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled: bool) -> Check:
     """The same for a function of a decision and a seed."""
-    runs = [RecordedRun(_label(probe, s), f"seed {Noise.at(s.noise.address).seed}", s.log) for s in steps]
-    check = _judged_steps(probe, at, steps, runs, is_settled)
-    results: dict[Action, set[float]] = {}
+    check, results = _judged_steps(probe, at, steps, is_settled), dict[str, set[float]]()
     for step in steps:
-        results.setdefault(step.action, set()).add(step.result)
+        results.setdefault(step.run.decision, set()).add(step.result)
     is_constant = all(len(values) == 1 for values in results.values())
     if not check.fault and is_settled and is_constant and not is_varying(probe, at):
         return warned("noise", f"no outcome changed over {TRIED} seeds", "seed ignored")
@@ -125,36 +129,14 @@ def _judgement(probe: Probe, at: ProbeState, found: Sequence[StreamFault]) -> Ch
     """One check from all faults of the gravest kind."""
     if probe.simulator.reseeds and not isinstance(probe.simulator, RunSimulator):
         # Every step starts from noise of its own, so later steps stay in step.
-        found = [
-            fault._replace(status="warn", cause=CAUSES[OUT_OF_STEP]) if fault.fault == OUT_OF_STEP else fault
-            for fault in found
-        ]
+        cause = CAUSES[OUT_OF_STEP]
+        found = [f._replace(status="warn", cause=cause) if f.fault == OUT_OF_STEP else f for f in found]
     if all(fault.fault == FIXED for fault in found) and not is_varying(probe, at):
         found = [fault._replace(status="fail", fault=FROZEN) for fault in found]
     status = min(fault.status for fault in found)  # fail comes before warn
-    gravest = [fault for fault in found if fault.status == status]
-    columns = zip(*((fault.fault, fault.text, fault.cause) for fault in gravest), strict=True)
-    names, texts, causes = (list(dict.fromkeys(column)) for column in columns)
+    gravest = [(fault.fault, fault.text, fault.cause) for fault in found if fault.status == status]
+    names, texts, causes = (list(dict.fromkeys(column)) for column in zip(*gravest, strict=True))
     return Check("noise", status, "; ".join(texts[:MOST_TOLD]), "; ".join(causes[:MOST_TOLD]), ", ".join(names))
-
-
-def _in_step(steps: Sequence[_Step], ways: set[str], known: Collection[Any]) -> Check:
-    """What is said where nothing is wrong."""
-    drawn = [stream for step in steps for stream in step.log.drawn if (stream.kind, str(stream.seed)) not in known]
-    streams = sorted({_called(stream) for stream in drawn})
-    if not streams and not ways:
-        return Check("noise", "pass", NO_NOISE)
-    if not streams:
-        words = " and ".join(f"noise.{way}" for way in sorted(ways))
-        if ways == {"uniform"}:
-            return Check("noise", "pass", "each step takes one uniform number, the same for every action")
-        return skipped("noise", f"the noise is taken as {words}: what is drawn from it cannot be counted")
-    more = f" and {len(streams) - MOST_TOLD} more" if len(streams) > MOST_TOLD else ""
-    return Check("noise", "pass", f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})")
-
-
-def _called(stream: Stream) -> str:
-    return stream.group if stream.kind == NOISE else f"{stream.kind} at {stream.group}"
 
 
 def _recorded(probe: Probe, states: Sequence[ProbeState], least: int, most: int) -> list[_Step]:
@@ -175,17 +157,10 @@ def _recorded(probe: Probe, states: Sequence[ProbeState], least: int, most: int)
 def _asked(probe: Probe, at: ProbeState, action: Action, draw: int, noise: WatchedNoise) -> _Step:
     with recorded() as log:
         result = probe.ask(at, [action], noise, is_light=True)[0].reward
-    return _Step(at, action, draw, noise, log, result)
-
-
-def _made_before(probe: Probe) -> set[Any]:
-    """The generators that are made before a step begins, since a replay begins with the reset."""
-    if getattr(probe.simulator, "state_kind", "") != "replay":
-        return set()
-    with recorded() as log:
-        for walk in range(MOST_WALKS):
-            probe.begin(walk)
-    return {(stream.kind, str(stream.seed)) for stream in log.streams}
+    where = (f"draw {draw}", log, at.label)
+    if at.label == DECISION:
+        where = (f"seed {Noise.at(noise.address).seed}", log, "")
+    return _Step(RecordedRun(probe.simulator.action_label(action), *where), noise.others, result)
 
 
 def is_varying(probe: Probe, at: ProbeState) -> bool:
@@ -198,30 +173,24 @@ def is_varying(probe: Probe, at: ProbeState) -> bool:
     return probe.ran_out  # nobody knows
 
 
-def _folded(probe: Probe, at: ProbeState) -> Check | None:
-    """Distinct seeds with the same outcome: seeds that are cut down before they are used."""
+def check_folds(probe: Probe, at: ProbeState | None = None) -> Check | None:
+    """Distinct seeds with the same outcome: seeds that are cut down before they are used.
+
+    Without a state the same for starts: few of them may be meant, so that is a warning.
+    """
 
     def outcome(seed: int) -> ObservedOutcome:
+        if at is None:
+            return probe.begun(probe.simulator.start(Noise.of_seed(seed)))
         return probe.ask(at, at.actions[:1], Noise.of_seed(seed))[0]
 
-    apart = _fold(probe, outcome)
+    apart = _fold(probe, outcome) if at is not None else probe.guarded("the start", lambda: _fold(probe, outcome))
     if apart is None:
         return None
-    shown = f"seeds that differ by {apart:,} always give the same outcome ({probe.where(at, at.actions[0])})"
-    return failed("noise", shown, "seeds that coincide")
-
-
-def check_start_seeds(probe: Probe) -> Check | None:
-    """The same for starts: few of them may be meant, so that is a warning."""
-
-    def outcome(seed: int) -> ObservedOutcome:
-        state = probe.simulator.start(Noise.of_seed(seed))
-        return probe.begun(state)
-
-    apart = probe.guarded("the start", lambda: _fold(probe, outcome))
-    if apart is None:
-        return None
-    return warned("noise", f"seeds that differ by {apart:,} always give the same start", "seeds that coincide")
+    shown, fault = f"seeds that differ by {apart:,} always give the same", "seeds that coincide"
+    if at is None:
+        return warned("noise", f"{shown} start", fault)
+    return failed("noise", f"{shown} outcome ({probe.where(at, at.actions[0])})", fault)
 
 
 def _fold(probe: Probe, outcome: Callable[[int], ObservedOutcome]) -> int | None:
@@ -262,21 +231,3 @@ def check_pairing(probe: Probe, at: ProbeState, is_settled: bool) -> Check:
     if found.doubt:
         return warned("pairing", found.doubt, PAIRS_NOTHING)
     return Check("pairing", "pass", found.text)
-
-
-def _frozen_generators(probe: Probe, states: Sequence[ProbeState]) -> list[str]:
-    """Generators that a step moves from where they stood to a place that does not depend on the noise."""
-    for at in probe.timed(states):
-        before = hidden_generators(at.state, "state")
-        if not before:
-            continue
-        for k in range(len(at.actions)):
-            ends = []
-            for draw in range(2):  # looked at one after the other: a function's variables are there only once
-                noise = probe.noise("frozen", at.label, draw)
-                after = probe.ask(at, at.actions[k : k + 1], noise)[0].state
-                ends.append(hidden_generators(after, "state"))
-            moved = [path for path in changed(before, ends[0]) if ends[1].get(path) == ends[0][path]]
-            if moved:
-                return moved
-    return []

@@ -104,21 +104,15 @@ def _restored(probe: Probe, states: Sequence[ProbeState], number: int) -> _Episo
 def _live(simulator: Any, episode: _Episode, seconds: float) -> list[ObservedOutcome] | None:
     def live() -> list[ObservedOutcome]:
         steps = [(action, noise.fresh()) for action, noise in episode.steps]
-        outcomes = simulator.live_episode(episode.start.fresh(), steps)
-        return [_seen(simulator, outcome, i == 0) for i, outcome in enumerate(outcomes)]
+        found, probe = list[ObservedOutcome](), Probe(simulator, 0)
+        for outcome in simulator.live_episode(episode.start.fresh(), steps):
+            seen = probe.look(outcome, "live", is_light=True, is_start=not found)
+            shown = safe_fingerprint(simulator.observe(outcome.state))
+            found.append(seen._replace(observation=shown, state=None))
+        return found
 
     run = forked(simulator, live)
     return None if run is None else run.result(seconds)
-
-
-def _seen(simulator: Any, outcome: Outcome, is_start: bool) -> ObservedOutcome:
-    found = Probe(simulator, 0).look(outcome, "live", is_light=True, is_start=is_start)
-    return found._replace(observation=safe_fingerprint(simulator.observe(outcome.state)), state=None)
-
-
-def _patience(probe: Probe) -> float:
-    """Seconds to wait for another process."""
-    return min(PATIENCE_ELSEWHERE, max(1.0, probe.watchdog.left))
 
 
 class OtherProcesses:
@@ -139,16 +133,20 @@ class OtherProcesses:
         codes: set[CodeType] = set()
         with watched_calls(codes):
             own = probe.guarded("a walk that other processes take too", lambda: walked(*self._given))
-        away = None if self._fork is None else self._fork.result(_patience(probe))
+
+        def patience() -> float:
+            return min(PATIENCE_ELSEWHERE, max(1.0, probe.watchdog.left))
+
+        away = None if self._fork is None else self._fork.result(patience())
         text = first_difference(own, away)
         if text:
             again = forked(self._given[0], lambda: walked(*self._given))
-            if again is not None and first_difference(own, again.result(_patience(probe))):
+            if again is not None and first_difference(own, again.result(patience())):
                 return failed("processes", f"a copy of this process gives another outcome; {text}", PROCESS)
             message = f"what was asked first shows in later answers: in another order, {text}"
             return failed("history", message, "hidden state", remembering(probe, "hidden state", states))
         if may_differ(self._given[0], codes):
-            return self._in_new_processes(own, _patience(probe))
+            return self._in_new_processes(own, patience())
         if away is None:
             return skipped("processes", "it cannot be run in a copy of this process")
         return Check("processes", "pass", "a copy of this process gave the same answers in another order")

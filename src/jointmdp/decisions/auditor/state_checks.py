@@ -31,34 +31,29 @@ TRAIL = 3  # states at which snapshots are watched
 MEETINGS = 12  # pairs of states with one identity that are compared
 
 
-class _Kept(NamedTuple):
-    """A snapshot that was handed out, and a copy of it of which nobody knows."""
-
-    at: ProbeState
-    private: Snapshot | None
+_Kept = tuple[ProbeState, Snapshot | None]
+"""A snapshot that was handed out, and a copy of it of which nobody knows."""
 
 
 def check_untouched(probe: Probe, start: ProbeState) -> Check:
     """Query along a short trail, and look at every snapshot handed out so far after each query."""
-    at, kept = start, [_Kept(start, faithful_copy(start.state))]
+    at, kept = start, list[_Kept]([(start, faithful_copy(start.state))])
     changed: list[str] = []
 
     def keep(state: Snapshot, label: str, is_over: bool) -> ProbeState:
         found = probe.reached(state, label, () if is_over else probe.actions_at(state)).with_content()
-        kept.append(_Kept(found, faithful_copy(state)))
+        kept.append((found, faithful_copy(state)))
         return found
 
     for t in probe.timed(range(TRAIL)):
         first = probe.ask(at, at.actions[:1], probe.noise("untouched", t))[0]
-        found = _changed(probe, at, kept, changed)
-        if found is not None:
+        if (found := _changed(probe, at, kept, changed)) is not None:
             return found
         label = f"step {t + 1} of a trail"
         # The successor is kept while the state before it is asked again: a live object given as a snapshot moves now.
         keep(first.state, label, first.is_over)
         others = probe.ask(at, at.actions, probe.noise("untouched other", t))
-        found = _changed(probe, at, kept, changed)
-        if found is not None:
+        if (found := _changed(probe, at, kept, changed)) is not None:
             return found
         going = [outcome for outcome in (first, *others) if not outcome.is_over]
         if not going:
@@ -297,10 +292,16 @@ def check_law(probe: Probe, states: Sequence[ProbeState], num_samples: int, fals
         rows = [probe.ask(at, at.actions, probe.noise("law", s, i), is_light=True) for i in range(num_samples)]
         for k, action in enumerate(at.actions):
             plain = [_plain(probe, at, k, (s, i)) for i in range(num_samples)]
-            query = [row[k] for row in rows]
-            parts = _parts(query, plain, probe.is_blind)
-            compared += sum(x.shape[1] for x, _ in parts.values())
-            pairs += _varying(at, probe.where(at, action), parts, max(s.precision for s in query + plain))
+            query, where = [row[k] for row in rows], probe.where(at, action)
+            precision = max(seen.precision for seen in query + plain)
+            for part, (x, y) in _parts(query, plain, probe.is_blind).items():
+                compared += x.shape[1]
+                pooled = np.sort(np.nan_to_num(np.concatenate([x, y]), nan=-np.inf), axis=0)
+                counts = (pooled[1:] != pooled[:-1]).sum(axis=0)
+                for i in np.argsort(-counts, kind="stable")[:COORDINATES]:  # those with the most different values
+                    if counts[i]:
+                        name = f"{part} {i}" if part == "observation" else part
+                        pairs.append(_Pair(at, where, name, x[:, i], y[:, i], precision))
     level = false_alarm / max(1, len(pairs))
     bad = [pair for pair in pairs if pair.level <= level]
     way = "plain_step" if hasattr(probe.simulator, "plain_step") else "step under fresh noise"
@@ -340,26 +341,12 @@ def _parts(
         return x.reshape(len(x), -1), y.reshape(len(y), -1)
 
     parts = {"reward": both(lambda outcome: outcome.reward), "termination": both(lambda outcome: outcome.is_over)}
-    if not is_blind:
-        lengths = both(lambda outcome: len(outcome.numbers))
-        if len(np.unique(lengths)) > 1:  # observations of changing length: that is all they have in common
-            parts["length of the observation"] = lengths
-        else:
-            parts["observation"] = both(lambda outcome: outcome.numbers)
-    return parts
-
-
-def _varying(at: ProbeState, where: object, parts: dict[str, tuple[Floats, Floats]], precision: float) -> list[_Pair]:
-    """The numbers that are not constant over both samples; of an observation those with the most different values."""
-    found = []
-    for part, (x, y) in parts.items():
-        pooled = np.sort(np.nan_to_num(np.concatenate([x, y]), nan=-np.inf), axis=0)
-        counts = (pooled[1:] != pooled[:-1]).sum(axis=0)
-        for k in np.argsort(-counts, kind="stable")[:COORDINATES]:
-            if counts[k]:
-                name = f"{part} {k}" if part == "observation" else part
-                found.append(_Pair(at, where, name, x[:, k], y[:, k], precision))
-    return found
+    if is_blind:
+        return parts
+    lengths = both(lambda outcome: len(outcome.numbers))
+    if len(np.unique(lengths)) > 1:  # observations of changing length: that is all they have in common
+        return parts | {"length of the observation": lengths}
+    return parts | {"observation": both(lambda outcome: outcome.numbers)}
 
 
 def _span(sample: Floats) -> str:

@@ -13,7 +13,7 @@ which decide when to stop; and all others, of mean returns, variances, P(better)
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Never
 
 import numpy as np
@@ -21,10 +21,9 @@ import numpy as np
 from jointmdp.decisions.comparing.comparison import Comparison, Verdict
 from jointmdp.decisions.comparing.comparisons import Comparisons
 from jointmdp.decisions.comparing.elimination import Race
-from jointmdp.decisions.comparing.judging import Judge, Rules, found_by
+from jointmdp.decisions.comparing.judging import Judge, Rules
 from jointmdp.decisions.comparing.schedules import MOST_GROWTH, RACE, Stage
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
@@ -38,9 +37,8 @@ from jointmdp.simulation.montecarlo.alternatives import (
     whole_policies,
 )
 from jointmdp.simulation.montecarlo.best_action import check_distinct
-from jointmdp.simulation.montecarlo.confidence_intervals import Tails
 from jointmdp.simulation.montecarlo.noise_checks import CHECKED, FEW, MANY, NoiseChecks, can_tell
-from jointmdp.simulation.montecarlo.samples import Replications
+from jointmdp.simulation.montecarlo.samples import WIDE
 from jointmdp.simulation.watching.probe import are_close
 
 QUIET = 0.05  # of the error: for the look at whether anything is random
@@ -82,7 +80,7 @@ def decide_all(
     with Meter("comparing under common random numbers", rules.seconds) as meter, opened(executor) as workers:
         if before is None:
             stage = Stage(rules.pilot, rules.max_replications, rules.is_exact, rules.looks(len(labels)))
-            size, looked, race = stage.schedule.first, 0, Race(found)
+            size, looked, race = stage.first, 0, Race(found)
             checked = NoiseChecks(found, size, workers)
             if can_tell(found) and size >= MANY:
                 race.grow(min(FEW, size), meter, workers, began, rules.seconds)
@@ -95,7 +93,12 @@ def decide_all(
             size, looked, is_quiet = replications or (race.size if begun else stage.pilot), race.size, False
             if found is not next(iter(before.values())).origin:
                 checked = NoiseChecks(found, size, workers)
-        _check_names(rules, judges)
+        for name in (*rules.by_result, *rules.decide_on):
+            if name not in judges:
+                known = ", ".join(map(repr, judges)) if "" not in judges else "one number, without a name"
+                raise ModelError(f"there is no result {name!r}; a run returns {known}")
+        if len({judge.rules.bounds is None for judge in judges.values()}) > 1:
+            raise ModelError("bounds are given for some results and not for others; give them for all, or for none")
         asked = [judge for name, judge in judges.items() if name in (rules.decide_on or judges)]
         # The look at whether anything is random has a part of the error, where there is one.
         parts, shares = len(judges), (QUIET, 1 - QUIET) if can_tell(found) else (0.0, 1.0)
@@ -123,21 +126,24 @@ def decide_all(
             if is_quiet or is_late or replications or not still:
                 break
             aims = max(judge.wanted for judge in still), max(judge.enough for judge in still)
-            following = stage.schedule.after(stage.look, size, *aims)
+            following = stage.after(size, *aims)
             if following is None:
                 break
-            race.drop(set.intersection(*(judge.covered for judge in asked)), asked[0].best)
+            covered = set.intersection(*(judge.covered for judge in asked))
+            race.drop(dict.fromkeys(sorted(covered), asked[0].best))
             size = following
     warned = list(next(iter(before.values())).warnings) if before else []
     if checked is not None:
         warned += checked.finish(race.whole_rows)
-    beside = _beside(found, rules, race)
+    others: list[Sharing] = [each for each in ("state", "time") if each in found.can_share and each != found.sharing]
+    num_beside = min(race.size, BESIDE * rules.pilot)
+    beside = {other: found.sampler(0, num_beside, other) for other in others if rules.other_sharing}
     answers = {}
     for name, judge in judges.items():
         end = Verdict.CONSTANT if is_quiet else judge.verdict or (Verdict.TIME if is_late else Verdict.UNDECIDED)
         answers[name] = Comparison(
             title=f"{name}: {found.title}" if name else found.title,
-            **found_by(judge, race, level, beside, seed),
+            **judge.answer(race, level, beside, seed),
             status=end,
             num_replications=size,
             looks=stage.before + stage.look,
@@ -150,7 +156,7 @@ def decide_all(
             is_exact=rules.is_exact,
             seconds=time.monotonic() - began + (next(iter(before.values())).seconds if before else 0.0),
             seed=seed,
-            beside=min(size, BESIDE * rules.pilot) if beside else 0,
+            beside=num_beside if beside else 0,
             remark=found.remark,
             warnings=tuple(warned),
             values=() if found.actions else found.values,
@@ -163,32 +169,6 @@ def decide_all(
     return answers
 
 
-def _check_names(rules: Rules, judges: Mapping[str, Any]) -> None:
-    """Refuse rules for results that there are not."""
-    for name in (*rules.by_result, *rules.decide_on):
-        if name not in judges:
-            known = ", ".join(map(repr, judges)) if "" not in judges else "one number, without a name"
-            raise ModelError(f"there is no result {name!r}; a run returns {known}")
-    if len({judge.rules.bounds is None for judge in judges.values()}) > 1:
-        raise ModelError("bounds are given for some results and not for others; give them for all, or for none")
-
-
-def _beside(found: Alternatives, rules: Rules, race: Race) -> dict[Sharing, Replications]:
-    """Replications under the other kinds of sharing, where they are asked for."""
-    others: list[Sharing] = [each for each in ("state", "time") if each in found.can_share and each != found.sharing]
-    size = min(race.size, BESIDE * rules.pilot)
-    return {other: found.sampler(0, size, other) for other in others if rules.other_sharing}
-
-
-def _lower(found: Comparison) -> Floats:
-    """Lower ends of all differences, each positive where the first is better."""
-    m = len(found.labels)
-    lower = np.zeros((m, m))
-    for (i, j), gap in zip(itertools.combinations(range(m), 2), found.gaps, strict=True):
-        lower[i, j], lower[j, i] = gap.mean_interval.lower, -gap.mean_interval.upper
-    return lower
-
-
 def _resumed(
     found: Alternatives, rules: Rules, before: Mapping[str, Comparison]
 ) -> tuple[Race, Stage, dict[str, Judge]]:
@@ -199,16 +179,15 @@ def _resumed(
         name: np.concatenate(
             [getattr(run, name) + (m * k if name == "leaders" else 0) for k, run in enumerate(runs)], 1
         )
-        for name in ("returns", "leads", "rounding", "leaders", "apart")
+        for name in WIDE
         if getattr(runs[0], name) is not None
     }
     run = runs[0]._replace(**wide)
     if found is not first.origin:
-        for what, now, then in (
-            ("alternatives", found.labels, first.labels),
-            ("sharing", found.sharing, first.sharing),
-        ):
+        for what in ("labels", "sharing"):
+            now, then = getattr(found, what), getattr(first, what)
             if now != then:
+                what = what.replace("labels", "alternatives")
                 raise ModelError(f"the {what} of the comparison to go on with are {then!r}, not {now!r}")
         again = found.sampler(0, CHECKED, found.sharing).returns
         if again.shape[1] != run.returns.shape[1] or not are_close(again, run.returns[:CHECKED]):
@@ -216,17 +195,15 @@ def _resumed(
                 f"replications 0 to {CHECKED - 1} of {found.name} are others than those of the comparison to go on "
                 "with: another seed, state or policy, or the simulator has changed"
             )
+    dropped = {j: each.dropped_for for j, each in enumerate(first.alternatives) if each.dropped_for is not None}
     race = Race(found, run, [each.num_replications for each in first.alternatives])
-    race.dropped = {
-        j: first.labels.index(each.dropped_for)
-        for j, each in enumerate(first.alternatives)
-        if each.dropped_for is not None
-    }
-    race.racing = [j for j in range(m) if j not in race.dropped]
-    judges = {
-        name: Judge(rules.of(name), k, each.indifference or 0.0, len(each.whole), lower=_lower(each))
-        for k, (name, each) in enumerate(before.items())
-    }
+    race.drop({j: first.labels.index(winner) for j, winner in dropped.items()})
+    judges = {}
+    for k, (name, each) in enumerate(before.items()):
+        lower = np.zeros((m, m))  # ends of all differences, each positive where the first is better
+        for (i, j), gap in zip(itertools.combinations(range(m), 2), each.gaps, strict=True):
+            lower[i, j], lower[j, i] = gap.mean_interval.lower, -gap.mean_interval.upper
+        judges[name] = Judge(rules.of(name), k, each.indifference or 0.0, len(each.whole), lower=lower)
     return race, first.stage.resumed(race.size, rules.max_replications, rules.looks(m)), judges
 
 
@@ -318,25 +295,35 @@ def compare(  # many parameters: a front door, one keyword for each setting
         else:
             raise ModelError("give either policies to compare, or one policy and the first actions to compare")
     most = checks.as_count("max_replications", max_replications, least=2)
-    by_result = dict[str, dict[str, Any]]()
-    rules = Rules(
-        _by_result(by_result, "half_width", half_width, checks.as_positive),
-        _by_result(by_result, "indifference", indifference, checks.as_amount),
-        checks.as_fraction("confidence", confidence),
-        min(checks.as_count("pilot", pilot, least=2), most),
-        most,
-        _by_result(by_result, "bounds", bounds, _as_bounds),
-        math.inf if seconds is None else checks.as_positive("seconds", seconds),
-        bool(other_sharing),
-        not isinstance(minimise, Collection) and bool(minimise),
-        bool(eliminate),
-        by_result,
-        (decide_on,) if isinstance(decide_on, str) else tuple(decide_on),
-        _as_tails(tails),
-    )
+    if tails not in ("any", "light"):
+        raise ModelError(f"tails must be 'any' or 'light', not {tails!r}")
+    by_result, common = dict[str, dict[str, Any]](), dict[str, Any]()
+    for name, given, check in (
+        ("half_width", half_width, checks.as_positive),
+        ("indifference", indifference, checks.as_amount),
+        ("bounds", bounds, _as_bounds),
+    ):
+        if isinstance(given, Mapping):
+            for result, value in given.items():
+                by_result.setdefault(result, {})[name] = check(name, value)
+        else:
+            common[name] = None if given is None else check(name, given)
     costs = minimise if isinstance(minimise, Collection) else ()
     for name in [costs] if isinstance(costs, str) else costs:
         by_result.setdefault(name, {})["minimise"] = True
+    rules = Rules(
+        **common,
+        confidence=checks.as_fraction("confidence", confidence),
+        pilot=min(checks.as_count("pilot", pilot, least=2), most),
+        max_replications=most,
+        seconds=math.inf if seconds is None else checks.as_positive("seconds", seconds),
+        other_sharing=bool(other_sharing),
+        minimise=not isinstance(minimise, Collection) and bool(minimise),
+        eliminate=bool(eliminate),
+        by_result=by_result,
+        decide_on=(decide_on,) if isinstance(decide_on, str) else tuple(decide_on),
+        tails=tails,
+    )
     before = None if resume is None else resume.results
     answers = decide_all(found, rules, seed=int(seed), executor=executor, before=before)
     return answers[""] if "" in answers else Comparisons.of(answers)  # type: ignore[return-value] # as the run returns
@@ -371,21 +358,6 @@ def resumed(
         by_result={name: {k: v for k, v in each.items() if v is not None} for name, each in by_result.items()},
     )
     return decide_all(first.origin, rules, seed=first.seed, executor=executor, before=before, replications=replications)
-
-
-def _by_result(found: dict[str, dict[str, Any]], name: str, given: Any, check: Callable[[str, Any], Any]) -> Any:
-    """A setting for all results, or by their names, in which case it is entered where it belongs."""
-    if not isinstance(given, Mapping):
-        return None if given is None else check(name, given)
-    for result, value in given.items():
-        found.setdefault(result, {})[name] = check(name, value)
-    return None
-
-
-def _as_tails(tails: Any) -> Tails:
-    if tails not in ("any", "light"):
-        raise ModelError(f"tails must be 'any' or 'light', not {tails!r}")
-    return "light" if tails == "light" else "any"
 
 
 def _as_bounds(name: str, bounds: Any) -> Interval:

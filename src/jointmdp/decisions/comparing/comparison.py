@@ -316,12 +316,45 @@ class Comparison(SavedFace):
         return to_json({**row, **more, **tables, "replications_unpaired": self.replications_unpaired})
 
     def __repr__(self) -> str:
-        return as_text(self)
+        said = words(self.minimise)
+        head = [
+            _paragraph(_in_short(self.warnings) + verdict(self)),
+            f"Which {said.most}? {self.title[:1].upper()}{self.title[1:]}, {SHARING_WORDS[self.sharing]}.",
+            *(_paragraph(f"Careful: {text}") for text in self.warnings),
+            *map(_paragraph, [*_never_differed(self), *_rarely(self)]),
+        ]
+        often, best = max(self.alternatives, key=lambda each: each.best), self.alternatives[self.best_index]
+        notes = [_legend(self), cost(self), self.guarantee, *([self.remark] if self.remark else [])]
+        tables = ["", *aligned(_alternative_rows(self)), "", *aligned(_gap_rows(self)), ""]
+        if often.best_interval.lower > best.best_interval.upper:
+            text = (
+                f"Best on average is not best most of the time: {often.label} has the {said.highest} {said.amount} in "
+                f"{often.best:.0%} of the replications, {best.label} in {best.best:.0%}."
+            )
+            tables += [_paragraph(text), ""]
+        return "\n".join([*head, *tables, *map(_paragraph, notes)])
 
     @property
     def guarantee(self) -> str:
         """What is promised of the intervals."""
-        return guarantee(self)
+        text = (
+            f"Promised: all intervals of gaps hold together with probability {self.promised:g}, and so do all others "
+            "together, whenever sampling stops; "
+        )
+        if self.stage.series:
+            text += (
+                f"that is {self.confidence:g} for the first looks, and half the error for each time new ones began; "
+            )
+        if self.is_exact:
+            return text + "for every number of replications, from the bounds given on the returns."
+        allowed = "the intervals allow for one kind of event, twice as far out as the farthest gap seen"
+        if self.gaps[0].tails == "light":
+            allowed = 'the intervals allow for nothing, as tails="light" says'
+        return text + (
+            f"approximately, and {caveat(self.num_replications)}: what is as frequent as that was seen with 95 %; of "
+            f"what is rarer {allowed}. Where fewer than 30 replications differ, it is assumed that no unseen "
+            "gap is larger than the range of the returns."
+        )
 
     @property
     def replications_unpaired(self) -> float:
@@ -352,87 +385,54 @@ PERCENT = 0.01  # precision of probabilities, which gives them three digits
 SHOWN_PAIRS = 3  # of those that never differed
 
 
-def as_text(found: Comparison) -> str:
-    """Everything a person wants to know, from the answer to the small print."""
-    most = words(found.minimise).most
-    parts = [
-        _paragraph(_in_short(found.warnings) + verdict(found)),
-        f"Which {most}? {found.title[:1].upper()}{found.title[1:]}, {SHARING_WORDS[found.sharing]}.",
-        *(_paragraph(f"Careful: {text}") for text in found.warnings),
-        *(_paragraph(text) for text in _never_differed(found)),
-        *_rarely(found),
-    ]
-    parts += ["", *aligned(_alternative_rows(found)), "", *aligned(_gap_rows(found))]
-    if note := _often(found):
-        parts += ["", note]
-    parts += ["", _paragraph(_legend(found)), _paragraph(cost(found)), _paragraph(guarantee(found))]
-    if found.remark:
-        parts.append(_paragraph(found.remark))
-    return "\n".join(parts)
-
-
 def verdict(found: Comparison) -> str:
     """The answer in a sentence or two."""
-    best, others = found.best_label, found.others
-    gaps = [found.gap(best, other) for other in others]
-    least, rival = min(zip(gaps, others, strict=True), key=lambda pair: pair[0].mean_interval.lower)
-    said = words(found.minimise)
-    gives, more, highest = said.gives, said.more, said.highest
-    if found.status is Verdict.CONSTANT:
-        return _constant(found, gaps, others)
-    if all(not gap.gaps.any() for gap in gaps):
-        text = (
-            f"No difference: all gave the same in every one of {found.num_replications:,} replications. "
-            f"{_may_differ('They', max(gaps, key=lambda gap: float(gap.slack.max())))}"
+    best, n, said = found.best_label, found.num_replications, words(found.minimise)
+    gives, more, room = said.gives, said.more, found.indifference or 0.0
+    gaps = [found.gap(best, other) for other in found.others]
+    least = min(gaps, key=lambda gap: gap.mean_interval.lower)
+    lead = least.mean_interval.lower
+    if found.status is Verdict.CONSTANT:  # which is never to say that there is nothing random
+        least = min(gaps, key=lambda gap: gap.mean)
+        text = f"{best} {gives} {_number(least.mean, 0.0)} {more} than {least.other}"
+        if least.mean == 0:
+            text = f"{best} and {least.other} {gives[:-1]} the same"
+        return (
+            f"Nothing random was seen: all {n} replications, each with a seed of its own, gave exactly the same. "
+            f"{text}. Another outcome has a probability of at most {1 - 0.05 ** (1 / n):.0%} (95 %); "
+            "resume(replications=…) tries more."
         )
+    if all(not gap.gaps.any() for gap in gaps):
+        text = f"No difference: all gave the same in every one of {n:,} replications. "
+        text += _may_differ(max(gaps, key=lambda gap: float(gap.slack.max())))
         if not math.isfinite(least.half_width):
             text += " All returns were zero, so nothing is known of how large a difference can be."
         return text
     if found.status is Verdict.PRECISE:
-        width = max(gap.half_width for gap in found.gaps if gap.num_replications == found.num_replications)
-        shown = "and is shown best" if least.mean_interval.lower > 0 else f"but {rival} may be as good"
-        return f"Every gap is known to ± {_number(width, width)}. {best} has the {highest} mean, {shown}."
+        width = max(gap.half_width for gap in found.gaps if gap.num_replications == n)
+        shown = "and is shown best" if lead > 0 else f"but {least.other} may be as good"
+        return f"Every gap is known to ± {_number(width, width)}. {best} has the {said.highest} mean, {shown}."
     if found.status is Verdict.BEST:
-        lead = least.mean_interval.lower
         costs = "costs " if found.minimise else ""
         return f"{best} is the best: {costs}on average at least {_number(lead, lead)} {more}."
     if found.status is Verdict.CLOSE:
-        assert found.indifference is not None
-        lost = max(0.0, -least.mean_interval.lower)
+        lost = max(0.0, -lead)
         return (
             f"{best} will do: whichever is the best, it {gives} at most {_number(lost, lost)} {more} on average, and "
-            f"{_number(found.indifference, found.indifference)} did not matter."
+            f"{_number(room, room)} did not matter."
         )
-    when = f"after {found.num_replications:,} replications"
-    if found.status is Verdict.TIME:
-        when = f"when the time was up, {when}"
-    room = found.indifference or 0.0
-    if least.mean_interval.lower > 0:  # too few replications differ for that to count
-        shown = _number(least.mean_interval.lower, least.half_width)
+    is_late = found.status is Verdict.TIME
+    text = f"Undecided {'when the time was up, ' * is_late}after {n:,} replications: {best}"
+    allow = f"Allow more {'time' if is_late else 'replications'}"
+    if lead > 0:  # too few replications differ for that to count
         return (
-            f"Undecided {when}: {best} {gives} on average at least {shown} {more} by what was seen, but fewer than "
-            f"{FEW} replications differ from the rest, and what is rarer may decide. Allow more "
-            f"{'time' if found.status is Verdict.TIME else 'replications'}."
+            f"{text} {gives} on average at least {_number(lead, least.half_width)} {more} by what was seen, but fewer "
+            f"than {FEW} replications differ from the rest, and what is rarer may decide. {allow}."
         )
-    close = [other for gap, other in zip(gaps, others, strict=True) if gap.mean_interval.lower <= -room] or [rival]
+    close = [gap.other for gap in gaps if gap.mean_interval.lower <= -room] or [least.other]
     return (
-        f"Undecided {when}: {best} has the {highest} mean, but {_list(close)} may "
-        f"{gives[:-1]} up to {_number(-least.mean_interval.lower, least.half_width)} {more}. Allow more "
-        f"{'time' if found.status is Verdict.TIME else 'replications'}, or a larger half width or indifference."
-    )
-
-
-def _constant(found: Comparison, gaps: list[PairedGap], others: list[str]) -> str:
-    """What is said where nothing random was seen, which is never that there is nothing."""
-    n, said = found.num_replications, words(found.minimise)
-    least, rival = min(zip(gaps, others, strict=True), key=lambda pair: pair[0].mean)
-    lead = f"{found.best_label} {said.gives} {_number(least.mean, 0.0)} {said.more} than {rival}"
-    if least.mean == 0:
-        lead = f"{found.best_label} and {rival} {said.gives[:-1]} the same"
-    return (
-        f"Nothing random was seen: all {n} replications, each with a seed of its own, gave exactly the same. {lead}. "
-        f"Another outcome has a probability of at most {1 - 0.05 ** (1 / n):.0%} (95 %); resume(replications=…) tries "
-        "more."
+        f"{text} has the {said.highest} mean, but {_list(close)} may {gives[:-1]} up to "
+        f"{_number(-lead, least.half_width)} {more}. {allow}, or a larger half width or indifference."
     )
 
 
@@ -442,12 +442,12 @@ def _in_short(warned: Sequence[str]) -> str:
     return f"Careful, {'; '.join(start[:1].lower() + start[1:] for start in dict.fromkeys(starts))}. " if starts else ""
 
 
-def _may_differ(who: str, gap: PairedGap) -> str:
+def _may_differ(gap: PairedGap) -> str:
     """How often two that never differed may do so, by more than what the end of a simulation may add."""
     n, room = gap.num_replications, float(gap.slack.max())
     often = 1 - confidence_intervals.proportion(np.array([n, n]), n, 1 - gap.confidence).lower
     more = f" by more than {room:.1g}" if room > 0 else ""
-    return f"{who} differ{more} with a probability of at most {often:.2g}."
+    return f"They differ{more} with a probability of at most {often:.2g}."
 
 
 def _never_differed(found: Comparison) -> list[str]:
@@ -456,36 +456,22 @@ def _never_differed(found: Comparison) -> list[str]:
     if len(same) == len(found.gaps):
         return []
     begins = f"never differed in {found.num_replications:,} replications"
-    told = [f"{gap.label} and {gap.other} {begins}. {_may_differ('They', gap)}" for gap in same[:SHOWN_PAIRS]]
+    told = [f"{gap.label} and {gap.other} {begins}. {_may_differ(gap)}" for gap in same[:SHOWN_PAIRS]]
     return [*told, *([f"{len(same) - SHOWN_PAIRS} more pairs {begins}."] if len(same) > SHOWN_PAIRS else [])]
 
 
 def _rarely(found: Comparison) -> list[str]:
     """A word of warning where hardly anything differed: what has not been seen may decide."""
-    pairs = ((found.gap(found.best_label, other), other) for other in found.others)
-    least, rival = min(pairs, key=lambda pair: pair[0].differing)
+    least = min((found.gap(found.best_label, other) for other in found.others), key=lambda gap: gap.differing)
     if found.is_exact or least.differing >= FEW or found.status is Verdict.CONSTANT:
         return []
     n = least.num_replications
     seen = f"these are only {n:,} replications"
     if 2 * least.differing <= n:
         usual = _number(float(np.median(least.gaps)), 0.0)
-        seen = f"the gap to {rival} was {usual} in all but {least.differing} of {n:,} replications"
+        seen = f"the gap to {least.other} was {usual} in all but {least.differing} of {n:,} replications"
     rare = f"An event rarer than 1 in {1 / unseen_rate(n):,.0f} may well not have occurred (with 5 %), and may decide."
-    return [_paragraph(f"Rare events may be missing: {seen}. {rare}")]
-
-
-def _often(found: Comparison) -> str:
-    """A word of warning where the best on average is not the one that is best most of the time."""
-    often = max(found.alternatives, key=lambda each: each.best)
-    best = found.alternatives[found.best_index]
-    said = words(found.minimise)
-    if often.best_interval.lower <= best.best_interval.upper:
-        return ""
-    return _paragraph(
-        f"Best on average is not best most of the time: {often.label} has the {said.highest} {said.amount} in "
-        f"{often.best:.0%} of the replications, {best.label} in {best.best:.0%}."
-    )
+    return [f"Rare events may be missing: {seen}. {rare}"]
 
 
 def cost(found: Comparison) -> str:
@@ -521,96 +507,51 @@ def _sampled(found: Comparison) -> str:
     return "each" if len(parts) == 1 else _list(parts)
 
 
-def guarantee(found: Comparison) -> str:
-    """What is promised of the intervals."""
-    text = (
-        f"Promised: all intervals of gaps hold together with probability {found.promised:g}, and so do all others "
-        "together, whenever sampling stops; "
-    )
-    if found.stage.series:
-        text += f"that is {found.confidence:g} for the first looks, and half the error for each time new ones began; "
-    if found.is_exact:
-        return text + "for every number of replications, from the bounds given on the returns."
-    return text + (
-        f"approximately, and {caveat(found.num_replications)}: what is as frequent as that was seen with 95 %; of what "
-        f"is rarer {_allowed(found.gaps[0])}. Where fewer than 30 replications differ, it is assumed that no unseen "
-        "gap is larger than the range of the returns."
-    )
-
-
-def _allowed(gap: PairedGap) -> str:
-    if gap.tails == "light":
-        return 'the intervals allow for nothing, as tails="light" says'
-    return "the intervals allow for one kind of event, twice as far out as the farthest gap seen"
-
-
 def _legend(found: Comparison) -> str:
     sharings = {"std_state": "with noise shared in the same state", "std_time": "with noise shared at the same time"}
     kinds = [text for name, text in sharings.items() if any(getattr(gap, name) is not None for gap in found.gaps)]
-    said = words(found.minimise)
+    said, n = words(found.minimise), found.num_replications
+    common = min(each.num_replications for each in found.alternatives)
+    beside = f" (what was not sampled itself: from {found.beside:,} replications)" if 0 < found.beside < n else ""
     return (
         f"± is the standard deviation of one {said.amount} or one gap: {_list(['with independent noise', *kinds])}"
-        f"{_beside(found)}. P(better) counts replications in which it "
-        f"{said.gives} {said.more}, P(tie) those in which both give exactly the same; P(best) shares equal "
-        f"firsts equally{_common(found)}."
+        f"{beside}. P(better) counts replications in which it {said.gives} {said.more}, P(tie) those in which both "
+        "give exactly the same; P(best) shares equal firsts equally"
+        f"{f', and is of the {common:,} replications that all are in' if common < n else ''}."
     )
-
-
-def _common(found: Comparison) -> str:
-    """How many replications all alternatives are in, where some dropped out."""
-    common = min(each.num_replications for each in found.alternatives)
-    return f", and is of the {common:,} replications that all are in" if common < found.num_replications else ""
-
-
-def _beside(found: Comparison) -> str:
-    """How many replications stand behind the kinds of sharing that were only looked at."""
-    if not found.beside or found.beside >= found.num_replications:
-        return ""
-    return f" (what was not sampled itself: from {found.beside:,} replications)"
 
 
 def _alternative_rows(found: Comparison) -> list[list[str]]:
     rows = [["", f"mean {words(found.minimise).amount}", "± one run", "P(best)"]]
     for each in found.alternatives:
-        scale = each.mean_interval.width / 2
-        rows.append(
-            [
-                each.label,
-                f"{_number(each.mean, scale)} {_ends(each.mean_interval, scale)}",
-                _number(each.std, each.std),
-                f"{each.best:.3f} {_ends(each.best_interval, PERCENT)}",
-            ]
-        )
+        best = f"{each.best:.3f} {_ends(each.best_interval, PERCENT)}"
+        rows.append([each.label, number_in(each.mean, each.mean_interval), _number(each.std, each.std), best])
     return rows
 
 
 def _gap_rows(found: Comparison) -> list[list[str]]:
     """The best alternative against each other one; every pair is in `table()`."""
     said = words(found.minimise)
-    head = [f"{found.best_label} instead of", f"{said.gives} {said.more}", "± independent"]
     gaps = [found.gap(found.best_label, other) for other in found.others]
-    kinds = [("± same state", "std_state"), ("± same time", "std_time")]
-    kinds = [(title, name) for title, name in kinds if any(getattr(gap, name) is not None for gap in gaps)]
-    rows = [[*head, *(title for title, _ in kinds), "P(better)", "P(tie)"]]
-    for gap, other in zip(gaps, found.others, strict=True):
-        deviations = [gap.std_unpaired, *(getattr(gap, name) for _, name in kinds)]
+    kinds = {"± independent": "std_unpaired", "± same state": "std_state", "± same time": "std_time"}
+    kinds = {title: name for title, name in kinds.items() if any(getattr(gap, name) is not None for gap in gaps)}
+    rows = [[f"{found.best_label} instead of", f"{said.gives} {said.more}", *kinds, "P(better)", "P(tie)"]]
+    for gap in gaps:
+        deviations = [getattr(gap, name) for name in kinds.values()]
+        certain, possible = float(np.mean((gap.gaps == 0) & (gap.slack == 0))), gap.tie().estimate
+        tie = "0" if certain == 0 else f"{certain:.3f}"
+        if certain != possible:  # the rest are too close to tell: rounding, or an end that was cut
+            tie = f"{certain:.3f} to {possible:.3f}"
         rows.append(
             [
-                other,
+                gap.other,
                 f"{_number(gap.mean, gap.half_width)} {_ends(gap.mean_interval, gap.half_width)}",
                 *("" if value is None else _number(value, value) for value in deviations),
                 f"{gap.superiority().estimate:.3f} {_ends(gap.superiority(), PERCENT)}",
-                _tie(gap),
+                tie,
             ]
         )
     return rows
-
-
-def _tie(gap: PairedGap) -> str:
-    certain, possible = float(np.mean((gap.gaps == 0) & (gap.slack == 0))), gap.tie().estimate
-    if certain == possible:
-        return "0" if certain == 0 else f"{certain:.3f}"
-    return f"{certain:.3f} to {possible:.3f}"  # the rest are too close to tell: rounding, or an end that was cut
 
 
 def _paragraph(text: str) -> str:
@@ -635,6 +576,12 @@ def _ends(interval: Interval, precision: float) -> str:
     digits = min(max(1 - math.floor(math.log10(precision)), 0), 12)
     lower, upper = math.floor(interval.lower * 10**digits), math.ceil(interval.upper * 10**digits)
     return f"[{lower / 10**digits:.{digits}f}, {upper / 10**digits:.{digits}f}]"
+
+
+def number_in(value: float, interval: Interval) -> str:
+    """A number and its interval, as precise as that is wide."""
+    scale = interval.width / 2
+    return f"{_number(value, scale)} {_ends(interval, scale)}"
 
 
 def _round(count: float) -> int:

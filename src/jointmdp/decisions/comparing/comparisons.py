@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 import scipy
 
-from jointmdp.decisions.comparing.comparison import Comparison, _ends, _list, _number, _paragraph, cost, varies, verdict
+from jointmdp.decisions.comparing.comparison import (
+    Comparison,
+    _ends,
+    _list,
+    _paragraph,
+    cost,
+    number_in,
+    varies,
+    verdict,
+)
 from jointmdp.ground.answers import ResultFace, SavedFace, aligned, upstairs
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
@@ -77,23 +86,14 @@ class Tradeoff(ResultFace):
 
     def __repr__(self) -> str:
         one, other = self.results
-        rows = [
-            ["", "instead of", f"better {one}", f"better {other}", "P(both better)", "P(both worse)", "correlation"]
-        ]
+        better = f"better {one}", f"better {other}"
+        rows = [["", "instead of", *better, "P(both better)", "P(both worse)", "correlation"]]
         for pair in self.pairs:
-            told = (
-                ""
-                if math.isnan(pair.correlation)
-                else f"{pair.correlation:.2f} {_ends(pair.correlation_interval, 0.01)}"
-            )
             chances = ((pair.both, pair.both_interval), (pair.neither, pair.neither_interval))
-            rows.append(
-                [
-                    *(pair.label, pair.other, *(f"{mean:.4g}" for mean in pair.means)),
-                    *(f"{chance:.3f} {_ends(interval, 0.01)}" for chance, interval in chances),
-                    told,
-                ]
-            )
+            told = f"{pair.correlation:.2f} {_ends(pair.correlation_interval, 0.01)}"
+            rows.append([pair.label, pair.other, *(f"{mean:.4g}" for mean in pair.means)])
+            rows[-1] += [f"{chance:.3f} {_ends(interval, 0.01)}" for chance, interval in chances]
+            rows[-1].append("" if math.isnan(pair.correlation) else told)
         best = f"No other is shown better in both {one} and {other}: {_list(list(self.not_dominated))}."
         promise = f"The intervals of all pairs hold together with probability {self.confidence:g}, approximately."
         return "\n".join([best, "", *aligned(rows), "", _paragraph(promise)])
@@ -187,12 +187,8 @@ class Comparisons(SavedFace):
         first = self.parts[0]
         rows = [["", *self.names]]
         for i, label in enumerate(first.labels):
-            cells = []
-            for part in self.parts:
-                each = part.alternatives[i]
-                scale = each.mean_interval.width / 2
-                cells.append(f"{_number(each.mean, scale)} {_ends(each.mean_interval, scale)}")
-            rows.append([label, *cells])
+            each = (part.alternatives[i] for part in self.parts)
+            rows.append([label, *(number_in(one.mean, one.mean_interval) for one in each)])
         said = [_paragraph(f"{name}: {verdict(part)}") for name, part in self.results.items()]
         warned = [_paragraph(f"Careful: {text}") for text in first.warnings]
         stay = f"No other is shown better in every result: {_list(list(self.not_dominated))}."
@@ -201,36 +197,31 @@ class Comparisons(SavedFace):
         return "\n".join([*text, _paragraph(first.guarantee), *([more] if len(self.names) > 1 else [])])
 
 
-def _advantage(found: Comparison, label: str, other: str) -> tuple[Floats, Floats, Interval]:
-    """Gaps, positive where `label` is better, how far each may be off, and the interval of their mean."""
-    gap = found.gap(label, other)
-    return gap.gaps, gap.slack, gap.mean_interval
-
-
 def _not_dominated(parts: tuple[Comparison, ...]) -> tuple[str, ...]:
     labels = parts[0].labels
 
     def is_beaten(label: str, by: str) -> bool:
-        return all(_advantage(part, by, label)[2].lower > 0 for part in parts)
+        return all(part.gap(by, label).mean_interval.lower > 0 for part in parts)
 
     return tuple(label for label in labels if not any(is_beaten(label, by) for by in labels if by != label))
 
 
 def _pair(label: str, other: str, found: tuple[Comparison, Comparison], error: float) -> TradeoffPair:
-    (x, off_x, _), (y, off_y, _) = (_advantage(part, label, other) for part in found)
-    n = len(x)
-    better, worse = (x > off_x) & (y > off_y), (-x > off_x) & (-y > off_y)
-    maybe, maybe_worse = (x + off_x > 0) & (y + off_y > 0), (x - off_x < 0) & (y - off_y < 0)
-    counts = [
-        np.array([np.count_nonzero(sure), np.count_nonzero(possible)])
-        for sure, possible in ((better, maybe), (worse, maybe_worse))
-    ]
-    both, neither = (proportion(each, n, error) for each in counts)
-    r, interval = (
-        _correlation(x, y, error) if varies(x, off_x) and varies(y, off_y) else (math.nan, Interval(-1.0, 1.0))
-    )
+    one, two = (part.gap(label, other) for part in found)  # each positive where `label` is better
+    x, y, off_x, off_y = one.gaps, two.gaps, one.slack, two.slack
+
+    def chance(sign: int) -> tuple[float, Interval]:
+        """Of being better in both, or worse in both."""
+        sure = (sign * x > off_x) & (sign * y > off_y)
+        maybe = (sign * x + off_x > 0) & (sign * y + off_y > 0)
+        counts = np.array([np.count_nonzero(sure), np.count_nonzero(maybe)])
+        return float(sure.mean()), proportion(counts, len(x), error)
+
+    known: tuple[float, Interval] = math.nan, Interval(-1.0, 1.0)
+    if varies(x, off_x) and varies(y, off_y):
+        known = _correlation(x, y, error)
     means = float(x.mean()), float(y.mean())
-    return TradeoffPair(label, other, float(better.mean()), both, float(worse.mean()), neither, r, interval, means, n)
+    return TradeoffPair(label, other, *chance(1), *chance(-1), *known, means, len(x))
 
 
 def _correlation(x: Floats, y: Floats, error: float) -> tuple[float, Interval]:

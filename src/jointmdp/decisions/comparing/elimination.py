@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from jointmdp.ground.progress import Meter
 from jointmdp.simulation.executors import Executor
 from jointmdp.simulation.montecarlo.alternatives import Alternatives
 from jointmdp.simulation.montecarlo.replications import samples
-from jointmdp.simulation.montecarlo.samples import Replications, Sampler
+from jointmdp.simulation.montecarlo.samples import WIDE, Replications, Sampler
 
 
 class Race:
@@ -44,7 +43,7 @@ class Race:
     def __init__(self, found: Alternatives, run: Replications | None = None, made: list[int] | None = None) -> None:
         self.found, self.run = found, run
         self.made = [0] * len(found.labels) if made is None else made  # replications of each
-        self.racing = [j for j, count in enumerate(self.made) if count == self.size]
+        self.racing = list(range(len(self.made)))
         self.dropped: dict[int, int] = {}  # the others, and for whom each was dropped
         self._samplers: dict[tuple[int, ...], Sampler] = {tuple(range(len(found.labels))): found.sampler}
 
@@ -93,16 +92,17 @@ class Race:
         unit = getattr(self.found.sampler, "portion", 1)
         return [math.inf if j in self.racing else -(-count // unit) * unit for j, count in enumerate(self.made)]
 
-    def drop(self, covered: set[int], leader: int) -> None:
-        """Sample some alternatives no more, for the one that leads."""
-        self.dropped |= dict.fromkeys(sorted(covered), leader)
-        self.racing = [j for j in self.racing if j not in covered]
+    def drop(self, leaders: Mapping[int, int]) -> None:
+        """Sample some alternatives no more, each for the one that leads."""
+        self.dropped |= leaders
+        self.racing = [j for j in self.racing if j not in leaders]
 
     def _more(self, first: int, last: int, executor: Executor, largest: float) -> Iterator[Replications]:
         """Replications `first`, …, `last` − 1, cut where fewer alternatives go on."""
         ends = self._ends
         while first < last:
-            places = tuple(j for j, end in enumerate(ends) if end > first)
+            # A sampler that knows no way to make some alone makes all.
+            places = tuple(j for j, end in enumerate(ends) if end > first or not hasattr(self.found.sampler, "only"))
             until = int(min(last, *(end for end in ends if end > first)))
             for part in samples(
                 self._only(places), first, until - first, self.found.sharing, executor, largest=largest
@@ -113,8 +113,7 @@ class Race:
     def _only(self, places: tuple[int, ...]) -> Sampler:
         """What samples some alternatives: the same object every time, as it may remember what it made."""
         if places not in self._samplers:
-            only = getattr(self.found.sampler, "only", None)
-            self._samplers[places] = partial(_columns, self.found.sampler, places) if only is None else only(places)
+            self._samplers[places] = self.found.sampler.only(places)  # type: ignore[attr-defined]
         return self._samplers[places]
 
     def _placed(self, part: Replications, places: tuple[int, ...]) -> Replications:
@@ -135,17 +134,8 @@ class Race:
 
         leaders = np.tile(np.arange(shape[1] // len(places) * m), (shape[0], 1))
         leaders[:, columns] = columns[part.leaders]
-        wide: Any = {name: spread(getattr(part, name)) for name in ("returns", "leads", "rounding", "apart")}
-        return part._replace(**wide, leaders=leaders)
-
-
-def _columns(sampler: Sampler, places: tuple[int, ...], *portion: object) -> Replications:
-    """Some alternatives of a sampler that knows no way to make them alone."""
-    made, of = sampler(*portion), list(places)  # type: ignore[arg-type]
-    one = made.leaders[:, of]
-    leaders = (one[:, :, None] == one[:, None, :]).argmax(axis=2)
-    wide = {name: getattr(made, name)[:, of] for name in ("returns", "leads", "rounding")}
-    return made._replace(**wide, leaders=leaders, apart=None if made.apart is None else made.apart[:, of])
+        wide: Any = {name: spread(getattr(part, name)) for name in WIDE}
+        return part._replace(**{**wide, "leaders": leaders})
 
 
 def closed(lower: Floats) -> Floats:

@@ -23,7 +23,6 @@ from jointmdp.ground.progress import Meter
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.remembering import with_memories
-from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -190,24 +189,16 @@ def review_agent(
     found: list[ReviewedState] = []
     with Meter("reviewing the agent") as meter:
         for step, place, action in places:
-            first = _chosen_first(simulator, place, action, actions)
-            found.append(_reviewed(step, compare(simulator, policy, place, first, **options)))
+            own: Any = action
+            others = simulator.available(place) if actions is None else actions
+            if simulator.action_names is None:
+                first = [own, *(each for each in others if not np.array_equal(each, own))]
+            else:  # numbered ones by their names
+                numbers = others if actions is None else [simulator.action_index(each, place) for each in others]
+                first = list(dict.fromkeys(map(simulator.action_label, [own, *numbers])))
+            comparison = compare(simulator, policy, place, first, **options)
+            chosen, *rest = comparison.labels  # what was chosen stands first
+            gap = min((comparison.gap(chosen, other) for other in rest), key=lambda gap: gap.mean)
+            found.append(ReviewedState(step, chosen, gap.other, gap, comparison))
             meter.update(len(found) / len(asked), f"{len(found)} of {len(asked)} states")
     return AgentReview(simulator.name, tuple(found), length, confidence)
-
-
-def _chosen_first(simulator: Simulator, place: Snapshot, chosen: Action, actions: Sequence[Any] | None) -> list[Any]:
-    """The agent's action and the others, numbered ones by their names."""
-    others = simulator.available(place) if actions is None else actions
-    if simulator.action_names is None:
-        return [chosen, *(each for each in others if not np.array_equal(each, chosen))]
-    numbers = others if actions is None else [simulator.action_index(each, place) for each in others]
-    labels = [simulator.action_label(each) for each in numbers]
-    return list(dict.fromkeys([simulator.action_label(chosen), *labels]))
-
-
-def _reviewed(step: int, found: Comparison) -> ReviewedState:
-    """What was chosen stands first."""
-    chosen, *others = found.labels
-    gap = min((found.gap(chosen, other) for other in others), key=lambda gap: gap.mean)
-    return ReviewedState(step, chosen, gap.other, gap, found)

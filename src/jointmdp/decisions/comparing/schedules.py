@@ -4,15 +4,15 @@ A look computes ordinary fixed-sample intervals from all replications so far, an
 more to draw. That is a temptation: a sample that looks promising is stopped soon, before its noise evens out, and an
 interval at a size that followed the data misses more often than one at a fixed size. There are two cures.
 
-- `AdaptiveSchedule`: a few looks, each 1.5 to 10 times as large as the one before (the last as large as need be). Their
-  common level is set for the worst rule that anyone could choose the sizes by. With ``Z`` the standardised error after
-  a look and ``u = n/n'`` the ratio of two sizes, the chance that a rule can make some later look miss is
+- Sizes that follow the data: a few looks, each 1.5 to 10 times as large as the one before (the last as large as need
+  be). Their common level is set for the worst rule that anyone could choose the sizes by. With ``Z`` the standardised
+  error after a look and ``u = n/n'`` the ratio of two sizes, the chance that a rule can make some later look miss is
 
       V_k(z) = max_u E[ V_{k+1}(√u z + √(1−u) ξ) ],    V_k(z) = 1 where z > c,    ξ normal,
 
   and c is such that E[V_1(ξ)], doubled for two sides, is the error allowed. It rests on the central limit theorem.
-- `FixedSchedule`: sizes fixed in advance, with a part of the error for each. It holds for whatever intervals hold at
-  fixed sizes, at the price of more of them: for bounded returns, where nothing is approximate.
+- Sizes fixed in advance, each 1.5 times the one before, with a part of the error for each. It holds for whatever
+  intervals hold at fixed sizes, at the price of more of them: for bounded returns, where nothing is approximate.
 
 At 95 % and one gap, c is 2.65 against 1.96 for a single look of known size; a boundary that holds at every size from
 200 to 100,000 needs 3.16 (`benchmarks/coverage.py` has what that means in replications).
@@ -25,7 +25,6 @@ may grow freely. So whoever stops after whichever series, for whichever reason, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,68 +38,6 @@ RACE = 6  # looks where alternatives drop out: more of them cost 6 % more at the
 LEAST_GROWTH = 1.5
 MOST_GROWTH = 10.0  # a pilot knows little of how many replications it takes; the next look knows more
 FAR = 8.0  # standard deviations at which a normal variable ends
-
-
-@dataclass(frozen=True)
-class AdaptiveSchedule:
-    """Sizes that may follow the data in any way, within the growth stated above."""
-
-    pilot: int
-    most: int
-    looks: int = LOOKS
-    before: int = 0
-    """Looks of earlier series."""
-
-    @property
-    def first(self) -> int:
-        """The size of the first look; all that is allowed where that leaves no room for another."""
-        return self.pilot if self.pilot * LEAST_GROWTH <= self.most else self.most
-
-    def error(self, error: float) -> float:
-        """What each look may miss with, for all looks together to miss with probability `error`."""
-        return worst_case_error(error, self.before + (self.looks if self.first < self.most else 1), self.before > 0)
-
-    def after(self, look: int, size: int, wanted: float, enough: float) -> int | None:
-        """The size of the look after look number `look` (from 1): `wanted`, or on the last look `enough`.
-
-        None when there is no other look.
-        """
-        if size >= self.most or look >= self.looks:
-            return None
-        is_last = look == self.looks - 1
-        planned = max(enough if is_last else min(wanted, MOST_GROWTH * size), LEAST_GROWTH * size)
-        # A rest too small for another look is taken along.
-        return self.most if planned * LEAST_GROWTH > self.most else math.ceil(planned)
-
-
-@dataclass(frozen=True)
-class FixedSchedule:
-    """Sizes fixed in advance, each 1.5 times the one before."""
-
-    pilot: int
-    most: int
-
-    @property
-    def sizes(self) -> list[int]:
-        """All sizes at which a look may be taken."""
-        found = [min(self.pilot, self.most)]
-        while found[-1] < self.most:
-            found.append(min(math.ceil(found[-1] * LEAST_GROWTH), self.most))
-        return found
-
-    @property
-    def first(self) -> int:
-        """The size of the first look."""
-        return self.sizes[0]
-
-    def error(self, error: float) -> float:
-        """What each look may miss with: an equal part for every size, visited or not."""
-        return error / len(self.sizes)
-
-    def after(self, look: int, size: int, wanted: float, enough: float) -> int | None:
-        """The first of the sizes that is as large as `wanted`; None when there is no larger one."""
-        later = [n for n in self.sizes if n > size]
-        return next((n for n in later if n >= wanted), later[-1]) if later else None
 
 
 @lru_cache(maxsize=256)
@@ -155,14 +92,14 @@ def _expected(grid: np.ndarray, chance: np.ndarray, middle: np.ndarray, spread: 
 
 
 class Stage(NamedTuple):
-    """How far the looks of a comparison have come, in numbers that a file can hold."""
+    """When the replications of a comparison are looked at, and how far the looks have come: what a file can hold."""
 
     pilot: int
     most: int
     is_fixed: bool = False
     """Whether sizes are fixed in advance."""
     looks: int = LOOKS
-    """That the present series may have."""
+    """That the present series may have, where they are not."""
     look: int = 0
     """That it has had."""
     series: int = 0
@@ -170,15 +107,37 @@ class Stage(NamedTuple):
     """Looks of earlier series."""
 
     @property
-    def schedule(self) -> AdaptiveSchedule | FixedSchedule:
-        """Of the present series."""
+    def sizes(self) -> list[int]:
+        """All sizes at which a look may be taken, where these are fixed."""
+        found = [min(self.pilot, self.most)]
+        while found[-1] < self.most:
+            found.append(min(math.ceil(found[-1] * LEAST_GROWTH), self.most))
+        return found
+
+    @property
+    def first(self) -> int:
+        """The size of the first look; all that is allowed where that leaves no room for another."""
         if self.is_fixed:
-            return FixedSchedule(self.pilot, self.most)
-        return AdaptiveSchedule(self.pilot, self.most, self.looks, self.before)
+            return self.sizes[0]
+        return self.pilot if self.pilot * LEAST_GROWTH <= self.most else self.most
 
     def error(self, error: float) -> float:
-        """What each look may miss with, of an `error` for the first series."""
-        return self.schedule.error(error / 2**self.series)
+        """What each look may miss with, for all looks together to miss with an `error`, less in later series."""
+        error /= 2**self.series
+        if self.is_fixed:
+            return error / len(self.sizes)  # an equal part for every size, visited or not
+        return worst_case_error(error, self.before + (self.looks if self.first < self.most else 1), self.before > 0)
+
+    def after(self, size: int, wanted: float, enough: float) -> int | None:
+        """The size of the next look: `wanted`, or on the last look `enough`; None when there is no other look."""
+        if size >= self.most or (not self.is_fixed and self.look >= self.looks):
+            return None
+        if self.is_fixed:
+            return next((n for n in self.sizes if n > size and n >= wanted), self.most)
+        is_last = self.look == self.looks - 1
+        planned = max(enough if is_last else min(wanted, MOST_GROWTH * size), LEAST_GROWTH * size)
+        # A rest too small for another look is taken along.
+        return self.most if planned * LEAST_GROWTH > self.most else math.ceil(planned)
 
     def resumed(self, size: int, most: int, looks: int) -> Stage:
         """Going on after `size` replications, up to `most`: with the looks that are left, or with a new series."""
@@ -194,6 +153,6 @@ class Stage(NamedTuple):
                 f"{size:,} replications are made, and the next look is after {math.ceil(LEAST_GROWTH * size):,} at the "
                 f"earliest; {most:,} are allowed"
             )
-        if self.look < self.looks and self.schedule.first < self.most:
+        if self.look < self.looks and self.first < self.most:
             return self._replace(most=most)
         return Stage(size, most, False, looks, 0, self.series + 1, self.before + self.look)

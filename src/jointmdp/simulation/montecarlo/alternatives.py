@@ -46,13 +46,11 @@ class SimulationSettings(NamedTuple):
 
     def checked(self) -> SimulationSettings:
         """The same, after a look at every number."""
-        return SimulationSettings(
-            checks.as_count("seed", self.seed, 0, MAX_SEED),
-            None if self.sharing is None else checks.as_sharing(self.sharing),
-            None if self.discount is None else checks.as_discount(self.discount),
-            None if self.horizon is None else checks.as_count("horizon", self.horizon),
-            self.until_merged,
-            self.some_whole,
+        return self._replace(
+            seed=checks.as_count("seed", self.seed, 0, MAX_SEED),
+            sharing=None if self.sharing is None else checks.as_sharing(self.sharing),
+            discount=None if self.discount is None else checks.as_discount(self.discount),
+            horizon=None if self.horizon is None else checks.as_count("horizon", self.horizon),
         )
 
 
@@ -141,7 +139,7 @@ def whole_policies(
     simulator = _opened(source)
     place = None if state is None else simulator.snapshot(state)
     named = as_named("policies", policies)
-    found = _simulated(simulator, *_kinds(list(named.values())), None, place, tuple(named), settings)
+    found = _simulated(simulator, list(named.values()), None, place, tuple(named), settings)
     values = tuple(policies) if isinstance(policies, Mapping) else ()
     return found._replace(title=f"policies in {simulator.name}", values=values)
 
@@ -155,18 +153,9 @@ def first_actions_and_policies(
 ) -> Alternatives:
     """First actions, each with the policy that is followed after it."""
     first, policies = zip(*branches, strict=True)
-    found = _simulated(simulator, *_kinds(policies), first, place, labels, settings)
+    found = _simulated(simulator, policies, first, place, labels, settings)
     title, values = f"first actions in {simulator.name}", tuple(map(simulator.action_value, first))
     return found._replace(title=title, actions=first, policies=policies, state=place, settings=settings, values=values)
-
-
-def _kinds(policies: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """The policies that are not one, and which of them each branch follows."""
-    distinct: list[Any] = []  # one policy under two names is one policy: its branches can become one
-    for policy in policies:
-        if not any(policy is other for other in distinct):
-            distinct.append(policy)
-    return distinct, tuple(next(i for i, other in enumerate(distinct) if other is policy) for policy in policies)
 
 
 def decisions_of(
@@ -179,16 +168,10 @@ def decisions_of(
         raise ModelError('a function run(decision, seed) shows no states: its noise is shared in "time", or "none"')
     sampler = RunSampler(simulator, checks.as_count("seed", seed, 0, MAX_SEED))
     assert simulator.action_names is not None
-    return Alternatives(
-        sampler,
-        simulator.action_names,
-        f"decisions in {simulator.name}",
-        chosen,
-        ("time", "none"),
-        None,
-        simulator=simulator,
-        values=simulator.values,
+    found = Alternatives(
+        sampler, simulator.action_names, f"decisions in {simulator.name}", chosen, ("time", "none"), None
     )
+    return found._replace(simulator=simulator, values=simulator.values)
 
 
 def _opened(source: Any) -> Simulator:
@@ -199,14 +182,18 @@ def _opened(source: Any) -> Simulator:
 
 def _simulated(
     simulator: Simulator,
-    policies: Sequence[Any],
-    kinds: tuple[int, ...],
+    followed: Sequence[Any],
     first: tuple[Action, ...] | None,
     state: Snapshot | None,
     labels: tuple[str, ...],
     settings: SimulationSettings,
 ) -> Alternatives:
-    """Branches that follow ``policies[kinds[j]]``, in the quickest engine that can simulate them."""
+    """Branches that each follow a policy, in the quickest engine that can simulate them."""
+    policies: list[Any] = []  # one policy under two names is one policy: its branches can become one
+    for policy in followed:
+        if not any(policy is other for other in policies):
+            policies.append(policy)
+    kinds = tuple(next(i for i, other in enumerate(policies) if other is policy) for policy in followed)
     how = settings.checked()
     discount = simulator.discount if how.discount is None else how.discount
     bounds = simulator.reward_bounds
@@ -214,14 +201,14 @@ def _simulated(
     if isinstance(simulator, TableSimulator):  # the forms that only tables know
         policies = [as_policy(simulator.model, each) if isinstance(each, Mapping) else each for each in policies]
     # Whatever the engine, a policy that makes no sense is refused here.
-    followed, agents, place = with_memories(simulator, policies, state)
+    remembering, agents, place = with_memories(simulator, policies, state)
     dynamics, remark = _dynamics(simulator, policies, kinds, first, state, discount, how.horizon)
-    if followed is not simulator and state is not None and not isinstance(state, Situation):
+    if remembering is not simulator and state is not None and not isinstance(state, Situation):
         remark = "The agent's memory begins in the state that was given."
     if dynamics is None:
-        of_branches = tuple(agents[kind] for kind in kinds)
+        own = tuple(agents[kind] for kind in kinds)
         sampler: Sampler = QuerySampler(
-            followed, of_branches, first, place, how.seed, discount, how.horizon, how.until_merged, labels
+            remembering, own, first, place, how.seed, discount, how.horizon, how.until_merged, labels
         )
     else:
         from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
@@ -231,21 +218,8 @@ def _simulated(
             simulator.name, dynamics, how.seed, how.horizon, return_bound, until_merged, how.some_whole
         )
     sharing = simulator.sharing if how.sharing is None else how.sharing
-    spread = None if bounds is None else bounds.width
-    return Alternatives(
-        sampler,
-        labels,
-        "",
-        sharing,
-        ("state", "time", "none"),
-        return_bound,
-        spread,
-        (),
-        remark,
-        simulator,
-        (),
-        discount,
-    )
+    found = Alternatives(sampler, labels, "", sharing, ("state", "time", "none"), return_bound, discount=discount)
+    return found._replace(spread=None if bounds is None else bounds.width, remark=remark, simulator=simulator)
 
 
 def _dynamics(

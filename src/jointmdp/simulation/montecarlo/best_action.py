@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo import confidence_intervals
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, SimulationSettings, first_actions
 from jointmdp.simulation.montecarlo.compiled_branches import BlockSampler
-from jointmdp.simulation.montecarlo.replications import sample
+from jointmdp.simulation.montecarlo.replications import sample as sampled
 from jointmdp.simulation.montecarlo.samples import Replications
 from jointmdp.simulation.montecarlo.table_dynamics import as_table_policy
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
@@ -128,7 +128,7 @@ class Orders:
         assert isinstance(found.sampler, BlockSampler)
         sampler = replace(found.sampler, is_enough=self.are_decided)
         with opened(executor) as workers:
-            return sample(sampler, 0, num_samples, found.sharing, workers, title="simulating who is best")
+            return sampled(sampler, 0, num_samples, found.sharing, workers, title="simulating who is best")
 
     def are_decided(self, run: Replications) -> bool:
         """Whether no sample is open."""
@@ -140,77 +140,59 @@ class Orders:
         g, paid = self.model.discount, self.model.rewards[self.model.is_possible]
         # What is left of two futures differs by at most so much.
         ahead = run.left_out * float(np.ptp(paid)) / (1 - g) if g < 1 else run.left_out
-        return count(run, ahead, self._never_differs(run))
-
-    def _never_differs(self, run: Replications) -> Callable[[slice], Bools] | None:
-        """Which branches of some samples pay the same for ever whatever happens, ``[n, m, m]``.
-
-        They are found where what is left of the futures has few enough states; otherwise they stay open.
-        """
+        # Pairs of branches that pay the same for ever whatever happens are found where what is left of the futures has
+        # few enough states; otherwise they stay open.
         model, leader, state = self.model, run.leaders, run.states
         assert state is not None
         is_open = (leader != leader[:, :1]).any(axis=1) & (run.left_out > 0)
         size, m = model.num_states, state.shape[1]
         codes = np.unique(state[is_open][:, :, None] * size + state[is_open][:, None, :]) if m else np.zeros(0, int)
         if len(codes) == 0:
-            return None
+            return count(run, ahead)
+        both = GapBranches(model, self.policy, self.policy, True)
         try:
-            is_equal = equal_pairs(
-                GapBranches(model, self.policy, self.policy, True), *np.divmod(codes, size), PAIR_LIMIT
-            )
+            equal = codes[equal_pairs(both, *np.divmod(codes, size), PAIR_LIMIT)]
         except ModelError:
-            return None
-        equal = codes[is_equal]
+            return count(run, ahead)
 
         def never_differs(block: slice) -> Bools:
             at = state[block]
             return np.isin(at[:, :, None] * size + at[:, None, :], equal)
 
-        return never_differs
+        return count(run, ahead, never_differs)
 
 
 SUM_SLACK = 2.0**-50  # rounding when one probability is 1 less others
 
 
-def best_of_sample(  # many parameters: those of a sample, and how sure to be
-    run: Replications,
-    labels: tuple[str, ...],
-    return_bound: float | None,
-    seed: int,
-    origin: Alternatives | None,
-    confidence: float,
-    executor: Executor | str | None = None,
-    *,
-    minimise: bool = False,
-) -> BestAction:
-    """Which of several branches has the highest return, or the lowest cost, by joint simulation.
+def best_of_sample(sample: Any, confidence: float, executor: Executor | str | None = None) -> BestAction:
+    """Which branch of a `ReturnSample` has the highest return, or the lowest cost, by joint simulation.
 
     All intervals together hold with probability at least `confidence`, for any number of samples. Of a table, whose
     `origin` says what was sampled, the replications are simulated for longer while an order is open.
     """
-    confidence = checks.as_fraction("confidence", confidence)
-    check_distinct(labels)
-    orders = None if origin is None else Orders.of(origin, minimise)
+    confidence, origin, minimise = checks.as_fraction("confidence", confidence), sample.origin, sample.minimise
+    check_distinct(sample.actions)
+    run = sample.replications._replace(returns=sample.returns)  # raises where these are not known
+    orders, place = None if origin is None else Orders.of(origin, minimise), "the state that was simulated"
     if orders is None or origin is None:
-        largest = float(np.abs(run.returns).max()) if return_bound is None else return_bound
+        largest = float(np.abs(run.returns).max()) if sample.return_bound is None else sample.return_bound
         tally = count(run.mirrored() if minimise else run, 2 * run.left_out * largest)
     else:
         tally = orders.tally(run)
         if tally.undecided > 0:
             run = orders.simulated(origin, len(run.leads), executor)
             tally = orders.tally(run)
-    place = "the state that was simulated" if origin is None else _place_label(origin)
-    return replace(_best(tally, run, labels, place, seed, confidence), minimise=minimise)
-
-
-def _place_label(found: Alternatives) -> str:
-    if found.state is None:
-        return f"a starting state of {found.name}"
-    return found.simulator.model.state_label(found.state) if isinstance(found.simulator, TableSimulator) else found.name
+    if origin is not None and origin.state is None:
+        place = f"a starting state of {origin.name}"
+    elif origin is not None:
+        table = origin.simulator
+        place = table.model.state_label(origin.state) if isinstance(table, TableSimulator) else origin.name
+    return _best(tally, run, sample.actions, place, sample.seed, confidence, minimise)
 
 
 def _best(
-    tally: Tally, run: Replications, labels: tuple[str, ...], place: str, seed: int, confidence: float
+    tally: Tally, run: Replications, labels: tuple[str, ...], place: str, seed: int, confidence: float, minimise: bool
 ) -> BestAction:
     """The answer that a simulation gives."""
     (num_samples, m), steps = run.leads.shape, int(run.steps.max())
@@ -243,6 +225,7 @@ def _best(
         num_samples=num_samples,
         seed=seed,
         undecided=tally.undecided,
+        minimise=minimise,
     )
 
 
@@ -318,8 +301,8 @@ def best_of(  # many parameters: those of `Solution.best_action`
     assert orders is not None, "a solution has a table and a policy"
     run = orders.simulated(found, checks.as_count("num_samples", num_samples, least=2), None)
     confidence = checks.as_fraction("confidence", confidence)
-    best = _best(orders.tally(run), run, found.labels, model.state_label(s), seed, confidence)
-    return replace(best, mean=laws.mean[s, chosen].tolist(), minimise=minimise)
+    best = _best(orders.tally(run), run, found.labels, model.state_label(s), seed, confidence, minimise)
+    return replace(best, mean=laws.mean[s, chosen].tolist())
 
 
 def _chosen(model: JointMDP, state: StateLike, actions: Sequence[ActionLike] | None) -> tuple[int, list[int]]:

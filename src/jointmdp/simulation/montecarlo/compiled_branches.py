@@ -9,9 +9,8 @@ What is simulated is a `Dynamics`: a table or a JAX environment. Returns are hel
 the others over it, in float64 whatever the dynamics compute in: a lead is exactly 0 where nothing ever differed.
 
 Replications have numbers and are simulated in blocks until nothing more can come, or too little. One block after
-another is right on a CPU, but leaves a GPU almost idle. Each block goes its own way, with looks at its numbers in
-between: it is a generator that asks for steps, and what several ask for alike is computed at once. The numbers of a
-block do not depend on which others are computed with it.
+another is right on a CPU, but leaves a GPU almost idle. There several go on together, and each ends by a look at its
+own numbers, which do not depend on those of the others.
 
 Gaps are known where all branches of a replication have become one, returns only at their end, which takes a hundred
 times as long in an endless task. Where gaps are what matters most, a few replications go on to their end all the same:
@@ -21,11 +20,10 @@ one branch for all, since they are one.
 import math
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +34,7 @@ from jointmdp.ground.arrays import float64, random_key
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.simulation.montecarlo.samples import BranchSteps, Replications, last_step
+from jointmdp.simulation.montecarlo.samples import BranchPath, Replications, last_step
 
 States = Any  # a pytree of arrays whose leaves begin with [N, m]
 
@@ -80,9 +78,6 @@ class Dynamics(Protocol):
 
     def mistake(self, state: States, action: Any, column: int) -> str:
         """Why a step of one branch did not pay a finite number, in words."""
-
-    def alone(self) -> "Dynamics":
-        """Those of branch 0 by itself."""
 
     def only(self, places: tuple[int, ...]) -> "Dynamics":
         """Those of some branches."""
@@ -213,7 +208,11 @@ def _step(dynamics: Dynamics, b: Branches, noise: Any, chances: Any, sharing: Sh
     state = jax.tree.map(partial(_where, b.is_over), b.state, state)
     is_over = b.is_over | ends
     action = dynamics.choose(state, chances, b.leader)
-    owner, leader = _ties(state, action, is_over, b, sharing, dynamics.kinds)
+    # Owners and leaders of branches that have just moved and chosen.
+    together = b.leader[:, :, None] == b.leader[:, None, :] if sharing == "none" else _are_equal(state)
+    one = together if sharing == "none" else together & _are_equal(action)
+    leader = _first(_are_one(one, is_over, dynamics.kinds))
+    owner = _first(together) if sharing == "state" else leader if sharing == "none" else None
     weight = dynamics.discount ** b.step.astype(jnp.float64)
     more = weight * (reward - reward[:, :1])
     total, lead, size = b.total + weight * reward[:, 0], b.lead + more, b.size + jnp.abs(more)
@@ -231,18 +230,6 @@ def _outcomes(dynamics: Dynamics, b: Branches, noise: Array) -> tuple[Array, Sta
 def next_rewards(dynamics: Dynamics, b: Branches, noise_key: Array) -> Array:
     """Rewards ``[N, m]`` of the next step."""
     return _outcomes(dynamics, b, _drawn(dynamics, b, noise_key, noise_key, b.step)[0])[0]
-
-
-def _ties(
-    state: States, action: Any, is_over: Array, b: Branches, sharing: Sharing, kinds: Array
-) -> tuple[Array | None, Array]:
-    """Owners and leaders of branches that have just moved to `state` and chosen `action`."""
-    if sharing == "none":
-        leader = _first(_are_one(b.leader[:, :, None] == b.leader[:, None, :], is_over, kinds))
-        return leader, leader
-    together = _are_equal(state)
-    leader = _first(_are_one(together & _are_equal(action), is_over, kinds))
-    return None if sharing == "time" else _first(together), leader
 
 
 def _are_one(same: Array, is_over: Array, kinds: Array) -> Array:
@@ -279,68 +266,39 @@ def _first(same: Array) -> Array:
 
 
 AT_ONCE = 32  # blocks: together they keep a GPU busy
-Simulated = TypeVar("Simulated")
 
 
-class Steps(NamedTuple):
-    """Steps that the branches of a block are to take."""
+@dataclass
+class Block:
+    """Some replications by number under way: on the device, and what is looked at of them on the host."""
 
+    number: int
     branches: Branches
     noise_key: Array
     policy_key: Array
-    number: int
-    until_merged: bool
-    is_alone: bool = False
-    """Whether branch 0 goes on for all."""
+    done: int = 0
+    """Steps."""
+    host: Any = None
+    """`Branches` of NumPy arrays after the last steps."""
 
-    def taken(self, dynamics: Dynamics, sharing: Sharing) -> Branches:
-        """The branches afterwards."""
-        how = (dynamics.alone(), "time") if self.is_alone else (dynamics, sharing)
-        found: Branches = advance(how[0], *self[:3], self.number, how[1], self.until_merged)
-        return found
-
-
-class BlockState(NamedTuple):
-    """Where a block is after its last steps: on the device, and what is looked at of it on the host."""
-
-    device: Branches
-    host: Any  # `Branches` of NumPy arrays
+    @property
+    def given(self) -> tuple[Branches, Array, Array]:
+        """What steps are computed from."""
+        return self.branches, self.noise_key, self.policy_key
 
 
-Asking = Generator[Steps, BlockState, Simulated]
-
-
-def together(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Asking[Simulated]]) -> list[Simulated]:
-    """What the blocks return, in order."""
-    found: dict[int, Simulated] = {}
-    given: dict[int, Any] = dict.fromkeys(range(len(blocks)))  # what each block is told next; None begins
-    while given:
-        asked: dict[tuple[Any, ...], list[tuple[int, Steps]]] = {}
-        for i, branches in given.items():
-            try:
-                steps = blocks[i].send(branches)
-            except StopIteration as end:
-                found[i] = end.value
-            else:
-                kind = (len(steps.branches.total), steps.number, steps.until_merged, steps.is_alone)
-                asked.setdefault(kind, []).append((i, steps))
-        given = {}
-        for group in asked.values():
-            numbers, alike = zip(*group, strict=True)
-            given.update(zip(numbers, _taken(dynamics, sharing, alike), strict=True))
-    return [found[i] for i in range(len(blocks))]
-
-
-def _taken(dynamics: Dynamics, sharing: Sharing, alike: Sequence[Steps]) -> list[BlockState]:
-    if len(alike) == 1 or alike[0].is_alone:  # few replications go on alone
-        found = (steps.taken(dynamics, sharing) for steps in alike)
-        return [BlockState(branches, _on_host(branches)) for branches in found]
-    filled = [*alike, *[alike[-1]] * (AT_ONCE - len(alike))]  # always as many: another number is another program
-    stacked = _stacked([steps[:3] for steps in filled])
-    after = _advanced(dynamics, stacked, alike[0].number, sharing, alike[0].until_merged)
-    host = _on_host(after)
-    hosts = [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(alike))]
-    return [BlockState(*each) for each in zip(_parts(after, AT_ONCE), hosts, strict=False)]
+def take_steps(dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Block], number: int, until_merged: bool) -> None:
+    """So many more steps of blocks of one size."""
+    if len(blocks) == 1:
+        after = [advance(dynamics, *blocks[0].given, number, sharing, until_merged)]
+        hosts = [_on_host(after[0])]
+    else:
+        filled = [*blocks, *[blocks[-1]] * (AT_ONCE - len(blocks))]  # always as many: another number, another program
+        whole = _advanced(dynamics, _stacked([block.given for block in filled]), number, sharing, until_merged)
+        host, after = _on_host(whole), _parts(whole, AT_ONCE)
+        hosts = [jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(blocks))]
+    for block, branches, host in zip(blocks, after, hosts, strict=False):
+        block.branches, block.host, block.done = branches, host, block.done + number
 
 
 def _on_host(b: Branches) -> Any:
@@ -369,7 +327,6 @@ def _advanced(dynamics: Dynamics, blocks: Any, count: int, sharing: Sharing, unt
 CHUNK = 64  # steps between two looks at whether to go on
 ALONE = 128  # the same where one branch goes on for all: a look costs as much as dozens of such steps
 BLOCK = 2048  # replications that are simulated together
-FIRST = 64  # replications of the first block where replications are long: who asks for a few need not wait for all
 WHOLE = 128  # replications of a block that go on to their end where gaps matter most, and
 EVERY = 8  # blocks, of one of which they are
 MOST_BYTES = 2**30  # of the blocks that are simulated at once; a step takes several times as much
@@ -383,7 +340,6 @@ BLIND_TAIL = 1e-6  # the fraction where the largest return is not known
 
 
 Enough = Callable[[Replications], bool]
-Move = Callable[[Branches, int], Steps]
 
 
 @dataclass(frozen=True, eq=False)
@@ -404,26 +360,18 @@ class BlockSampler:
     """Whether some replications, the first of every eighth block, go on to their end although others do not."""
     is_enough: Enough | None = None
     """May ask a block to go on although what is left out is small."""
-    _kept: dict[tuple[int, int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
+    _kept: dict[tuple[int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
 
     portion: ClassVar[int] = BLOCK
     """Replications that are made together; asking for fewer makes the rest as well."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        parts: list[tuple[int, int, slice]] = []
-        for block, rows in rows_of_blocks(first, count):
-            # The first few of long replications are a block of their own, drawn from the same keys.
-            cut = FIRST if block == 0 and self._is_long else 0
-            if rows.start < cut:
-                parts.append((block, FIRST, slice(rows.start, min(rows.stop, cut))))
-            if rows.stop > cut:
-                parts.append((block, BLOCK, slice(max(rows.start, cut), rows.stop)))
-        found: list[Replications] = []
+        parts, found = list(rows_of_blocks(first, count)), list[Replications]()
         for begun in range(0, len(parts), self.together):
             some = parts[begun : begun + self.together]
-            blocks = self._blocks([(block, size) for block, size, _ in some], sharing)
-            found.extend(each.rows(rows) for each, (_, _, rows) in zip(blocks, some, strict=True))
+            made = self._blocks([block for block, _ in some], sharing)
+            found.extend(each.rows(rows) for each, (_, rows) in zip(made, some, strict=True))
         return Replications.joined(found)
 
     def only(self, places: tuple[int, ...]) -> "BlockSampler":
@@ -441,127 +389,135 @@ class BlockSampler:
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(block))
         return AT_ONCE if AT_ONCE * size <= MOST_BYTES else 1
 
-    def traced(self, index: int, sharing: Sharing) -> BranchSteps:
-        """What the branches of one replication did: its block once more, step by step."""
+    def traced(self, index: int, sharing: Sharing, branch: int, total: float) -> BranchPath:
+        """What one branch of a replication did, whose return is `total`: its block once more, step by step."""
         (block, rows), steps = next(rows_of_blocks(index, 1)), int(self(index, 1, sharing).steps[0])
-        row, dynamics = rows.start, self.dynamics
-        size = FIRST if block == 0 and self._is_long and row < FIRST else BLOCK
-        states, actions, rewards, is_over = [], [], [], []
+        place, dynamics = (rows.start, branch), self.dynamics
+        states, actions, rewards, is_over = list[Any](), list[Any](), list[float](), list[bool]()
         with float64():
-            start_key, noise_key, policy_key = self._keys(block)
-            b = begin(dynamics, start_key, size, sharing)
+            start_key, *keys = _three_keys(random_key(self.seed), block)
+            b = begin(dynamics, start_key, BLOCK, sharing)
             for t in range(steps + 1):
                 if t > 0:
-                    b = Steps(b, noise_key, policy_key, 1, self.until_merged).taken(dynamics, sharing)
-                state, action, over = jax.tree.map(lambda leaf: leaf[row], (b.state, b.action, b.is_over))
-                branches = range(len(over))
-                states.append([dynamics.snapshot(jax.tree.map(itemgetter(j), state), over[j]) for j in branches])
-                is_over.append(np.asarray(over))
+                    b = advance(dynamics, b, *keys, 1, sharing, self.until_merged)
+                state, action, over = jax.tree.map(lambda leaf: leaf[place], (b.state, b.action, b.is_over))
+                states.append(dynamics.snapshot(state, over))
+                is_over.append(bool(over))
                 if t < steps:
-                    actions.append([_plain(np.asarray(action)[j]) for j in branches])
-                    rewards.append(np.asarray(next_rewards(dynamics, b, noise_key)[row]))
-        return BranchSteps(states, actions, np.array(rewards).reshape(steps, -1), np.array(is_over))
+                    actions.append(action.item() if np.ndim(action) == 0 else np.asarray(action))
+                    rewards.append(float(next_rewards(dynamics, b, keys[0])[place]))
+        return BranchPath.of(states, actions, rewards, is_over, total)
 
-    @property
-    def _is_long(self) -> bool:
-        discount = float(self.dynamics.discount)
-        return (self.horizon is not None or discount < 1) and self._last(discount) > STEP_LIMIT
-
-    def _blocks(self, asked: list[tuple[int, int]], sharing: Sharing) -> list[Replications]:
-        """Blocks of given sizes, those that are not remembered simulated together."""
-        found = {each: kept for each in asked if (kept := self._kept.get((*each, sharing))) is not None}
-        missing = [each for each in asked if each not in found]
-        with float64():
-            # The first of them says how far they are.
-            blocks = [self._simulated(block, sharing, size, i == 0) for i, (block, size) in enumerate(missing)]
-            made = together(self.dynamics, sharing, blocks)
-        for each, replications in zip(missing, made, strict=True):
-            found[each] = self._kept[*each, sharing] = replications
+    def _blocks(self, asked: list[int], sharing: Sharing) -> list[Replications]:
+        """Blocks by number, those that are not remembered simulated together."""
+        found = {block: kept for block in asked if (kept := self._kept.get((block, sharing))) is not None}
+        missing = [block for block in asked if block not in found]
+        if missing:
+            with float64():
+                made = dict(zip(missing, self._simulated(missing, sharing), strict=True))
+            found |= made
+            self._kept.update({(block, sharing): replications for block, replications in made.items()})
         while len(self._kept) > KEPT:
             self._kept.pop(next(iter(self._kept)))
-        return [found[each] for each in asked]
+        return [found[block] for block in asked]
 
-    def _keys(self, block: int) -> tuple[Array, Array, Array]:
-        """Of the starts, the noise and the policies of a block."""
-        found: tuple[Array, Array, Array] = _three_keys(random_key(self.seed), block)
-        return found
-
-    def _simulated(self, block: int, sharing: Sharing, size: int, is_shown: bool) -> Asking[Replications]:
-        start_key, noise_key, policy_key = self._keys(block)
-        end = math.inf if self.horizon is None else self.horizon
-
-        def move(b: Branches, count: int, until_merged: bool = self.until_merged, is_alone: bool = False) -> Steps:
-            return Steps(b, noise_key, policy_key, count, until_merged, is_alone)
-
-        goes_on = partial(self._gone_on, block, is_shown)
-        first = begin(self.dynamics, start_key, size, sharing)
-        found, last = yield from goes_on(first, 0, move, self.until_merged, CHUNK)
+    def _simulated(self, numbers: Sequence[int], sharing: Sharing) -> list[Replications]:
+        """Blocks, together."""
+        blocks, end = list[Block](), math.inf if self.horizon is None else self.horizon
+        for number in numbers:
+            start_key, *keys = _three_keys(random_key(self.seed), number)
+            blocks.append(Block(number, begin(self.dynamics, start_key, BLOCK, sharing), *keys))
+        found = self._gone_on(self.dynamics, sharing, blocks, self.until_merged)
         if not self.until_merged:
             return found
-        host, done = last.host, int(last.host.step)
-        is_whole = (np.arange(size) < WHOLE) & self.some_whole & (block % EVERY == 0)
-        if is_whole.any() and found.left_out[is_whole].any():
-            # Branches that are apart are so until hardly anything is left of their returns, too.
-            found, _ = yield from goes_on(last.device, done, partial(move, until_merged=False), False, CHUNK)
-        elif is_whole.any():
-            one = partial(move, until_merged=False, is_alone=True)
-            rest, _ = yield from goes_on(alone(last.device, min(size, WHOLE)), done, one, False, ALONE)
-            found.returns[is_whole], found.left_out[is_whole] = rest.returns, rest.left_out
-        # What follows branches that are still apart is left out.
-        is_done = host.is_over.all(axis=1) | host.leader.any(axis=1) | (done >= end)
-        followed = (host.total != host.apart) | ~is_done
-        return found._replace(is_whole=is_whole, apart=host.apart[:, None] + found.leads, followed=followed)
+        hosts = [block.host for block in blocks]
+        for block in blocks:
+            block.done = int(block.host.step)
+        wholes = [(np.arange(BLOCK) < WHOLE) & self.some_whole & (number % EVERY == 0) for number in numbers]
+        # Branches that are apart are so until hardly anything is left of their returns, too.
+        apart = [i for i, is_whole in enumerate(wholes) if is_whole.any() and found[i].left_out[is_whole].any()]
+        rest = self._gone_on(self.dynamics, sharing, [blocks[i] for i in apart], False) if apart else []
+        found = [rest[apart.index(i)] if i in apart else run for i, run in enumerate(found)]
+        for i, (block, is_whole) in enumerate(zip(blocks, wholes, strict=True)):
+            if is_whole.any() and i not in apart:  # few replications: one after another
+                block.branches = alone(block.branches, WHOLE)
+                (one,) = self._gone_on(self.dynamics.only((0,)), "time", [block], False, ALONE)
+                found[i].returns[is_whole], found[i].left_out[is_whole] = one.returns, one.left_out
+            # What follows branches that are still apart is left out.
+            host = hosts[i]
+            is_done = host.is_over.all(axis=1) | host.leader.any(axis=1) | (int(host.step) >= end)
+            followed = (host.total != host.apart) | ~is_done
+            more = {"apart": host.apart[:, None] + found[i].leads, "followed": followed}
+            found[i] = found[i]._replace(is_whole=is_whole, **more)
+        return found
 
     def _gone_on(
-        self, block: int, is_shown: bool, first: Branches, done: int, move: Move, until_merged: bool, chunk: int
-    ) -> Asking[tuple[Replications, BlockState]]:
-        """Replications that go on from `first`, after `done` steps, until nothing more can come, or too little."""
-        branches, discount, started = first, float(self.dynamics.discount), 0.0
-        last, begun, is_told = self._last(discount), done, not is_shown
-        with Meter(f"simulating {self.name}" if is_shown else "") as meter:
-            while True:
-                count = min(chunk, last - done)
-                after = yield move(branches, count)
-                branches, host = after
-                done += count
-                is_last = done >= last
-                # A horizon leaves nothing out; an endless future that is cut leaves what comes with the next weight.
-                weight = 0.0 if self.horizon is not None and is_last else discount**done
-                if not _are_finite(host):
-                    raise ModelError((yield from self._blamed(block, first, move)))
-                found = self._replications(host, weight, until_merged)
-                if is_last or not found.left_out.any() or self._is_small(found, discount**done, until_merged):
+        self, dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Block], until_merged: bool, chunk: int = CHUNK
+    ) -> list[Replications]:
+        """What blocks give that go on until nothing more can come, or too little."""
+        discount, started, found = float(self.dynamics.discount), 0.0, dict[int, Replications]()
+        last, begun, is_told = self._last(discount), [block.done for block in blocks], False
+        first = [block.branches for block in blocks]
+        going = list(enumerate(blocks))
+        with Meter(f"simulating {self.name}") as meter:
+            while going:
+                counts = [min(chunk, last - block.done) for _, block in going]
+                for count in dict.fromkeys(counts):
+                    alike = [block for (_, block), own in zip(going, counts, strict=True) if own == count]
+                    take_steps(dynamics, sharing, alike, count, until_merged)
+                for i, block in going:
+                    done, host = block.done, block.host
+                    is_last = done >= last
+                    # A horizon leaves nothing out; an endless future that is cut leaves what has the next weight.
+                    weight = 0.0 if self.horizon is not None and is_last else discount**done
+                    if not _are_finite(host):
+                        block.branches = first[i]
+                        raise ModelError(self._blamed(dynamics, sharing, block, until_merged))
+                    steps, leaders = host.steps.astype(np.int64), host.leader.astype(np.int64)
+                    left_out = np.where(are_open(host, until_merged), weight, 0.0)
+                    states = None if host.state is None else host.state.astype(np.int64)
+                    run = Replications.of_sums(
+                        host.total, host.lead, host.size, steps, leaders, left_out, states=states
+                    )
+                    if is_last or not run.left_out.any() or self._is_small(run, discount**done, until_merged):
+                        found[i] = run
+                going = [(i, block) for i, block in going if i not in found]
+                if not going:
                     break
-                meter.update(done / last, f"step {done:,} of at most {last:,}")
+                i, block = going[0]
+                meter.update(block.done / last, f"step {block.done:,} of at most {last:,}")
                 started = started or time.monotonic()  # after the first steps, which may have been compiled
                 spent = time.monotonic() - started
-                wait = spent * (last - done) / max(done - begun - chunk, 1)
+                wait = spent * (last - block.done) / max(block.done - begun[i] - chunk, 1)
                 if discount < 1 and self.horizon is None and spent > LONG_WAIT / 4 and wait > LONG_WAIT and not is_told:
                     is_told = True
                     warnings.warn(
-                        f"{len(found.leads):,} replications of {self.name} take up to {wait:,.0f} more seconds: with a "
-                        f"discount of {discount:g} and no horizon they go on for up to {last:,} steps; a horizon, or "
-                        "the simulator's reward_bounds, ends them sooner",
+                        f"{len(block.host.total):,} replications of {self.name} take up to {wait:,.0f} more seconds: "
+                        f"with a discount of {discount:g} and no horizon they go on for up to {last:,} steps; a "
+                        "horizon, or the simulator's reward_bounds, ends them sooner",
                         stacklevel=2,
                     )
-        if discount >= 1 and found.left_out.any():
+        if discount >= 1 and any(run.left_out.any() for run in found.values()):
             raise ModelError(
                 f"replications of {self.name} have not ended after {STEP_LIMIT:,} steps; give a horizon, or a discount "
                 "below 1"
             )
-        return found, after
+        return [found[i] for i in range(len(blocks))]
 
-    def _blamed(self, block: int, branches: Branches, move: Move) -> Asking[str]:
+    def _blamed(self, dynamics: Dynamics, sharing: Sharing, block: Block, until_merged: bool) -> str:
         """Which step of which branch is the first that did not pay a finite number, found by taking all steps again."""
-        before, (branches, host) = branches, (yield move(branches, 1))
-        while _are_finite(host):
-            before, (branches, host) = branches, (yield move(branches, 1))
+        before = block.branches
+        take_steps(dynamics, sharing, [block], 1, until_merged)
+        while _are_finite(block.host):
+            before = block.branches
+            take_steps(dynamics, sharing, [block], 1, until_merged)
         # Where branch 0 is not finite, no lead over it is either.
+        host = block.host
         row, column = (int(place) for place in np.argwhere(~np.isfinite(host.lead + host.total[:, None]))[0])
         state, action = jax.tree.map(lambda leaf: leaf[row, column], (before.state, before.action))
         return (
             f"a return of {self.name} is not a finite number: in step {int(before.step)} of replication "
-            f"{block * BLOCK + row}, alternative {column + 1} of {host.lead.shape[1]}, "
+            f"{block.number * BLOCK + row}, alternative {column + 1} of {host.lead.shape[1]}, "
             f"{self.dynamics.mistake(state, action, column)}"
         )
 
@@ -585,20 +541,10 @@ class BlockSampler:
         is_small = weight * self.return_bound <= fraction * error
         return is_small and (self.is_enough is None or self.is_enough(found))
 
-    def _replications(self, b: Any, weight: float, until_merged: bool) -> Replications:
-        steps, leaders = b.steps.astype(np.int64), b.leader.astype(np.int64)
-        left_out = np.where(are_open(b, until_merged), weight, 0.0)
-        states = None if b.state is None else b.state.astype(np.int64)
-        return Replications.of_sums(b.total, b.lead, b.size, steps, leaders, left_out, states=states)
-
-
-def _plain(action: Any) -> Any:
-    """A numbered action as a number of Python; others as they are."""
-    return action.item() if np.ndim(action) == 0 else action
-
 
 @jax.jit
 def _three_keys(key: Array, block: int) -> tuple[Array, Array, Array]:
+    """Of the starts, the noise and the policies of a block."""
     first, second, third = jax.random.split(jax.random.fold_in(key, block), 3)
     return first, second, third
 

@@ -62,13 +62,27 @@ def mean_interval(values: Floats, confidence: float = 0.95) -> Interval:
 
 
 def variance_interval(values: Floats, confidence: float = 0.95) -> Interval:
-    """Confidence interval of the variance: Hall's interval of squared deviations joined with Bonett (2006)'s."""
+    """Confidence interval of the variance: Hall's interval of squared deviations joined with Bonett's.
+
+    Bonett, Approximate confidence interval for standard deviation of nonnormal distributions, 2006.
+    """
     n = len(values)
     t = _critical(n, confidence)
     if n < LEAST_SAMPLES:
         return Interval(0.0, math.inf)
     squares = (values - values.mean()) ** 2 * (n / (n - 1))
-    found = _join(_hall(squares, t), _bonett(values, t))
+    found, variance = _hall(squares, t), float(values.var(ddof=1))
+    bonett = Interval(variance, variance)
+    if variance > 0:
+        cut = int(n / (2 * math.sqrt(n - 4)))  # of each end
+        centre = float(np.sort(values)[cut : n - cut].mean())
+        kurtosis = n * float(np.sum((values - centre) ** 4)) / ((n - 1) * variance) ** 2
+        # Two equally likely values have kurtosis 1; rounding must not make the root imaginary.
+        error = math.sqrt(max(kurtosis - (n - 3) / n, 0.0) / (n - 1))
+        correction = n / (n - t)
+        spread = math.exp(t * error * correction)
+        bonett = Interval(correction * variance / spread, correction * variance * spread)
+    found = _join(found, bonett)
     return Interval(max(0.0, found.lower), found.upper)
 
 
@@ -207,13 +221,10 @@ def bounded_cvar(values: Floats, alpha: float, within: Interval, error: float) -
     n = len(values)
     moved = min(math.sqrt(math.log(2 / error) / (2 * n)), 1.0)
     ordered = np.concatenate([[within.lower], np.sort(values), [within.upper]])
-    ends = []
-    for weights in (
-        np.concatenate([[moved], np.full(n, 1 / n), [0.0]]),
-        np.concatenate([[0.0], np.diff(np.maximum(np.linspace(0.0, 1.0, n + 1) - moved, 0.0)), [moved]]),
-    ):
-        below = np.minimum(np.cumsum(weights), alpha)
-        ends.append(float(np.diff(below, prepend=0.0) @ ordered) / alpha)
+    low = np.concatenate([[moved], np.full(n, 1 / n), [0.0]])
+    high = np.concatenate([[0.0], np.diff(np.maximum(np.linspace(0.0, 1.0, n + 1) - moved, 0.0)), [moved]])
+    below = [np.minimum(np.cumsum(weights), alpha) for weights in (low, high)]
+    ends = [float(np.diff(each, prepend=0.0) @ ordered) / alpha for each in below]
     return Interval(ends[0], max(ends))
 
 
@@ -308,19 +319,3 @@ def _hall(values: Floats, t: float) -> Interval:
 
     scale = std / math.sqrt(n)
     return Interval(centre - scale * inverse(t), centre - scale * inverse(-t))
-
-
-def _bonett(values: Floats, t: float) -> Interval:
-    """Bonett, Approximate confidence interval for standard deviation of nonnormal distributions, 2006."""
-    n = len(values)
-    variance = float(values.var(ddof=1))
-    if variance == 0:
-        return Interval(variance, variance)
-    cut = int(n / (2 * math.sqrt(n - 4)))  # of each end
-    centre = float(np.sort(values)[cut : n - cut].mean())
-    kurtosis = n * float(np.sum((values - centre) ** 4)) / ((n - 1) * variance) ** 2
-    # Two equally likely values have kurtosis 1; rounding must not make the root imaginary.
-    error = math.sqrt(max(kurtosis - (n - 3) / n, 0.0) / (n - 1))
-    correction = n / (n - t)
-    spread = math.exp(t * error * correction)
-    return Interval(correction * variance / spread, correction * variance * spread)

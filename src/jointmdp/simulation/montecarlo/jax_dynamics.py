@@ -127,10 +127,6 @@ class JaxDynamics:
                 return f"{begun}the state before the step is not finite at {where}"
         return f"{begun}the reward of {label} is not finite"
 
-    def alone(self) -> "JaxDynamics":
-        """Those of branch 0 by itself."""
-        return replace(self.only((0,)), first=None)
-
     def only(self, places: tuple[int, ...]) -> "JaxDynamics":
         """Those of some branches, and of the policies that these follow."""
         columns = [tuple(i for i, j in enumerate(places) if j in own) for own in self.columns]
@@ -174,10 +170,23 @@ def jax_dynamics(
     arithmetic = users_arithmetic()
     made = [as_chooser(policy, simulator) for policy in policies]
     first = None if actions is None else jnp.asarray(simulator.as_actions(actions))
-    like = _action_like(simulator, first)
+    if first is not None:
+        like = first[0]
+    elif simulator.action_names is not None:
+        like = jnp.int32(0)
+    elif simulator._random is None:
+        raise ModelError(f"the actions of {simulator.name} are not numbered; give random_action, or first actions")
+    else:
+        like = jax.eval_shape(simulator._random, random_key(0))
     simulator.types(like)
-    place = None if state is None else _typed(simulator, simulator.at(state))
-    _check_policies(simulator, policies, place)
+    place = None if state is None else simulator.at(state)
+    if place is not None:  # it may be older than the first action, which the types of states depend on
+        place = place._replace(state=on_host(simulator._typed(place.state)))
+    # Mistakes that show in the first state get their own message, before they are NaNs among thousands.
+    begin = simulator.reset() if place is None else place
+    for policy, (chooser, _) in zip(policies, made, strict=True):
+        if callable(policy) and chooser.form != "keyed":
+            as_agent(policy, simulator)(begin, Noise("check"))
     with float64():
         return JaxDynamics(
             jnp.asarray(discount, dtype=jnp.float64),
@@ -191,26 +200,3 @@ def jax_dynamics(
             (tuple(like.shape), like.dtype),
             arithmetic,
         )
-
-
-def _typed(simulator: JaxSimulator, place: JaxState) -> JaxState:
-    """A snapshot that may be older than the first action, which the types of states depend on."""
-    return place._replace(state=on_host(simulator._typed(place.state)))
-
-
-def _action_like(simulator: JaxSimulator, first: Any) -> Any:
-    if first is not None:
-        return first[0]
-    if simulator.action_names is not None:
-        return jnp.int32(0)
-    if simulator._random is None:
-        raise ModelError(f"the actions of {simulator.name} are not numbered; give random_action, or first actions")
-    return jax.eval_shape(simulator._random, random_key(0))
-
-
-def _check_policies(simulator: JaxSimulator, policies: Sequence[Any], place: JaxState | None) -> None:
-    """Mistakes that show in the first state get their own message, before they are NaNs among thousands."""
-    first = simulator.reset() if place is None else place
-    for policy in policies:
-        if callable(policy) and as_chooser(policy, simulator)[0].form != "keyed":
-            as_agent(policy, simulator)(first, Noise("check"))

@@ -66,7 +66,8 @@ class NoiseChecks:
     """The checks of one comparison; `warnings` are what a reader must know beside the answer."""
 
     def __init__(self, found: Alternatives, size: int, executor: Executor | None = None) -> None:
-        self.found, self.warnings = found, list[str]()
+        self.found, self.name, self.warnings = found, found.name, list[str]()
+        self._is_run = isinstance(found.sampler, RunSampler)
         self.is_alive = False  # whether replications were seen to differ
         self._replay = getattr(found.sampler, "replay", None)
         self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
@@ -77,8 +78,7 @@ class NoiseChecks:
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
-        is_run = isinstance(self.found.sampler, RunSampler)
-        copy = forked(self.found.simulator, lambda: self._rows(count, is_backwards=True)) if is_run else None
+        copy = forked(self.found.simulator, lambda: self._rows(count, is_backwards=True)) if self._is_run else None
         there = [self._record(i, is_backwards=False) for i in range(count)]
         back = [self._record(i, is_backwards=True) for i in range(count)]
         records = [record for record, _ in there + back]
@@ -87,16 +87,26 @@ class NoiseChecks:
             difference = one.difference(other)
             if difference is not None:
                 self._differs(i, one, difference, {name: moved[name] for name in sorted(one.unseeded(other))})
-        if is_run:
+        if self._is_run:
             begun = time.monotonic()
             rows = self._check_streams(count)
             others = None if copy is None else copy.result(max(1.0, PATIENCE * (time.monotonic() - begun)))
             for i, (row, other) in enumerate(zip(rows, rows if others is None else others, strict=False)):
-                if not are_close(row, other):
-                    self._depends_on_order(i, row, other)
+                if are_close(row, other):
+                    continue
+                j = next(j for j in range(len(row)) if not are_close(row[j], other[j]))
+                reached = walk([self.found.simulator], lambda value: not isinstance(value, CLOSED), 8, 5_000)
+                caches = {f"{value.__name__}()" for _, _, value in reached if hasattr(value, "cache_info")}
+                named = f", such as that of {' or '.join(sorted(caches))}" if caches else ""
+                raise ModelError(
+                    f"what one decision leaves behind shows in the results of others: replication {i} of {self.name} "
+                    f"gave {row[j]:.6g} for {self.found.labels[j]} after the decisions before it, and {other[j]:.6g} "
+                    f"after those behind it. Look for something kept from run to run, a cache that leaves out the "
+                    f"decision{named}"
+                )
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
-        for name, who in moved.items() if not isinstance(self.found.sampler, RunSampler) else ():
+        for name, who in moved.items() if not self._is_run else ():
             self._warn(
                 f"{WHO[who]} draws from {name}, {GLOBAL}. Nothing came of it in what was run again, but no "
                 f"replication can set it: {_cure(who, name)}."
@@ -106,7 +116,7 @@ class NoiseChecks:
             away = sample(self.found.sampler, 0, 1, self.found.sharing, executor).returns
             if not are_close(here, away):
                 raise ModelError(
-                    f"replication 0 of {self._name} returned {here[0].tolist()} here and {away[0].tolist()} in a "
+                    f"replication 0 of {self.name} returned {here[0].tolist()} here and {away[0].tolist()} in a "
                     "worker: something differs between processes, such as the hash of a text or the order of a set"
                 )
 
@@ -121,17 +131,6 @@ class NoiseChecks:
                 break
             rows.append(self._replay(i, self.found.sharing, on_event(i), is_backwards=is_backwards).returns[0])
         return rows
-
-    def _depends_on_order(self, index: int, one: Floats, other: Floats) -> None:
-        j = next(j for j in range(len(one)) if not are_close(one[j], other[j]))
-        reached = walk([self.found.simulator], lambda value: not isinstance(value, CLOSED), 8, 5_000)
-        caches = {f"{value.__name__}()" for _, _, value in reached if hasattr(value, "cache_info")}
-        named = f", such as that of {' or '.join(sorted(caches))}" if caches else ""
-        raise ModelError(
-            f"what one decision leaves behind shows in the results of others: replication {index} of {self._name} gave "
-            f"{one[j]:.6g} for {self.found.labels[j]} after the decisions before it, and {other[j]:.6g} after those "
-            f"behind it. Look for something kept from run to run, a cache that leaves out the decision{named}"
-        )
 
     def _check_streams(self, count: int) -> list[Floats]:
         """Record the streams of all decisions in some replications, and judge them one by one; the results."""
@@ -153,7 +152,7 @@ class NoiseChecks:
                 runs.append(RecordedRun(self.found.labels[0], f"seed {seed + apart}", split()))
         for found in judged(runs) if self.found.sharing != "none" else ():
             if found.fault == COINCIDE:
-                raise ModelError(f"{found.fault} in {self._name}: {found.text}. Likely cause: {found.cause}")
+                raise ModelError(f"{found.fault} in {self.name}: {found.text}. Likely cause: {found.cause}")
             if found.fault != FIXED:  # which may be a fixed instance
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
         return rows
@@ -165,30 +164,29 @@ class NoiseChecks:
             place += f" ({self.found.labels[event.branch]})"
         if event.what == "observation":
             self._warn(
-                f"{WHO[event.what]} was not the same when {place} of {self._name} was run again; no reward and no "
+                f"{WHO[event.what]} was not the same when {place} of {self.name} was run again; no reward and no "
                 "action changed. Is there a clock in the observation, or noise that is not the replication's?"
             )
             return
-        is_run = isinstance(self.found.sampler, RunSampler)
         drawn = [
-            f"{'it' if is_run else WHO[who]} draws from {name}, {GLOBAL}: {_cure(who, name)}"
+            f"{'it' if self._is_run else WHO[who]} draws from {name}, {GLOBAL}: {_cure(who, name)}"
             for name, who in moved.items()
         ]
         again, _ = self._record(index, is_backwards=False)
         same = again.difference(one)
         if not drawn and (same is None or same.what == "observation"):
             raise ModelError(
-                f"the alternatives do not see the same noise: {place} of {self._name} depends on which of them is "
+                f"the alternatives do not see the same noise: {place} of {self.name} depends on which of them is "
                 "asked first, as if one drew on where the other had stopped. A step must draw from the noise that it "
                 "is given alone, and change nothing that the others see"
             )
         who, cause = WHO[event.what], CAUSES[event.what]
-        if is_run:
+        if self._is_run:
             who, cause = "run(decision, seed)", RUN_CAUSE
         elif event.what == "start" and getattr(self.found.sampler, "state", None) is not None:
             who, cause = "the state to begin in", "a step changed it; a step must return a new state"
         raise ModelError(
-            f"no noise is shared here: {who} gave something else when {place} of {self._name} was run again. "
+            f"no noise is shared here: {who} gave something else when {place} of {self.name} was run again. "
             f"Likely cause: {'; '.join(drawn) or cause}"
         )
 
@@ -199,35 +197,46 @@ class NoiseChecks:
 
     def _is_dead(self) -> bool:
         """Whether nothing that was looked at changes with the noise; tables say themselves what is random."""
-        simulator = self.found.simulator
-        if self._replay is None and isinstance(simulator, JaxSimulator):
-            return not _is_moved_by_noise(simulator, self._place)
-        return self._replay is not None and not self.is_alive
+        simulator, place = self.found.simulator, self._place
+        if self._replay is not None or not isinstance(simulator, JaxSimulator):
+            return self._replay is not None and not self.is_alive
+        # Do two short walks with the same actions lead apart?
+        walks = [simulator.start(Noise("alive", k)) if place is None else place for k in range(2)]
+        for t in range(WALK):
+            if simulator.identity(walks[0]) != simulator.identity(walks[1]):
+                return False
+            if simulator.is_over(walks[0]):
+                return True
+            action = simulator.available(walks[0])[0]
+            steps = [simulator.query(state, [action], Noise("alive", k, t))[0] for k, state in enumerate(walks)]
+            if steps[0].reward != steps[1].reward:
+                return False
+            walks = [step.state for step in steps]
+        return True
 
     def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
-        n, whole = len(run.returns), run.whole
+        n, whole, simulator = len(run.returns), run.whole, self.found.simulator
         is_same = _are_all_same(whole) and (run.is_whole is None or are_close(run.leads, whole.leads[:1]))
-        for _, text in getattr(self.found.simulator, "key_faults", ()):
+        for _, text in getattr(simulator, "key_faults", ()):
             self._warn(f"{text}.")
-        told = str(getattr(self.found.simulator, "frozen_start", ""))
+        told = str(getattr(simulator, "frozen_start", ""))
         if told and self._place is None:
             self._warn(f"All replications begin alike: {told}.")
-        frozen = str(getattr(self.found.simulator, "frozen_noise", "")).rstrip(".")
+        frozen = str(getattr(simulator, "frozen_noise", "")).rstrip(".")
         if frozen and (is_same or (not len(whole.returns) and _are_all_same(run))):
             raise ModelError(
-                f"the noise of {self._name} is frozen: {frozen}. All {n:,} replications are one and the same future, "
+                f"the noise of {self.name} is frozen: {frozen}. All {n:,} replications are one and the same future, "
                 "which says nothing of others. If nothing is random from here on, say so: simulator.frozen_noise = ''"
             )
         if frozen:
-            self._warn(f"Some of the noise of {self._name} is frozen: {frozen}. Replications differ by the rest alone.")
+            self._warn(f"Some of the noise of {self.name} is frozen: {frozen}. Replications differ by the rest alone.")
         elif is_same and n >= FEW and self._is_dead():
-            what = "does run use its seed?" if isinstance(self.found.sampler, RunSampler) else "see jointmdp.audit."
+            what = "does run use its seed?" if self._is_run else "see jointmdp.audit."
             self._warn(
-                f"Noise never mattered: all {n:,} replications of {self._name} gave the same. Either nothing is random "
+                f"Noise never mattered: all {n:,} replications of {self.name} gave the same. Either nothing is random "
                 f"from here on, or the noise is fixed inside, by a seed of its own or a hidden generator; {what}"
             )
-        simulator = self.found.simulator
         is_paired = self.found.sharing != "none" and simulator is not None and not isinstance(simulator, TableSimulator)
         if is_paired and len(whole.returns) >= LEAST_PAIRED:
             doubt = Pairing(whole.returns[:, : len(self.found.labels)], self.found.labels).doubt
@@ -239,10 +248,6 @@ class NoiseChecks:
     def _place(self) -> Any:
         """The state that a compiled walk begins in; None where each begins in its own."""
         return getattr(getattr(self.found.sampler, "dynamics", None), "place", None)
-
-    @property
-    def _name(self) -> str:
-        return self.found.title.partition(" in ")[2] or self.found.title
 
     def _record(self, index: int, *, is_backwards: bool) -> tuple[Record, Replications]:
         assert self._replay is not None
@@ -271,19 +276,3 @@ def _cure(who: str, name: str) -> str:
     if who == "policy":
         return CAUSES["policy"]
     return f"draw from the noise or the seed that is given instead of {name}"
-
-
-def _is_moved_by_noise(simulator: JaxSimulator, place: Any) -> bool:
-    """Whether two short walks with the same actions lead apart."""
-    walks = [simulator.start(Noise("alive", k)) if place is None else place for k in range(2)]
-    for t in range(WALK):
-        if simulator.identity(walks[0]) != simulator.identity(walks[1]):
-            return True
-        if simulator.is_over(walks[0]):
-            return False
-        action = simulator.available(walks[0])[0]
-        steps = [simulator.query(state, [action], Noise("alive", k, t))[0] for k, state in enumerate(walks)]
-        if steps[0].reward != steps[1].reward:
-            return True
-        walks = [step.state for step in steps]
-    return False

@@ -41,26 +41,19 @@ class BranchPath(NamedTuple):
     total: float
     """Its return, discounted: that of the sample, to the last bit."""
 
-
-class BranchSteps(NamedTuple):
-    """All m branches of one replication; one that is over stays where it is."""
-
-    states: list[list[Snapshot]]  # [T + 1][m]
-    actions: list[list[Action]]  # [T][m]
-    rewards: Floats  # [T, m]
-    is_over: Bools  # [T + 1, m]
-
-    def path(self, branch: int, total: float) -> BranchPath:
-        """One branch, until it is over."""
-        over = self.is_over[:, branch]
-        steps = int(over.argmax()) if over.any() else len(self.actions)
-        return BranchPath(
-            tuple(row[branch] for row in self.states[: steps + 1]),
-            tuple(row[branch] for row in self.actions[:steps]),
-            self.rewards[:steps, branch],
-            bool(over.any()),
-            total,
-        )
+    @classmethod
+    def of(
+        cls,
+        states: Sequence[Snapshot],
+        actions: Sequence[Action],
+        rewards: Sequence[float],
+        is_over: list[bool],
+        total: float,
+    ) -> BranchPath:
+        """The path until it is over, of a branch that then stays where it is."""
+        steps = is_over.index(True) if True in is_over else len(actions)
+        paid = np.array(rewards[:steps], dtype=np.float64)
+        return cls(tuple(states[: steps + 1]), tuple(actions[:steps]), paid, True in is_over, total)
 
 
 CONFIDENCE = 0.95
@@ -82,6 +75,10 @@ class Gaps(NamedTuple):
     truncation_bound: float
     """The largest part of a slack that comes from the end of the simulation."""
     steps: int
+
+
+WIDE = ("returns", "leads", "rounding", "leaders", "apart")
+"""What `Replications` have of each alternative, beside the states."""
 
 
 class Replications(NamedTuple):
@@ -109,6 +106,11 @@ class Replications(NamedTuple):
     def rows(self, rows: slice | Bools) -> Replications:
         """Some of the replications."""
         return Replications(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
+
+    def columns(self, columns: slice) -> Replications:
+        """Some of the alternatives."""
+        wide: Any = {name: part[:, columns] for name in WIDE if (part := getattr(self, name)) is not None}
+        return self._replace(**wide)
 
     @classmethod
     def joined(cls, parts: Sequence[Replications]) -> Replications:
@@ -301,8 +303,7 @@ class GapSample(SavedFace, PlannedGap):
 
     def superiority(self) -> Interval:
         """Confidence interval of P(G > 0); the estimate is the fraction above 0 by more than its slack."""
-        found = self._proportion(self.gaps > self.slack, self.gaps + self.slack > 0)
-        return found.of(float(np.mean(self.gaps > self.slack)))
+        return self._above(self.gaps)
 
     def tie(self) -> Interval:
         """Confidence interval of P(G = 0); the estimate is the fraction within its slack of 0."""
@@ -311,8 +312,11 @@ class GapSample(SavedFace, PlannedGap):
 
     def inferiority(self) -> Interval:
         """Confidence interval of P(G < 0); the estimate is the fraction below 0 by more than its slack."""
-        found = self._proportion(-self.gaps > self.slack, self.gaps - self.slack < 0)
-        return found.of(float(np.mean(-self.gaps > self.slack)))
+        return self._above(-self.gaps)
+
+    def _above(self, gaps: Floats) -> Interval:
+        is_above = gaps > self.slack
+        return self._proportion(is_above, gaps + self.slack > 0).of(float(np.mean(is_above)))
 
     def _proportion(self, certain: Bools, possible: Bools) -> Interval:
         counts = np.array([np.count_nonzero(certain), np.count_nonzero(possible)])

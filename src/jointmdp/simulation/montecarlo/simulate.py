@@ -157,7 +157,8 @@ class ReturnSample(SavedFace):
 
     def gap(self, action: Action, other: Action) -> GapSample:
         """How much more one action gives than another, or costs less: each by name, or as its environment calls it."""
-        return self._gap(self._place(action), self._place(other))
+        i, j = (checks.as_called("simulated action", each, self.actions, self.values) for each in (action, other))
+        return self._gap(i, j)
 
     def gaps(self) -> list[GapSample]:
         """The gaps of all pairs, the earlier action first."""
@@ -171,9 +172,7 @@ class ReturnSample(SavedFace):
         """
         from jointmdp.simulation.montecarlo.best_action import best_of_sample  # takes JAX along
 
-        run = self.replications._replace(returns=self.returns)
-        known = self.actions, self.return_bound, self.seed, self.origin
-        return best_of_sample(run, *known, confidence, executor, minimise=self.minimise)
+        return best_of_sample(self, confidence, executor)
 
     def again(self, actions: Any = None, *, policy: Any = None, executor: Any = None) -> ReturnSample:
         """The same replications, on the same noise, with more alternatives: after those that are here already.
@@ -208,7 +207,7 @@ class ReturnSample(SavedFace):
         found, (j,) = _with(origin, [action], policy)
         sampler: Any = found.sampler  # all samplers of first actions can be traced
         total = float(sampler(i, 1, found.sharing).returns[0, j])
-        path: BranchPath = sampler.traced(i, found.sharing).path(j, total)
+        path: BranchPath = sampler.traced(i, found.sharing, j, total)
         sums = [float(found.discount ** np.arange(len(path.rewards)) @ path.rewards)]
         if j < len(self.actions):
             sums.append(float(known[i, j]))
@@ -248,10 +247,6 @@ class ReturnSample(SavedFace):
         a, b = self.actions[i], self.actions[j]
         return GapSample(a, b, *found, self.reach, self.seed, independent_variance=alone, minimise=self.minimise)
 
-    def _place(self, action: Action) -> int:
-        """Where an action stands among those simulated; the first of several that follow different policies."""
-        return checks.as_called("simulated action", action, self.actions, self.values)
-
 
 def _with(origin: Alternatives, actions: Any, policy: Any) -> tuple[Alternatives, list[int]]:
     """The same alternatives with more, as far as they are not there yet, and where those asked for stand.
@@ -261,7 +256,9 @@ def _with(origin: Alternatives, actions: Any, policy: Any) -> tuple[Alternatives
     simulator, follows = origin.simulator, origin.policies[0] if policy is None else policy
     assert simulator is not None
     several = (list, tuple, range) if simulator.action_names is None else (list, tuple, range, np.ndarray)
-    then = "" if follows is origin.policies[0] else f", then {_policy_label(follows)}"
+    (label,) = as_named("policies", [follows], least=1)
+    label = "another policy" if label.startswith("number ") else label
+    then = "" if follows is origin.policies[0] else f", then {label}"
     branches, labels, places = list(zip(origin.actions, origin.policies, strict=True)), list(origin.labels), []
     for action in actions if isinstance(actions, several) else [actions]:
         chosen = simulator.action_index(action, origin.state)
@@ -271,11 +268,6 @@ def _with(origin: Alternatives, actions: Any, policy: Any) -> tuple[Alternatives
             branches.append((chosen, follows))
             labels.append(simulator.action_label(chosen) + then)
     return first_actions_and_policies(simulator, branches, tuple(labels), origin.state, origin.settings), places
-
-
-def _policy_label(policy: Any) -> str:
-    (label,) = as_named("policies", [policy], least=1)
-    return "another policy" if label.startswith("number ") else label
 
 
 def _are_close(one: Any, other: Any, scale: float = 0.0) -> bool:

@@ -63,7 +63,13 @@ class HindsightSampler(QuerySampler):
     def check_log(self) -> None:
         """Raise unless the noise inferred in replication 0 explains every logged step."""
         replication = _LoggedReplication(self, 0, "none")
-        replication.guarded(replication.explain_all)
+
+        def explain_all() -> None:
+            for t in range(len(self.log)):
+                replication.t = t
+                replication.explain()
+
+        replication.guarded(explain_all)
 
 
 class _LoggedReplication(Replication):
@@ -76,12 +82,6 @@ class _LoggedReplication(Replication):
     seen: Outcome
     """What the logged step under way gave."""
 
-    def explain_all(self) -> None:
-        """Infer the noise of every logged step."""
-        for t in range(len(self.sampler.log)):
-            self.t = t
-            self._explain()
-
     def _answers(self, state: FunctionState, members: list[int]) -> dict[int, Outcome]:
         """As always after the log; before its end the other branch meets the inferred noise where it shares it."""
         if self.t >= len(self.sampler.log):
@@ -89,7 +89,7 @@ class _LoggedReplication(Replication):
         found = {}
         for j in members:  # the seen branch is the first
             if j == SEEN:
-                self._explain()
+                self.explain()
                 found[j] = self.seen
                 continue
             shares = self.sharing == "time" or SEEN in members
@@ -113,7 +113,7 @@ class _LoggedReplication(Replication):
         if self.t < len(log):
             self.actions[SEEN] = log[self.t].action
 
-    def _explain(self) -> None:
+    def explain(self) -> None:
         """A logged step under the noise inferred for it, which must do what was seen."""
         sampler, simulator, step = self.sampler, self.simulator, self.sampler.log[self.t]
         noise, names = step.noise, simulator.sources
@@ -230,24 +230,18 @@ def simulate_hindsight(  # many parameters: a front door, one keyword for each s
         tolerance=checks.as_amount("tolerance", tolerance),
     )
     sampler.check_log()
-    return _gap(sampler, chosen, count, executor)
-
-
-def _gap(sampler: HindsightSampler, sharing: Sharing, count: int, executor: Executor | str | None) -> GapSample:
-    simulator = sampler.simulator
-    if not np.array_equal(sampler(0, 1, sharing).leads, sampler(0, 1, sharing).leads):
+    if not np.array_equal(sampler(0, 1, chosen).leads, sampler(0, 1, chosen).leads):
         raise ModelError(
-            f"replication 0 of {simulator.name} gave something else when it was run again: step, policy and infer must "
+            f"replication 0 of {known.name} gave something else when it was run again: step, policy and infer must "
             "draw from what they are given alone, and leave states as they are; see jointmdp.audit"
         )
     with opened(executor) as workers:
-        run = sample(sampler, 0, count, sharing, workers, title="simulating hindsight")
-    labels = tuple(simulator.action_label(a) for a in sampler.actions or ())
-    bounds, discount = simulator.reward_bounds, simulator.discount
-    return_bound = None if bounds is None or discount >= 1 else max(map(abs, bounds)) / (1 - discount)
-    spread = None if bounds is None else bounds.width
-    both = Alternatives(sampler, labels, "", sharing, (sharing,), return_bound, spread, discount=discount)
-    return GapSample(labels[OTHER], labels[SEEN], *run.gap(OTHER, SEEN, return_bound), both.reach(run), sampler.seed)
+        run = sample(sampler, 0, count, chosen, workers, title="simulating hindsight")
+    labels, bounds = tuple(map(known.action_label, sampler.actions or ())), known.reward_bounds
+    return_bound = None if bounds is None or known.discount >= 1 else max(map(abs, bounds)) / (1 - known.discount)
+    both = Alternatives(sampler, labels, "", chosen, (chosen,), return_bound, discount=known.discount)
+    reach = both._replace(spread=None if bounds is None else bounds.width).reach(run)
+    return GapSample(labels[OTHER], labels[SEEN], *run.gap(OTHER, SEEN, return_bound), reach, sampler.seed)
 
 
 def _opened(simulator: Any) -> FunctionSimulator:

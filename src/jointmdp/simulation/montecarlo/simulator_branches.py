@@ -17,7 +17,7 @@ import numpy as np
 
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.montecarlo.samples import BranchSteps, Replications, last_step
+from jointmdp.simulation.montecarlo.samples import BranchPath, Replications, last_step
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
@@ -71,16 +71,14 @@ class QuerySampler:
         """One replication under the eyes of `on_event`; backwards, its branches are asked in the opposite order."""
         return Replication(self, index, sharing, on_event, is_backwards).made()
 
-    def traced(self, index: int, sharing: Sharing) -> BranchSteps:
-        """What the branches of one replication did."""
+    def traced(self, index: int, sharing: Sharing, branch: int, total: float) -> BranchPath:
+        """What one branch of a replication did, whose return is `total`."""
         replication = Replication(self, index, sharing)
         replication.moments = []
         replication.made()
-        states, actions, rewards = zip(*replication.moments, strict=True)
-        is_over = np.array([[self.simulator.is_over(state) for state in row] for row in states])
-        return BranchSteps(
-            list(states), list(actions[1:]), np.array(rewards[1:]).reshape(-1, len(self.agents)), is_over
-        )
+        states = [states[branch] for states, _, _ in replication.moments]
+        actions, rewards = ([moment[k][branch] for moment in replication.moments[1:]] for k in (1, 2))
+        return BranchPath.of(states, actions, rewards, [self.simulator.is_over(state) for state in states], total)
 
     @property
     def last(self) -> int | None:
@@ -124,7 +122,9 @@ class Replication:
             raise
         except Exception as error:
             who, branches = self.asked
-            whose = [self.sampler.labels[j] for j in self._guilty(branches)] if self.sampler.labels else []
+            # Which of several that were asked together cannot be asked alone?
+            guilty = [j for j in branches if len(branches) > 1 and not self._is_answered(j)] or branches
+            whose = [self.sampler.labels[j] for j in guilty] if self.sampler.labels else []
             place = f"step {self.t} of replication {self.index}" + (f" ({' or '.join(whose)})" if whose else "")
             raise ModelError(
                 f"{who} of {self.simulator.name} raised {type(error).__name__} in {place}: {error}"
@@ -134,7 +134,8 @@ class Replication:
         sampler, simulator, m = self.sampler, self.simulator, len(self.leader)
         if sampler.state is None:
             self.states = [simulator.start(self.noise)] * m
-        self._keep([], [])
+        if self.moments is not None:
+            self.moments.append((list(self.states), [], []))
         if self.on_event is not None:
             self.on_event("start", self.t, 0, simulator.observe(self.states[0]))
         if sampler.actions is None:
@@ -153,7 +154,8 @@ class Replication:
                 )
             taken = self.actions
             rewards = self._step()
-            self._keep(taken, rewards)
+            if self.moments is not None:
+                self.moments.append((list(self.states), list(taken), rewards))
             total += weight * rewards[0]
             for j in range(1, m):
                 more = weight * (rewards[j] - rewards[0])
@@ -196,7 +198,9 @@ class Replication:
             raise ModelError(f"{place} paid {rewards}; rewards must be finite numbers")
         self.states = [outcomes[first].state for first in self.leader]
         if sharing == "state":
-            self._name()
+            self.asked = ("identity", [])
+            names = {j: None if self._is_over(j) else simulator.identity(self.states[j]) for j in self.heads}
+            self.names = [names[first] for first in self.leader]
         return rewards
 
     def _answers(self, state: Snapshot, members: list[int]) -> dict[int, Outcome]:
@@ -209,11 +213,6 @@ class Replication:
                 self.on_event("outcome", self.t, j, (float(outcome.reward), simulator.is_over(outcome.state)))
                 self.on_event("observation", self.t, j, simulator.observe(outcome.state))
         return outcomes
-
-    def _name(self) -> None:
-        self.asked = ("identity", [])
-        names = {j: None if self._is_over(j) else self.simulator.identity(self.states[j]) for j in self.heads}
-        self.names = [names[first] for first in self.leader]
 
     def _choose(self) -> None:
         """The next action of each branch that is its own; those that are one with another follow it."""
@@ -230,26 +229,19 @@ class Replication:
         """Branches with the same agent, action and state are one from now on, and so are all that are over."""
         if self.sharing == "none" or len(self.heads) == 1:
             return
-        keys: dict[int, tuple[Hashable, ...]] = {}
-        for j in self.heads:
-            key = (id(self.sampler.agents[j]), self._is_over(j))
-            keys[j] = key if key[1] else (*key, _hashable(self.actions[j]))
+        going = {j for j in self.heads if not self._is_over(j)}
+        keys: dict[int, tuple[Hashable, ...]] = {j: (id(self.sampler.agents[j]), j not in going) for j in self.heads}
+        keys |= {j: (*keys[j], _hashable(self.actions[j])) for j in going}
         if self.sharing == "state":
             keys = {j: (*key, self.names[j]) for j, key in keys.items()}
         else:
             # The hash of a whole state last, where all that is cheaper agrees.
-            self.asked = ("observe", [])
-            keys = self._finer(keys, lambda j: _look(self.simulator.observe(self.states[j])))
-            self.asked = ("identity", [])
-            keys = self._finer(keys, lambda j: self.simulator.identity(self.states[j]))
+            looks = {"observe": lambda state: _look(self.simulator.observe(state)), "identity": self.simulator.identity}
+            for asked, look in looks.items():
+                self.asked, seen = (asked, []), list(keys.values())
+                alike = [j for j in self.heads if j in going and seen.count(keys[j]) > 1]
+                keys |= {j: (*keys[j], look(self.states[j])) for j in alike}
         self._unite(keys[first] for first in self.leader)
-
-    def _finer(
-        self, keys: dict[int, tuple[Hashable, ...]], more: Callable[[int], Hashable]
-    ) -> dict[int, tuple[Hashable, ...]]:
-        """The keys, longer by `more` where two going branches have the same."""
-        seen = list(keys.values())
-        return {j: (*key, more(j)) if seen.count(key) > 1 and not self._is_over(j) else key for j, key in keys.items()}
 
     def _unite(self, keys: Iterable[Hashable]) -> None:
         """Branches with equal keys are one, led by the first."""
@@ -260,22 +252,12 @@ class Replication:
     def _is_over(self, j: int) -> bool:
         return self.simulator.is_over(self.states[j])
 
-    def _keep(self, taken: list[Action], rewards: Iterable[float]) -> None:
-        """Keep where all branches stand after a step, where that is asked for."""
-        if self.moments is not None:
-            self.moments.append((list(self.states), list(taken), list(rewards)))
-
-    def _guilty(self, branches: list[int]) -> list[int]:
-        """Which of several branches that were asked together cannot be asked alone."""
-        if len(branches) < 2:
-            return branches
-        found = []
-        for j in branches:
-            try:
-                self.simulator.query(self.states[j], [self.actions[j]], self.noise)
-            except Exception:
-                found.append(j)
-        return found or branches
+    def _is_answered(self, j: int) -> bool:
+        try:
+            self.simulator.query(self.states[j], [self.actions[j]], self.noise)
+        except Exception:
+            return False
+        return True
 
 
 def _hashable(action: Action) -> Any:

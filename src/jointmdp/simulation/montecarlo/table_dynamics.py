@@ -73,10 +73,6 @@ class TableDynamics(NamedTuple):
         """The sum of a table's rewards has grown too large for a number."""
         return "the rewards so far add up to more than a number can hold"
 
-    def alone(self) -> "TableDynamics":
-        """Those of branch 0 by itself."""
-        return self._replace(kinds=self.kinds[:1], first=None)
-
     def only(self, places: tuple[int, ...]) -> "TableDynamics":
         """Those of some branches."""
         of = np.asarray(places)

@@ -94,7 +94,7 @@ def train(folder: Path, steps: int = 5000, batch: int = CONFIG["batch"]) -> None
         costs = portion.cost_analysis()  # of one turn of its loop
         costs["bytes accessed"] -= 2 * trainer._data[0].nbytes  # it counts picking frames as reading all of them
         peaks = _peaks()
-        while not trainer.is_done(state):
+        while int(state.step) < trainer.steps:
             started, before = time.perf_counter(), int(state.step)
             state, metrics = portion(trainer._data, state)
             jax.block_until_ready(state)

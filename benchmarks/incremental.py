@@ -25,8 +25,7 @@ import numpy as np
 
 import jointmdp as jm
 from benchmarks.timing import medians
-from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
-from jointmdp.learning.incremental.table_learner import TableLearner
+from jointmdp.learning.incremental.learners import SimulatorLearner, TableLearner
 from jointmdp.simulation.executors import Processes
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 

@@ -20,7 +20,7 @@ from jointmdp.ground.arrays import float64
 from jointmdp.learning.estimates import Replicas
 from jointmdp.learning.incremental import recursion as engine
 from jointmdp.learning.incremental.learned import Learned
-from jointmdp.learning.incremental.table_learner import TableLearner
+from jointmdp.learning.incremental.learners import TableLearner
 from jointmdp.learning.learn import learn
 
 Polynomial = jm.Incremental.Polynomial

@@ -17,7 +17,7 @@ from zoo import daily
 
 import jointmdp as jm
 from jointmdp.ground import archives
-from jointmdp.learning.incremental.table_learner import TableLearner
+from jointmdp.learning.incremental.learners import TableLearner
 from jointmdp.learning.learn import learn
 
 pytestmark = pytest.mark.optimised

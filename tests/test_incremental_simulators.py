@@ -13,7 +13,7 @@ from zoo import SHARINGS, build, random_model, slow_or_long
 import jointmdp as jm
 from jointmdp.learning.estimates import Replicas
 from jointmdp.learning.incremental.learned import LearnedStates
-from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
+from jointmdp.learning.incremental.learners import SimulatorLearner
 from jointmdp.learning.learn import learn
 from jointmdp.learning.walks import STEPS_AHEAD, ListWalks, WalkTask, state_key
 from jointmdp.simulation.executors import Processes, Serial
@@ -32,7 +32,7 @@ def bits(state: object) -> list[bytes]:
 
 def held_values(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np.ndarray]:
     """Means of all discovered coordinates of a table's simulator, and their numbers in the table."""
-    discovered = learned._moments.discovered
+    discovered = learned.discovered
     numbers, keys = discovered.coordinates, discovered.states
     simulator = TableSimulator(model)
     where = {keys[state_key(simulator, s)]: s for s in range(model.num_states) if state_key(simulator, s) in keys}
@@ -44,7 +44,7 @@ def held_values(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, n
 def held_pairs(learned: LearnedStates, model: jm.JointMDP) -> tuple[Replicas, np.ndarray]:
     """Second moments of all pairs that were updated in every replica, and the pairs' numbers in the table."""
     _, x = held_values(learned, model)
-    discovered = learned._moments.discovered
+    discovered = learned.discovered
     number = dict(zip(discovered.coordinates.values(), x, strict=True))
     pairs = discovered.seen_pairs().tolist()
     places = np.array([discovered.place(*pair) for pair in pairs])
@@ -215,7 +215,7 @@ def test_states_with_a_coarse_identity_are_taken_up_again(choice: str, tmp_path:
     straight = learn(simulator, "uniform", options, steps=STEPS_AHEAD + 20)
     for until in (STEPS_AHEAD // 2, STEPS_AHEAD + 3, STEPS_AHEAD + 20):
         found = learn(simulator, "uniform", saved, steps=until)
-    assert found._moments.discovered == straight._moments.discovered
+    assert found.discovered == straight.discovered
     np.testing.assert_array_equal(found._moments.pair.values, straight._moments.pair.values)
     np.testing.assert_array_equal(found._moments.mean.bias_bound, straight._moments.mean.bias_bound)
 
@@ -235,7 +235,7 @@ def test_states_that_are_made_again_are_the_ones_that_were_found(sharing: str) -
     )
     learner = SimulatorLearner(simulator, "uniform", replace(SHAPE, coordinates="uniform"))
     learner.advance(learner.init(), STEPS_AHEAD + 1)
-    places = learner._known._places
+    places = learner.walks.known
     assert len(places) > 8
     assert [state_key(simulator, place.state) for place in places] == [place.key for place in places]
 

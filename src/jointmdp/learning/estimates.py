@@ -39,20 +39,6 @@ def student_factor(count: int) -> float:
     return float(scipy.special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
 
 
-def unseen_chance(updates: Any) -> Floats:
-    """What so many updates have not shown is rarer than this; what was never updated has its bias bound instead."""
-    counts = np.asarray(updates)
-    return np.where(counts > 0, -np.expm1(math.log((1 - CONFIDENCE) / 2) / np.maximum(counts, 1)), 0.0)
-
-
-def unseen_change(chance: Floats, most: Floats | float, discount: float, bias_bound: Floats) -> Floats:
-    """How much what has this chance in every step may change moments that are at most `most` in size.
-
-    Together with the bias of the start it is never more than that size: of what was hardly updated nothing is known.
-    """
-    return np.minimum(np.minimum(chance / (1 - discount), 1.0) * 2 * most, np.maximum(most - bias_bound, 0.0))
-
-
 class Estimate(NamedTuple):
     """A number and its error: half the width of a 95 % interval, plus the bound on the bias of the start."""
 

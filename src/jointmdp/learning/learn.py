@@ -20,8 +20,7 @@ from jointmdp.simulation.simulators.registry import as_simulator
 
 if TYPE_CHECKING:
     from jointmdp.learning.incremental.learned import Learned, LearnedStates
-    from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
-    from jointmdp.learning.incremental.table_learner import TableLearner
+    from jointmdp.learning.incremental.learners import SimulatorLearner, TableLearner
     from jointmdp.learning.neural.training import NetworkLearner, TrainedMoments
     from jointmdp.learning.projected.feature_learner import FeatureLearner, LearnedFeatures
 
@@ -32,8 +31,7 @@ class Incremental(IncrementalSettings):
 
     def learner(self, source: Any, policy: Any) -> TableLearner | SimulatorLearner:
         """The recursion itself, to be made step by step."""
-        from jointmdp.learning.incremental.simulator_learner import SimulatorLearner
-        from jointmdp.learning.incremental.table_learner import TableLearner
+        from jointmdp.learning.incremental.learners import SimulatorLearner, TableLearner
 
         if isinstance(source, JointMDP):
             return TableLearner(source, policy, self)

@@ -17,8 +17,8 @@ began.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ModelError
+from jointmdp.learning.runs import Method
 from jointmdp.simulation.executors.executor import Executor
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
@@ -71,7 +72,6 @@ class DrawnOutcome(NamedTuple):
     after: Coordinate
 
 
-Picks = Mapping[tuple[int, int, int], Coordinate]  # what a uniform choice picks at a step, lane and walker
 Standing = list[list[Walker | None]]  # the walkers of lanes; None begins anew
 Visit = tuple[list[Walker], list[list[list[DrawnOutcome]]]]  # the walkers of a lane, and each one's draws
 
@@ -83,7 +83,6 @@ class WalkTask:
     steps: range
     lanes: range
     walkers: Sequence[Sequence[Walker | None]]
-    picks: Picks = field(default_factory=dict)
 
     def __repr__(self) -> str:
         steps, lanes = self.steps, self.lanes
@@ -109,7 +108,7 @@ class Walks(ABC):
     def _moved(self, step: int, lane: int, w: int, walker: Walker, drawn: list[DrawnOutcome] | None) -> Walker | None:
         """Where a walker comes to, given the first draw of its list if that is known; None where it is over."""
 
-    def here(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks) -> Walker:
+    def here(self, step: int, lane: int, w: int, walker: Walker | None) -> Walker:
         """Where walker w of a lane stands in a step: where it came to, or at a new beginning."""
         if walker is None or self._noise("restart", step, lane, w).uniform < self.restart:
             return Walker(step, self._begun(step, lane, w))
@@ -123,7 +122,7 @@ class Walks(ABC):
         """The visits of a task, lane after lane in every step; `standing` is moved along."""
         for step in task.steps:
             for i, lane in enumerate(task.lanes):
-                here = [self.here(step, lane, w, each, task.picks) for w, each in enumerate(standing[i])]
+                here = [self.here(step, lane, w, each) for w, each in enumerate(standing[i])]
                 draws = [[self.drawn(word, step, lane, walker) for word in self.words] for walker in here]
                 yield here, draws
                 standing[i] = [self._moved(step, lane, w, walker, draws[w][0]) for w, walker in enumerate(here)]
@@ -132,7 +131,7 @@ class Walks(ABC):
         """A walker that began at the step `since`, as it stands before `step`."""
         walker = None
         for k in range(since, step):
-            walker = self._moved(k, lane, w, self.here(k, lane, w, walker, {}), None)
+            walker = self._moved(k, lane, w, self.here(k, lane, w, walker), None)
         return walker
 
     def started(self, step: int, lane: int, w: int) -> Snapshot:
@@ -209,6 +208,7 @@ class ListWalks(Walks):
     def __init__(self, simulator: Simulator, policy: Any, choice: Choice, seed: int, restart: float) -> None:
         super().__init__(simulator, policy, seed, restart)
         self.choice = choice
+        self.known: list[Coordinate] = []  # that a uniform choice picks among
         self.walkers = 1 if choice == "pairs" else 2
 
     @property
@@ -231,12 +231,12 @@ class ListWalks(Walks):
         keys = np.frombuffer(bytes(names), dtype=f"V{KEY}").reshape(*shape, 2 * m)
         return ListResult(keys, actions, rewards), standing
 
-    def here(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks) -> Walker:
+    def here(self, step: int, lane: int, w: int, walker: Walker | None) -> Walker:
         """Where a walker stands; a uniform choice picks among what is known."""
-        if self.choice == "uniform":
-            picked = picks.get((step, lane, w))
-            return Walker(step, self._begun(step, lane, w) if picked is None else (picked,))
-        return super().here(step, lane, w, walker, picks)
+        if self.choice != "uniform":
+            return super().here(step, lane, w, walker)
+        picked = self.pick(step, lane, w)
+        return Walker(step, self._begun(step, lane, w) if picked is None else (picked,))
 
     def drawn(self, word: str, step: int, lane: int, walker: Walker) -> list[DrawnOutcome]:
         """What a walker adds to the list of a step: where it stands, with all actions along a trajectory."""
@@ -258,11 +258,11 @@ class ListWalks(Walks):
         there = self._next(outcome.state, self._noise("move policy", step, lane, w))
         return None if there.is_over else walker._replace(places=(there,))
 
-    def pick(self, step: int, lane: int, w: int, size: int) -> int:
-        """Which of `size` known coordinates a uniform choice falls on; −1: one of a starting state."""
-        if size == 0 or self._noise("restart", step, lane, w).uniform < self.restart:
-            return -1
-        return int(self._noise("pick", step, lane, w).uniform * size)
+    def pick(self, step: int, lane: int, w: int) -> Coordinate | None:
+        """Which of the known coordinates a uniform choice falls on; None: one of a starting state."""
+        if not self.known or self._noise("restart", step, lane, w).uniform < self.restart:
+            return None
+        return self.known[int(self._noise("pick", step, lane, w).uniform * len(self.known))]
 
     def _begun(self, step: int, lane: int, w: int) -> tuple[Coordinate, ...]:
         if self.choice == "trajectory":
@@ -304,7 +304,7 @@ class TrunkWalks(Walks):
         super().__init__(simulator, policy, seed, restart)
         self.episode_restart = episode_restart
 
-    def here(self, step: int, lane: int, w: int, walker: Walker | None, picks: Picks) -> Walker:
+    def here(self, step: int, lane: int, w: int, walker: Walker | None) -> Walker:
         """The trunk, and the listed coordinates: one branch, another action of its state, the other branch."""
         since, places, trunk = walker or Walker(step, ())
         if trunk is None or self._own("episode", lane, step).uniform < self.episode_restart:
@@ -363,15 +363,13 @@ class Lanes:
         self.walks, self.count, self.step = walks, count, 0
         self._standing: Standing = [[None] * walks.walkers for _ in range(count)]
 
-    def sampled(
-        self, executor: Executor, step: int, count: int, picks: Any = lambda steps, lanes: {}
-    ) -> tuple[NDArray[Any], ...]:
+    def sampled(self, executor: Executor, step: int, count: int) -> tuple[NDArray[Any], ...]:
         """The arrays of some steps of all lanes."""
         if step != self.step:
             raise ModelError(f"samples can be drawn for step {self.step} only, where the walkers are, not for {step}")
         steps, cut = range(step, step + count), range(0, self.count, LANES)
         lanes = [range(i, min(i + LANES, self.count)) for i in cut]
-        tasks = [WalkTask(steps, each, self._standing[each.start : each.stop], picks(steps, each)) for each in lanes]
+        tasks = [WalkTask(steps, each, self._standing[each.start : each.stop]) for each in lanes]
         found = list(executor.map(self.walks, tasks))
         self._standing = [walkers for _, standing in found for walkers in standing]
         self.step = step + count
@@ -413,3 +411,18 @@ def behaviour(simulator: Simulator, policy: Any) -> str:
             seen += [int(action), [float(each.reward) for each in found], state_key(simulator, found[0].state)]
             state = found[0].state
     return fingerprint(seen).hex()
+
+
+def run_of(simulator: Simulator, policy: Any, method: Method) -> dict[str, Any]:
+    """What must be the same for a run on a simulator to be continued; where nothing is saved nobody looks closely."""
+    digest = behaviour(simulator, policy) if method.checkpoint else ""
+    told = {name: getattr(simulator, name) for name in ("name", "discount", "sharing")}
+    return {"simulator": told.pop("name"), **told, "digest": digest}
+
+
+def check_learnable(simulator: Simulator, numbered: str, below: str) -> None:
+    """Raise unless actions are numbered and the discount is below 1; the words say why that is needed."""
+    if simulator.action_names is None:
+        raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates {numbered}")
+    if simulator.discount >= 1:
+        raise ModelError(f"the discount of {simulator.name} is 1: {below}")

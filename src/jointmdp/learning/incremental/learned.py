@@ -24,7 +24,7 @@ from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.learning.estimates import Estimate, Replicas, RunSummary, StateAnswers
-from jointmdp.learning.walks import NOWHERE, Coordinate, ListWalks, Picks, state_key
+from jointmdp.learning.walks import NOWHERE, Coordinate, ListWalks, state_key
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import ActionLike, StateLike
 from jointmdp.simulation.simulators.simulator import Simulator, Snapshot
@@ -126,7 +126,7 @@ class KnownCoordinates:
         # Parent state or BEGINNING, action or NOWHERE (the parent itself), and the step, lane and walker of the move.
         self.origins: list[tuple[int, int, int, int, int]] = []
         self._snapshots: list[Snapshot] = []
-        self._places: list[Coordinate] = []
+        walks.known = []
 
     def open(self, keys: Sequence[bytes]) -> None:
         """Let the states with these names, in the order of discovery, be chosen from now on."""
@@ -134,7 +134,7 @@ class KnownCoordinates:
         for number, key in enumerate(keys[len(self._snapshots) :], len(self._snapshots)):
             state = self._made(number)
             self._snapshots.append(state)
-            self._places += [Coordinate(state, key, int(a)) for a in self.walks.simulator.available(state)]
+            self.walks.known += [Coordinate(state, key, int(a)) for a in self.walks.simulator.available(state)]
 
     def _made(self, number: int) -> Snapshot:
         parent, action, step, lane, w = self.origins[number]
@@ -144,20 +144,12 @@ class KnownCoordinates:
         (outcome,) = self.walks.outcomes("", step, lane, state, state_key(self.walks.simulator, state), [action])
         return outcome.state
 
-    def picks(self, steps: range, lanes: range) -> Picks:
-        """What a task will pick; starting states are left out."""
-        size = len(self._places)
-        if not size:
-            return {}
-        asked = [(step, lane, w) for step in steps for lane in lanes for w in range(self.walks.walkers)]
-        return {at: self._places[i] for at in asked if (i := self.walks.pick(*at, size)) >= 0}
-
     def note(self, found: DiscoveredStates, first: int, keys: NDArray[Any], actions: Ints, news: list[int]) -> None:
         """Where the states that some steps discovered came from; `news` are their places in ``actions[T, L, 2m]``."""
         for t, lane, p in zip(*np.unravel_index(np.array(news, dtype=np.intp), actions.shape), strict=True):
             w, step = int(p) % self.walks.length, first + int(t)  # each walker lists one coordinate
             # Snapshots of one identity may differ: a walker that began stood at its own, not at that of the number.
-            has_begun = self.walks.pick(step, int(lane), w, len(self._places)) < 0
+            has_begun = self.walks.pick(step, int(lane), w) is None
             parent = BEGINNING if has_begun else found.states[keys[t, lane, w].tobytes()]
             action = int(actions[t, lane, w]) if p >= self.walks.length else NOWHERE
             self.origins.append((parent, action, step, int(lane), w))
@@ -208,11 +200,9 @@ class LearnedMoments:
     order: int
     sharing: Sharing
     mean: Replicas  # [X]
-    pair: Replicas  # [K, X, X], or where `place` says
-
-    def place(self, x: Any, y: Any) -> tuple[Any, ...]:
-        """Where pairs of coordinates are held, behind the axis of the powers."""
-        return x, y
+    pair: Replicas  # [K, X, X], or [K, N] of the N pairs that were seen
+    place: Callable[[Any, Any], tuple[Any, ...]]
+    """Where pairs of coordinates are held, behind the axis of the powers."""
 
     def single(self, k: int, x: Any) -> Replicas:
         """E[Z(x)ᵏ] for arrays of coordinates."""
@@ -238,13 +228,6 @@ class LearnedMoments:
         """Cov(Z(x), Z(y)) for arrays of coordinates."""
         return self.at(1, 1, x, y).plus(self.mean[x].times(self.mean[y]), -1.0)
 
-    def difference(self, x: int, y: int) -> tuple[Estimate, Estimate]:
-        """Mean and variance of the gap between two coordinates."""
-        means = self.mean[x].plus(self.mean[y], -1.0)
-        second = self.at(1, 1, x, x).plus(self.at(1, 1, y, y))
-        second = second.plus(self.at(1, 1, x, y), -1.0).plus(self.at(1, 1, y, x), -1.0)
-        return means.estimate, second.plus(means.times(means), -1.0).estimate
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairAnswers(RunSummary, StateAnswers):
@@ -262,7 +245,11 @@ class PairAnswers(RunSummary, StateAnswers):
         return self._moments.covariance(x, y).estimate
 
     def _difference(self, x: int, y: int) -> tuple[Estimate, Estimate]:
-        return self._moments.difference(x, y)
+        moments = self._moments
+        means = moments.mean[x].plus(moments.mean[y], -1.0)
+        second = moments.at(1, 1, x, x).plus(moments.at(1, 1, y, y))
+        second = second.plus(moments.at(1, 1, x, y), -1.0).plus(moments.at(1, 1, y, x), -1.0)
+        return means.estimate, second.plus(means.times(means), -1.0).estimate
 
     def _largest_error(self, weight: float, mean: Replicas, pair: Callable[[int, int], Replicas]) -> float:
         """In the norm ‖·‖_λ: the error of order k counts over λ^{k−1}; `pair` gives the moments of powers (i, j)."""
@@ -385,28 +372,13 @@ class Learned(PairAnswers):
         return np.where(available[:, :, None] & available[:, None, :], values, np.nan)
 
 
-@dataclass(frozen=True, eq=False)
-class DiscoveredMoments(LearnedMoments):
-    """Moments of discovered coordinates, ``[K, N]`` for the N pairs that were seen."""
-
-    simulator: str
-    discovered: DiscoveredStates
-
-    def place(self, x: int, y: int) -> tuple[int]:
-        """Where a pair of coordinates is held."""
-        place = self.discovered.place(x, y)
-        if place is None:
-            raise ModelError(f"this pair of coordinates of {self.simulator} has not been visited")
-        return (place,)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedStates(PairAnswers):
     """Moments of the returns of the states of a simulator that were discovered."""
 
     simulator: Simulator = field(kw_only=True)
     reward_bound: float = field(kw_only=True)
-    _moments: DiscoveredMoments = field(kw_only=True)
+    discovered: DiscoveredStates = field(kw_only=True)
     _visits: tuple[Ints, Ints] = field(kw_only=True)
 
     def __repr__(self) -> str:
@@ -416,7 +388,7 @@ class LearnedStates(PairAnswers):
     @property
     def num_states(self) -> int:
         """How many states were discovered."""
-        return len(self._moments.discovered.states)
+        return len(self.discovered.states)
 
     @property
     def error(self) -> float:
@@ -439,20 +411,20 @@ class LearnedStates(PairAnswers):
                 "mean_error": float(errors[x]),
                 "updates": int(counts[x]),
             }
-            for (s, a), x in self._moments.discovered.coordinates.items()
+            for (s, a), x in self.discovered.coordinates.items()
         ]
 
     @property
     def visits(self) -> list[BlockVisits]:
         """How often discovered coordinates were updated, by kind; pairs are those that some branches were seen at."""
-        known, label = self._moments.discovered, self.simulator.action_label
+        known, label = self.discovered, self.simulator.action_label
         mean, pair = (part.min(axis=0)[1:] for part in self._visits)
         states = np.array([s for s, _ in known.coordinates], dtype=np.int64)
         names = [f"(state {s}, {label(a)})" for s, a in known.coordinates]
         return _block_visits(mean[: len(states)], pair[: len(known.pairs)], known.seen_pairs() - 1, states, names)
 
     def _coordinate(self, state: Snapshot, action: Any) -> tuple[int, str]:
-        place, known = self.simulator.snapshot(state), self._moments.discovered
+        place, known = self.simulator.snapshot(state), self.discovered
         a = self.simulator.action_index(action, place)
         s = known.states.get(state_key(self.simulator, place))
         number = None if s is None else known.coordinates.get((s, int(a)))

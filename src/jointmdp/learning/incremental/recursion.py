@@ -27,7 +27,6 @@ What decides the speed of lists on a CPU, measured by ``python -m benchmarks inc
   whole table that it makes in each step.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,13 +41,8 @@ from jointmdp.exact.bellman.sample_backups import MeansAndPairs
 from jointmdp.exact.bellman.sample_backups import Sample as Sample
 from jointmdp.ground.arrays import Floats, float64, on_device
 from jointmdp.learning import table_walks
-from jointmdp.learning.estimates import Replicas, unseen_chance, unseen_change
-from jointmdp.learning.incremental.settings import IncrementalSettings, RunSettings
-from jointmdp.learning.runs import Learner
+from jointmdp.learning.incremental.settings import RunSettings
 from jointmdp.learning.table_walks import DrawTables
-from jointmdp.learning.walks import Choice
-from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.simulation.simulators.simulator import Simulator
 
 IN: Any = "promise_in_bounds"
 
@@ -366,47 +360,3 @@ def advance(settings: RunSettings, source: DrawTables, state: State, count: Any)
 
     start = (state, packed(state), drawn(state, _uniforms(settings, source, state)), then(state))
     return unpacked(*jax.lax.fori_loop(0, count, body, start)[:2])
-
-
-class RecursionLearner(Learner):
-    """A run of the recursion; subclasses draw the samples and form the answers."""
-
-    def __init__(
-        self,
-        source: JointMDP | Simulator,
-        method: IncrementalSettings,
-        choice: Choice,
-        reward_bound: float,
-        described: Mapping[str, Any],
-    ) -> None:
-        """`described` is what must be the same for a run to be continued, beside the settings."""
-        self.restart = 1 - source.discount if method.restart is None else method.restart
-        with float64():
-            self._settings = method.settings(source.discount, reward_bound, source.sharing, choice)
-        self.reward_bound = reward_bound
-        run = {**described, **method.described(), "coordinates": choice, "restart": self.restart}
-        super().__init__(method, source.discount, run)
-
-    def updates(self, state: State) -> int:
-        """Coordinate updates so far, over all replicas."""
-        if state.visits is None:
-            empty = 0 if isinstance(state.values, MeansAndPairs) else len(state.values)  # moments of the empty tuple
-            return int(state.step) * (sum(part.size for part in jax.tree.leaves(state.values)) - empty)
-        mean, pair = (int(np.asarray(part).sum(dtype=np.int64)) for part in state.visits)
-        return mean + len(sample_backups.powers(self.method.order)) * pair
-
-    def _summary(self, state: State, log: tuple[dict[str, Any], ...]) -> tuple[Any, ...]:
-        """The fields of a `RunSummary`."""
-        method, sharing = self.method, self._settings.sharing
-        return method.order, sharing, method.replicas, method.seed, int(state.step), self.updates(state), log
-
-    def _rare_mass(self, chance: Floats) -> Floats:
-        """The probability, in any state, of all that is rarer than this."""
-        return chance
-
-    def _replicas(self, averages: Any, bias_bound: Floats, updates: Any, degrees: Any) -> Replicas:
-        """Moments of these degrees, with what so many updates of all replicas together may not have shown."""
-        powers = np.asarray(degrees, dtype=np.float64)
-        most: Floats = (self.reward_bound / (1 - self.discount)) ** powers * (powers > 0)
-        unseen = unseen_change(self._rare_mass(unseen_chance(updates)), most, self.discount, bias_bound)
-        return Replicas(np.asarray(averages), bias_bound, unseen)

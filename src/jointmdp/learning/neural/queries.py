@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -30,7 +30,7 @@ from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, make_folder, path_name
 from jointmdp.ground.progress import Meter
 from jointmdp.learning.table_walks import draw_tables, trunk_step
-from jointmdp.learning.walks import Coordinate, DrawnOutcome, TrunkWalks, WalkTask, behaviour
+from jointmdp.learning.walks import Coordinate, TrunkWalks, WalkTask, behaviour
 from jointmdp.model.policies import as_policy
 from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.simulators.fingerprints import fingerprint
@@ -59,10 +59,6 @@ class Lists(NamedTuple):
     def is_alive(self) -> Bools:
         """Where there is a coordinate: not where its episode was over, ``[V, m]``."""
         return np.asarray(self.actions != OVER)
-
-    def shifted(self, by: int) -> Lists:
-        """The same lists, for a pool that has so many observations in front."""
-        return self._replace(observed=self.observed + by, next_observed=self.next_observed + by)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,18 +146,10 @@ class RecordedQueries:
 
 def _held(observations: NDArray[Any]) -> NDArray[Any]:
     """In a type that files know, so that what is loaded is what was recorded: flags are read as numbers, 0 and 1."""
-    kind, size = observations.dtype.kind, observations.dtype.itemsize
-    if kind == "b":
+    if observations.dtype.kind == "b":
         return observations.astype(np.float32)
-    return (
-        observations
-        if observations.dtype == np.uint8
-        else _plain(observations).astype(f"={'f' if kind == 'f' else 'i'}{_size(kind, size)}", copy=False)
-    )
-
-
-def _size(kind: str, size: int) -> int:
-    return min(8, {"f": max(size, 4), "i": max(size, 2)}.get(kind, 8))
+    plain = _plain(observations)
+    return plain.astype(plain.dtype.newbyteorder("="), copy=False)
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
@@ -169,23 +157,20 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind in "ub" and size == 1:
         return np.ascontiguousarray(array).view(np.uint8)
-    return np.ascontiguousarray(array, dtype=f"<{'f' if kind == 'f' else 'i'}{_size(kind, size)}")
-
-
-def no_covariances(count: int) -> Floats:
-    """Of rewards that were drawn."""
-    return np.zeros((count, LISTED, LISTED))
+    bits = {"f": max(size, 4), "i": max(size, 2)}.get(kind, 8)
+    return np.ascontiguousarray(array, dtype=f"<{'f' if kind == 'f' else 'i'}{min(8, bits)}")
 
 
 def joined(parts: list[tuple[NDArray[Any], Lists]]) -> tuple[NDArray[Any], Lists]:
     """Pools and lists one after the other."""
     shapes = list(dict.fromkeys(pool.shape[1:] for pool, _ in parts))
     if len(shapes) > 1:
-        raise ModelError(
-            f"observations have different shapes, {list(shapes[0])} and {list(shapes[1])}; a network needs one"
-        )
-    starts = np.cumsum([0, *(len(pool) for pool, _ in parts)])
-    moved = [lists.shifted(int(start)) for (_, lists), start in zip(parts, starts[:-1], strict=True)]
+        raise _shapes_differ("", *shapes[:2])
+    starts = np.cumsum([0, *(len(pool) for pool, _ in parts)])[:-1].tolist()
+    moved = [
+        lists._replace(observed=lists.observed + start, next_observed=lists.next_observed + start)
+        for (_, lists), start in zip(parts, starts, strict=True)
+    ]
     columns: list[NDArray[Any]] = [np.concatenate(each) for each in zip(*moved, strict=True)]
     return np.concatenate([pool for pool, _ in parts]), Lists(*columns)
 
@@ -366,17 +351,10 @@ def record_queries(
     tasks = [WalkTask(steps, range(i, i + 1), [[None]]) for i in range(-(-count // lane))]
     some = len(tasks) if isinstance(source, TableSimulator) else PART
     digest, told = behaviour(source, policy), (source.name, source.discount, source.sharing, source.action_names)
-    asked = {  # what must be the same for a recording to be continued
-        "simulator": source.name,
-        "discount": source.discount,
-        "sharing": source.sharing,
-        "queries": count,
-        "lane": lane,
-        "seed": seed,
-        "restart": pair,
-        "episode_restart": episode,
-        "digest": digest,
-    }
+    # What must be the same for a recording to be continued.
+    asked: dict[str, Any] = {"simulator": source.name, "discount": source.discount, "sharing": source.sharing}
+    asked |= {"queries": count, "lane": lane, "seed": seed, "restart": pair, "episode_restart": episode}
+    asked |= {"digest": digest}
     if folder is not None:
         make_folder(folder)
     parts: list[tuple[NDArray[Any], Lists]] = []
@@ -422,87 +400,63 @@ def table_lists(
             walkers = step.walkers
             parts.append([np.asarray(part) for part in step[1:]])
     listed, rewards, nexts = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return np.arange(model.num_states), _as_lists(np.argwhere(model.available), is_over, listed, rewards, nexts)
+    s, a = np.argwhere(model.available).T
 
-
-def _as_lists(
-    coordinates: Ints, is_over: Bools, listed: NDArray[np.int32], rewards: Floats, nexts: NDArray[np.int32]
-) -> Lists:
-    s, a = coordinates.T
-
-    def numbered(x: NDArray[np.int32]) -> NDArray[np.int16]:
+    def columns(x: NDArray[np.int32]) -> tuple[NDArray[Any], ...]:
+        """States, actions, and numbers that are equal for equal states of a list."""
         states = s[x]
-        return np.argmax(states[..., :, None] == states[..., None, :], axis=-1).astype(np.int16)
+        numbered = np.argmax(states[..., :, None] == states[..., None, :], axis=-1)
+        actions = np.where(is_over[states], OVER, a[x])
+        return states.astype(np.int32), actions.astype(np.int16), numbered.astype(np.int16)
 
-    def actions(x: NDArray[np.int32]) -> NDArray[np.int16]:
-        return np.where(is_over[s[x]], OVER, a[x]).astype(np.int16)
-
-    seen, seen_next = s[listed].astype(np.int32), s[nexts].astype(np.int32)
-    here, there = (seen, actions(listed), numbered(listed)), (seen_next, actions(nexts), numbered(nexts))
-    return Lists(*here, rewards, *there, no_covariances(len(listed)))
+    found: list[NDArray[Any]] = [*columns(listed), rewards, *columns(nexts), np.zeros((len(listed), LISTED, LISTED))]
+    return np.arange(model.num_states), Lists(*found)
 
 
 class Recorder(TrunkWalks):
     """Records lanes of a simulator; a lane is the same in every process."""
 
     def __call__(self, task: WalkTask) -> tuple[NDArray[Any], Lists]:
-        book = _Book(self.simulator)
-        for (walker,), (draws,) in self.visits(task, [list(walkers) for walkers in task.walkers]):
-            book.add(walker.places, draws)
-        return book.lists()
+        simulator, numbers = self.simulator, dict[bytes, int]()  # of states, in the pool
+        pool: list[NDArray[Any]] = []
+        rows: list[tuple[Any, ...]] = []
 
+        def observed(place: Coordinate) -> int:
+            if place.is_over:
+                return 0
+            if place.key not in numbers:
+                seen = as_numbers(simulator, place.state)
+                if pool and seen.shape != pool[0].shape:
+                    raise _shapes_differ(f" of {simulator.name}", pool[0].shape, seen.shape)
+                numbers[place.key] = len(pool)
+                pool.append(seen)
+            return numbers[place.key]
 
-class _Book:
-    """The lists of a lane, and their pool."""
-
-    def __init__(self, simulator: Simulator) -> None:
-        self.simulator = simulator
-        self.pool: list[Any] = []
-        self.numbers: dict[bytes, int] = {}
-        self.rows: list[tuple[Any, ...]] = []
-
-    def add(self, listed: Sequence[Coordinate], draws: list[list[DrawnOutcome]]) -> None:
-        for each in draws:
-            for place, reward, _ in each:
-                if not math.isfinite(reward):
-                    action, seen = self.simulator.action_label(place.action), self.simulator.observe(place.state)
-                    raise ModelError(f"{self.simulator.name} gave a reward of {reward} for {action} in {seen!r:.60}")
-        nexts = [[after for _, _, after in each] for each in draws]
-        self.rows.append(
-            (
-                self._observed(listed),
-                [place.action for place in listed],
-                _numbered(listed),
-                [[reward for _, reward, _ in each] for each in draws],
-                [self._observed(each) for each in nexts],
-                [[place.action for place in each] for each in nexts],
-                [_numbered(each) for each in nexts],
+        def columns(places: Sequence[Coordinate]) -> tuple[list[int], ...]:
+            """Observations by their number in the pool, actions, and numbers that are equal for equal states."""
+            same = dict[bytes, int]()
+            return (
+                [observed(place) for place in places],
+                [place.action for place in places],
+                [same.setdefault(place.key, len(same)) for place in places],
             )
-        )
 
-    def _observed(self, places: Sequence[Coordinate]) -> list[int]:
-        return [0 if place.is_over else self._number(place) for place in places]
-
-    def _number(self, place: Coordinate) -> int:
-        found = self.numbers.get(place.key)
-        if found is None:
-            found = self.numbers[place.key] = len(self.pool)
-            seen = as_numbers(self.simulator, place.state)
-            if self.pool and seen.shape != self.pool[0].shape:
-                raise ModelError(
-                    f"observations of {self.simulator.name} have different shapes, {list(self.pool[0].shape)} and "
-                    f"{list(seen.shape)}; a network needs one"
-                )
-            self.pool.append(seen)
-        return found
-
-    def lists(self) -> tuple[NDArray[Any], Lists]:
+        for (walker,), (draws,) in self.visits(task, [list(walkers) for walkers in task.walkers]):
+            for place, reward, _ in (each for draw in draws for each in draw):
+                if not math.isfinite(reward):
+                    action, seen = simulator.action_label(place.action), simulator.observe(place.state)
+                    raise ModelError(f"{simulator.name} gave a reward of {reward} for {action} in {seen!r:.60}")
+            here, rewards = columns(walker.places), [[each.reward for each in draw] for draw in draws]
+            nexts = [columns([each.after for each in draw]) for draw in draws]
+            rows.append((*here, rewards, *zip(*nexts, strict=True)))
         kinds = (np.int32, np.int16, np.int16, np.float64, np.int32, np.int16, np.int16)
-        columns: list[NDArray[Any]] = [
-            np.array(column, dtype=kind) for column, kind in zip(zip(*self.rows, strict=True), kinds, strict=True)
-        ]
-        columns.append(no_covariances(len(self.rows)))
-        return np.array(self.pool), Lists(*columns)
+        found = [np.array(column, dtype=kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+        found.append(np.zeros((len(rows), LISTED, LISTED)))
+        return np.array(pool), Lists(*found)
+
+
+def _shapes_differ(whose: str, one: Sequence[int], other: Sequence[int]) -> ModelError:
+    return ModelError(f"observations{whose} have different shapes, {list(one)} and {list(other)}; a network needs one")
 
 
 def as_numbers(simulator: Simulator, state: Snapshot) -> NDArray[Any]:
@@ -519,9 +473,3 @@ def as_numbers(simulator: Simulator, state: Snapshot) -> NDArray[Any]:
     except (TypeError, ValueError):
         pass
     raise ModelError(f"the observation {seen!r:.80} of {simulator.name} is no array of numbers, which a network needs")
-
-
-def _numbered(places: Iterable[Coordinate]) -> list[int]:
-    """Numbers that are equal for equal states."""
-    numbers: dict[bytes, int] = {}
-    return [numbers.setdefault(place.key, len(numbers)) for place in places]

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from jointmdp.exact.bellman.network_backups import MomentHeads, backup, draw_errors, gap_variances
 from jointmdp.ground.arrays import on_device, random_key
@@ -184,7 +184,7 @@ class Metrics(NamedTuple):
 
 
 class Trainer:
-    """``state = trainer.init()``, then ``state, metrics = trainer.advance(state)`` until ``trainer.is_done(state)``."""
+    """``state = trainer.init()``, then ``state, metrics = trainer.advance(state)`` until all steps are taken."""
 
     def __init__(self, queries: RecordedQueries, method: NeuralSettings, steps: int) -> None:
         self.queries, self.method, self.steps, self.encoding = queries, method, steps, Encoding.of(queries)
@@ -213,10 +213,6 @@ class Trainer:
         units = jnp.ones(self.method.networks, jnp.float32)
         scales = Scales(units, units, jnp.ones((self.method.networks, len(BLOCKS)), jnp.float32))
         return TrainState(jnp.zeros((), jnp.int32), online, online, online, optimiser, scales)
-
-    def is_done(self, state: TrainState) -> bool:
-        """Whether all steps were taken."""
-        return int(state.step) >= self.steps
 
     def advance(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """The next `PORTION` steps, or those that are left."""
@@ -247,38 +243,59 @@ class Trainer:
         state, sums = jax.lax.fori_loop(0, count, body, (state, Metrics(none, none, none, none)))
         return state, jax.tree.map(lambda total: total / count, sums)
 
+    def _batch(self, data: Any, step: Array, key: Array) -> tuple[Any, Array, Array]:
+        """The lists of a step, and what is observed: in their two states ``[B, 2]``, and at next coordinates."""
+        pool, lists = data
+        chosen = jax.random.randint(jax.random.fold_in(key, step), (self.method.batch,), 0, lists.actions.shape[0])
+        batch = Lists(*(part[chosen] for part in lists))
+        return batch, pool[batch.observed[:, np.array([0, SECOND_STATE])]], pool[batch.next_observed]
+
     def _step(
         self, data: Any, step: Array, key: Array, online: Any, target: Any, average: Any, optimiser: Any, scales: Scales
     ) -> tuple[Any, ...]:
         """One step of one network."""
-        pool, lists = data
-        chosen = jax.random.randint(jax.random.fold_in(key, step), (self.method.batch,), 0, lists.actions.shape[0])
-        batch: Any = Lists(*(part[chosen] for part in lists))
-        discount = self.queries.discount
-        mean, covariance = self._moments(target, pool, batch.next_observed, batch.next_actions, batch.next_states)
+        batch, seen, seen_next = self._batch(data, step, key)
+
+        def listed(weights: Any) -> tuple[Array, Array]:
+            """Means ``[B, m]`` and covariances ``[B, m, m]`` of listed coordinates; two of them have one state."""
+            heads = self.heads(weights, seen)
+            three = MomentHeads(*(jnp.concatenate([part[:, :1], part], axis=1) for part in heads))
+            return _of_actions(three, batch.actions, batch.states)
+
+        mean, covariance = _of_actions(self.heads(target, seen_next), batch.next_actions, batch.next_states)
         if self.queries.sharing == "none":  # branches have nothing in common after their first step
             covariance = covariance * jnp.eye(LISTED)
-        now, _ = self._listed(target, pool, batch)
-        aim = backup(now, batch.rewards, mean, covariance, discount, batch.reward_covariances)
+        drawn: Any = batch.rewards, mean, covariance, self.queries.discount, batch.reward_covariances
+        aim = backup(listed(target)[0], *drawn)
         aims = _blocks(aim.mean, aim.covariance)
-        masks = _masks(batch)
+        alive = batch.actions != OVER
+        both = alive[:, :, None] & alive[:, None, :] & UPPER
+        same = batch.states[:, :, None] == batch.states[:, None, :]
+        one = same & (batch.actions[:, :, None] == batch.actions[:, None, :])
+        masks = [alive, alive, both & same & ~one, both & ~same, both & ~one]
+
+        def means(values: Any) -> Array:
+            return jnp.stack([_mean(value, mask) for value, mask in zip(values, masks, strict=True)])
 
         def total(weights: Any) -> tuple[Array, tuple[Any, ...]]:
-            found = self._listed(weights, pool, batch)
+            found = listed(weights)
             errors = [one - other for one, other in zip(_blocks(*found), aims, strict=True)]
-            losses = jnp.stack([_mean(e**2, mask) for e, mask in zip(errors, masks, strict=True)])
+            squared = means([e**2 for e in errors])
             units = jnp.stack([scales.variance, *[scales.variance**2] * 3, scales.gap**2])
-            sizes = jnp.maximum(scales.errors, EXACT * units)
+            losses = squared / jnp.maximum(scales.errors, EXACT * units)
             factors = jnp.array([self.method.weights[name] for name in BLOCKS])
-            return jnp.sum(factors * losses / sizes), (found, errors, losses / sizes)
+            return jnp.sum(factors * losses), (found, errors, squared, losses)
 
-        (_, (found, errors, losses)), gradient = jax.value_and_grad(total, has_aux=True)(online)
+        (_, (found, errors, squared, losses)), gradient = jax.value_and_grad(total, has_aux=True)(online)
+        off, pairs = draw_errors(*found, *drawn)
+        first, second = (_blocks(off[:, k], pairs[:, k]) for k in range(2))
+        double = means([a * b for a, b in zip(first, second, strict=True)])
+        metrics = Metrics(squared, -means(errors), double, losses)
         changes, optimiser = self.optimiser.update(gradient, optimiser, online)
         online = optax.apply_updates(online, changes)
         target = optax.incremental_update(online, target, self.method.target_rate)
         # The average of the first steps weighs them alike, and forgets the start.
         average = optax.incremental_update(online, average, jnp.maximum(1 - self.method.averaging, 1 / (step + 1.0)))
-        metrics = self._metrics(found, batch, mean, covariance, errors, masks, losses)
         sizes = Scales(_mean(aims[1], masks[1]), _mean(aims[4], masks[4]), metrics.squared)
         rate = jnp.maximum(SCALE_RATE, 1 / (step + 1.0))
         scales = Scales(
@@ -286,54 +303,16 @@ class Trainer:
         )
         return online, target, average, optimiser, scales, metrics
 
-    def _listed(self, weights: Any, pool: Array, batch: Any) -> tuple[Array, Array]:
-        """Means ``[B, m]`` and covariances ``[B, m, m]`` of listed coordinates; two of them have one state."""
-        places = np.array([0, SECOND_STATE])
-        heads = self.heads(weights, pool[batch.observed[:, places]])
-        return _of_actions(
-            MomentHeads(*(jnp.concatenate([part[:, :1], part], axis=1) for part in heads)), batch.actions, batch.states
-        )
-
-    def _moments(
-        self, weights: Any, pool: Array, observed: Array, actions: Array, states: Array
-    ) -> tuple[Array, Array]:
-        """Means and covariances of coordinates, 0 where they are over."""
-        return _of_actions(self.heads(weights, pool[observed]), actions, states)
-
-    def _metrics(
-        self,
-        found: tuple[Array, Array],
-        batch: Any,
-        mean: Array,
-        covariance: Array,
-        errors: Any,
-        masks: Any,
-        losses: Array,
-    ) -> Metrics:
-        off, pairs = draw_errors(
-            *found, batch.rewards, mean, covariance, self.queries.discount, batch.reward_covariances
-        )
-        one, other = (_blocks(off[:, k], pairs[:, k]) for k in range(2))
-
-        def means(values: Any) -> Array:
-            return jnp.stack([_mean(value, mask) for value, mask in zip(values, masks, strict=True)])
-
-        double = means([a * b for a, b in zip(one, other, strict=True)])
-        return Metrics(means([e**2 for e in errors]), -means(errors), double, losses)
-
 
 def optimiser_of(method: NeuralSettings, steps: int) -> Any:
-    """Adam with decay of weights and a rate that falls to 0."""
+    """Adam with a rate that falls to 0 and decay of weights; not of biases, which would pull constants to 0."""
+
+    def are_weights(parameters: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, _: getattr(path[-1], "name", "") == "weight", parameters)
+
     schedule = optax.cosine_decay_schedule(method.learning_rate, steps)
-    return optax.chain(
-        optax.clip_by_global_norm(MOST_NORM),
-        optax.adamw(schedule, weight_decay=method.weight_decay, mask=_are_weights),
-    )
-
-
-def _are_weights(parameters: Any) -> Any:
-    """What decays: not the biases, which would pull constants to 0."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: getattr(path[-1], "name", "") == "weight", parameters)
+    adam = optax.adamw(schedule, weight_decay=method.weight_decay, mask=are_weights)
+    return optax.chain(optax.clip_by_global_norm(MOST_NORM), adam)
 
 
 def _of_actions(heads: MomentHeads, actions: Array, states: Array) -> tuple[Array, Array]:
@@ -351,14 +330,6 @@ def _blocks(mean: Array, covariance: Array) -> list[Array]:
     """What the losses of `BLOCKS` are about, out of means ``[B, m]`` and covariances ``[B, m, m]``."""
     own = jnp.diagonal(covariance, axis1=-2, axis2=-1)
     return [mean, own, covariance, covariance, gap_variances(covariance)]
-
-
-def _masks(batch: Any) -> list[Bool[Array, "B m *m"]]:
-    alive = batch.actions != OVER
-    both = alive[:, :, None] & alive[:, None, :] & UPPER
-    same = batch.states[:, :, None] == batch.states[:, None, :]
-    one = same & (batch.actions[:, :, None] == batch.actions[:, None, :])
-    return [alive, alive, both & same & ~one, both & ~same, both & ~one]
 
 
 def _mean(values: Array, mask: Array) -> Array:

@@ -26,41 +26,24 @@ from jointmdp.ground.files import FilePath, make_folder, path_name
 from jointmdp.learning.estimates import Estimate, Replicas, StateAnswers
 from jointmdp.learning.neural.queries import RecordedQueries, as_numbers, as_source_policy, record_queries
 from jointmdp.learning.neural.settings import BLOCKS, NeuralSettings
-from jointmdp.learning.neural.trainer import PORTION, Metrics, Trainer, TrainState
+from jointmdp.learning.neural.trainer import PORTION, Trainer, TrainState
 from jointmdp.learning.runs import KIND, Learner, LogRows
-from jointmdp.learning.walks import behaviour, state_key
+from jointmdp.learning.walks import behaviour, run_of, state_key
 from jointmdp.simulation.simulators.simulator import Simulator
 
 WEIGHTS = "weights.jointmdp"  # a file of a checkpoint, beside the recorded queries
 UNITS = "units"  # what the weights answer in
 
 
-class EventLog:
-    """A log that TensorBoard reads, where a folder for it is given: ``events.add({"step": 100, "mean_loss": 0.3})``."""
-
-    def __init__(self, folder: FilePath | None) -> None:
-        self._writer: Any = None
-        if folder is None:
-            return
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            raise ImportError(
-                "log= needs tensorboardX, which is not installed: pip install 'jointmdp[neural]'"
-            ) from error
-        self._writer = SummaryWriter(path_name(folder))
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """One row at its step; ``mean_loss`` is drawn as ``mean/loss``."""
-        if self._writer is not None:
-            for name, value in row.items():
-                if name != "step":
-                    self._writer.add_scalar(name.replace("_", "/", 1), value, row["step"])
-
-    def close(self) -> None:
-        """Write what is left."""
-        if self._writer is not None:
-            self._writer.close()
+def event_writer(folder: FilePath | None) -> Any:
+    """What writes the log that TensorBoard reads, where a folder for it is given."""
+    if folder is None:
+        return None
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ImportError("log= needs tensorboardX, which is not installed: pip install 'jointmdp[neural]'") from error
+    return SummaryWriter(path_name(folder))
 
 
 @dataclass(frozen=True)
@@ -174,16 +157,9 @@ class NetworkLearner(Learner):
         described: dict[str, Any] = {}
         if method.checkpoint is not None:
             recorded = given if self.queries is None else self.queries.digest()
-            described = {
-                "simulator": simulator.name,
-                "discount": simulator.discount,
-                "sharing": simulator.sharing,
-                **method.described(),
-                "recorded": recorded,
-                "digest": behaviour(simulator, self.policy),
-            }
+            described = run_of(simulator, self.policy, method) | method.described() | {"recorded": recorded}
         super().__init__(method, simulator.discount, described)
-        self.events = EventLog(method.log)
+        self._events = event_writer(method.log)
 
     @property
     def path(self) -> FilePath | None:
@@ -211,8 +187,9 @@ class NetworkLearner(Learner):
             self.trainer = Trainer(self.queries, self.method, steps)
 
     def close(self) -> None:
-        """End the log of events."""
-        self.events.close()
+        """Write what is left of the log of events."""
+        if self._events is not None:
+            self._events.close()
 
     def init(self) -> TrainState:
         """Before the first step."""
@@ -231,8 +208,18 @@ class NetworkLearner(Learner):
         """The next portion; one whose loss is no number is refused."""
         with float32():
             new, metrics = self.trainer.advance(state)
-        self._row = _row(new, metrics)
-        self._check_finite(int(state.step))
+        # Means over the networks.
+        found = {name: np.asarray(part, dtype=np.float64).mean(axis=0) for name, part in metrics._asdict().items()}
+        self._row = {"step": int(new.step)} | {
+            f"{block}_{name}": float(part[i]) for i, block in enumerate(BLOCKS) for name, part in found.items()
+        }
+        bad = next((block for block in BLOCKS if not math.isfinite(self._row[f"{block}_loss"])), None)
+        if bad is not None:
+            kept = "" if self.path is None else "; the last checkpoint is as it was"
+            raise ModelError(
+                f"the loss of the block {bad!r} is no number any more, between step {int(state.step):,} and "
+                f"{self._row['step']:,}{kept}. Try a smaller learning_rate than {self.method.learning_rate:g}"
+            )
         return new
 
     def answer(self, state: TrainState, log: tuple[dict[str, Any], ...] = ()) -> TrainedMoments:
@@ -241,22 +228,14 @@ class NetworkLearner(Learner):
 
     def row(self, answer: TrainedMoments, seconds: float) -> dict[str, Any]:
         """TD errors of every block."""
-        self.events.add(self._row)
+        for name, value in self._row.items():
+            if self._events is not None and name != "step":  # ``mean_loss`` is drawn as ``mean/loss``
+                self._events.add_scalar(name.replace("_", "/", 1), value, self._row["step"])
         return self._row
 
     def words(self, log: LogRows) -> str:
         """How far means are from their equations."""
         return f", residual of means {log[-1]['mean_double']:.2g}" if log else ""
-
-    def _check_finite(self, last: int) -> None:
-        bad = [block for block in BLOCKS if not math.isfinite(self._row[f"{block}_loss"])]
-        if not bad:
-            return
-        kept = "" if self.path is None else "; the last checkpoint is as it was"
-        raise ModelError(
-            f"the loss of the block {bad[0]!r} is no number any more, between step {last:,} and "
-            f"{self._row['step']:,}{kept}. Try a smaller learning_rate than {self.method.learning_rate:g}"
-        )
 
     def _extra(self, state: TrainState) -> dict[str, NDArray[Any]]:
         return {UNITS: np.array(self.trainer.encoding.units)}
@@ -268,15 +247,6 @@ class NetworkLearner(Learner):
                 f"{self.path} was trained in other units, {units.tolist()} there and {here.tolist()} here: by another "
                 "version, whose weights would be read wrongly; remove it to train from the beginning"
             )
-
-
-def _row(state: TrainState, metrics: Metrics) -> dict[str, Any]:
-    """Means over the networks."""
-    found = {name: np.asarray(part, dtype=np.float64).mean(axis=0) for name, part in metrics._asdict().items()}
-    row: dict[str, Any] = {"step": int(state.step)}
-    for i, block in enumerate(BLOCKS):
-        row |= {f"{block}_{name}": float(part[i]) for name, part in found.items()}
-    return row
 
 
 def _checked(queries: Any, source: Simulator, policy: Any) -> RecordedQueries:

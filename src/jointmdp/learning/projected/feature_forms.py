@@ -1,5 +1,8 @@
 """What features are to an estimator: a table for a model, rows for a simulator; and the forms a user can give them in.
 
+Many of them are functions of where states are: of coordinates of a model's states or of a simulator's observations, in
+the box that these lie in.
+
 A user's functions are asked about one coordinate at a time. They get the state as the model calls it (its name where
 states have names, else its number; names that were numbers are text), or the observation of a simulator. Actions are
 always numbers.
@@ -10,20 +13,25 @@ are taken out of it. That is the root of the rounding of float64: products of fe
 of, cannot tell such a column from a combination.
 """
 
+import ast
 import inspect
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Floats, Ints, refuse_traced
+from jointmdp.ground.arrays import Bools, Floats, Ints, refuse_traced
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.simulation.simulators.simulator import Simulator
+from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 Source = JointMDP | Simulator
 FeatureFunction = Callable[[Any, int], Any]
@@ -42,58 +50,97 @@ class FeatureTable(NamedTuple):
     names: tuple[str, ...]  # K, in words
 
 
-class FeatureRows(ABC):
-    """The features of coordinates of a simulator, computed where they are asked for."""
+@dataclass(frozen=True)
+class FeatureRows:
+    """The features of coordinates, computed where they are asked for."""
 
     names: tuple[str, ...]  # K, in words
+    values: Callable[[Any, Ints], Floats]
+    """Features ``[N, K]``, finite, of N observations, or numbers of states, and as many numbers of actions."""
     coordinates: float = math.inf
     """How many coordinates there are, where that is known."""
     is_reducible: bool = False
     """Whether features that depend on others where samples came may be left out: nobody wrote them one by one."""
 
-    @abstractmethod
-    def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
-        """Features ``[N, K]``, finite, of N observations and as many numbers of actions."""
+    def __call__(self, observations: Any, actions: Ints) -> Floats:
+        """The features of coordinates."""
+        return self.values(observations, actions)
 
 
-class Features(ABC):
+@dataclass(frozen=True)
+class Features:
     """A rule that gives features to the coordinates of any model or simulator; `jointmdp.features` makes them."""
 
-    @abstractmethod
-    def for_model(self, model: JointMDP) -> FeatureTable:
-        """The features of every coordinate of a model."""
+    name: str
+    rows: Callable[[Source], FeatureRows]
+    """The features of a model's states, which are given by number, or of what a simulator shows."""
 
-    @abstractmethod
-    def for_simulator(self, simulator: Simulator) -> FeatureRows:
-        """The features of what a simulator shows."""
+    def __repr__(self) -> str:
+        return self.name
 
 
 def as_feature_table(given: Any, model: JointMDP) -> FeatureTable:
-    """Features of a model from `Features`, an array ``[S, A, K]``, a `FeatureTable` or ``f(state, action) -> [K]``."""
+    """Features of a model from `Features`, an array ``[S, A, K]``, a `FeatureTable` or ``f(state, action) -> [K]``.
+
+    They are checked and read-only; without names they are numbered.
+    """
     refuse_traced("features", given)
     forms = "Features such as features.fourier(3), an array [S, A, K], or a function f(state, action) -> [K]"
+    can, places = model.available, np.argwhere(model.available)
     if isinstance(given, Features):
-        given = given.for_model(model)
+        rows = given.rows(model)
+        values = np.zeros((*can.shape, len(rows.names)))
+        for a, states in enumerate(map(np.flatnonzero, can.T)):
+            values[states, a] = rows(states, np.full(len(states), a))
+        used = np.flatnonzero(values.any(axis=(0, 1)))
+        given = FeatureTable(values[:, :, used], tuple(rows.names[k] for k in used))
     elif callable(given):
         _refuse_constructor(given, forms)
-        given = _called_table(given, model)
+        found = _called(given, model, *places.T.tolist())
+        values = np.zeros((*can.shape, found.shape[1]))
+        values[can] = found
+        given = FeatureTable(values, ())
     elif given is None or isinstance(given, str | bytes | dict | set | int | float | complex):
         raise ModelError(f"features must be {forms}, not {given!r}")
-    return _checked_table(given if isinstance(given, FeatureTable) else FeatureTable(given, ()), model)
+    given = given if isinstance(given, FeatureTable) else FeatureTable(given, ())
+    (S, A), values = can.shape, checks.as_floats("features", given.values, "[S, A, K]", 0, 1, 2, 3)
+    if values.ndim != 3 or values.shape[:2] != (S, A):
+        raise ModelError(
+            f"features have shape {values.shape}, expected [S, A, K] with S = {S} states and A = {A} actions"
+            + _shape_guess(values.shape, S, A)
+        )
+    names = tuple(map(str, given.names)) or tuple(f"feature {k}" for k in range(values.shape[2]))
+    _check_names(names, values.shape[2])
+    values[~can] = 0.0
+    if at := checks.first_place(~np.isfinite(values)):
+        where = Where(model, *at[:2])
+        raise ModelError(f"feature {at[2]} ({names[at[2]]!r}) of {where} is {values[at]}; it must be a finite number")
+    values.flags.writeable = False
+    return FeatureTable(values, names)
 
 
 def as_feature_rows(given: Any, simulator: Simulator) -> FeatureRows:
     """Features of a simulator from `Features`, `FeatureRows` or a function ``f(observation, action) -> [K]``."""
     refuse_traced("features", given)
     forms = "Features such as features.fourier(3), or a function f(observation, action) -> [K]"
-    count_actions(simulator)
-    if isinstance(given, Features):
-        return given.for_simulator(simulator)
+    A = len(actions_of(simulator))
     if isinstance(given, FeatureRows):
         return given
+    if isinstance(given, Features):
+        rows = given.rows(simulator)
+        rows([first_observation(simulator)[0]], np.zeros(1, dtype=np.int64))  # what does not fit shows itself at once
+        return rows
     if callable(given):
         _refuse_constructor(given, forms)
-        return _CalledRows(given, simulator)
+        count = _called(given, simulator, *([each] for each in first_observation(simulator))).shape[1]
+        names = tuple(f"feature {k}" for k in range(count))
+        _check_names(names, count)
+
+        def values(observations: Sequence[Any], actions: Ints) -> Floats:
+            numbers = as_numbers(actions, len(observations), A).tolist()
+            return _called(given, simulator, observations, numbers, count, "the start")
+
+        return FeatureRows(names, values)
     if isinstance(given, np.ndarray | list | tuple):
         raise ModelError(
             f"features are an array, which is for models in tables; for {simulator.name} give {forms}: where "
@@ -108,25 +155,6 @@ def _refuse_constructor(given: Any, forms: str) -> None:
         raise ModelError(f"features must be {forms}, not the class {name}")
     if inspect.isfunction(given) and given.__module__ == "jointmdp.learning.projected.features":
         raise ModelError(f"features is {name} itself; call it: features.{name}(…)")
-
-
-def _checked_table(given: FeatureTable, model: JointMDP) -> FeatureTable:
-    """A feature table of a model, checked and read-only; without names the features are numbered."""
-    S, A = model.num_states, model.num_actions
-    values = checks.as_floats("features", given.values, "[S, A, K]", 0, 1, 2, 3)
-    if values.ndim != 3 or values.shape[:2] != (S, A):
-        raise ModelError(
-            f"features have shape {values.shape}, expected [S, A, K] with S = {S} states and A = {A} actions"
-            + _shape_guess(values.shape, S, A)
-        )
-    names = tuple(map(str, given.names)) or tuple(f"feature {k}" for k in range(values.shape[2]))
-    _check_names(names, values.shape[2])
-    values[~model.available] = 0.0
-    if at := checks.first_place(~np.isfinite(values)):
-        where = f"{state_words(model, at[0])}, {model.action_label(at[1])}"
-        raise ModelError(f"feature {at[2]} ({names[at[2]]!r}) of {where} is {values[at]}; it must be a finite number")
-    values.flags.writeable = False
-    return FeatureTable(values, names)
 
 
 def _check_names(names: tuple[str, ...], count: int) -> None:
@@ -151,30 +179,37 @@ def _shape_guess(shape: tuple[int, ...], num_states: int, num_actions: int) -> s
     return ""
 
 
-def state_words(model: JointMDP, state: int) -> str:
-    """A state by number, and by name where it has one."""
-    return f"state {state}" if model.state_names is None else f"state {state} ({model.state_label(state)})"
+class Where:
+    """A state of a model, an observation or a coordinate in words, which are only made where a message needs them."""
+
+    def __init__(self, source: Source, seen: Any, action: int | None = None) -> None:
+        self.source, self.seen, self.action = source, seen, action
+
+    def __str__(self) -> str:
+        source, words = self.source, f"observation {shortened(self.seen)}"
+        if isinstance(source, JointMDP):
+            name = "" if source.state_names is None else f" ({source.state_label(self.seen)})"
+            words = f"state {self.seen}{name}"
+        return words if self.action is None else f"{words}, {source.action_label(self.action)}"
 
 
-def own_state(model: JointMDP, state: int) -> Any:
-    """A state as functions of the user get it: its name where states have names, else its number."""
-    return state if model.state_names is None else model.state_names[state]
+def own_form(source: Source, seen: Any) -> Any:
+    """What functions of the user get: a state's name where states have names, else its number; an observation."""
+    return source.state_names[seen] if isinstance(source, JointMDP) and source.state_names is not None else seen
 
 
-def count_actions(simulator: Simulator) -> int:
-    """How many actions a simulator has; they must be numbered."""
-    if simulator.action_names is None:
+def actions_of(source: Source) -> list[str]:
+    """How names of features call the actions: ``a=left``, or ``a=0`` where an action has no name of its own."""
+    if isinstance(source, JointMDP):
+        own = [str(source.action_label(a)) for a in range(source.num_actions)]
+    elif source.action_names is None:
         raise ModelError(
-            f"the actions of {simulator.name} are not numbered, and features are of numbered actions; list them "
+            f"the actions of {source.name} are not numbered, and features are of numbered actions; list them "
             "(actions=[...]) when you make the simulator"
         )
-    return len(simulator.action_names)
-
-
-def action_words(names: Sequence[Any] | None, count: int) -> list[str]:
-    """How names of features call the actions: ``a=left``, or ``a=0`` where an action has no name of its own."""
-    own = [f"action {a}" if names is None else str(names[a]) for a in range(count)]
-    return [f"a={a if own[a] == f'action {a}' else own[a]}" for a in range(count)]
+    else:
+        own = list(map(str, source.action_names))
+    return [f"a={a if name == f'action {a}' else name}" for a, name in enumerate(own)]
 
 
 def first_observation(simulator: Simulator) -> tuple[Any, int]:
@@ -201,16 +236,6 @@ def shortened(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-class Shown:
-    """An observation in words, which are only made where a message needs them."""
-
-    def __init__(self, observation: Any, more: str = "") -> None:
-        self._observation, self._more = observation, more
-
-    def __str__(self) -> str:
-        return f"observation {shortened(self._observation)}{self._more}"
-
-
 def stacked(rows: Iterable[tuple[Floats, object]], noun: str, count: int | None = None, first: object = None) -> Floats:
     """Rows ``[K]``, each with words for where it comes from, as ``[N, K]``; all of one length, and finite.
 
@@ -231,42 +256,20 @@ def stacked(rows: Iterable[tuple[Floats, object]], noun: str, count: int | None 
     return np.array(found, dtype=np.float64).reshape(len(found), count or 0)
 
 
-def _feature_row(function: FeatureFunction, state: Any, action: int, where: object) -> tuple[Floats, object]:
-    """What a user's function gives one coordinate, with the words for it."""
+def _called(
+    function: FeatureFunction, source: Source, seen: Sequence[Any], actions: Sequence[int], *expected: Any
+) -> Floats:
+    """Features ``[N, K]`` by one call for each coordinate; `expected` as in `stacked`."""
     what = "the function of features"
-    row = asked(function, what, where, state, action)
-    if not (isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind in "biuf"):
-        row = checks.as_floats(f"what {what} returned at {where}", row, "[K]", 0, 1).reshape(-1)
-    return row, where
 
+    def row(each: Any, action: int) -> tuple[Floats, object]:
+        where = Where(source, each, action)
+        found = asked(function, what, where, own_form(source, each), action)
+        if not (isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype.kind in "biuf"):
+            found = checks.as_floats(f"what {what} returned at {where}", found, "[K]", 0, 1).reshape(-1)
+        return found, where
 
-def _called_table(function: FeatureFunction, model: JointMDP) -> FeatureTable:
-    """Features by one call for each available coordinate."""
-    places = np.argwhere(model.available).tolist()
-    words = (f"{state_words(model, s)}, {model.action_label(a)}" for s, a in places)
-    given = (_feature_row(function, own_state(model, s), a, where) for (s, a), where in zip(places, words, strict=True))
-    rows = stacked(given, "feature")
-    values = np.zeros((*model.available.shape, rows.shape[1]))
-    values[model.available] = rows
-    return FeatureTable(values, ())
-
-
-class _CalledRows(FeatureRows):
-    """Features of a simulator by one call for each coordinate; the start says how many there are."""
-
-    def __init__(self, function: FeatureFunction, simulator: Simulator) -> None:
-        self._function, self._simulator = function, simulator
-        count = stacked([self._row(*first_observation(simulator))], "feature").shape[1]
-        self.names = tuple(f"feature {k}" for k in range(count))
-        _check_names(self.names, count)
-
-    def _row(self, observation: Any, action: int) -> tuple[Floats, object]:
-        where = Shown(observation, f", {self._simulator.action_label(action)}")
-        return _feature_row(self._function, observation, action, where)
-
-    def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
-        numbers = as_numbers(actions, len(observations), count_actions(self._simulator))
-        return stacked(map(self._row, observations, numbers.tolist()), "feature", len(self.names), "the start")
+    return stacked(map(row, seen, actions), "feature", *expected)
 
 
 def as_numbers(actions: Ints, count: int, num_actions: int) -> Ints:
@@ -289,6 +292,239 @@ def check_count(count: int, what: str, advice: str, coordinates: int = 1) -> Non
             f"{what} would make {count:,} features of {coordinates:,} coordinates, {count * coordinates:.2g} numbers, "
             f"more than {MOST_NUMBERS:.2g}; {advice}"
         )
+
+
+CoordinatesLike = ArrayLike | Callable[[Any], Any]
+
+BOUNDLESS = 1e30  # bounds of a space from here on stand for none: float32 has no larger ones than 3.4e38
+LARGEST_RANGE = 1e307  # half of it: differences of wider ones may overflow
+NUMBERS = re.compile(r"[\d\s.,eE+()\[\]-]+")  # what a number, or a tuple of numbers, is written in
+
+
+class CoordinateBox(NamedTuple):
+    """The ranges of D coordinates, of which d are used."""
+
+    low: Floats  # [D]
+    high: Floats  # [D]
+    dims: Ints  # [d], those that are used
+
+    @property
+    def labels(self) -> list[str]:
+        """The coordinates that are used, in words."""
+        return [f"x{i}" for i in self.dims]
+
+    def scaled(self, raw: Floats, is_clipped: bool = True) -> Floats:
+        """Coordinates ``[N, D]`` as ``[N, d]``, scaled to [0, 1]; those outside count as on the edge."""
+        low, high = self.low[self.dims], self.high[self.dims]
+        inside = (raw[:, self.dims] - low) / (high - low)
+        return np.clip(inside, 0.0, 1.0) if is_clipped else inside
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """How a user says where states are, and in which range."""
+
+    coordinates: CoordinatesLike | None
+    low: Any
+    high: Any
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            if (given := getattr(self, name)) is not None:
+                ends = checks.as_floats(name, given, "[d], or one number", 0, 1)
+                if not np.isfinite(ends).all():
+                    raise ModelError(f"{name} is {given!r}; the ends of a range are finite numbers")
+                object.__setattr__(self, name, ends)
+        if self.coordinates is not None and not callable(self.coordinates):
+            table = checks.as_floats("coordinates, unless they are a function,", self.coordinates, "[S, d]", 1, 2)
+            object.__setattr__(self, "coordinates", table[:, None] if table.ndim == 1 else table)
+
+    def of(self, source: Source) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
+        """Coordinates ``[N, D]`` as a function of numbers of a model's states, or of observations, and their box."""
+        return self._of_model(source) if isinstance(source, JointMDP) else self._of_simulator(source)
+
+    def _of_model(self, model: JointMDP) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
+        given, S = self.coordinates, model.num_states
+        if callable(given):
+            raw = stacked((_vector(given, model, s) for s in range(S)), "coordinate")
+        else:
+            raw = _named_coordinates(model) if given is None else np.asarray(given, dtype=np.float64)
+            if len(raw) != S or raw.shape[1] == 0:
+                hint = "; are the axes in another order?" if raw.shape[1] == S else ""
+                raise ModelError(f"coordinates have shape {raw.shape}, expected [S, d] with S = {S} states{hint}")
+            if at := checks.first_place(~np.isfinite(raw)):
+                raise ModelError(f"coordinate {at[1]} of {Where(model, at[0])} is {raw[at]}; it must be finite")
+        least, most = raw.min(axis=0), raw.max(axis=0)
+        used = least < most
+        if not used.any():
+            raise ModelError(
+                "all states have the same coordinates, so that no feature of these tells them apart; give other "
+                "coordinates=, or use features.one_hot() or features.aggregation(groups)"
+            )
+        box = self._box(least, most, used)
+        points = box.scaled(raw)
+        if at := checks.first_place(points.min(axis=0) == points.max(axis=0)):
+            i = box.dims[at]
+            raise ModelError(
+                f"all states lie on one side of the range from {box.low[i]:g} to {box.high[i]:g} in dimension {i}; "
+                f"they go from {least[i]:g} to {most[i]:g}; are low= and high= in the units of the coordinates?"
+            )
+        return lambda states: raw[np.asarray(states, dtype=np.int64)], box
+
+    def _of_simulator(self, simulator: Simulator) -> tuple[Callable[[Sequence[Any]], Floats], CoordinateBox]:
+        given = self.coordinates
+        if given is not None and not callable(given):
+            raise ModelError(
+                f"coordinates is an array, which is for models in tables; for {simulator.name} give a function of the "
+                "observation: where observations are state numbers, lambda s: table[s]"
+            )
+        count = len(_vector(given, simulator, first_observation(simulator)[0])[0])
+
+        def raw(observations: Sequence[Any]) -> Floats:
+            if given is None and (block := _as_block(observations, count)) is not None:
+                return block
+            return stacked((_vector(given, simulator, each) for each in observations), "coordinate", count, "the start")
+
+        own = None
+        if given is None and isinstance(simulator, TableSimulator):
+            own = np.zeros(1), np.full(1, simulator.model.num_states - 1.0)
+        elif given is None:  # as far as it has a space
+            own = _bounds(getattr(getattr(simulator, "env", simulator), "observation_space", None))
+        own = None if own is None or len(own[0]) != count else own
+        for ends, k in ((self.low, 0), (self.high, 1)):
+            if ends is None and own is None:
+                what = "of what coordinates= gives" if given is not None else f"of observations of {simulator.name}"
+                each = "" if count == 1 else f", or {count}"
+                raise ModelError(f"the range {what} is not known; give low= and high=, one number each{each}")
+            if ends is None and own is not None and (at := checks.first_place(np.abs(own[k]) >= BOUNDLESS)):
+                raise ModelError(
+                    f"the observation space of {simulator.name} has no finite bounds in dimension {at[0]} of {count}; "
+                    "give low= and high=, between which most observations lie"
+                )
+        low, high = own or (np.zeros(count), np.zeros(count))  # zeros where the user's own ends take their place
+        is_given = self.low is not None or self.high is not None
+        return raw, self._box(low, high, (low < high) | is_given)
+
+    def _box(self, low: Floats, high: Floats, used: Bools) -> CoordinateBox:
+        """The box with the user's ends where given."""
+        D = len(low)
+        ends = []
+        for name, given, own in (("low", self.low, low), ("high", self.high, high)):
+            if given is not None and given.ndim == 1 and len(given) != D:
+                raise ModelError(
+                    f"{name} has {len(given)} numbers for {D} coordinates; give one number, or one for each"
+                )
+            ends.append(own if given is None else np.broadcast_to(given, D).astype(np.float64))
+        box = CoordinateBox(ends[0], ends[1], np.flatnonzero(used))
+        must = np.ones(D, dtype=bool) if self.low is not None and self.high is not None else used
+        if at := checks.first_place(must & ~(box.low < box.high)):
+            raise ModelError(
+                f"low is {box.low[at]:g} and high {box.high[at]:g} in dimension {at[0]}; low must be below high"
+            )
+        if at := checks.first_place(box.high / 2 - box.low / 2 > LARGEST_RANGE):
+            raise ModelError(f"the range from {box.low[at]:g} to {box.high[at]:g} in dimension {at[0]} is too wide")
+        if len(box.dims) == 0:
+            raise ModelError("no coordinate has room to vary; give other coordinates=, or use features.aggregation")
+        return box
+
+
+def _named_coordinates(model: JointMDP) -> Floats:
+    """Names of states that are numbers or tuples of numbers, as coordinates; else the numbers of states."""
+    numbers = np.arange(model.num_states, dtype=np.float64)[:, None]
+    if model.state_names is None:
+        return numbers
+    found = [_parsed(name) for name in model.state_names]
+    if all(each is None for each in found):
+        return numbers
+    lengths = [None if each is None else len(each) for each in found]
+    for s, length in enumerate(lengths):
+        if length != (first := next(each for each in lengths if each is not None)):
+            what = "is no number or tuple of numbers" if length is None else f"has {length} numbers, not {first}"
+            raise ModelError(
+                f"names of states are taken for their coordinates, but that of {Where(model, s)} {what}; give "
+                "coordinates=, an array [S, d] or a function of the state"
+            )
+    return np.array(found, dtype=np.float64)
+
+
+def _parsed(name: Any) -> tuple[float, ...] | None:
+    """The numbers that a name is made of, or None."""
+    if isinstance(name, str):
+        try:
+            name = ast.literal_eval(name.strip()) if NUMBERS.fullmatch(name) else None
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+    parts = name if isinstance(name, tuple | list) else (name,)
+    is_numbers = len(parts) > 0 and all(isinstance(part, int | float | np.number) for part in parts)
+    return tuple(map(float, parts)) if is_numbers else None
+
+
+def _vector(function: Callable[[Any], Any] | None, source: Source, seen: Any) -> tuple[Floats, object]:
+    """The coordinates of a state or observation, as a user's function gives them or as it is, and the words for it."""
+    where, what, given = Where(source, seen), "", seen
+    if function is not None:
+        what, given = (
+            "what coordinates= gives ",
+            asked(function, "the function of coordinates", where, own_form(source, seen)),
+        )
+    row = _as_vector(given, what, where)
+    if len(row) == 0:
+        raise ModelError(f"there are no coordinates at {where}; a state needs at least one")
+    return row, where
+
+
+def _as_vector(value: Any, what: str, where: object) -> Floats:
+    """Numbers, arrays and sequences of them as one flat vector; `what` and `where` say in words what they come from."""
+    if isinstance(value, Mapping):
+        keys = ", ".join(map(repr, list(value)[:5]))
+        raise ModelError(
+            f"{what}{where} is a dictionary ({keys}); give coordinates=, a function that makes one vector of it"
+        )
+    if isinstance(value, tuple | list):
+        parts = [_as_vector(part, what, where) for part in value]
+        return np.concatenate(parts) if parts else np.zeros(0)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise ModelError(
+            f"{what}{where} is no vector of numbers, it holds {shortened(value)}; give coordinates=, a function that "
+            "returns one"
+        )
+    return array.astype(np.float64).reshape(-1)
+
+
+def _as_block(observations: Sequence[Any], count: int) -> Floats | None:
+    """Plain arrays of one shape are taken at once; None where observations are anything else."""
+    try:
+        block = np.asarray(observations)
+    except ValueError:  # of different shapes
+        return None
+    is_plain = block.dtype.kind in "biuf" and block.size == len(observations) * count and np.isfinite(block).all()
+    return block.astype(np.float64).reshape(len(observations), count) if is_plain else None
+
+
+def _bounds(space: Any) -> tuple[Floats, Floats] | None:
+    """The least and largest entries of a Gymnasium space as vectors; None where it has none."""
+    gymnasium: Any = sys.modules.get("gymnasium")  # not imported to find out
+    if gymnasium is None:
+        return None
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Tuple):
+        parts = [_bounds(part) for part in space.spaces]
+        ends = [part for part in parts if part is not None]
+        if len(ends) < len(parts) or not ends:
+            return None
+        return np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends])
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.Discrete):
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    elif isinstance(space, spaces.MultiBinary):
+        low, high = np.zeros(space.shape), np.ones(space.shape)
+    else:
+        return None
+    return np.array(low, dtype=np.float64).reshape(-1), np.array(high, dtype=np.float64).reshape(-1)
 
 
 THRESHOLD = 2.0**-26  # the root of the spacing of float64, 1.5e-8

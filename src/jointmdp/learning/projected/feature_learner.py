@@ -45,7 +45,6 @@ from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.learning.estimates import Estimate, RunSummary, StateAnswers, student_factor
 from jointmdp.learning.projected.feature_forms import (
     FeatureRows,
-    FeatureTable,
     as_feature_rows,
     as_feature_table,
     check_rank,
@@ -53,7 +52,7 @@ from jointmdp.learning.projected.feature_forms import (
 )
 from jointmdp.learning.projected.fixed_point import (
     FeatureMatrices,
-    FeatureSums,
+    FeatureSystem,
     FixedPoint,
     congruence,
     products,
@@ -70,9 +69,9 @@ from jointmdp.learning.walks import (
     Lanes,
     PairWalks,
     Standing,
-    Walker,
     WalkTask,
-    behaviour,
+    check_learnable,
+    run_of,
     state_key,
 )
 from jointmdp.simulation.simulators.simulator import Simulator
@@ -103,39 +102,28 @@ class FeatureWalks(PairWalks):
         self.rows = rows
 
     def __call__(self, task: WalkTask) -> tuple[FeatureSamples, Standing]:
-        shape, K = (len(task.steps), len(task.lanes)), len(self.rows.names)
+        shape, K, simulator = (len(task.steps), len(task.lanes)), len(self.rows.names), self.simulator
         kinds = np.zeros(shape, dtype=np.int8)
         rewards, next_kinds = np.zeros((*shape, 2, 2)), np.zeros((*shape, 2), dtype=np.int8)
         listed: list[Coordinate] = []
         standing = [list(walkers) for walkers in task.walkers]
         for at, ((walker,), (draws,)) in zip(np.ndindex(shape), self.visits(task, standing), strict=True):
-            both = [[each[0], each[-1]] for each in draws]  # one branch stands for both
-            kinds[at] = self._kind(task.steps[at[0]], walker)
-            rewards[at] = [[each.reward for each in two] for two in both]
+            here = walker.places[0], walker.places[-1]  # one branch stands for both
+            both = [[each[0], each[-1]] for each in draws]
             nexts = [[each.after for each in two] for two in both]
+            is_later = simulator.sharing == "none" and task.steps[at[0]] > walker.since
+            is_pair = len(walker.places) == 1 or not (is_later or any(place.is_over for place in here))
+            kinds[at] = _pair_kind(*here) if is_pair else PairKind.NO_PAIR
+            rewards[at] = [[each.reward for each in two] for two in both]
             next_kinds[at] = [_pair_kind(*two) for two in nexts]
-            listed += [walker.places[0], walker.places[-1], *nexts[0], *nexts[1]]
-        features = self._features(listed).reshape(*shape, 3, 2, K)
-        return FeatureSamples(kinds, features[:, :, 0], rewards, features[:, :, 1:], next_kinds), standing
-
-    def _kind(self, step: int, walker: Walker) -> int:
-        if len(walker.places) == 1:
-            return PairKind.ONE
-        is_later = self.simulator.sharing == "none" and step > walker.since
-        if is_later or any(place.is_over for place in walker.places):
-            return PairKind.NO_PAIR
-        one, other = walker.places
-        return PairKind.SAME_STATE if one.key == other.key else PairKind.APART
-
-    def _features(self, places: list[Coordinate]) -> Floats:
-        """The features of coordinates, 0 where they are over."""
-        alive = np.flatnonzero([not place.is_over for place in places])
-        found = np.zeros((len(places), len(self.rows.names)))
+            listed += [*here, *nexts[0], *nexts[1]]
+        alive = np.flatnonzero([not place.is_over for place in listed])  # features are 0 where it is over
+        found = np.zeros((len(listed), K))
         if len(alive):
-            observe = self.simulator.observe
-            actions: Ints = np.array([places[i].action for i in alive], dtype=np.int64)
-            found[alive] = self.rows([observe(places[i].state) for i in alive], actions)
-        return found
+            actions: Ints = np.array([listed[i].action for i in alive], dtype=np.int64)
+            found[alive] = self.rows([simulator.observe(listed[i].state) for i in alive], actions)
+        features = found.reshape(*shape, 3, 2, K)
+        return FeatureSamples(kinds, features[:, :, 0], rewards, features[:, :, 1:], next_kinds), standing
 
 
 def _pair_kind(one: Coordinate, other: Coordinate) -> int:
@@ -161,18 +149,6 @@ class Sums(NamedTuple):
     source: Floats  # [P, n] of the source without θ
     source_linear: Floats  # [P, n, K]
     source_square: Floats  # [P, n, n]
-
-
-def empty_sums(replicas: int, features: int, parts: int) -> Sums:
-    """Before the first visit."""
-    K, n, P = features, features * (features + 1) // 2, parts
-    shapes = ((), (), (K, K), (K, K), (K,), (P, n, n), (P, n, P, n), (P, n), (P, n, K), (P, n, n))
-    return Sums(*(np.zeros((replicas, *shape)) for shape in shapes))
-
-
-def size_of_sums(replicas: int, features: int, parts: int) -> int:
-    """Bytes of all sums, and of what a solve makes of them."""
-    return 8 * (replicas + 6) * (2 * parts + parts**2) * (features * (features + 1) // 2) ** 2
 
 
 class VisitRules(NamedTuple):
@@ -235,59 +211,42 @@ def _raw(rewards: Floats, later: Floats, g: float) -> tuple[Floats, Floats]:
     return constant, g * np.mean(rewards[:, :, :1] * later[:, :, 1] + rewards[:, :, 1:] * later[:, :, 0], axis=1)
 
 
-class SampleSums(FeatureSums):
-    """`FeatureSums` from visits."""
+def solve_sums(
+    sums: Sums, kept: Ints, discount: float, method: ProjectionSettings
+) -> tuple[Floats, Floats, FixedPoint]:
+    """The fixed point of sums of visits: θ ``[K]`` and matrices ``[P, K, K]``, 0 at features that are not `kept`."""
+    size, parts = len(sums.gram), range(len(sums.source))
+    rows, columns = np.triu_indices(size)
+    places = np.flatnonzero(np.isin(rows, kept) & np.isin(columns, kept))
+    some, both = np.ix_(kept, kept), np.ix_(places, places)
+    visits, pairs = (max(float(each), 1.0) for each in (sums.coordinates, sums.pairs))
+    gram = sums.gram[some] / visits
+    held = RIDGE * np.trace(gram) / max(len(kept), 1) * np.eye(len(kept))
+    inverse = scipy.linalg.solve_triangular(np.linalg.cholesky(gram + held), np.eye(len(kept)), lower=True)
+    turn = congruence(inverse)
 
-    def __init__(self, sums: Sums, discount: float, kept: Ints) -> None:
-        """`kept` are the features that were ever seen to be other than 0."""
-        self.discount, self.kept, self.parts = discount, kept, len(sums.source)
-        size = len(sums.gram)
-        chosen = np.zeros((size, size), dtype=bool)
-        chosen[np.ix_(kept, kept)] = True
-        rows, columns = np.triu_indices(size)
-        self.places = np.flatnonzero(chosen[rows, columns])
-        self.sums = sums
-        gram = sums.gram[np.ix_(kept, kept)] / max(float(sums.coordinates), 1.0)
-        held = RIDGE * np.trace(gram) / max(len(kept), 1)
-        self.lower = np.linalg.cholesky(gram + held * np.eye(len(kept)))
-        self._inverse = scipy.linalg.solve_triangular(self.lower, np.eye(len(kept)), lower=True)
-        self._turn = congruence(self._inverse)
+    def turned(block: Floats) -> Floats:
+        return turn @ (block[both] / pairs) @ turn.T
 
-    def mean_system(self) -> tuple[Floats, Floats]:
-        """N and r."""
-        sums, kept, inverse = self.sums, self.kept, self._inverse
-        count = max(float(sums.coordinates), 1.0)
-        return inverse @ (sums.next_gram[np.ix_(kept, kept)] / count) @ inverse.T, inverse @ (sums.reward[kept] / count)
-
-    def pair_system(self) -> tuple[Floats, Floats]:
-        """H and G."""
-        count, some, every = max(float(self.sums.pairs), 1.0), np.ix_(self.places, self.places), range(self.parts)
-
-        def turned(block: Floats) -> Floats:
-            return self._turn @ (block[some] / count) @ self._turn.T
-
-        grams = [turned(each) for each in self.sums.pair_gram]
-        H = np.block([[grams[max(i, j)] for j in every] for i in every])
-        G = np.block([[turned(self.sums.pair_next[i, :, j]) for j in every] for i in every])
-        # Directions that hardly any visit sees are held at 0, by far less than the noise of N visits.
-        return (H + H.T) / 2 + np.trace(H) / count**2 * np.eye(len(H)), G
-
-    def source(self, theta: Floats) -> Floats:
-        """g, given the mean."""
-        own, count = self._inverse.T @ theta, max(float(self.sums.pairs), 1.0)
-        sums, places = self.sums, self.places
-        found = sums.source[:, places] + sums.source_linear[:, places][:, :, self.kept] @ own
+    def source(theta: Floats) -> Floats:
+        own = inverse.T @ theta
+        found = sums.source[:, places] + sums.source_linear[:, places][:, :, kept] @ own
         found = found + sums.source_square[:, places][:, :, places] @ svec(np.outer(own, own))
-        return ((found / count) @ self._turn.T).ravel()
+        return ((found / pairs) @ turn.T).ravel()
 
-    def unwhitened(self, theta: Floats, vector: Floats) -> tuple[Floats, Floats]:
-        """Parameters of all features, matrices ``[P, K, K]``; those never seen have 0."""
-        size = len(self.sums.gram)
-        whole, found = np.zeros(size), np.zeros((self.parts, size, size))
-        whole[self.kept] = self._inverse.T @ theta
-        for k, matrix in enumerate(smat(vector.reshape(self.parts, -1))):
-            found[k][np.ix_(self.kept, self.kept)] = self._inverse.T @ matrix @ self._inverse
-        return whole, found
+    grams = [turned(each) for each in sums.pair_gram]
+    H = np.block([[grams[max(i, j)] for j in parts] for i in parts])
+    # Directions that hardly any visit sees are held at 0, by far less than the noise of N visits.
+    H = (H + H.T) / 2 + np.trace(H) / pairs**2 * np.eye(len(H))
+    G = np.block([[turned(sums.pair_next[i, :, j]) for j in parts] for i in parts])
+    N, r = inverse @ (sums.next_gram[some] / visits) @ inverse.T, inverse @ (sums.reward[kept] / visits)
+    system = FeatureSystem(discount, len(parts), N, r, H, G, source)
+    found = solve_fixed_point(system, method.constraint is not None, method.tolerance, method.max_steps)
+    theta, matrices = np.zeros(size), np.zeros((len(parts), size, size))
+    theta[kept] = inverse.T @ found.theta
+    for whole, matrix in zip(matrices, smat(found.matrix.reshape(len(parts), -1)), strict=True):
+        whole[some] = inverse.T @ matrix @ inverse
+    return theta, matrices, found
 
 
 SEEN = 1e-20  # of the largest mean square of a feature: below it a feature was never other than 0
@@ -332,27 +291,22 @@ class LearnedFeatures(FeatureMatrices, RunSummary, StateAnswers):
 
     simulator: Simulator = field(kw_only=True)
     rows: FeatureRows = field(kw_only=True)
-    is_centred: bool = field(kw_only=True)
     part_names: tuple[PairPart, ...] = field(kw_only=True)
-    is_psd: bool = field(kw_only=True)
-    tolerance: float = field(kw_only=True)
-    max_steps: int = field(kw_only=True)
+    method: ProjectionSettings = field(kw_only=True)
     _sums: Sums = field(kw_only=True)  # of every replica
 
     def __repr__(self) -> str:
+        kept, every = len(self.kept), len(self.rows.names)
+        count = f"{every} features" if kept == every else f"{kept} of {every} features"
+        told = f"LearnedFeatures({self.simulator.name}, {count}, {self._words()}"
         if not self._is_known():
             words = "the features are dependent where the samples came, see `fixed_point`"
-            return f"LearnedFeatures({self.simulator.name}, {self._count()}, {self._words()}; {words})"
+            return f"{told}; {words})"
         found = self.fixed_point
         return (
-            f"LearnedFeatures({self.simulator.name}, {self._count()}, {self._words()}, error of "
-            f"sampling {self.error:.3g}, what the features cannot fit not included: compare some gaps with "
-            f"simulate; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
+            f"{told}, error of sampling {self.error:.3g}, what the features cannot fit not included: compare some gaps "
+            f"with simulate; contraction of means {found.mean_contraction:.4g}, pairs {found.pair_contraction:.4g})"
         )
-
-    def _count(self) -> str:
-        kept, all_ = len(self.kept), len(self.rows.names)
-        return f"{all_} features" if kept == all_ else f"{kept} of {all_} features"
 
     @cached_property
     def kept(self) -> Ints:
@@ -366,22 +320,15 @@ class LearnedFeatures(FeatureMatrices, RunSummary, StateAnswers):
         kept = np.flatnonzero(seen.sum(axis=0) >= min(RARE, len(squares)))
         if not len(kept):
             raise ModelError("every feature was 0 wherever the samples came; nothing was learned")
-        while self.rows.is_reducible and (spare := self._spare(kept)):
-            kept = np.delete(kept, spare)
+        while self.rows.is_reducible and (spare := dependent_columns(self._roots(kept), [""] * len(kept))):
+            kept = np.delete(kept, [each.column for each in spare])
         return kept
 
-    def _spare(self, kept: Ints) -> list[int]:
-        """Which of the kept features the others make up for."""
-        return [each.column for each in dependent_columns(self._roots(kept), [""] * len(kept))]
-
     def _solved(self, without: int | None = None) -> tuple[FittedMoments, FixedPoint]:
-        sums = self._summed(without)
-        system = SampleSums(sums, self.simulator.discount, self.kept)
-        found = solve_fixed_point(system, self.is_psd, self.tolerance, self.max_steps)
-        theta, matrices = system.unwhitened(found.theta, found.matrix)
+        theta, matrices, found = solve_sums(self._summed(without), self.kept, self.simulator.discount, self.method)
         named, none = dict(zip(self.part_names, matrices, strict=True)), np.zeros_like(matrices[0])
         parts = PairMatrices(*(named.get(name, none) for name in PARTS))
-        return FittedMoments(theta, centred(theta, parts, self.is_centred)), found
+        return FittedMoments(theta, centred(theta, parts, self.method.is_centred)), found
 
     def _summed(self, without: int | None = None) -> Sums:
         keep = np.arange(self.replicas) != (-1 if without is None else without)
@@ -525,62 +472,52 @@ class FeatureState(NamedTuple):
     sums: Sums
 
 
-class TableRows(FeatureRows):
-    """Features of a table behind a simulator, whose observations are numbers of states."""
-
-    def __init__(self, table: FeatureTable) -> None:
-        self.values, self.names = table.values, table.names
-        self.coordinates = int(np.any(table.values != 0, axis=2).sum())
-
-    def __call__(self, observations: Any, actions: Ints) -> Floats:
-        return self.values[np.asarray(observations, dtype=np.int64), actions]
-
-
 class FeatureLearner(Learner):
     """``state = learner.init()``, then ``state = learner.advance(state, steps)`` and ``learner.answer(state)``."""
 
     reports = 1  # in every power of ten of steps: each solves for the fixed point once, and once without each replica
 
     def __init__(self, simulator: Simulator, policy: Any, method: ProjectionSettings) -> None:
-        if simulator.action_names is None:
-            raise ModelError(f"the actions of {simulator.name} are not numbered, so its coordinates have no features")
-        if simulator.discount >= 1:
-            raise ModelError(f"the discount of {simulator.name} is 1: a projection contracts only below")
+        check_learnable(simulator, "have no features", "a projection contracts only below")
         if method.weighting != "restart" or method.states is not None:
             raise ModelError(
                 "samples come from pairs that begin in the simulator's starting states: the weighting is "
                 '"restart"; let the simulator start in the states that you ask about'
             )
-        self.simulator, self.rows = simulator, _rows(method.features, simulator)
+        self.simulator = simulator
+        if isinstance(simulator, TableSimulator):  # observations are numbers of states
+            table, names = as_feature_table(method.features, simulator.model)
+            coordinates = int(np.any(table != 0, axis=2).sum())
+            self.rows = FeatureRows(names, lambda s, a: table[np.asarray(s, dtype=np.int64), a], coordinates)
+        else:
+            self.rows = as_feature_rows(method.features, simulator)
         restart = 1 - continuation(simulator.discount, method.c)
         parts = method.parts_of(simulator.sharing, len(self.rows.names), self.rows.coordinates)
-        described = {
-            "simulator": simulator.name,
-            "discount": simulator.discount,
-            "sharing": simulator.sharing,
+        described = run_of(simulator, policy, method) | {
             "features": list(self.rows.names),
             "constraint": method.constraint,
             "parts": list(parts),
-            "digest": behaviour(simulator, policy) if method.checkpoint else "",
             **{name: getattr(method, name) for name in ("batch", "replicas", "seed")},
             "restart": restart,
         }
         super().__init__(method, simulator.discount, described)
         self.walks = FeatureWalks(simulator, policy, method.seed, restart, self.rows)
-        self.rules = VisitRules(simulator.discount, simulator.sharing, method.constraint != "second_moment", parts)
+        self.rules = VisitRules(simulator.discount, simulator.sharing, method.is_centred, parts)
         self._lanes = Lanes(self.walks, method.replicas * method.batch)
 
     def init(self) -> FeatureState:
         """Before the first step."""
-        K, replicas, parts = len(self.rows.names), self.method.replicas, len(self.rules.parts)
-        needed = size_of_sums(replicas, K, parts)
+        K, R, P = len(self.rows.names), self.method.replicas, len(self.rules.parts)
+        n = K * (K + 1) // 2
+        needed = 8 * (R + 6) * (2 * P + P**2) * n**2  # and what a solve makes of the sums
         if needed > self.method.memory_limit:
             raise ModelError(
-                f"{K:,} features need about {needed / 2**30:.2g} GiB for {replicas} replicas, above memory_limit; use "
+                f"{K:,} features need about {needed / 2**30:.2g} GiB for {R} replicas, above memory_limit; use "
                 "fewer features"
             )
-        self._lanes = Lanes(self.walks, replicas * self.method.batch)
-        return FeatureState(np.array(0, dtype=np.int64), empty_sums(replicas, K, parts))
+        self._lanes = Lanes(self.walks, R * self.method.batch)
+        shapes = ((), (), (K, K), (K, K), (K,), (P, n, n), (P, n, P, n), (P, n), (P, n, K), (P, n, n))
+        return FeatureState(np.array(0, dtype=np.int64), Sums(*(np.zeros((R, *shape)) for shape in shapes)))
 
     def advance(self, state: FeatureState, count: int) -> FeatureState:
         """`count` steps at once, each a mini-batch of visits for every replica."""
@@ -589,21 +526,16 @@ class FeatureLearner(Learner):
         while step < goal:
             some = min(goal - step, STEPS_AHEAD)
             samples = self._sampled(step, some)
-            for t in range(some):  # one by one: sums of floats must not depend on how many steps were drawn at once
-                self._add(sums, FeatureSamples(*(part[t] for part in samples)))
+            # One step after the other: sums of floats must not depend on how many were drawn at once.
+            for t, r in np.ndindex(some, self.method.replicas):
+                own = slice(r * self.method.batch, (r + 1) * self.method.batch)
+                add(sums, r, FeatureSamples(*(part[t, own] for part in samples)), self.rules)
             step += some
         return FeatureState(np.array(step, dtype=np.int64), sums)
 
     def _sampled(self, step: int, count: int) -> FeatureSamples:
         """Visits ``[T, L]`` of the next steps."""
         return FeatureSamples(*self._lanes.sampled(self.executor, step, count))
-
-    def _add(self, sums: Sums, samples: FeatureSamples) -> None:
-        """Add the visits ``[L]`` of one step."""
-        batch = self.method.batch
-        for r in range(self.method.replicas):
-            own = FeatureSamples(*(part[r * batch : (r + 1) * batch] for part in samples))
-            add(sums, r, own, self.rules)
 
     def answer(self, state: FeatureState, log: tuple[dict[str, Any], ...] = ()) -> LearnedFeatures:
         """What has been learned so far; updates are the pairs visited."""
@@ -618,11 +550,8 @@ class FeatureLearner(Learner):
             log,
             simulator=self.simulator,
             rows=self.rows,
-            is_centred=self.rules.is_centred,
             part_names=self.rules.parts,
-            is_psd=method.constraint is not None,
-            tolerance=method.tolerance,
-            max_steps=method.max_steps,
+            method=method,
             _sums=sums,
         )
 
@@ -631,9 +560,3 @@ class FeatureLearner(Learner):
 
     def _restore(self, step: int, arrays: Mapping[str, Ints]) -> None:
         self._lanes.restore(self.executor, step, arrays["since"])
-
-
-def _rows(features: Any, simulator: Simulator) -> FeatureRows:
-    if isinstance(simulator, TableSimulator):
-        return TableRows(as_feature_table(features, simulator.model))
-    return as_feature_rows(features, simulator)

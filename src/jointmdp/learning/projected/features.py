@@ -8,11 +8,9 @@ differ by the same amount in every state. In tables, features that are zero at e
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,155 +18,98 @@ import scipy
 from numpy.typing import ArrayLike
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.coordinates import CoordinateBox, CoordinatesLike, Places
 from jointmdp.learning.projected.feature_forms import (
     MOST_FEATURES,
+    CoordinateBox,
+    CoordinatesLike,
     FeatureRows,
     Features,
-    FeatureTable,
-    Shown,
+    Places,
     Source,
-    action_words,
+    Where,
+    actions_of,
     as_numbers,
     asked,
     check_count,
-    count_actions,
     dependent_columns,
-    first_observation,
-    own_state,
+    own_form,
     shortened,
-    state_words,
 )
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.simulation.simulators.simulator import Simulator
 
-COUNTLESS = 10**12  # nobody asks how many more
 ON_BORDER = 1e-9  # of a tile: coordinates this near to the next tile are rounded ones on its border
 FUNCTION = "the function of groups"
 
 
-@dataclass(frozen=True)
-class OneHot(Features):
-    """An indicator of every available coordinate."""
-
-    def for_model(self, model: JointMDP) -> FeatureTable:
-        """The unit vectors."""
-        places = np.argwhere(model.available)
-        check_count(
-            len(places), "one_hot()", "put states into groups: features.aggregation(groups)", model.available.size
-        )
-        values = np.zeros((*model.available.shape, len(places)))
-        values[places[:, 0], places[:, 1], np.arange(len(places))] = 1.0
-        actions = action_words(model.action_names, model.num_actions)
-        return FeatureTable(values, tuple(f"{actions[a]}: {model.state_label(s)}" for s, a in places))
-
-    def for_simulator(self, simulator: Simulator) -> FeatureRows:
-        """Not possible: nobody lists the states."""
-        raise ModelError(
-            f"one_hot() counts the states of a table, and {simulator.name} does not list its own; use "
-            "features.aggregation(function, num_groups=...) for groups of observations, "
-            "aggregation(lambda s: s, num_groups=S) where they are state numbers, or features.tiles(...) where they "
-            "are vectors"
-        )
-
-
 def one_hot() -> Features:
     """One feature for each available coordinate of a model in tables: the projection then changes nothing."""
-    return OneHot()
 
+    def rows(source: Source) -> FeatureRows:
+        if not isinstance(source, JointMDP):
+            raise ModelError(
+                f"one_hot() counts the states of a table, and {source.name} does not list its own; use "
+                "features.aggregation(function, num_groups=...) for groups of observations, "
+                "aggregation(lambda s: s, num_groups=S) where they are state numbers, or features.tiles(...) where "
+                "they are vectors"
+            )
+        can, words, places = source.available, actions_of(source), np.argwhere(source.available)
+        check_count(len(places), "one_hot()", "put states into groups: features.aggregation(groups)", can.size)
+        numbers = np.cumsum(can).reshape(can.shape) - 1
+        names = tuple(f"{words[a]}: {source.state_label(s)}" for s, a in places)
+        return FeatureRows(names, lambda states, actions: _indicators(numbers[states, actions], len(names)))
 
-def _nothing(states: Sequence[Any]) -> Sequence[int]:
-    return ()
+    return Features("one_hot()", rows)
 
 
 class StateColumns(NamedTuple):
-    """Features of the states of a model, which are given by number, or of what a simulator shows."""
+    """Functions of states, which are given by number or as what a simulator shows, or of points of the unit box."""
 
     names: tuple[str, ...]  # k
-    values: Callable[[Sequence[Any]], Floats]  # [N, k] of N states
-    spare: Callable[[Sequence[Any]], Sequence[int]] = _nothing
+    values: Callable[[Any], Floats]  # [N, k] of N states
+    spare: Callable[[Any], Sequence[int]] = lambda states: ()
     """Columns that others make up for: in these states, or anywhere if there are none."""
 
 
-@dataclass(frozen=True)
-class StateFeatures(Features):
+def _state_features(name: str, by_action: bool, columns_of: Callable[[Source], StateColumns]) -> Features:
     """Features that look at the state alone, for each action apart or shared by all."""
+    if not isinstance(by_action, bool | np.bool_):
+        raise ModelError(f"by_action must be True or False, not {by_action!r}")
 
-    by_action: bool
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.by_action, bool | np.bool_):
-            raise ModelError(f"by_action must be True or False, not {self.by_action!r}")
-
-    @abstractmethod
-    def columns(self, source: Source) -> StateColumns:
-        """Features of states."""
-
-    def for_model(self, model: JointMDP) -> FeatureTable:
-        """Of every action where it is available; shared ones have indicators of all actions but the first there is."""
-        can, columns = model.available, self.columns(model)
-        own = columns.values(range(model.num_states))
-        words = action_words(model.action_names, model.num_actions)
-        rows = _StateRows(columns._replace(values=own.__getitem__), self.by_action, can, words)
-        values = np.zeros((*can.shape, len(rows.names)))
-        for a, states in enumerate(map(np.flatnonzero, can.T)):
-            values[states, a] = rows(states, np.full(len(states), a))  # type: ignore[arg-type]
-        used = np.flatnonzero((values != 0).any(axis=(0, 1)))
-        return FeatureTable(values[:, :, used], tuple(rows.names[k] for k in used))
-
-    def for_simulator(self, simulator: Simulator) -> FeatureRows:
-        """The same of what a simulator shows, where nobody lists the states."""
-        A = count_actions(simulator)
-        words, nowhere = action_words(simulator.action_names, A), np.ones((0, A), dtype=bool)
-        rows = _StateRows(self.columns(simulator), self.by_action, nowhere, words)
-        rows([first_observation(simulator)[0]], np.zeros(1, dtype=np.int64))  # what does not fit shows itself at once
-        return rows
-
-
-class _StateRows(FeatureRows):
-    """Features of states and actions from those of states, which are kept where `available` ``[S, A]`` needs them."""
-
-    is_reducible = True
-
-    def __init__(self, columns: StateColumns, by_action: bool, available: Bools, words: list[str]) -> None:
-        S, A = available.shape
-
-        @cache  # many actions are available in the same states
-        def kept(support: bytes) -> Ints:
-            spare = columns.spare(np.flatnonzero(np.frombuffer(support, dtype=bool)))  # type: ignore[arg-type]
-            return np.delete(np.arange(len(columns.names)), spare)
-
-        supports = available.T if by_action else np.ones((1, S), dtype=bool)
-        self._values, self._by_action, self._num_actions = columns.values, by_action, A
-        self._kept = [kept(support.tobytes()) for support in supports]  # of each action, or of all
-        self._indicated = np.flatnonzero(available.any(axis=0) | (S == 0))[1:] if not by_action else np.empty(0)
-        self._ends = np.cumsum([0, *map(len, self._kept)])
+    def rows(source: Source) -> FeatureRows:
+        columns, words = columns_of(source), actions_of(source)
+        A = len(words)
+        can = source.available if isinstance(source, JointMDP) else np.ones((0, A), dtype=bool)
+        supports = [s.tobytes() for s in (can.T if by_action else np.ones((1, len(can)), dtype=bool))]
+        places = {each: np.flatnonzero(np.frombuffer(each, dtype=bool)) for each in dict.fromkeys(supports)}
+        fitted = {each: np.delete(np.arange(len(columns.names)), columns.spare(at)) for each, at in places.items()}
+        kept = [fitted[each] for each in supports]  # of each action, or of all
+        own = [columns.names[k] for each in kept for k in each]
+        if by_action:
+            names = [f"{words[a]}: {own[i]}" for i, a in enumerate(np.repeat(np.arange(A), list(map(len, kept))))]
+            indicated = np.zeros(0, dtype=np.int64)
+        else:
+            indicated = np.flatnonzero(can.any(axis=0) | (len(can) == 0))[1:]
+            names = [*own, *(words[a] for a in indicated)]
         what, less = (f"a copy for each of {A} actions", ", or by_action=False") if by_action else ("sharing", "")
-        count = int(self._ends[-1]) + len(self._indicated)
-        check_count(count, what, f"take fewer features of the state{less}", max(1, S * A))
-        own = [columns.names[k] for each in self._kept for k in each]
-        of = [f"{words[a]}: " for a, each in enumerate(self._kept) for _ in each] if by_action else [""] * len(own)
-        self.names = (*map("".join, zip(of, own, strict=True)), *(words[int(a)] for a in self._indicated))
+        check_count(len(names), what, f"take fewer features of the state{less}", max(1, can.size))
+        ends = np.cumsum([0, *map(len, kept)])
 
-    def __call__(self, observations: Sequence[Any], actions: Ints) -> Floats:
-        numbers = as_numbers(actions, len(observations), self._num_actions)
-        if len(numbers) == 0:
-            return np.zeros((0, len(self.names)))
-        values = self._values(observations)
-        if not self._by_action:
-            return np.concatenate([values[:, self._kept[0]], numbers[:, None] == self._indicated], axis=1)
-        found = np.zeros((len(numbers), len(self.names)))
-        if all(each is self._kept[0] for each in self._kept):  # all actions keep the same, as in every simulator
-            kept = self._kept[0]
-            copies = found.reshape(len(numbers), self._num_actions, len(kept))
-            copies[np.arange(len(numbers)), numbers] = values if len(kept) == values.shape[1] else values[:, kept]
+        def values(states: Any, actions: Ints) -> Floats:
+            numbers = as_numbers(actions, len(states), A)
+            seen = columns.values(states)
+            if not by_action:
+                return np.concatenate([seen[:, kept[0]], numbers[:, None] == indicated], axis=1)
+            found = np.zeros((len(numbers), len(names)))
+            for a in np.unique(numbers):
+                at = np.flatnonzero(numbers == a)
+                found[at, ends[a] : ends[a + 1]] = seen[at[:, None], kept[a]]
             return found
-        for a in np.unique(numbers):
-            rows = np.flatnonzero(numbers == a)
-            found[rows, self._ends[a] : self._ends[a + 1]] = values[rows[:, None], self._kept[a]]
-        return found
+
+        return FeatureRows(tuple(names), values, is_reducible=True)
+
+    return Features(name, rows)
 
 
 def plain(label: Any) -> Any:
@@ -176,36 +117,17 @@ def plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) or (hasattr(label, "item") and np.ndim(label) == 0) else label
 
 
-@dataclass(frozen=True)
-class Aggregation(StateFeatures):
-    """Indicators of groups of states."""
+def _indicators(numbers: ArrayLike, count: int) -> Floats:
+    """A unit vector ``[count]`` for each number."""
+    places = np.asarray(numbers, dtype=np.int64)
+    found = np.zeros((len(places), count))
+    found[np.arange(len(places)), places] = 1.0
+    return found
 
-    groups: tuple[Any, ...] | Callable[[Any], Any]
-    num_groups: int | None
 
-    def columns(self, source: Source) -> StateColumns:
-        """One for each label of a model's states, in the order they appear; with `num_groups` one for each number."""
-        check_count(self.num_groups or 0, "aggregation", "take larger groups")
-        if not isinstance(source, JointMDP):
-            return self._observed(source)
-        labels = [self._label(source, s) for s in range(source.num_states)]
-        known = dict.fromkeys(labels) if self.num_groups is None else range(self.num_groups)
-        check_count(len(known), "aggregation", "take larger groups")
-        place = {label: i for i, label in enumerate(known)}
-        return StateColumns(
-            _group_names(known), lambda states: _indicators([place[labels[s]] for s in states], len(known))
-        )
-
-    def _label(self, model: JointMDP, state: int) -> Any:
-        where = state_words(model, state)
-        if callable(self.groups):
-            label = plain(asked(self.groups, FUNCTION, where, own_state(model, state)))
-        elif len(self.groups) != model.num_states:
-            raise ModelError(f"groups has {len(self.groups)} labels for {model.num_states} states; give one for each")
-        else:
-            label = self.groups[state]
-        if self.num_groups is not None:
-            return _as_group(label, self.num_groups, where)
+def _as_group(label: Any, count: int | None, where: object) -> Any:
+    """A label, checked; with `count` a number below it."""
+    if count is None:
         if isinstance(label, float) and math.isnan(label):
             raise ModelError(f"the group of {where} is nan, which is equal to no other group")
         try:
@@ -214,36 +136,6 @@ class Aggregation(StateFeatures):
             hint = "; give a tuple" if isinstance(label, list | np.ndarray) else ""
             raise ModelError(f"the group of {where} is {shortened(label)}, which cannot be looked up{hint}") from None
         return label
-
-    def _observed(self, simulator: Simulator) -> StateColumns:
-        groups, count = self.groups, self.num_groups
-        if not callable(groups):
-            raise ModelError(
-                f"groups is a list of labels, which is for models in tables; for {simulator.name} give a function "
-                "observation -> number of the group, and num_groups="
-            )
-        if count is None:
-            raise ModelError(
-                f"aggregation needs num_groups= for {simulator.name}: what a simulator may show is not listed, so "
-                "groups are numbers from 0 to num_groups - 1"
-            )
-
-        def values(observations: Sequence[Any]) -> Floats:
-            seen = [(each, Shown(each)) for each in observations]
-            labels = (plain(asked(groups, FUNCTION, where, each)) for each, where in seen)
-            return _indicators([_as_group(label, count, w) for label, (_, w) in zip(labels, seen, strict=True)], count)
-
-        return StateColumns(_group_names(range(count)), values)
-
-
-def _indicators(numbers: Sequence[int], count: int) -> Floats:
-    """A unit vector ``[count]`` for each number."""
-    found = np.zeros((len(numbers), count))
-    found[np.arange(len(numbers)), numbers] = 1.0
-    return found
-
-
-def _as_group(label: Any, count: int, where: object) -> int:
     if isinstance(label, int) and 0 <= label < count:
         return int(label)  # truth values tell two groups apart
     number = checks.as_count(f"with num_groups={count} the group of {where}", label, -(2**62))
@@ -251,10 +143,6 @@ def _as_group(label: Any, count: int, where: object) -> int:
         hint = "; groups count from 0" if number == count else ""
         raise ModelError(f"the group of {where} is {number}, outside 0..{count - 1} of num_groups={count}{hint}")
     return number
-
-
-def _group_names(labels: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(f"group {label!r}" for label in labels)
 
 
 def aggregation(
@@ -272,51 +160,74 @@ def aggregation(
     if isinstance(groups, str | bytes | dict | set | frozenset) or not (callable(groups) or np.iterable(groups)):
         raise ModelError(f"groups must be a label for each state, or a function state -> label, not {groups!r}")
     given = groups if callable(groups) else tuple(plain(label) for label in groups)
-    return Aggregation(by_action, given, None if num_groups is None else checks.as_count("num_groups", num_groups))
+    count = None if num_groups is None else checks.as_count("num_groups", num_groups)
+
+    def columns(source: Source) -> StateColumns:
+        check_count(count or 0, "aggregation", "take larger groups")
+
+        def label(seen: Any) -> Any:
+            where = Where(source, seen)
+            found = plain(asked(given, FUNCTION, where, own_form(source, seen))) if callable(given) else given[seen]
+            return _as_group(found, count, where)
+
+        if isinstance(source, JointMDP):
+            if not callable(given) and len(given) != source.num_states:
+                raise ModelError(f"groups has {len(given)} labels for {source.num_states} states; give one for each")
+            label_of: Callable[[int], Any] = list(map(label, range(source.num_states))).__getitem__
+            known = dict.fromkeys(map(label_of, range(source.num_states))) if count is None else range(count)
+        elif not callable(given):
+            raise ModelError(
+                f"groups is a list of labels, which is for models in tables; for {source.name} give a function "
+                "observation -> number of the group, and num_groups="
+            )
+        elif count is None:
+            raise ModelError(
+                f"aggregation needs num_groups= for {source.name}: what a simulator may show is not listed, so "
+                "groups are numbers from 0 to num_groups - 1"
+            )
+        else:
+            label_of, known = label, range(count)
+        check_count(len(known), "aggregation", "take larger groups")
+        place = {each: i for i, each in enumerate(known)}
+        names = tuple(f"group {each!r}" for each in known)
+        return StateColumns(names, lambda states: _indicators([place[label_of(s)] for s in states], len(place)))
+
+    return _state_features(f"aggregation({shortened(given)})", by_action, columns)
 
 
-class Basis(ABC):
-    """Functions on the unit box of any dimension."""
+def _coordinate_features(  # many parameters: what every family of functions of coordinates has
+    name: str,
+    advice: str,
+    by_action: bool,
+    places: tuple[CoordinatesLike | None, ArrayLike | None, ArrayLike | None],
+    count: Callable[[CoordinateBox], int],
+    functions: Callable[[CoordinateBox], StateColumns],
+) -> Features:
+    """Functions of where a state is: at most `count` of them, and `advice` against too many."""
+    where = Places(*places)
 
-    advice: str  # against too many
-
-    @abstractmethod
-    def count(self, box: CoordinateBox) -> int:
-        """How many functions there are at most."""
-
-    @abstractmethod
-    def names(self, box: CoordinateBox) -> tuple[str, ...]:
-        """The functions in words."""
-
-    @abstractmethod
-    def values(self, points: Floats, box: CoordinateBox) -> Floats:
-        """The functions ``[N, k]`` at points ``[N, d]`` of the unit box."""
-
-    def spare(self, points: Floats, box: CoordinateBox) -> list[int]:
-        """Functions that the others make up for: on these points, or anywhere if there are none."""
-        if len(points) == 0:
-            return []
-        values = self.values(np.unique(points, axis=0), box)
-        return [each.column for each in dependent_columns(values, [""] * values.shape[1])]
-
-
-@dataclass(frozen=True)
-class OnCoordinates(StateFeatures):
-    """Features of where a state is."""
-
-    basis: Basis
-    places: Places
-
-    def columns(self, source: Source) -> StateColumns:
-        """Functions of the coordinates of states."""
-        basis, (raw, box) = self.basis, self.places.of(source)
+    def columns(source: Source) -> StateColumns:
+        raw, box = where.of(source)
         d = len(box.dims)
-        check_count(basis.count(box), f"{basis} in {d} dimension{'' if d == 1 else 's'}", basis.advice)
-        return StateColumns(
-            basis.names(box),
-            lambda states: basis.values(box.scaled(raw(states)), box),
-            lambda states: basis.spare(box.scaled(raw(states)), box),
-        )
+        check_count(count(box), f"{name} in {d} dimension{'' if d == 1 else 's'}", advice)
+        names, values, spare = functions(box)
+
+        def points(states: Any) -> Floats:
+            return box.scaled(raw(states))
+
+        return StateColumns(names, lambda states: values(points(states)), lambda states: spare(points(states)))
+
+    return _state_features(name, by_action, columns)
+
+
+def _functions(names: tuple[str, ...], values: Callable[[Floats], Floats]) -> StateColumns:
+    """Functions of points, of which those are spare that are combinations of others."""
+
+    def spare(points: Floats) -> list[int]:
+        found = dependent_columns(values(np.unique(points, axis=0)), names) if len(points) else []
+        return [each.column for each in found]
+
+    return StateColumns(names, values, spare)
 
 
 @lru_cache(maxsize=16)
@@ -333,46 +244,14 @@ def _whole_vectors(num_dims: int, largest: int, total: int) -> Ints:
 
 
 def _count_whole_vectors(num_dims: int, largest: int, total: int) -> int:
-    """How many there are."""
+    """How many there are, by inclusion and exclusion of entries above `largest`."""
     if total >= largest * num_dims:
         return int((largest + 1) ** num_dims)
-    ways = [1] + [0] * total  # to reach each sum with the dimensions so far
-    for _ in range(num_dims):
-        ways = [sum(ways[max(0, n - largest) : n + 1]) for n in range(total + 1)]
-        if sum(ways) > COUNTLESS:
-            break
-    return sum(ways)
-
-
-@dataclass(frozen=True)
-class PolynomialBasis(Basis):
-    """Monomials up to a total degree."""
-
-    degree: int
-    advice = "take a lower degree, or fewer coordinates="
-
-    def __str__(self) -> str:
-        return f"polynomial({self.degree})"
-
-    def count(self, box: CoordinateBox) -> int:
-        """(d + degree choose d)."""
-        return math.comb(len(box.dims) + self.degree, self.degree)
-
-    def names(self, box: CoordinateBox) -> tuple[str, ...]:
-        """``x0^2 x1``."""
-        terms = [
-            [x if p == 1 else f"{x}^{p}" for x, p in zip(box.labels, powers, strict=True) if p]
-            for powers in _whole_vectors(len(box.dims), self.degree, self.degree).tolist()
-        ]
-        return tuple(" ".join(term) or "constant" for term in terms)
-
-    def values(self, points: Floats, box: CoordinateBox) -> Floats:
-        """Products of powers."""
-        powers = _whole_vectors(points.shape[1], self.degree, self.degree)
-        values = np.ones((len(points), len(powers)))
-        for k, i in np.argwhere(powers).tolist():
-            values[:, k] *= points[:, i] ** int(powers[k, i])
-        return values
+    sums = (
+        (-1) ** i * math.comb(num_dims, i) * math.comb(total - i * (largest + 1) + num_dims, num_dims)
+        for i in range(min(num_dims, total // (largest + 1)) + 1)
+    )
+    return sum(sums)
 
 
 def polynomial(
@@ -395,40 +274,25 @@ def polynomial(
             default the least and largest of the model's states, or the bounds of the simulator's observation space. A
             coordinate in which all states of a model agree, or whose space has one value, is left out.
     """
-    basis = PolynomialBasis(checks.as_count("degree", degree, 0, MOST_FEATURES))
-    return OnCoordinates(by_action, basis, Places(coordinates, low, high))
+    degree = checks.as_count("degree", degree, 0, MOST_FEATURES)
 
+    def functions(box: CoordinateBox) -> StateColumns:
+        powers = _whole_vectors(len(box.dims), degree, degree)
+        factors = [[f"{x}^{p}" if p > 1 else x for x, p in zip(box.labels, row, strict=True) if p] for row in powers]
 
-@dataclass(frozen=True)
-class FourierBasis(Basis):
-    """Cosines of all frequencies up to an order."""
+        def values(points: Floats) -> Floats:
+            found = np.ones((len(points), len(powers)))
+            for k, i in np.argwhere(powers).tolist():
+                found[:, k] *= points[:, i] ** int(powers[k, i])
+            return found
 
-    order: int
-    max_total: int | None
-    advice = "take a lower order, limit the sum of frequencies with max_total=, or take fewer coordinates="
+        return _functions(tuple(" ".join(row) or "constant" for row in factors), values)
 
-    def __str__(self) -> str:
-        return f"fourier({self.order}{'' if self.max_total is None else f', max_total={self.max_total}'})"
+    def count(box: CoordinateBox) -> int:
+        return math.comb(len(box.dims) + degree, degree)
 
-    def _limits(self, box: CoordinateBox) -> tuple[int, int, int]:
-        d = len(box.dims)
-        return d, self.order, self.order * d if self.max_total is None else self.max_total
-
-    def count(self, box: CoordinateBox) -> int:
-        """(order + 1)^d, or as many of these as sum to at most `max_total`."""
-        return _count_whole_vectors(*self._limits(box))
-
-    def names(self, box: CoordinateBox) -> tuple[str, ...]:
-        """``cos π(x0 + 2 x1)``."""
-        found = []
-        for c in _whole_vectors(*self._limits(box)).tolist():
-            parts = [f"{f} {x}" if f > 1 else x for f, x in zip(c, box.labels, strict=True) if f]
-            found.append(f"cos π({' + '.join(parts)})" if parts else "constant")
-        return tuple(found)
-
-    def values(self, points: Floats, box: CoordinateBox) -> Floats:
-        """cos(π c·x)."""
-        return np.cos(np.pi * (points @ _whole_vectors(*self._limits(box)).T))
+    advice, places = "take a lower degree, or fewer coordinates=", (coordinates, low, high)
+    return _coordinate_features(f"polynomial({degree})", advice, by_action, places, count, functions)
 
 
 def fourier(
@@ -450,80 +314,23 @@ def fourier(
     order = checks.as_count("order", order, 0, MOST_FEATURES)
     if max_total is not None:
         max_total = checks.as_count("max_total", max_total, 0, MOST_FEATURES)
-    return OnCoordinates(by_action, FourierBasis(order, max_total), Places(coordinates, low, high))
 
+    def limits(box: CoordinateBox) -> tuple[int, int, int]:
+        d = len(box.dims)
+        return d, order, order * d if max_total is None else max_total
 
-@dataclass(frozen=True)
-class TileBasis(Basis):
-    """Indicators of the tiles of shifted grids."""
+    def functions(box: CoordinateBox) -> StateColumns:
+        vectors = _whole_vectors(*limits(box))
+        terms = [[f"{f} {x}" if f > 1 else x for x, f in zip(box.labels, row, strict=True) if f] for row in vectors]
+        names = tuple(f"cos π({' + '.join(row)})" if row else "constant" for row in terms)
+        return _functions(names, lambda points: np.cos(np.pi * (points @ vectors.T)))
 
-    tilings: int
-    bins: int | tuple[int, ...]
-    advice = "take fewer tilings or bins, or fewer coordinates="
-
-    def __str__(self) -> str:
-        return f"tiles({self.tilings}, {self.bins})"
-
-    def _bins(self, box: CoordinateBox) -> Ints:
-        """How many tiles fill the range of each dimension, ``[d]``."""
-        if isinstance(self.bins, int):
-            return np.full(len(box.dims), self.bins)
-        if len(self.bins) != len(box.low):
-            raise ModelError(f"bins has {len(self.bins)} numbers for {len(box.low)} coordinates; give one for each")
-        return np.array(self.bins)[box.dims]
-
-    def _grids(self, box: CoordinateBox) -> Iterator[tuple[Floats, tuple[int, ...]]]:
-        """The shift of every grid in tiles, ``[d]``, and how many tiles it has in each dimension.
-
-        In dimension i grid t is shifted by t·f_i / tilings modulo 1 with odd f_i, so that grids do not all move along
-        the diagonal. The f_i have no divisor in common with the number of grids: no two grids share a border anywhere,
-        which is what makes their tiles independent.
-        """
-        n, bins = self.tilings, self._bins(box)
-        factors = [f for f in range(1, max(n, 2), 2) if math.gcd(f, n) == 1]
-        shifts = np.array([factors[i % len(factors)] for i in range(len(bins))], dtype=np.int64)
-        for t in range(n):
-            moved = t * shifts % n
-            yield moved / n, tuple((bins + (moved > 0)).tolist())
-
-    def count(self, box: CoordinateBox) -> int:
-        """All tiles of all grids."""
-        return sum(math.prod(sizes) for _, sizes in self._grids(box))
-
-    def names(self, box: CoordinateBox) -> tuple[str, ...]:
-        """``tiling 0, tile (1, 2)``."""
-        grids = self._grids(box)
-        tiles = [(t, tile) for t, (_, sizes) in enumerate(grids) for tile in np.ndindex(*sizes)]
-        return tuple(f"tiling {t}, tile {tile[0] if len(tile) == 1 else tile}" for t, tile in tiles)
-
-    def _tile_numbers(self, points: Floats, box: CoordinateBox) -> Ints:
-        """The tile that holds each point in each grid, ``[N, tilings]``."""
-        bins, end, found = self._bins(box), 0, []
-        for shift, sizes in self._grids(box):
-            tile = np.floor(points * bins + shift + ON_BORDER).astype(np.int64)
-            tile = np.minimum(tile, np.array(sizes) - 1)
-            found.append(end + np.ravel_multi_index(tuple(tile.T), sizes))
-            end += math.prod(sizes)
-        return np.stack(found, axis=1)
-
-    def values(self, points: Floats, box: CoordinateBox) -> Floats:
-        """1 in the tile that holds the point, in every grid."""
-        values = np.zeros((len(points), self.count(box)))
-        values[np.arange(len(points))[:, None], self._tile_numbers(points, box)] = 1.0
-        return values
-
-    def spare(self, points: Floats, box: CoordinateBox) -> list[int]:
-        """Of every grid but the first the tile with the most points, and tiles that these points do not tell apart.
-
-        Without points it is the tile in the middle of every grid but the first.
-        """
-        held = self._tile_numbers(points if len(points) else np.full((1, len(box.dims)), 0.5), box)
-        spare = [int(np.bincount(tiles).argmax()) for tiles in held.T[1:]]
-        if len(points) == 0:
-            return spare
-        rest = np.delete(np.unique(held), np.searchsorted(np.unique(held), spare))
-        values = self.values(np.unique(points, axis=0), box)[:, rest]
-        return spare + [int(rest[each.column]) for each in dependent_columns(values, [""] * len(rest))]
+    name = f"fourier({order}{'' if max_total is None else f', max_total={max_total}'})"
+    advice = "take a lower order, limit the sum of frequencies with max_total=, or take fewer coordinates="
+    places = coordinates, low, high
+    return _coordinate_features(
+        name, advice, by_action, places, lambda box: _count_whole_vectors(*limits(box)), functions
+    )
 
 
 def tiles(
@@ -552,81 +359,61 @@ def tiles(
     """
     tilings = checks.as_count("tilings", tilings, 1, MOST_FEATURES)
     whole = tuple(checks.as_count("bins", each) for each in (bins if np.ndim(bins) else [bins]))  # type: ignore[union-attr]
-    return OnCoordinates(
-        by_action, TileBasis(tilings, whole if np.ndim(bins) else whole[0]), Places(coordinates, low, high)
-    )
 
+    def grids(box: CoordinateBox) -> tuple[Ints, Ints, Ints]:
+        """How many tiles fill the range of each dimension, ``[d]``, and of all grids shifts and sizes ``[t, d]``.
 
-@dataclass(frozen=True, eq=False)
-class RadialBasis(Basis):
-    """Gaussian bumps around centres, and a constant."""
+        In dimension i grid t is shifted by t·f_i / tilings modulo 1 with odd f_i, so that grids do not all move along
+        the diagonal. The f_i have no divisor in common with the number of grids: no two grids share a border anywhere,
+        which is what makes their tiles independent.
+        """
+        each = np.array(whole if np.ndim(bins) else whole * len(box.low))
+        if len(each) != len(box.low):
+            raise ModelError(f"bins has {len(each)} numbers for {len(box.low)} coordinates; give one for each")
+        factors = [f for f in range(1, max(tilings, 2), 2) if math.gcd(f, tilings) == 1]
+        shifts = [factors[i % len(factors)] for i in range(len(box.dims))]
+        moved = np.outer(np.arange(tilings), shifts) % tilings
+        return each[box.dims], moved, each[box.dims] + (moved > 0)
 
-    centres: Any  # a number, or [C, d]
-    width: Floats | None  # one number, or [d]
-    constant: bool
-    advice = "take fewer centres, give their places [C, d], or take fewer coordinates="
+    def count(box: CoordinateBox) -> int:
+        return sum(math.prod(sizes) for sizes in grids(box)[2].tolist())
 
-    def __str__(self) -> str:
-        return (
-            f"radial({self.centres})" if isinstance(self.centres, int) else f"radial with {len(self.centres)} centres"
-        )
+    def functions(box: CoordinateBox) -> StateColumns:
+        fill, moved, sizes = grids(box)
+        starts = np.cumsum([0, *(math.prod(each) for each in sizes.tolist())])
+        places = [(t, place) for t, each in enumerate(sizes) for place in np.ndindex(*each)]
 
-    def count(self, box: CoordinateBox) -> int:
-        """Centres, and the constant."""
-        many = self.centres ** len(box.dims) if isinstance(self.centres, int) else len(self.centres)
-        return int(many) + bool(self.constant)
+        def held(points: Floats) -> Ints:
+            """The tile that holds each point in each grid, ``[N, tilings]``."""
+            at = np.floor(points[:, None] * fill + moved / tilings + ON_BORDER).astype(np.int64)
+            at = np.minimum(at, sizes - 1)
+            numbers = [np.ravel_multi_index(tuple(at[:, t].T), tuple(each)) for t, each in enumerate(sizes)]
+            return starts[:-1] + np.stack(numbers, axis=1)
 
-    def _centres(self, box: CoordinateBox) -> Floats:
-        """``[C, d]`` in the unit box."""
-        d = len(box.dims)
-        if isinstance(self.centres, int):
-            line = np.linspace(0.0, 1.0, self.centres) if self.centres > 1 else np.array([0.5])
-            return np.array(list(itertools.product(line, repeat=d)))
-        if self.centres.shape[1] != len(box.low):
-            raise ModelError(
-                f"centres have {self.centres.shape[1]} coordinates, but states have {len(box.low)}; give [C, d] in the "
-                "units of the coordinates"
-            )
-        return box.scaled(self.centres, is_clipped=False)
+        def values(points: Floats) -> Floats:
+            found = np.zeros((len(points), starts[-1]))
+            found[np.arange(len(points))[:, None], held(points)] = 1.0
+            return found
 
-    def _width(self, centres: Floats, box: CoordinateBox) -> Floats:
-        """``[d]`` in the unit box."""
-        d = len(box.dims)
-        if self.width is not None:
-            if self.width.ndim == 1 and len(self.width) != len(box.low):
-                raise ModelError(f"width has {len(self.width)} numbers for {len(box.low)} coordinates")
-            return np.broadcast_to(self.width, len(box.low))[box.dims]
-        if len(centres) == 1:
-            return np.full(d, 0.5)
-        if isinstance(self.centres, int):
-            return np.full(d, 1.0 / (self.centres - 1))
-        distances, _ = scipy.spatial.KDTree(centres).query(centres, k=2)  # the nearest is the centre itself
-        return np.full(d, distances[:, 1].mean())
+        def spare(points: Floats) -> list[int]:
+            """Of every grid but the first the tile with the most points, and tiles that points do not tell apart.
 
-    def names(self, box: CoordinateBox) -> tuple[str, ...]:
-        """``bump at (0.5, 2)``, in the units of the coordinates."""
-        low, high = box.low[box.dims], box.high[box.dims]
-        centres = self._centres(box)
-        first: dict[tuple[float, ...], int] = {}
-        for i, place in enumerate(map(tuple, centres.tolist())):
-            if first.setdefault(place, i) != i:
-                raise ModelError(f"centre {i} is at the same place as centre {first[place]}; their bumps are the same")
-        own = low + centres * (high - low)
-        bumps = [
-            f"{place[0]:.6g}" if len(place) == 1 else f"({', '.join(f'{x:.6g}' for x in place)})"
-            for place in own.tolist()
-        ]
-        return ("constant",) * bool(self.constant) + tuple(f"bump at {bump}" for bump in bumps)
+            Without points it is the tile in the middle of every grid but the first.
+            """
+            tiles = held(points if len(points) else np.full((1, len(box.dims)), 0.5))
+            most = [int(np.bincount(column).argmax()) for column in tiles.T[1:]]
+            rest = np.setdiff1d(tiles, most)
+            if not len(points):
+                return most
+            found = dependent_columns(values(np.unique(points, axis=0))[:, rest], [""] * len(rest))
+            return most + [int(rest[each.column]) for each in found]
 
-    def values(self, points: Floats, box: CoordinateBox) -> Floats:
-        """exp(−½ |(x − centre) / width|²)."""
-        centres = self._centres(box)
-        width = self._width(centres, box)
-        squares = np.zeros((len(points), len(centres)))
-        for i in range(points.shape[1]):
-            squares += ((points[:, i, None] - centres[:, i]) / width[i]) ** 2
-        bumps = np.exp(-0.5 * squares)
-        return np.concatenate([np.ones((len(points), 1)), bumps], axis=1) if self.constant else bumps
+        names = tuple(f"tiling {t}, tile {place[0] if len(place) == 1 else place}" for t, place in places)
+        return StateColumns(names, values, spare)
+
+    advice, where = "take fewer tilings or bins, or fewer coordinates=", (coordinates, low, high)
+    name = f"tiles({tilings}, {whole if np.ndim(bins) else whole[0]})"
+    return _coordinate_features(name, advice, by_action, where, count, functions)
 
 
 def radial(
@@ -664,4 +451,52 @@ def radial(
         raise ModelError(f"width is {width!r}; widths must be positive and finite")
     if not isinstance(constant, bool | np.bool_):
         raise ModelError(f"constant must be True or False, not {constant!r}")
-    return OnCoordinates(by_action, RadialBasis(places, widths, constant), Places(coordinates, low, high))
+    is_grid = isinstance(places, int)
+
+    def centres_in(box: CoordinateBox) -> Floats:
+        """``[C, d]`` in the unit box."""
+        if is_grid:
+            line = np.linspace(0.0, 1.0, places) if places > 1 else np.array([0.5])
+            return np.array(list(itertools.product(line, repeat=len(box.dims))))
+        if places.shape[1] != len(box.low):
+            raise ModelError(
+                f"centres have {places.shape[1]} coordinates, but states have {len(box.low)}; give [C, d] in the "
+                "units of the coordinates"
+            )
+        return box.scaled(places, is_clipped=False)
+
+    def width_in(box: CoordinateBox, points: Floats) -> Any:
+        """In the unit box, given the centres there: ``[d]``, or one number."""
+        if widths is not None:
+            if widths.ndim == 1 and len(widths) != len(box.low):
+                raise ModelError(f"width has {len(widths)} numbers for {len(box.low)} coordinates")
+            return np.broadcast_to(widths, len(box.low))[box.dims]
+        if len(points) == 1:
+            return 0.5
+        if is_grid:
+            return 1.0 / (places - 1)
+        distances, _ = scipy.spatial.KDTree(points).query(points, k=2)  # the nearest is the centre itself
+        return distances[:, 1].mean()
+
+    def functions(box: CoordinateBox) -> StateColumns:
+        points, low, high = centres_in(box), box.low[box.dims], box.high[box.dims]
+        scale = np.broadcast_to(width_in(box, points), len(box.dims))
+        first: dict[tuple[float, ...], int] = {}
+        for i, place in enumerate(map(tuple, points.tolist())):
+            if first.setdefault(place, i) != i:
+                raise ModelError(f"centre {i} is at the same place as centre {first[place]}; their bumps are the same")
+        told = [", ".join(f"{x:.6g}" for x in place) for place in low + points * (high - low)]
+        names = [f"bump at {place}" if len(box.dims) == 1 else f"bump at ({place})" for place in told]
+
+        def values(at: Floats) -> Floats:
+            squares = sum(((at[:, i, None] - points[:, i]) / scale[i]) ** 2 for i in range(at.shape[1]))
+            return np.concatenate([np.ones((len(at), int(constant))), np.exp(-0.5 * squares)], axis=1)
+
+        return _functions(("constant",) * int(constant) + tuple(names), values)
+
+    def count(box: CoordinateBox) -> int:
+        return int(places ** len(box.dims) if is_grid else len(places)) + int(constant)
+
+    name = f"radial({places})" if is_grid else f"radial with {len(places)} centres"
+    advice = "take fewer centres, give their places [C, d], or take fewer coordinates="
+    return _coordinate_features(name, advice, by_action, (coordinates, low, high), count, functions)

@@ -38,7 +38,7 @@ that inner products stay what they are, ``⟨svec Θ, svec Ψ⟩ = tr(ΘΨ)``. K
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -58,19 +58,11 @@ from jointmdp.ground.progress import Meter
 ROOT = float(np.sqrt(2.0))
 
 
-class Upper(NamedTuple):
-    """Where the entries of a vector stand in the matrix, and what they are multiplied by."""
-
-    rows: Ints
-    columns: Ints
-    scale: Floats
-
-
 @lru_cache(maxsize=16)
-def upper(size: int) -> Upper:
-    """The entries of a symmetric matrix of this size."""
+def upper(size: int) -> tuple[Ints, Ints, Floats]:
+    """Where the entries of a vector stand in a symmetric matrix of this size, and what they are multiplied by."""
     rows, columns = np.triu_indices(size)
-    return Upper(rows, columns, np.where(rows == columns, 1.0, ROOT))
+    return rows, columns, np.where(rows == columns, 1.0, ROOT)
 
 
 def svec(matrix: Float[ndarray, "*N K K"]) -> Float[ndarray, "*N n"]:
@@ -234,24 +226,18 @@ FLOOR = 1e-13  # of the size of a matrix: an equation that holds to this holds b
 SHARE = 0.1  # of what is asked for: how exact the parts of a step are
 
 
-class FeatureSums(ABC):
+class FeatureSystem(NamedTuple):
     """What the fixed point needs of a model, or of samples; in whitened features."""
 
     discount: float
     parts: int
     """How many matrices a second moment is made of; their vectors stand one after the other."""
-
-    @abstractmethod
-    def mean_system(self) -> tuple[Floats, Floats]:
-        """N and r, where A is the identity."""
-
-    @abstractmethod
-    def pair_system(self) -> tuple[Floats, Floats]:
-        """H and G."""
-
-    @abstractmethod
-    def source(self, theta: Floats) -> Floats:
-        """g, given the mean."""
+    N: Floats
+    r: Floats
+    H: Floats
+    G: Floats
+    source: Callable[[Floats], Floats]
+    """g, given the mean."""
 
 
 class FixedPoint(NamedTuple):
@@ -274,15 +260,13 @@ class FixedPoint(NamedTuple):
     """Sizes of the steps of the iteration, in the norm of H; empty where it was solved at once."""
 
 
-def solve_fixed_point(sums: FeatureSums, is_psd: bool, tolerance: float, max_steps: int) -> FixedPoint:
+def solve_fixed_point(system: FeatureSystem, is_psd: bool, tolerance: float, max_steps: int) -> FixedPoint:
     """The fixed point, to `tolerance` relative to its size in the norm of H."""
-    g = sums.discount
-    N, r = sums.mean_system()
+    g, parts, N, r, H, G, _ = system
     theta = _fixed(g * N, r)
     mean_contraction = g * float(np.linalg.norm(N, 2))
-    H, G = sums.pair_system()
-    source = sums.source(theta)
-    form = QuadraticForm(H, sums.parts)
+    source = system.source(theta)
+    form = QuadraticForm(H, parts)
     moved = form.into(form.into(G).T).T
     pair_contraction = g**2 * _norm(moved)
     whole = form.back(_fixed(g**2 * moved, form.into(source)))
@@ -290,9 +274,9 @@ def solve_fixed_point(sums: FeatureSums, is_psd: bool, tolerance: float, max_ste
     if not is_psd:
         return found
     size = float(np.linalg.norm(whole))
-    least = least_eigenvalue(whole, sums.parts)
+    least = least_eigenvalue(whole, parts)
     if least >= -INSIDE * max(size, np.finfo(float).tiny):
-        return found._replace(matrix=nearest_psd(whole, sums.parts))
+        return found._replace(matrix=nearest_psd(whole, parts))
     return _iterated(form, g**2 * G, source, found, tolerance, max_steps)
 
 

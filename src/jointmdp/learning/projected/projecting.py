@@ -34,13 +34,13 @@ from jointmdp.exact.moments.certificates import Certificate, Status, mean_operat
 from jointmdp.exact.moments.stored_moments import GapEstimate
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints
+from jointmdp.ground.arrays import UNIT, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.projected.feature_forms import FeatureTable, as_feature_table, check_rank
+from jointmdp.learning.projected.feature_forms import as_feature_table, check_rank
 from jointmdp.learning.projected.fixed_point import (
     FeatureMatrices,
-    FeatureSums,
+    FeatureSystem,
     FixedPoint,
     QuadraticForm,
     as_map,
@@ -61,8 +61,8 @@ CLOSE = 1e-4  # 1e-8 of itself, if this is a part of the distance that is left w
 CLOSEST = 1e-7  # and to 1e-14 of the size of the fit, where that is less
 
 
-class TableSums(FeatureSums):
-    """`FeatureSums` of a model, a policy, features and a weighting."""
+class TableSums:
+    """What a model, a policy, features and a weighting make of a `FeatureSystem`, and of its answer."""
 
     def __init__(  # many parameters: all that the sums depend on
         self,
@@ -83,23 +83,22 @@ class TableSums(FeatureSums):
         flat = scipy.linalg.solve_triangular(self.lower, features.reshape(-1, features.shape[2]).T, lower=True)
         self.equations = FeatureModel(model, policy, np.ascontiguousarray(flat.T).reshape(features.shape))
 
-    def mean_system(self) -> tuple[Floats, Floats]:
-        """N and r."""
-        return self.equations.mean_system(self.weighting.mean)
+    @property
+    def system(self) -> FeatureSystem:
+        """What the fixed point needs."""
+        N, r = self.equations.mean_system(self.weighting.mean)
+        G = np.block([self._next_grams(name) for name in self.names])
+        return FeatureSystem(self.discount, self.parts, N, r, self.gram, G, self._source)
 
-    def pair_system(self) -> tuple[Floats, Floats]:
-        """H and G."""
-        grams = [self._gram(name) for name in self.names]
-        H = np.block([[grams[max(i, j)] for j in range(self.parts)] for i in range(self.parts)])
-        return H, np.block([self._next_grams(name) for name in self.names])
-
-    def _gram(self, name: PairPart) -> Floats:
-        """``Σ ξ u uᵀ`` over the pairs that a part stands for."""
+    @cached_property
+    def gram(self) -> Floats:
+        """H: of every two parts ``Σ ξ u uᵀ`` over the pairs that both stand for."""
         K = self.equations.features.shape[2]
         packed = np.zeros((K, K), dtype=np.int64)
         rows, columns = np.triu_indices(K)
         packed[rows, columns] = packed[columns, rows] = np.arange(len(rows))
-        return as_map(self.equations.gram(self.weights.of(name)), packed)
+        grams = [as_map(self.equations.gram(self.weights.of(name)), packed) for name in self.names]
+        return np.block([[grams[max(i, j)] for j in range(self.parts)] for i in range(self.parts)])
 
     def _next_grams(self, name: PairPart) -> list[Floats]:
         """``Σ ξ u E[u']ᵀ`` over the pairs that a part stands for, of every part at the next pair."""
@@ -116,7 +115,7 @@ class TableSums(FeatureSums):
             found |= dict(zip(PARTS[1:], (meetings.T @ svec(each) for each in equations.met_features()), strict=True))
         return [one + found[each] for each in self.names]
 
-    def source(self, theta: Floats) -> Floats:
+    def _source(self, theta: Floats) -> Floats:
         """g, of covariances or of second moments."""
         m = self.equations.features @ theta
         found = [self.equations.source(self.weights.of(name), m, self.is_centred) for name in self.names]
@@ -136,11 +135,6 @@ class TableSums(FeatureSums):
         found = dict(zip(self.names, smat(vector.reshape(self.parts, -1)), strict=True))
         none = np.zeros_like(self.lower)
         return PairMatrices(*(found.get(name, none) for name in PARTS))
-
-    def mean_residual(self, theta: Floats) -> Floats:
-        """``m − E[R + γ m(X')]`` at every coordinate, ``[S, A]``."""
-        m = self.equations.features @ theta
-        return m - self.equations.next_means(m)
 
     def pair_residual(self, theta: Floats, vector: Floats) -> float:
         """The norm of ``M − TM`` in the weights of pairs, the means being given."""
@@ -392,13 +386,17 @@ class ProjectedSolution(FeatureMatrices, Solution):
             raise ModelError("the exact solution belongs to another model or policy")
         sums, weighting = self.sums, self.weighting
         mu = np.where(self.model.available, exact.moments.mean, 0.0)
-        truth = pair_table(exact, self.moments.is_centred)
+        # Of all pairs of coordinates, [S, A, S, A].
+        can, here = self.model.available, np.arange(self.model.num_states)
+        truth = np.where(can[:, :, None, None] & can, exact.moments.across(), 0.0)
+        truth[here, :, here, :] = np.where(np.isfinite(exact.covariance), exact.covariance, 0.0)
+        if not self.moments.is_centred:
+            truth += mu[:, :, None, None] * mu
         phi = sums.equations.features
         best = np.einsum("sai,sa,sa->i", phi, weighting.mean, mu)
         mean_projection = _mean_norm(weighting, phi @ best - mu)
         mean_error = _mean_norm(weighting, self.moments.mean - mu)
-        H, _ = sums.pair_system()
-        form = QuadraticForm(H, sums.parts)
+        form = QuadraticForm(sums.gram, sums.parts)
         q = sums.weighted(truth)
         fitted = form.back(form.into(q))
         if self.method != "Projected, unconstrained":
@@ -430,18 +428,6 @@ def _factor(discount: float, constant: float) -> float:
 def _through(distance: float, factor: float) -> float:
     """What a distance of one step says of the distance to the fixed point; nothing where κ is not below 1."""
     return distance / (1 - factor) if factor < 1 else math.inf
-
-
-def pair_table(exact: Solution, is_centred: bool) -> Floats:
-    """Covariances or second moments of all pairs of coordinates, ``[S, A, S, A]``, from an exact solution."""
-    model, here = exact.model, np.arange(exact.model.num_states)
-    can = model.available
-    table = np.where(can[:, :, None, None] & can, exact.moments.across(), 0.0)
-    table[here, :, here, :] = np.where(np.isfinite(exact.covariance), exact.covariance, 0.0)
-    if is_centred:
-        return table
-    mu = np.where(model.available, exact.moments.mean, 0.0)
-    return table + mu[:, :, None, None] * mu
 
 
 def _largest_deviation(sums: TableSums, m: Floats) -> float:
@@ -522,6 +508,11 @@ class ProjectionSettings(SamplingMethod):
         checks.as_positive("tolerance", self.tolerance)
         checks.as_count("max_steps", self.max_steps)
 
+    @property
+    def is_centred(self) -> bool:
+        """Whether covariances are projected, not second moments."""
+        return self.constraint != "second_moment"
+
     def parts_of(
         self, sharing: Sharing, features: int, coordinates: float, weighting: PairWeighting | None = None
     ) -> tuple[PairPart, ...]:
@@ -532,7 +523,7 @@ class ProjectionSettings(SamplingMethod):
         """
         if self.parts is not None:
             return tuple(name for name in PARTS if name in self.parts)
-        if features >= coordinates or self.constraint == "second_moment":
+        if features >= coordinates or not self.is_centred:
             return PARTS[:1]
         if sharing == "none":
             return PARTS[2:]
@@ -542,14 +533,6 @@ class ProjectionSettings(SamplingMethod):
         is_of_use = (True, weighting.cross.any(), two_actions.any())
         return tuple(name for name, is_kept in zip(PARTS, is_of_use, strict=True) if is_kept)
 
-    def weighting_of(self, model: JointMDP, policy: Floats) -> PairWeighting:
-        """The weights of pairs and of means."""
-        if not isinstance(self.weighting, str):
-            return own_weighting(model, policy, self.weighting, self.states)
-        if self.weighting == "stationary":
-            return stationary_weighting(model, policy)
-        return restart_weighting(model, policy, self.c, self.states)
-
 
 def project(model: JointMDP, policy: Floats, method: ProjectionSettings) -> ProjectedSolution:
     """The projected fixed point of a model under a policy."""
@@ -558,35 +541,30 @@ def project(model: JointMDP, policy: Floats, method: ProjectionSettings) -> Proj
     is_over = terminal_states(model)
     if is_over.all():
         raise ModelError("nothing is ever paid in this model: all returns are 0, and there is nothing to fit")
-    given = _open_features(as_feature_table(method.features, model), is_over)
-    features = given.values
-    check_memory(features.shape[2], 1)
-    _check_sizes(given)
-    weighting = method.weighting_of(model, policy)
-    coordinates = int(np.count_nonzero(weighting.mean))
-    names = method.parts_of(model.sharing, features.shape[2], coordinates, weighting)
-    check_memory(features.shape[2], len(names))
-    _check_columns(weighting, features, given.names, method)
-    is_centred = method.constraint != "second_moment"
-    sums = TableSums(model, policy, features, weighting, is_centred, names)
-    found = solve_fixed_point(sums, method.constraint is not None, method.tolerance, method.max_steps)
-    return _answer(sums, found, features, policy, method)
-
-
-def _open_features(given: FeatureTable, is_over: Bools) -> FeatureTable:
-    """Features that are zero in states where nothing is paid any more, less those that were of such states alone."""
+    given = as_feature_table(method.features, model)
+    # Features are zero in states where nothing is paid any more; those that were of such states alone are left out.
     values = np.where(is_over[:, None, None], 0.0, given.values)
     kept = np.flatnonzero(values.any(axis=(0, 1)) | ~given.values.any(axis=(0, 1)))
-    return FeatureTable(values[:, :, kept], tuple(given.names[k] for k in kept))
-
-
-def _check_sizes(given: FeatureTable) -> None:
-    largest = np.abs(given.values).max(axis=(0, 1))
+    features, feature_names = values[:, :, kept], tuple(given.names[k] for k in kept)
+    check_memory(len(kept), 1)
+    largest = np.abs(features).max(axis=(0, 1))
     if at := checks.first_place((largest > LARGEST) | ((largest > 0) & (largest < 1 / LARGEST))):
         raise ModelError(
-            f"feature {given.names[at[0]]!r} is at most {largest[at]:g} in size, and products of features leave the "
+            f"feature {feature_names[at[0]]!r} is at most {largest[at]:g} in size, and products of features leave the "
             "range of floats; rescale it to a size near 1"
         )
+    if not isinstance(method.weighting, str):
+        weighting = own_weighting(model, policy, method.weighting, method.states)
+    elif method.weighting == "stationary":
+        weighting = stationary_weighting(model, policy)
+    else:
+        weighting = restart_weighting(model, policy, method.c, method.states)
+    names = method.parts_of(model.sharing, len(kept), int(np.count_nonzero(weighting.mean)), weighting)
+    check_memory(len(kept), len(names))
+    _check_columns(weighting, features, feature_names, method)
+    sums = TableSums(model, policy, features, weighting, method.is_centred, names)
+    found = solve_fixed_point(sums.system, method.constraint is not None, method.tolerance, method.max_steps)
+    return _answer(sums, found, features, policy, method)
 
 
 def check_memory(features: int, parts: int) -> None:
@@ -602,14 +580,15 @@ def check_memory(features: int, parts: int) -> None:
 def _check_columns(
     weighting: PairWeighting, features: Floats, names: tuple[str, ...], method: ProjectionSettings
 ) -> None:
-    seen = weighting.mean > 0
-    check_rank(np.sqrt(weighting.mean[seen])[:, None] * features[seen], names, f"the {weighting.name} weighting")
+    def check(weights: Floats, what: str) -> None:
+        seen = weights > 0
+        check_rank(np.sqrt(weights[seen])[:, None] * features[seen], names, what)
+
+    check(weighting.mean, f"the {weighting.name} weighting")
     if method.constraint is None:
         return
-    diagonal = np.einsum("saa->sa", weighting.same)
-    seen = diagonal > 0
     try:
-        check_rank(np.sqrt(diagonal[seen])[:, None] * features[seen], names, "pairs (x, x)")
+        check(np.einsum("saa->sa", weighting.same), "pairs (x, x)")
     except ModelError as error:
         raise ModelError(
             "with a constraint there may be no best matrix: nothing holds variances back where the weighting has no "
@@ -626,7 +605,7 @@ def _answer(
     # Sums of n products are off by n units of their size.
     size = model.reward_bound + float(np.max(np.abs(features) @ np.abs(theta), initial=0.0))
     operations = mean_operations(model.num_scenarios, model.num_actions) + 4 * len(theta)
-    local = np.abs(sums.mean_residual(found.theta)) + operations * UNIT * size
+    local = np.abs(m - sums.equations.next_means(m)) + operations * UNIT * size
     mean_residual = _mean_norm(weighting, local)
     mean_error = _through(mean_residual, _factor(g, weighting.mean_constant))
     with np.errstate(divide="ignore", invalid="ignore"):

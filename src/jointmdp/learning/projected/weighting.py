@@ -65,13 +65,8 @@ class PairWeighting:
         """ξ of two coordinates."""
         if s == t:
             return float(self.same[s, a, b])
-        one, other = (
-            np.flatnonzero((self.node_state == s0) & (self.node_choice[:, a0] > 0)) for s0, a0 in ((s, a), (t, b))
-        )
-        if not len(one) or not len(other):
-            return 0.0
-        shares = self.node_choice[one[0], a] * self.node_choice[other[0], b]
-        return float(self.cross[one[0], other[0]] * shares)
+        one, other = (np.where(self.node_state == i, self.node_choice[:, x], 0.0) for i, x in ((s, a), (t, b)))
+        return float(one @ self.cross @ other)
 
     @property
     def is_seen(self) -> Bools:

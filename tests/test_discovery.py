@@ -232,7 +232,7 @@ def plain(**options: Any) -> jm.JointMDP:
         ({"policy": 1}, "the policy must be a function"),
         ({"policy": lambda s: s[7]}, "policy failed.*IndexError"),
         ({"policy": lambda s: 5 + 0 * s[0]}, r"policy failed.*5"),
-        ({"policy": {(0,): 1}}, r"policy failed in state \(1,\).*no such state"),
+        ({"policy": {(0,): 1}}, r"policy failed in state \(1,\).*no such state; give an action"),
         ({"policy": lambda s: 0 * s[0], "available": lambda s, a: a == 1}, r"takes action 0 in state \(1,\)"),
         ({"available": lambda s, a: s[7]}, "available failed.*IndexError"),
     ],
@@ -259,6 +259,14 @@ def test_bad_vectorised_input(options: dict[str, Any], message: str) -> None:
         plain(is_vectorised=True, **options)
 
 
+def test_a_slip_in_a_policy_is_guessed() -> None:
+    walk = {"successor": lambda s, a, u: "later", "reward": lambda s, a, u: 1.0, "start": "now"}
+    with pytest.raises(ModelError, match=r"failed in state 'later'.*no such state \('laer' may be a slip for it\)"):
+        plain(**walk, policy={"now": 0, "laer": 1})
+    with pytest.raises(ModelError, match=r"failed in state 'later'.*unknown action 'sty'; did you mean 'stay'"):
+        plain(**walk, actions=["go", "stay"], policy={"now": "go", "later": "sty"})
+
+
 def test_states_that_cannot_be_looked_up() -> None:
     with pytest.raises(ModelError, match="cannot be looked up"):
         plain(successor=lambda s, a, u: {"a": 1})
@@ -282,9 +290,11 @@ def test_vectors_are_numbered_as_a_dictionary_would(width: int, size: int, front
 
 def test_vectors_with_one_key_are_told_apart() -> None:
     space = VectorNumbers(2)
+    space._factors = np.zeros(2, dtype=np.uint64)  # the key of a vector is the sum of its components
     assert space.numbers(np.array([[1, 2]])).tolist() == [0]
-    space._factors = np.zeros(2, dtype=np.uint64)  # every vector has the key 0
-    space._keys = np.zeros(1, dtype=np.uint64)
-    rows = np.array([[3, 4], [1, 2], [5, 6], [3, 4]])
+    rows = np.array([[0, 3], [1, 2], [2, 1], [0, 3]])
     assert space.numbers(rows).tolist() == [1, 0, 2, 1]
-    assert space.rows.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert space.rows.tolist() == [[1, 2], [0, 3], [2, 1]]
+    space._factors = np.zeros(2, dtype=np.uint64)
+    space._places = {3: 0, 4: 1, 5: 2}
+    assert space.numbers(np.array([[6, 0], [3, 3], [1, 2]])).tolist() == [3, 4, 0]  # new ones among themselves

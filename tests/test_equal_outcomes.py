@@ -11,8 +11,8 @@ from zoo import daily
 
 import jointmdp as jm
 from jointmdp.model.action_laws import NumberedLaw, numbered_laws
+from jointmdp.model.couplings import gumbel_scenarios
 from jointmdp.model.from_mdp import ordinary_model
-from jointmdp.model.gumbel_max import gumbel_scenarios
 from tests.test_couplings import joint_of_pair, random_mdp
 
 

@@ -200,7 +200,7 @@ def test_plots_draw_where_they_are_told_and_say_what_they_show(name: str) -> Non
     assert not axes[0].has_data()
     alone = draw(None)
     assert text in all_words(alone)
-    assert style.figure_of(alone) is not style.figure_of(axes[0])
+    assert alone.figure is not axes[0].figure
 
 
 def test_what_plots_show_is_what_results_say() -> None:

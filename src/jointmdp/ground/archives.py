@@ -23,7 +23,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -48,9 +48,8 @@ def write(path: FilePath, page: Mapping[str, Any], arrays: Mapping[str, NDArray[
     try:
         text = json.dumps({**page, "arrays": described}, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
-        raise ModelError(
-            f"a name holds {error.object[error.start]!r}, half of a character; it cannot be saved"
-        ) from None
+        half = error.object[error.start]
+        raise ModelError(f"a name holds {half!r}, half of a character; it cannot be saved") from None
     write_file(path, lambda file: _fill(file, text, arrays))
 
 
@@ -62,9 +61,7 @@ def _fill(file: IO[bytes], text: bytes, arrays: Mapping[str, NDArray[Any]]) -> N
             member.write(text)
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                member.write(npy_header(array.dtype.str, array.shape))
-                for piece in _pieces(array):
-                    member.write(piece)
+                np.lib.format.write_array(member, np.asarray(array, order="C"), (1, 0), allow_pickle=False)
     end = file.seek(-DIGITS, os.SEEK_END)
     digits = _digest(file, end)
     file.seek(end)
@@ -76,13 +73,6 @@ def npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": dtype, "fortran_order": False, "shape": shape})
     return head.getvalue()
-
-
-def _pieces(array: NDArray[Any]) -> Iterator[memoryview]:
-    """The bytes of a C-ordered array, a chunk at a time; writable where the array is."""
-    flat = array.reshape(-1).view(np.uint8)
-    for i in range(0, flat.size, CHUNK):
-        yield flat[i : i + CHUNK].data
 
 
 def _digest(file: IO[bytes], length: int) -> bytes:
@@ -158,10 +148,8 @@ def _parse(archive: zipfile.ZipFile, size: int) -> tuple[dict[str, Any], dict[st
     described = page.pop("arrays")
     if [member.filename for member in members[1:]] != [f"{name}.npy" for name in described]:
         raise ModelError(f"it is damaged: {PAGE} lists other arrays than the file holds")
-    arrays = {}
-    for member, (name, form) in zip(members[1:], described.items(), strict=True):
-        arrays[name] = _read_array(archive, member, form)
-    return page, arrays
+    forms = zip(members[1:], described.items(), strict=True)
+    return page, {name: _read_array(archive, member, form) for member, (name, form) in forms}
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, form: dict[str, Any]) -> NDArray[Any]:
@@ -176,8 +164,9 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, form: dict[st
         if source.read(len(header)) != header:
             raise wrong
         array = np.empty(shape, np.uint8 if dtype == "|b1" else dtype)
-        for piece in _pieces(array):
-            piece[:] = source.read(len(piece))
+        flat = array.reshape(-1).view(np.uint8)
+        for i in range(0, flat.size, CHUNK):
+            flat[i : i + CHUNK].data[:] = source.read(min(CHUNK, flat.size - i))
         source.read(1)  # an empty array is compared with its checksum here, any other with its last byte
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
@@ -227,10 +216,9 @@ def check_run(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> 
         return
     key = other[0] if other else "settings"
     known = "" if key in DIGESTS else f" ({theirs.get(key)!r} there, {ours.get(key)!r} here)"
-    what = DIGESTS.get(key, key)
     raise ModelError(
-        f"the checkpoint {name!r} belongs to another run: not the same {what}{known}; delete it to start from the "
-        "beginning, or give another path"
+        f"the checkpoint {name!r} belongs to another run: not the same {DIGESTS.get(key, key)}{known}; delete it to "
+        "start from the beginning, or give another path"
     )
 
 

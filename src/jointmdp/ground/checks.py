@@ -1,9 +1,11 @@
 """Checks of what the user hands in: each raises a `ModelError` that names the place and guesses the cause."""
 
+import contextlib
 import difflib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Number
 from typing import Any, Literal, TypeVar, get_args
 
@@ -35,6 +37,27 @@ def refuse_keywords(unknown: Mapping[str, Any], function: Callable[..., Any]) ->
         close = difflib.get_close_matches(name, [each for each in known if each != "unknown"], n=1)
         hint = f"did you mean {close[0]}=…?" if close else f"help(jointmdp.{function.__name__}) lists what there is"
         raise TypeError(f"{function.__name__}() has no argument {name}=; {hint}")
+
+
+@contextlib.contextmanager
+def blamed(where: str | Callable[[], str], form: str = "") -> Iterator[None]:
+    """Around calls of a user's function: whatever it raises becomes an error that says where, and what was wanted."""
+    try:
+        yield
+    except Exception as error:
+        words = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
+        place = where if isinstance(where, str) else where()
+        raise ModelError(f"{place}: {words}{'; ' * bool(form)}{form}") from error
+
+
+def by_state(policy: Mapping[Any, Any], state: Any) -> Any:
+    """What a policy that is a dictionary says of a state."""
+    if state in policy:
+        return policy[state]
+    named = [key for key in policy if isinstance(key, str)] if isinstance(state, str) else []
+    close = difflib.get_close_matches(str(state), named, n=1)
+    guess = f" ({close[0]!r} may be a slip for it)" if close else ""
+    raise ModelError(f"the dictionary has no such state{guess}; give an action for each state that it reaches")
 
 
 def as_floats(name: str, values: ArrayLike, shape_words: str, *ndims: int) -> Floats:
@@ -159,30 +182,29 @@ def as_names(kind: str, names: Sequence[Any] | None, count: int) -> tuple[Any, .
         return None
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ModelError(f"{kind}_names must be a sequence of {count} names, not {names!r}")
-    result = tuple(_name(kind, name) for name in names)
+    result = tuple(name if type(name) is str else _name(kind, name) for name in names)
     if len(result) != count:
         raise ModelError(f"{len(result)} {kind} names for {count} {kind}s")
     for labels in (result, tuple(map(str, result))):
         if len(set(labels)) != count:
-            twice = next(name for name in labels if labels.count(name) > 1)
+            twice = next(name for name, number in Counter(labels).items() if number > 1)
             raise ModelError(f"{kind} name {twice!r} is used twice")
     return result
 
 
 def _name(kind: str, name: Any) -> Any:
-    if type(name) is str or (type(name) is tuple and FIXED.issuperset(map(type, name))):
+    if type(name) is tuple and FIXED.issuperset(map(type, name)):
         return name  # by far the most frequent, a million times in a large model
-    if isinstance(name, list | np.ndarray) or type(name) is tuple:
-        name = as_fixed(name)
-    if isinstance(name, Number | np.generic):
+    fixed = as_fixed(name)
+    if isinstance(fixed, Number):
         return str(name)
     try:
-        hash(name)
+        hash(fixed)
     except TypeError:
         raise ModelError(
             f"{kind} name {name!r} cannot be looked up; names are text, tuples or other fixed values"
         ) from None
-    return name
+    return fixed
 
 
 def as_fixed(value: Any) -> Any:

@@ -16,9 +16,7 @@ from typing import Any
 def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """``__getattr__``, ``__dir__`` and ``__all__`` of a module that stands in the package itself."""
     package = module.rpartition(".")[0]
-    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    places = {alias.name: f"{package}.{node.module}" for node in imports for alias in node.names}
+    places = {name: f"{package}.{source}" for name, source in _imports(Path(file).with_suffix(".pyi")).items()}
 
     def load(name: str) -> Any:
         if name not in places:
@@ -30,15 +28,18 @@ def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable
     return load, lambda: sorted(places), sorted(places)
 
 
+def _imports(stub: Path) -> dict[str, str | None]:
+    """What a stub imports, and from where."""
+    nodes = ast.parse(stub.read_text(encoding="utf-8")).body
+    return {alias.name: node.module for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
 def advice(name: str, file: str) -> str:
     """Where a public name stands, or what was meant, for whoever looks for it in the package `file` itself."""
     known: dict[str, str] = {}
     for stub in sorted(Path(file).parent.glob("*.pyi")):
-        imports = [
-            node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)
-        ]
         prefix = "" if stub.stem == "__init__" else f"{stub.stem}."
-        known |= {alias.name: f"jointmdp.{prefix}{alias.name}" for node in imports for alias in node.names}
+        known |= {each: f"jointmdp.{prefix}{each}" for each in _imports(stub)}
     if name in known:
         return f"; it is {known[name]}"
     near = difflib.get_close_matches(name, known, 1)

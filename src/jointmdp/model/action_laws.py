@@ -7,6 +7,7 @@ its actions, and what an action gets in an interval is the number of its own bre
 give every action the same outcome are one scenario, with the sum of their chances (`merged_by_state`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints, listed
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.available_actions import ScenarioTables, blank_tables
+from jointmdp.model.tables import ScenarioTables, blank_tables
 
 
 class ActionLaw(NamedTuple):
@@ -140,11 +141,9 @@ def numbered_laws(rows: Sequence[Sequence[ActionLaw]]) -> list[NumberedLaw]:
 
 def _with_several_rewards(law: ActionLaw) -> set[int]:
     """The successors that one action may reach with different rewards."""
-    targets = law.successors[law.probabilities > 0].tolist()
-    if len(set(targets)) == len(targets):
-        return set()
-    pairs = set(zip(targets, law.rewards[law.probabilities > 0].tolist(), strict=True))
-    return {t for t in set(targets) if sum(other == t for other, _ in pairs) > 1}
+    is_possible = law.probabilities > 0
+    pairs = set(zip(law.successors[is_possible].tolist(), law.rewards[is_possible].tolist(), strict=True))
+    return {t for t, count in Counter(t for t, _ in pairs).items() if count > 1}
 
 
 # Break points this close are one: 1/3 + 1/3 and 2/3 differ by a rounding, and a scenario as thin as that is
@@ -165,21 +164,14 @@ def one_uniform_tables(laws: ActionLaws, coupling: str, common: bool, max_entrie
     for rows in laws.by_size():
         ends[rows] = laws.probabilities[reading[rows]].cumsum(axis=1)
     states = owners // A
-    if common:
-        edges = common_edges(ends)
-        counts = np.full(S, len(edges) - 1)
-        edge = np.searchsorted(edges, ends, side="right") - 1
-    else:
-        kept, edge, counts = _kept_points(ends, laws.starts[::A])
+    kept, edge = _kept_points(ends, np.zeros_like(states) if common else states)
+    counts = 1 + (np.full(S, np.count_nonzero(kept)) if common else np.bincount(states[kept], minlength=S))
     width = int(counts.max())
     check_size(laws, width, coupling, max_entries)
-    if common:
-        chances = np.tile(np.diff(edges), (S, 1))
-    else:
-        grid = np.ones((S, width + 1))
-        grid[:, 0] = 0.0
-        grid[states[kept], edge[kept]] = ends[kept]
-        chances = np.diff(grid, axis=1)
+    grid = np.ones((S, width + 1))
+    grid[:, 0] = 0.0
+    grid[slice(None) if common else states[kept], edge[kept]] = ends[kept]
+    chances = np.diff(grid, axis=1)
     # The last outcome of a law, and what is only a rounding away from 1, has no break point of its own.
     counted = (ends < 1 - SAME_POINT) & (places + 1 < laws.starts[owners + 1])
     steps = np.bincount(owners[counted] * width + edge[counted], minlength=S * A * width)
@@ -193,46 +185,33 @@ def one_uniform_tables(laws: ActionLaws, coupling: str, common: bool, max_entrie
     return chances, rewards, successors
 
 
-def common_edges(ends: Floats) -> Floats:
+def common_edges(points: Floats) -> Floats:
     """All break points from 0 to 1, those closer than `SAME_POINT` taken as one."""
-    points = np.unique(ends)
-    edges = [0.0]
-    for point in points[points < 1 - SAME_POINT].tolist():
-        if point - edges[-1] > SAME_POINT:
-            edges.append(point)
-    return np.array([*edges, 1.0])
+    kept, _ = _kept_points(points, np.zeros(len(points), dtype=np.int64))
+    return np.concatenate([[0.0], np.sort(points[kept]), [1.0]])
 
 
-def _kept_points(ends: Floats, starts: Ints) -> tuple[Ints, Ints, Ints]:
-    """The break points of each state by itself, those that are too close left out.
+def _kept_points(points: Floats, owners: Ints) -> tuple[Bools, Ints]:
+    """Which break points inside of (0, 1) are kept, and how many of the same owner are kept up to each one.
 
-    `starts` ``[S + 1]`` says where the break points of a state begin. Returns the places of those that are kept, how
-    many of its state are kept up to each one ``[N]``, and how many intervals each state has ``[S]``.
+    From the left, those are kept that are far enough from the last one kept.
     """
-    sizes = np.diff(starts)
-    edge = np.zeros(len(ends), dtype=np.int64)
-    is_kept = np.zeros(len(ends), dtype=bool)
-    counts = np.ones(len(sizes), dtype=np.int64)
-    # States with about as many points together, so that rows are at most doubled by what fills them up.
-    rooms = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    for room in np.unique(rooms).tolist():
-        chosen = np.flatnonzero(rooms == room)
-        is_point = np.arange(room) < sizes[chosen, None]
-        place = np.where(is_point, starts[chosen, None] + np.arange(room), 0)
-        points = np.where(is_point, ends[place], np.inf)
-        order = points.argsort(axis=1)
-        points = np.take_along_axis(points, order, axis=1)
-        place = np.take_along_axis(place, order, axis=1)
-        last = np.zeros(len(chosen))
-        kept = np.zeros(points.shape, dtype=bool)
-        for i in range(room):
-            kept[:, i] = (points[:, i] < 1 - SAME_POINT) & (points[:, i] - last > SAME_POINT)
-            last = np.where(kept[:, i], points[:, i], last)
-        so_far = kept.cumsum(axis=1)
-        is_point = np.isfinite(points)
-        edge[place[is_point]], is_kept[place[is_point]] = so_far[is_point], kept[is_point]
-        counts[chosen] = so_far[:, -1] + 1
-    return np.flatnonzero(is_kept), edge, counts
+    order = np.lexsort((points, owners))
+    x, owner = points[order], owners[order]
+    begins = np.diff(owner, prepend=-1) > 0
+    is_kept = (x < 1 - SAME_POINT) & (x - np.where(begins, 0.0, np.roll(x, 1)) > SAME_POINT)
+    while True:  # where several points are close, one after the other, the first that is far enough from the last kept
+        before = np.maximum.accumulate(np.where(is_kept | begins, np.arange(len(x)), 0))
+        distance = x - np.where(is_kept[before], x[before], 0.0)
+        far = np.flatnonzero(~is_kept & (x < 1 - SAME_POINT) & (distance > SAME_POINT))
+        if not len(far):
+            break
+        is_kept[far[np.diff(before[far], prepend=-1) > 0]] = True
+    so_far = np.cumsum(is_kept)
+    so_far -= np.maximum.accumulate(np.where(begins, so_far - is_kept, 0))
+    kept, counts = np.empty(len(x), dtype=bool), np.empty(len(x), dtype=np.int64)
+    kept[order], counts[order] = is_kept, so_far
+    return kept, counts
 
 
 def check_size(laws: ActionLaws, num_scenarios: int, coupling: str, max_entries: int) -> None:

@@ -9,23 +9,24 @@ evaluate that policy after any first action in a start state.
 """
 
 import reprlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NotRequired, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
-from jointmdp.model.available_actions import as_available, blank_tables
-from jointmdp.model.couplings import MAX_ENTRIES, words
+from jointmdp.model.couplings import MAX_ENTRIES
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import as_available, blank_tables
 
 NoiseFunction = Callable[[Any, Any, Any], Any]  # state, action, noise
+
+LARGEST_COMPONENT = 2**40
 
 
 class VectorNumbers:
@@ -38,61 +39,40 @@ class VectorNumbers:
     def __init__(self, width: int) -> None:
         self._rng = np.random.default_rng(0)
         self._rows: Ints = np.zeros((0, width), dtype=np.int64)
-        self._count = 0
-        self._factors: NDArray[np.uint64]
-        self._keys: NDArray[np.uint64]  # sorted
-        self._places: Ints  # the number of each key
-        self._recode()
+        self._places: dict[int, int] = {}  # the number of each key
+        self._factors = self._rng.integers(0, 2**63, width, dtype=np.uint64)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._places)
 
     @property
     def rows(self) -> Ints:
         """The vectors by number, ``[n, d]``."""
-        return self._rows[: self._count]
+        return self._rows[: len(self)]
 
     def numbers(self, rows: Ints) -> Ints:
         """The number of each row of ``[k, d]``; new rows are numbered on."""
+        known = self.rows
         keys, first, inverse = np.unique(self._keyed(rows), return_index=True, return_inverse=True)
-        at = np.searchsorted(self._keys, keys)
-        is_new = np.append(self._keys, ~keys[-1:])[at] != keys
-        found = np.empty(len(keys), dtype=np.int64)
-        found[~is_new] = self._places[at[~is_new]]
-        fresh = first[is_new]
-        found[is_new] = self._count + fresh.argsort().argsort()
-        meant = rows.take(first, axis=0)
-        meant[~is_new] = self._rows.take(found[~is_new], axis=0)
-        if not np.array_equal(meant.take(inverse.ravel(), axis=0), rows):
-            self._recode()
-            return self.numbers(rows)
-        self._append(rows[np.sort(fresh)])
-        self._keys = np.insert(self._keys, at[is_new], keys[is_new])
-        self._places = np.insert(self._places, at[is_new], found[is_new])
-        return found[inverse.ravel()]
+        order = first.argsort()
+        of_key = np.empty(len(keys), dtype=np.int64)
+        of_key[order] = [self._places.setdefault(key, len(self._places)) for key in keys[order].tolist()]
+        if len(self) > len(self._rows):  # doubled, so that many small fronts do not copy everything each time
+            room = np.zeros((max(len(self) - len(known), len(known), 64), rows.shape[1]), dtype=np.int64)
+            self._rows = np.concatenate([known, room])
+        self._rows[len(known) : len(self)] = rows[first[order][of_key[order] >= len(known)]]
+        found = of_key[inverse.ravel()]
+        if np.array_equal(self._rows.take(found, axis=0), rows):
+            return found
+        distinct = False
+        while not distinct:  # other factors, with which all that were known have keys of their own
+            self._factors = self._rng.integers(0, 2**63, rows.shape[1], dtype=np.uint64)
+            self._places = {key: i for i, key in enumerate(self._keyed(known).tolist())}
+            distinct = len(self) == len(known)
+        return self.numbers(rows)
 
-    def _append(self, rows: Ints) -> None:
-        needed = self._count + len(rows)
-        if needed > len(self._rows):  # doubled, so that many small fronts do not copy everything each time
-            room = np.zeros((max(needed - self._count, self._count, 64), self._rows.shape[1]), dtype=np.int64)
-            self._rows = np.concatenate([self.rows, room])
-        self._rows[self._count : needed] = rows
-        self._count = needed
-
-    def _keyed(self, rows: Ints) -> NDArray[np.uint64]:
-        return rows.view(np.uint64) @ self._factors
-
-    def _recode(self) -> None:
-        """Other factors, with which all known vectors have keys of their own."""
-        self._factors = 2 * self._rng.integers(0, 2**63, self._rows.shape[1:], dtype=np.uint64) + 1
-        keys = self._keyed(self.rows)
-        self._places = keys.argsort()
-        self._keys = keys[self._places]
-        if (self._keys[1:] == self._keys[:-1]).any():
-            self._recode()
-
-
-LARGEST_COMPONENT = 2**40
+    def _keyed(self, rows: Ints) -> Any:
+        return rows.view(np.uint64) @ (2 * self._factors + 1)
 
 
 class NoiseModel(NamedTuple):
@@ -112,56 +92,107 @@ class NoiseModel(NamedTuple):
             return self.actions.index(choice)
         return checks.as_index("action", choice, self.action_names, len(self.actions))
 
+    def support(self, choice: Any) -> Bools:
+        """The actions that have a chance in what a policy gave: an action, ``{action: probability}`` or ``[A]``."""
+        count = len(self.actions)
+        if isinstance(choice, Mapping):
+            likely = [self.action_index(a) for a, p in choice.items() if checks.as_probability("a probability", p) > 0]
+            return np.isin(np.arange(count), likely)
+        is_value = not isinstance(choice, list | np.ndarray) and choice in self.actions
+        if is_value or np.ndim(choice) == 0:
+            choice = choice.item() if isinstance(choice, np.ndarray) else choice
+            return np.arange(count) == self.action_index(choice)
+        chances = checks.as_floats("the policy's probabilities", choice, "[A]", 1)
+        checks.check_shape("the policy's probabilities", chances, (count,), "[A]")
+        found: Bools = chances > 0
+        return found
 
-class StateSpace(ABC):
-    """States with their numbers, and the model's functions in terms of those."""
 
-    def __init__(self, functions: NoiseModel) -> None:
-        self.functions = functions
-        self.has_policy = functions.policy is not None
+class NamedStates:
+    """States with their numbers, any fixed values; the model's functions are called once for each of what they take."""
+
+    def __init__(self, functions: NoiseModel, number: Callable[[Any], int] | None = None) -> None:
+        """`number` gives the number of a state where all are known."""
+        self.functions, self._number = functions, number or self._numbered
         self.table_shape = (len(functions.noise), len(functions.actions))
+        self._states: list[Any] = []
+        self._places: dict[Any, int] = {}
 
-    @abstractmethod
     def __len__(self) -> int:
-        """How many states are known."""
+        return len(self._states)
 
-    @abstractmethod
-    def begin(self, start: Any) -> None:
+    def begin(self, start: list[Any]) -> None:
         """Take in the start states."""
+        for state in start:
+            self._numbered(state)
 
-    @abstractmethod
-    def state(self, number: int) -> Any:
-        """The state with this number, as the user writes it."""
+    def _numbered(self, state: Any) -> int:
+        """The number of a state; a new one is numbered on."""
+        state = checks.as_fixed(state)
+        try:
+            found = self._places.setdefault(state, len(self._states))
+        except TypeError:
+            raise ModelError(
+                f"state {state!r} cannot be looked up; states are tuples, text or other fixed values"
+            ) from None
+        if found == len(self._states):
+            self._states.append(state)
+        return found
 
-    @abstractmethod
+    def states(self, first: int = 0, last: int | None = None) -> list[Any]:
+        """The states ``first, …, last − 1``, as the user writes them."""
+        return self._states[first:last]
+
     def available(self, first: int, last: int) -> Bools:
         """Which actions the states ``first, …, last − 1`` have, ``[n, A]``."""
-
-    @abstractmethod
-    def _policy_rows(self, first: int, legal: Bools) -> Bools:
-        """Which actions the policy may take, ``[n, A]``."""
-
-    @abstractmethod
-    def outcomes(self, states: Ints, actions: Ints) -> tuple[Floats, Ints]:
-        """Rewards and successors ``[m, W]`` of m states with one action each; new successors become known."""
-
-    @abstractmethod
-    def _all(self) -> list[Any]:
-        """All states, as the user writes them."""
+        legal = np.ones((last - first, self.table_shape[1]), dtype=bool)
+        if self.functions.available is not None:
+            for i, state in enumerate(self._states[first:last]):
+                for a, action in enumerate(self.functions.actions):
+                    with checks.blamed(f"available failed for state {state!r}, action {action!r}"):
+                        legal[i, a] = bool(self.functions.available(state, action))
+        return legal
 
     def chosen(self, first: int, legal: Bools) -> Bools:
         """Which actions the policy may take in the states from `first` on, ``[n, A]``; none where the end is."""
         taken = self._policy_rows(first, legal)
         if at := checks.first_place(taken & ~legal & legal.any(axis=1, keepdims=True)):
+            (state,) = self.states(first + at[0], first + at[0] + 1)
             raise ModelError(
-                f"the policy takes action {self.functions.actions[at[1]]!r} in state {self.state(first + at[0])!r}, "
-                "which is not available there"
+                f"the policy takes action {self.functions.actions[at[1]]!r} in state {state!r}, which is not "
+                "available there"
             )
         return taken & legal
 
+    def _policy_rows(self, first: int, legal: Bools) -> Bools:
+        """The actions that a function of one state, or a dictionary, may take in each of the states."""
+        taken, policy = np.zeros(legal.shape, dtype=bool), self.functions.policy
+        for i, state in enumerate(self.states(first, first + len(legal))):
+            if legal[i].any():  # not the end, where there is nothing to choose
+                with checks.blamed(f"the policy failed in state {state!r}"):
+                    choice = checks.by_state(policy, state) if isinstance(policy, Mapping) else policy(state)
+                    taken[i] = self.functions.support(choice)
+        return taken
+
+    def outcomes(self, states: Ints, actions: Ints) -> tuple[Floats, Ints]:
+        """Rewards and successors ``[m, W]`` of m states with one action each; new successors become known."""
+        reward, successor, noise, values, *_ = self.functions
+        gains = np.zeros((len(states), len(noise)))
+        targets = np.zeros(gains.shape, dtype=np.int64)
+        s, a, w, asked = 0, 0, 0, "reward"
+        with checks.blamed(lambda: f"the {asked} of {self._place(s, a, w)} failed"):
+            for i, (s, a) in enumerate(zip(states.tolist(), actions.tolist(), strict=True)):
+                for w, u in enumerate(noise):
+                    asked = "reward"
+                    gains[i, w] = reward(self._states[s], values[a], u)
+                    asked = "successor"
+                    targets[i, w] = self._number(successor(self._states[s], values[a], u))
+        self._check_rewards(gains, states, actions)
+        return gains, targets
+
     def named(self) -> tuple[Ints | None, Sequence[Any] | None]:
         """The order of the states in the model, None where it is that of discovery; and their names."""
-        states = self._all()
+        states = self.states()
         numbers = [s for s in states if isinstance(s, int | float)]
         if not numbers:
             return None, states
@@ -175,137 +206,28 @@ class StateSpace(ABC):
 
     def _check_rewards(self, gains: Floats, states: Ints, actions: Ints) -> None:
         if at := checks.first_place(~np.isfinite(gains)):
-            where = self._place(int(states[at[0]]), int(actions[at[0]]), self.functions.noise[at[1]])
+            where = self._place(int(states[at[0]]), int(actions[at[0]]), at[1])
             raise ModelError(f"the reward of {where} is {gains[at]}, not a finite number")
 
-    def _place(self, state: int, action: int, noise: Any) -> str:
-        return (
-            f"state {reprlib.repr(self.state(state))}, action {reprlib.repr(self.functions.actions[action])}, "
-            f"noise {reprlib.repr(noise)}"
-        )
+    def _place(self, state: int, action: int, noise: int) -> str:
+        shown = (*self.states(state, state + 1), self.functions.actions[action], self.functions.noise[noise])
+        return checks.place(tuple(map(reprlib.repr, shown)), "state", "action", "noise")
 
 
-class NamedStates(StateSpace):
-    """Any fixed values, one call for each state, action and noise value."""
+class VectorStates(NamedStates):
+    """States that are whole numbers or tuples of them, whole arrays at a time; each function is called once."""
 
-    def __init__(self, functions: NoiseModel) -> None:
+    def __init__(self, functions: NoiseModel, *, is_known: bool = False) -> None:
+        """With `is_known` a state is its own number; the model's tables refuse what is none."""
         super().__init__(functions)
-        self._states: list[Any] = []
-        self._places: dict[Any, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def begin(self, start: Any) -> None:
-        """Take in the start states."""
-        for state in _listed(start):
-            self._number(state)
-
-    def _number(self, state: Any) -> int:
-        """The number of a state; a new one is numbered on."""
-        state = checks.as_fixed(state)
-        try:
-            found = self._places.setdefault(state, len(self._states))
-        except TypeError:
-            raise ModelError(
-                f"state {state!r} cannot be looked up; states are tuples, text or other fixed values"
-            ) from None
-        if found == len(self._states):
-            self._states.append(state)
-        return found
-
-    def state(self, number: int) -> Any:
-        """The state with this number."""
-        return self._states[number]
-
-    def _all(self) -> list[Any]:
-        return self._states
-
-    def available(self, first: int, last: int) -> Bools:
-        """Which actions the states have."""
-        legal = np.ones((last - first, self.table_shape[1]), dtype=bool)
-        if self.functions.available is not None:
-            for i, state in enumerate(self._states[first:last]):
-                for a, action in enumerate(self.functions.actions):
-                    try:
-                        legal[i, a] = bool(self.functions.available(state, action))
-                    except Exception as error:
-                        where = f"available failed for state {state!r}, action {action!r}"
-                        raise ModelError(f"{where}: {words(error)}") from error
-        return legal
-
-    def _policy_rows(self, first: int, legal: Bools) -> Bools:
-        return asked_policy(self.functions, self._states[first : first + len(legal)], legal)
-
-    def outcomes(self, states: Ints, actions: Ints) -> tuple[Floats, Ints]:
-        """Rewards and successors by single calls."""
-        reward, successor, noise, values, *_ = self.functions
-        gains = np.zeros((len(states), len(noise)))
-        targets = np.zeros(gains.shape, dtype=np.int64)
-        for i, (s, a) in enumerate(zip(states.tolist(), actions.tolist(), strict=True)):
-            for w, u in enumerate(noise):
-                asked = "reward"
-                try:
-                    gains[i, w] = reward(self._states[s], values[a], u)
-                    asked = "successor"
-                    targets[i, w] = self._number(successor(self._states[s], values[a], u))
-                except Exception as error:
-                    raise ModelError(f"the {asked} of {self._place(s, a, u)} failed: {words(error)}") from error
-        self._check_rewards(gains, states, actions)
-        return gains, targets
-
-
-def asked_policy(functions: NoiseModel, states: Sequence[Any], legal: Bools) -> Bools:
-    """The actions that a function of one state, or a dictionary, may take in each of the states."""
-    taken = np.zeros(legal.shape, dtype=bool)
-    for i, state in enumerate(states):
-        if not legal[i].any():  # the end, where there is nothing to choose
-            continue
-        try:
-            if isinstance(functions.policy, Mapping):
-                if state not in functions.policy:
-                    raise ModelError("the dictionary has no such state; give an action for each state that it reaches")
-                choice = functions.policy[state]
-            else:
-                choice = functions.policy(state)
-            taken[i] = _support(functions, choice)
-        except Exception as error:
-            raise ModelError(f"the policy failed in state {state!r}: {words(error)}") from error
-    return taken
-
-
-def _support(functions: NoiseModel, choice: Any) -> Bools:
-    """The actions that have a chance in what a policy gave: an action, ``{action: probability}`` or ``[A]``."""
-    count = len(functions.actions)
-    if isinstance(choice, Mapping):
-        likely = [functions.action_index(a) for a, p in choice.items() if checks.as_probability("a probability", p) > 0]
-        return np.isin(np.arange(count), likely)
-    is_value = not isinstance(choice, list | np.ndarray) and choice in functions.actions
-    if is_value or np.ndim(choice) == 0:
-        choice = choice.item() if isinstance(choice, np.ndarray) else choice
-        return np.arange(count) == functions.action_index(choice)
-    chances = checks.as_floats("the policy's probabilities", choice, "[A]", 1)
-    checks.check_shape("the policy's probabilities", chances, (count,), "[A]")
-    found: Bools = chances > 0
-    return found
-
-
-class VectorStates(StateSpace):
-    """Whole numbers or tuples of them, whole arrays at a time."""
-
-    def __init__(self, functions: NoiseModel) -> None:
-        super().__init__(functions)
-        self._known = VectorNumbers(0)
-        self._is_tuple = True
-        self._noise = _columns(functions.noise, lambda part: part[None, :])
-        self._actions = _columns(functions.actions, lambda part: part)
+        self._known, self._is_tuple, self._is_known = VectorNumbers(0), True, is_known
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def begin(self, start: Any) -> None:
+    def begin(self, start: list[Any]) -> None:
         """Take in the start states."""
-        given = [checks.as_fixed(state) for state in _listed(start)]
+        given = [checks.as_fixed(state) for state in start]
         self._is_tuple = isinstance(given[0], tuple)
         try:
             rows = np.array(given)
@@ -316,13 +238,9 @@ class VectorStates(StateSpace):
         self._known = VectorNumbers(rows.shape[1] if self._is_tuple else 1)
         self._known.numbers(self._checked("start", rows.reshape(len(rows), -1)))
 
-    def state(self, number: int) -> Any:
-        """The state with this number."""
-        row = self._known.rows[number].tolist()
-        return tuple(row) if self._is_tuple else row[0]
-
-    def _all(self) -> list[Any]:
-        rows = self._known.rows.tolist()
+    def states(self, first: int = 0, last: int | None = None) -> list[Any]:
+        """The states ``first, …, last − 1``."""
+        rows = self._known.rows[first:last].tolist()
         return list(map(tuple, rows)) if self._is_tuple else [row[0] for row in rows]
 
     def _arrays(self, rows: Ints, shape: tuple[int, ...]) -> Any:
@@ -337,37 +255,28 @@ class VectorStates(StateSpace):
             return np.ones(shape, dtype=bool)
         states = self._arrays(self._known.rows[first:last], (-1, 1))
         actions = _columns(self.functions.actions, lambda part: part[None, :])
-        try:
+        form = f"it gets arrays [n, 1] and [1, A] and gives one that broadcasts to [n, A] = {shape}"
+        with checks.blamed("the vectorised available failed", form):
             return np.array(np.broadcast_to(np.asarray(self.functions.available(states, actions), dtype=bool), shape))
-        except Exception as error:
-            form = f"it gets arrays [n, 1] and [1, A] and gives one that broadcasts to [n, A] = {shape}"
-            raise ModelError(f"the vectorised available failed: {words(error)}; {form}") from error
 
     def _policy_rows(self, first: int, legal: Bools) -> Bools:
-        rows = self._known.rows[first : first + len(legal)]
         if isinstance(self.functions.policy, Mapping):
-            return asked_policy(self.functions, self._all()[first : first + len(legal)], legal)
-        try:
-            return self._taken(self.functions.policy(self._arrays(rows, (-1,))), legal)
-        except Exception as error:
-            form = f"it gets states [n] and gives actions [n] or probabilities [n, A] = {legal.shape}"
-            raise ModelError(f"the vectorised policy failed: {words(error)}; {form}") from error
-
-    def _taken(self, choice: Any, legal: Bools) -> Bools:
-        """The actions that have a chance in what the policy gave for n states."""
-        if not isinstance(choice, tuple) and np.ndim(choice) == 2:
-            return np.array(np.broadcast_to(np.asarray(choice) > 0, legal.shape))
-        values = self._actions
-        if not isinstance(values, tuple):
-            values, choice = (values,), (choice,)
-        if not isinstance(choice, tuple) or len(choice) != len(values):
-            raise ModelError(f"actions are tuples of {len(values)}, so it must give a tuple of as many arrays")
-        taken = np.ones(legal.shape, dtype=bool)
-        for part, value in zip(choice, values, strict=True):
-            taken &= np.broadcast_to(np.asarray(part), legal.shape[:1])[:, None] == value
-        if at := checks.first_place(~taken.any(axis=1) & legal.any(axis=1)):
-            found = [np.broadcast_to(np.asarray(part), legal.shape[:1])[at].item() for part in choice]
-            raise ModelError(f"{found[0] if len(found) == 1 else tuple(found)!r} is none of the actions")
+            return super()._policy_rows(first, legal)
+        form = f"it gets states [n] and gives actions [n] or probabilities [n, A] = {legal.shape}"
+        with checks.blamed("the vectorised policy failed", form):
+            choice = self.functions.policy(self._arrays(self._known.rows[first : first + len(legal)], (-1,)))
+            if not isinstance(choice, tuple) and np.ndim(choice) == 2:
+                return np.array(np.broadcast_to(np.asarray(choice) > 0, legal.shape))
+            values = _columns(self.functions.actions, lambda part: part)
+            if not isinstance(values, tuple):
+                values, choice = (values,), (choice,)
+            if not isinstance(choice, tuple) or len(choice) != len(values):
+                raise ModelError(f"actions are tuples of {len(values)}, so it must give a tuple of as many arrays")
+            parts = [np.broadcast_to(np.asarray(part), legal.shape[:1]) for part in choice]
+            taken: Bools = np.all([p[:, None] == value for p, value in zip(parts, values, strict=True)], axis=0)
+            if at := checks.first_place(~taken.any(axis=1) & legal.any(axis=1)):
+                found = tuple(part[at].item() for part in parts)
+                raise ModelError(f"{found[0] if len(found) == 1 else found!r} is none of the actions")
         return taken
 
     def outcomes(self, states: Ints, actions: Ints) -> tuple[Floats, Ints]:
@@ -378,31 +287,25 @@ class VectorStates(StateSpace):
         given = (
             self._arrays(self._known.rows[states], (-1, 1)),
             _columns(self.functions.actions, lambda part: part[actions, None]),
-            self._noise,
+            _columns(self.functions.noise, lambda part: part[None, :]),
         )
-        asked = "reward"
-        try:
+        form = f"it gets states and actions [n, 1] and noise [1, W], and what it gives broadcasts to [n, W] = {shape}"
+        with checks.blamed("the vectorised reward failed", form):
             gains = np.array(np.broadcast_to(np.asarray(self.functions.reward(*given), dtype=np.float64), shape))
-            asked = "successor"
+        with checks.blamed("the vectorised successor failed", form):
             after = self.functions.successor(*given)
             parts = after if self._is_tuple else (after,)
             width = self._known.rows.shape[1]
             if not isinstance(parts, tuple | list | np.ndarray) or len(parts) != width:
                 raise ModelError(f"a state has {width} components, so it must give a tuple of {width} arrays")
             rows = np.stack([np.broadcast_to(np.asarray(part), shape) for part in parts], axis=-1)
-        except Exception as error:
-            form = (
-                f"it gets states and actions [n, 1] and noise [1, W], and what it gives broadcasts to [n, W] = {shape}"
-            )
-            raise ModelError(f"the vectorised {asked} failed: {words(error)}; {form}") from error
         self._check_rewards(gains, states, actions)
-        return gains, self._numbers(rows.reshape(-1, width)).reshape(shape)
+        if self._is_known:
+            return gains, rows[..., 0]
+        return gains, self._known.numbers(self._checked("successors", rows.reshape(-1, width))).reshape(shape)
 
-    def _numbers(self, rows: Any) -> Ints:
-        """The numbers of successors; new ones are numbered on."""
-        return self._known.numbers(self._checked("successors", rows))
-
-    def _checked(self, name: str, rows: Any) -> Ints:
+    @staticmethod
+    def _checked(name: str, rows: Any) -> Ints:
         """State vectors as int64, whole and not too large."""
         with np.errstate(invalid="ignore"):
             whole = np.asarray(rows).astype(np.int64)
@@ -414,38 +317,11 @@ class VectorStates(StateSpace):
         return whole
 
 
-def _listed(start: Any) -> list[Any]:
-    """The start states: a list, set or array is several, anything else is one."""
-    states = list(start) if isinstance(start, list | set | frozenset | range | np.ndarray) else [start]
-    if not states:
-        raise ModelError("start holds no state; give at least one")
-    return states
-
-
 def _columns(values: list[Any], shaped: Callable[[Any], Any]) -> Any:
     """Values as an array, tuples of them as a tuple of arrays."""
     if all(isinstance(value, tuple) for value in values):
         return tuple(shaped(np.asarray(part)) for part in zip(*values, strict=True))
     return shaped(np.asarray(values))
-
-
-class KnownStates(NamedStates):
-    """States ``0, …, S − 1``, which functions may also call by their names."""
-
-    def __init__(self, functions: NoiseModel, names: tuple[Any, ...] | None, count: int) -> None:
-        super().__init__(functions)
-        self._states, self.names, self.count = list(range(count)), names, count
-
-    def _number(self, state: Any) -> int:
-        return checks.as_index("state", state, self.names, self.count)
-
-
-class KnownVectors(VectorStates):
-    """States ``0, …, S − 1``, whole arrays at a time; the model's tables refuse what is none of them."""
-
-    def _numbers(self, rows: Any) -> Ints:
-        found: Ints = rows[:, 0]
-        return found
 
 
 def from_noise(  # many parameters: the parts of a model
@@ -476,8 +352,11 @@ def from_noise(  # many parameters: the parts of a model
     exists = as_available(available, S, A)
     names = checks.as_names("state", state_names, S)
     functions = NoiseModel(reward, successor, values, list(range(A)))
-    space = KnownVectors(functions) if is_vectorised else KnownStates(functions, names, S)
-    space.begin(range(S))
+    if is_vectorised:
+        space: NamedStates = VectorStates(functions, is_known=True)
+    else:
+        space = NamedStates(functions, lambda state: checks.as_index("state", state, names, S))
+    space.begin(list(range(S)))
     tables = _tables(exists, *space.outcomes(*np.nonzero(exists)))
     law = np.tile(chances, (S, 1))
     return JointMDP(law, *tables, discount, sharing, available=exists, state_names=names, action_names=action_names)
@@ -525,10 +404,8 @@ def from_sampler(
     rng = np.random.default_rng(checks.as_count("seed", seed, 0))
     values = []
     for draw in range(count):
-        try:
+        with checks.blamed(f"the sampler failed on draw {draw}"):
             values.append(sampler(rng))
-        except Exception as error:
-            raise ModelError(f"the sampler failed on draw {draw}: {words(error)}") from error
     return from_noise(reward, successor, values, np.full(count, 1 / count), **settings)
 
 
@@ -584,10 +461,13 @@ def from_start(  # many parameters: the parts of a model
             f"the policy must be a function of the state or a dictionary {{state: action}}, not {policy!r}"
         )
     functions = NoiseModel(reward, successor, values, choices, policy, available, named)
-    space: StateSpace = (VectorStates if is_vectorised else NamedStates)(functions)
-    space.begin(start)
+    space = (VectorStates if is_vectorised else NamedStates)(functions)
+    starts = list(start) if isinstance(start, list | set | frozenset | range | np.ndarray) else [start]
+    if not starts:
+        raise ModelError("start holds no state; give at least one")
+    space.begin(starts)
     limit = checks.as_count("max_entries", max_entries)
-    gains, targets, exists = explored(space, limit)
+    gains, targets, exists = _explored(space, limit)
     order, names = space.named()
     if order is not None:  # states that are their own numbers: the table in their order
         rank = order.argsort()
@@ -611,19 +491,27 @@ def _action_values(actions: Sequence[Any] | int) -> list[Any]:
     return values
 
 
-def explored(space: StateSpace, limit: int) -> tuple[Floats, Ints, Bools]:
+def _explored(space: NamedStates, limit: int) -> tuple[Floats, Ints, Bools]:
     """Rewards and successors ``[S, W, A]`` of all states that are reached, and which actions are known, ``[S, A]``."""
-    shape = space.table_shape
+    num_scenarios, num_actions = space.table_shape
+    size, has_policy = num_scenarios * num_actions, space.functions.policy is not None
     num_start, done = len(space), 0
     parts: list[tuple[Bools, Floats, Ints]] = []
-    step, most = max(1, BATCH // int(np.prod(shape))), limit // int(np.prod(shape))
     with Meter("discovering states") as meter:
         while done < len(space):
-            if len(space) > most:
-                raise _too_many(space, done, limit)
-            last = min(done + step, num_start if done < num_start else len(space))
+            if len(space) > limit // size:
+                cure = (
+                    "" if has_policy else "give a policy, so that only its own actions are followed after the start; "
+                )
+                raise ModelError(
+                    f"{len(space):,} states are found and only {done:,} of them have been looked at; with "
+                    f"{num_scenarios} noise values and {num_actions} actions they make more than max_entries = "
+                    f"{limit:,} table entries. {cure}bound the state (clip what grows); raise max_entries; or simulate "
+                    "without a table: FunctionSimulator or JaxSimulator with simulate"
+                )
+            last = min(done + max(1, BATCH // size), num_start if done < num_start else len(space))
             legal = space.available(done, last)
-            taken = space.chosen(done, legal) if done >= num_start and space.has_policy else legal
+            taken = space.chosen(done, legal) if done >= num_start and has_policy else legal
             state, action = np.nonzero(taken)
             parts.append((taken, *space.outcomes(state + done, action)))
             done = last
@@ -641,14 +529,3 @@ def _tables(exists: Bools, gains: Floats, targets: Ints) -> tuple[Floats, Ints]:
     state, action = np.nonzero(exists)
     rewards[state, :, action], successors[state, :, action] = gains, targets
     return rewards, successors
-
-
-def _too_many(space: StateSpace, done: int, limit: int) -> ModelError:
-    num_scenarios, num_actions = space.table_shape
-    policy = "" if space.has_policy else "give a policy, so that only its own actions are followed after the start; "
-    return ModelError(
-        f"{len(space):,} states are found and only {done:,} of them have been looked at; with {num_scenarios} noise "
-        f"values and {num_actions} actions they make more than max_entries = {limit:,} table entries. {policy}bound "
-        "the state (clip what grows); raise max_entries; or simulate without a table: FunctionSimulator or "
-        "JaxSimulator with simulate"
-    )

@@ -15,14 +15,13 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.arrays import Bools, Floats
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.action_laws import ActionLaws, laws_from_entries
-from jointmdp.model.available_actions import as_available
-from jointmdp.model.couplings import MAX_ENTRIES, Coupling, coupled_tables, words
-from jointmdp.model.gumbel_max import GumbelMax
+from jointmdp.model.couplings import MAX_ENTRIES, Coupling, GumbelMax, coupled_tables
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import as_available
 
 Rows = list[dict[int, list[tuple[float, int, float, bool]]]]  # by state and action: p, successor, reward, is it over
 
@@ -77,22 +76,23 @@ def _check_axes(kernel: Floats) -> None:
     first, middle, last = kernel.shape
     with np.errstate(invalid="ignore"):
         sums = [bool(np.all(np.abs(kernel.sum(axis=axis) - 1) <= checks.SUM_TOLERANCE)) for axis in range(3)]
-    looks, order = "", (0, 1, 2)
-    if middle == last != first and sums[1] and not sums[2]:
-        looks, order = "like [A, S, S] with next states in the middle: sums over axis 1 are 1", (2, 0, 1)
-    elif middle == last != first:
-        looks, order = "like [A, S, S]", (1, 0, 2)
-    elif sums[1] and not sums[2] and first == middle:
-        looks, order = "like [S, S, A] with next states in the middle: sums over axis 1 are 1", (0, 2, 1)
-    elif sums[0] and not sums[2] and last == first:
-        looks, order = "like [S, A, S] with next states first: sums over axis 0 are 1", (2, 1, 0)
-    elif sums[0] and not sums[2] and first == middle:
-        looks, order = "like [S, S, A] with next states first: sums over axis 0 are 1", (1, 2, 0)
-    if looks:
-        raise ModelError(
-            f"transitions has shape {kernel.shape}, which looks {looks}; give [S, A, S], for example by "
-            f"transitions.transpose{order}"
-        )
+    by_first, by_middle = (sums[axis] and not sums[2] for axis in (0, 1))
+    forms = (
+        (by_middle and middle == last != first, "[A, S, S]", (2, 0, 1)),
+        (middle == last != first, "[A, S, S]", (1, 0, 2)),
+        (by_middle and first == middle, "[S, S, A]", (0, 2, 1)),
+        (by_first and first == last, "[S, A, S]", (2, 1, 0)),
+        (by_first and first == middle, "[S, S, A]", (1, 2, 0)),
+    )
+    for is_so, form, order in forms:
+        if is_so:
+            axis = order[2]  # where next states are
+            where = ("first", "in the middle", "last")[axis]
+            why = f" with next states {where}: sums over axis {axis} are 1" if axis < 2 else ""
+            raise ModelError(
+                f"transitions has shape {kernel.shape}, which looks like {form}{why}; give [S, A, S], for example by "
+                f"transitions.transpose{order}"
+            )
 
 
 def _gains(rewards: ArrayLike, shape: tuple[int, ...]) -> Floats:
@@ -124,7 +124,7 @@ def sparse_model(matrices: Sequence[Any], rewards: Any, available: ArrayLike | N
     for a, kernel in enumerate(kernels):
         kernel.eliminate_zeros()
         rows = np.repeat(np.arange(num_states), np.diff(kernel.indptr))
-        gain = gains[rows, a] if by_successor is None else _entries(by_successor[a], rows, kernel.indices)
+        gain = gains[rows, a] if by_successor is None else np.asarray(by_successor[a][rows, kernel.indices]).ravel()
         kept = exists[rows, a]
         parts.append(
             (rows[kept] * num_actions + a, kernel.data[kept], gain[kept], kernel.indices[kept].astype(np.int64))
@@ -133,20 +133,11 @@ def sparse_model(matrices: Sequence[Any], rewards: Any, available: ArrayLike | N
     return OrdinaryModel(laws_from_entries(owners, chances, gained, targets, exists, _place), exists)
 
 
-def _copied(matrix: Any) -> sp.csr_array:
+def _copied(matrix: Any) -> sp.csr_matrix:
     """The user's matrix by rows, each place once and in order; a copy, since both are done in place."""
-    found = sp.csr_array(matrix, dtype=np.float64, copy=True)
+    found = sp.csr_matrix(matrix, dtype=np.float64, copy=True)
     found.sum_duplicates()
     return found
-
-
-def _entries(matrix: sp.csr_array, rows: Ints, columns: Ints) -> Floats:
-    """The entries of a sparse matrix at the given places."""
-    width = matrix.shape[1]
-    held = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)) * width + matrix.indices
-    wanted = rows * width + columns
-    at = np.searchsorted(held, wanted)
-    return np.where(np.append(held, -1)[at] == wanted, np.append(matrix.data, 0.0)[at], 0.0)
 
 
 def listed_model(
@@ -174,14 +165,15 @@ def listed_model(
         if not outcome:
             outcome.update({a: [(1.0, s, 0.0, False)] for a in actions.values()})
     names = named_states if state_names is None else state_names
-    laws, exists, names = laws_of_rows(rows, len(actions), names, (list(states), list(actions)))
-    return OrdinaryModel(laws, exists, names, named_actions if action_names is None else action_names)
+    return _model_of_rows(
+        rows, len(actions), names, named_actions if action_names is None else action_names, [*states], [*actions]
+    )
 
 
 def _listed(s: Any, a: Any, outcomes: Any, rewards: Any) -> list[tuple[float, Any, float, bool]]:
     """The outcomes of one action: probability, successor, reward, and whether the episode is over."""
-    where = f"state {s!r}, action {a!r}"
-    try:
+    form = "{successor: probability} with rewards beside it, or [(probability, successor, reward), …]"
+    with checks.blamed(f"state {s!r}, action {a!r} must list {form}"):
         if isinstance(outcomes, Mapping):
             paid = rewards[s][a]
             of = paid if isinstance(paid, Mapping) else dict.fromkeys(outcomes, paid)
@@ -190,11 +182,6 @@ def _listed(s: Any, a: Any, outcomes: Any, rewards: Any) -> list[tuple[float, An
             raise ModelError("outcomes in lists hold their rewards; give rewards=None")
         found = [(*outcome, False)[:4] for outcome in outcomes]
         return [(float(p), t, float(r), bool(end)) for p, t, r, end in found]
-    except ModelError as error:
-        raise ModelError(f"{where}: {error}") from None
-    except (TypeError, ValueError, KeyError, IndexError) as error:
-        form = "{successor: probability} with rewards beside it, or [(probability, successor, reward), …]"
-        raise ModelError(f"{where} must list {form}: {words(error)}") from error
 
 
 def _numbered(kind: str, keys: dict[Any, None]) -> tuple[dict[Any, int], list[Any] | None]:
@@ -210,52 +197,46 @@ def _numbered(kind: str, keys: dict[Any, None]) -> tuple[dict[Any, int], list[An
     return {key: key for key in range(len(keys))}, None
 
 
-def laws_of_rows(
+def _model_of_rows(
     rows: Rows,
     num_actions: int,
     state_names: Sequence[Any] | None,
-    labels: tuple[Sequence[Any], Sequence[Any]] | None = None,
-) -> tuple[ActionLaws, Bools, Sequence[Any] | None]:
-    """The laws of listed outcomes, which actions exist, and names.
+    action_names: Sequence[Any] | None,
+    states: Sequence[Any],
+    actions: Sequence[Any],
+) -> OrdinaryModel:
+    """From listed outcomes; messages call states and actions what `states` and `actions` say.
 
     An outcome that ends the episode goes to its successor when that state is absorbing with zero reward, and otherwise
     to one more state, "terminated", which is.
     """
-    num_states = len(rows)
-    shown, shown_actions = (range(num_states), range(num_actions)) if labels is None else labels
     absorbs = [
         all(t == s and r == 0 for outcomes in row.values() for p, t, r, _ in outcomes if p != 0)
         for s, row in enumerate(rows)
     ]
-    entries = [
-        (s * num_actions + a, p, r, num_states if end and not absorbs[t] else t)
-        for s, row in enumerate(rows)
-        for a, outcomes in row.items()
-        for p, t, r, end in outcomes
-    ]
-    exists = np.zeros((num_states, num_actions), dtype=bool)
+    last = len(rows)
+    if any(end and not absorbs[t] for row in rows for outcomes in row.values() for _, t, _, end in outcomes):
+        # Checked before the extra name joins them, so that the message counts the user's states.
+        names = checks.as_names("state", state_names, last)
+        state_names = [*(names or [f"state {s}" for s in range(last)]), "terminated"]
+        states = [*states, "terminated"]
+        rows = [*rows, {a: [(1.0, last, 0.0, False)] for a in range(num_actions)}]
+    exists = np.zeros((len(rows), num_actions), dtype=bool)
+    entries = []
     for s, row in enumerate(rows):
         exists[s, list(row)] = True
-    owners, chances, gains, targets = (np.array(part) for part in (zip(*entries, strict=True) if entries else [[]] * 4))
-    if (targets == num_states).any():
-        # Checked before the extra name joins them, so that the message counts the user's states.
-        names = checks.as_names("state", state_names, num_states)
-        state_names = [*(names or [f"state {s}" for s in range(num_states)]), "terminated"]
-        extra = np.arange(num_actions)
-        owners = np.concatenate([owners, num_states * num_actions + extra])
-        chances, gains = np.append(chances, extra * 0.0 + 1.0), np.append(gains, extra * 0.0)
-        targets = np.append(targets, extra * 0 + num_states)
-        exists = np.append(exists, np.ones((1, num_actions), dtype=bool), axis=0)
-        shown = [*shown, "terminated"]
+        for a, outcomes in row.items():
+            entries += [(s * num_actions + a, p, r, last if end and not absorbs[t] else t) for p, t, r, end in outcomes]
+    owners, chances, gains, targets = zip(*entries, strict=True) if entries else ((),) * 4
     laws = laws_from_entries(
-        owners.astype(np.int64),
-        chances.astype(np.float64),
-        gains.astype(np.float64),
-        targets.astype(np.int64),
+        np.array(owners, dtype=np.int64),
+        np.array(chances, dtype=np.float64),
+        np.array(gains, dtype=np.float64),
+        np.array(targets, dtype=np.int64),
         exists,
-        lambda s, a: _place(shown[s], shown_actions[a]),
+        lambda s, a: _place(states[s], actions[a]),
     )
-    return laws, exists, state_names
+    return OrdinaryModel(laws, exists, state_names, action_names)
 
 
 def _place(state: Any, action: Any) -> str:
@@ -333,13 +314,14 @@ def from_gymnasium(
     if getattr(environment, "fickle_passenger", False):
         raise ModelError("the fickle passenger changes its mind outside of the table P, so P is not the model")
     rows = _table_rows(getattr(environment, "P", environment))
+    num_actions = 1 + max(max(row) for row in rows)
     known = TOY_TEXT_ACTIONS.get(type(environment).__name__, ())
-    if action_names is None and len(known) == 1 + max(max(row) for row in rows):
+    if action_names is None and len(known) == num_actions:
         action_names = known
-    laws, exists, state_names = laws_of_rows(rows, 1 + max(max(row) for row in rows), state_names)
+    found = _model_of_rows(rows, num_actions, state_names, action_names, range(len(rows)), range(num_actions))
     is_drawn = coupling == "gumbel-max" or isinstance(coupling, GumbelMax)  # draws serve one state best by itself
-    tables = coupled_tables(laws, coupling, not is_drawn or sharing == "time", MAX_ENTRIES)
-    return JointMDP(*tables, discount, sharing, available=exists, state_names=state_names, action_names=action_names)
+    tables = coupled_tables(found.laws, coupling, not is_drawn or sharing == "time", MAX_ENTRIES)
+    return JointMDP(*tables, discount, sharing, **found.names_and_actions())
 
 
 def _table_rows(table: Any) -> Rows:
@@ -349,19 +331,15 @@ def _table_rows(table: Any) -> Rows:
             "expected an environment with a transition table P, or a table {state: {action: outcomes}} whose "
             f"states are 0, 1, 2, …; got {reprlib.repr(table)}"
         )
-    rows = []
+    rows: Rows = []
     for s in range(len(table)):
         if not isinstance(table[s], Mapping) or not table[s]:
             raise ModelError(f"state {s} of the table lists no actions")
-        row = {}
+        rows.append({})
         for a, outcomes in table[s].items():
-            try:
-                row[checks.as_count("the action", a, 0)] = [
+            with checks.blamed(f"state {s}, action {a} must list (probability, successor, reward, terminated)"):
+                rows[s][checks.as_count("the action", a, 0)] = [
                     (float(p), checks.as_index("state", t, None, len(table)), float(r), bool(end))
                     for p, t, r, end in outcomes
                 ]
-            except (TypeError, ValueError) as error:
-                form = "(probability, successor, reward, terminated)"
-                raise ModelError(f"state {s}, action {a} must list {form}: {words(error)}") from error
-        rows.append(row)
     return rows

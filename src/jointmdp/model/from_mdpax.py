@@ -19,9 +19,9 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
 from jointmdp.model.action_laws import ActionLaws, laws_from_entries, merged_by_state, merged_everywhere
-from jointmdp.model.available_actions import ScenarioTables, blank_tables
-from jointmdp.model.couplings import MAX_ENTRIES, Coupling, coupled_tables, words
+from jointmdp.model.couplings import MAX_ENTRIES, Coupling, coupled_tables
 from jointmdp.model.joint_mdp import JointMDP
+from jointmdp.model.tables import ScenarioTables, blank_tables
 
 SUM_TOLERANCE = 1e-4  # mdpax computes in single precision by default, and allows its own matrices this much
 PARTS = ("state_space", "action_space", "random_event_space", "transition", "random_event_probability")
@@ -39,9 +39,11 @@ class EventOutcomes(NamedTuple):
     rewards: Floats  # [N]
     successors: Ints  # [N]
 
-    def some(self, which: Ints | slice) -> EventOutcomes:
-        """Those at some places."""
-        return EventOutcomes(*(column[which] for column in self))  # type: ignore[arg-type]
+    def of_states(self, block: slice) -> EventOutcomes:
+        """Those of some states, which are numbered from 0."""
+        part = slice(*np.searchsorted(self.states, [block.start, block.stop]).tolist())
+        found = EventOutcomes(*(column[part] for column in self))
+        return found._replace(states=found.states - block.start)
 
 
 class ListedProblem:
@@ -84,10 +86,8 @@ class ListedProblem:
     def _batch(self, states: Ints, actions: Ints, batch: int, lanes: int) -> EventOutcomes:
         # Filled up with the first pair, so that every batch is of one size and compiles once.
         rows, acts = (np.pad(part, (0, batch - len(part)), constant_values=part[0]) for part in (states, actions))
-        try:
+        with checks.blamed("the problem's functions failed"):
             parts = self._asked(self.states[rows], self.actions[acts], lanes)
-        except Exception as error:
-            raise ModelError(f"the problem's functions failed: {words(error)}") from error
         after, reward, chance, index = (np.asarray(part)[: len(states)] for part in parts)
         shape = (len(states), len(self.events))
         chances, rewards = (part.reshape(shape).astype(np.float64) for part in (chance, reward))
@@ -124,13 +124,12 @@ class ListedProblem:
         found = []
         for state in given:
             key = _key(state)
-            if len(key) == 1 and np.ndim(state) == 0 and self.states.shape[1] > 1:
+            if np.ndim(state) == 0 and self.states.shape[1] > 1:
                 found.append(checks.as_index("state", key[0], None, len(self.states)))
             elif key in places:
                 found.append(places[key])
             else:
-                (first,) = labels(self.states[:1])
-                raise ModelError(f"start {state!r} is no state of the problem; its first one is {first}")
+                raise ModelError(f"start {state!r} is no state of the problem; its first one is {self._label(0)}")
         if not found:
             raise ModelError("start holds no state; give at least one")
         return np.unique(np.array(found, dtype=np.int64))
@@ -141,12 +140,13 @@ class ListedProblem:
         Given as ``[S]`` numbers or ``[S, d]`` vectors over all states of the problem, or as a function or dictionary of
         state vectors that gives an action's vector (one number where it has one component).
         """
-        places = self._places(self.actions)
         if isinstance(policy, Mapping):
             by_state = {_key(state): choice for state, choice in policy.items()}
             chosen = [by_state.get(tuple(row)) for row in self.states[states].tolist()]
         elif callable(policy):
-            chosen = [self._called(policy, row) for row in self.states[states]]
+            state = 0
+            with checks.blamed(lambda: f"the policy failed in state {self._label(state)}"):
+                chosen = [policy(self.states[state := s]) for s in states.tolist()]
         else:
             table = np.asarray(policy)
             if table.ndim not in (1, 2) or len(table) != len(self.states) or table.dtype.kind not in "iuf":
@@ -157,19 +157,15 @@ class ListedProblem:
             if table.ndim == 1:
                 return np.array([checks.as_index("action", a, None, len(self.actions)) for a in table[states].tolist()])
             chosen = list(table[states])
+        places = self._places(self.actions)
         found = np.array([-1 if choice is None else places.get(_key(choice), -1) for choice in chosen], dtype=np.int64)
         if at := checks.first_place(found < 0):
-            (label,) = labels(self.states[states[at]][None])
             said = "says nothing" if chosen[at[0]] is None else f"gives {chosen[at[0]]!r}, which is no action,"
-            raise ModelError(f"the policy {said} in state {label}")
+            raise ModelError(f"the policy {said} in state {self._label(int(states[at]))}")
         return found
 
-    def _called(self, policy: Any, row: Any) -> Any:
-        try:
-            return policy(row)
-        except Exception as error:
-            (label,) = labels(row[None])
-            raise ModelError(f"the policy failed in state {label}: {words(error)}") from error
+    def _label(self, state: int) -> str:
+        return labels(self.states[state : state + 1])[0]
 
     @staticmethod
     def _places(vectors: Any) -> dict[tuple[Any, ...], int]:
@@ -205,7 +201,8 @@ def reached_outcomes(problem: ListedProblem, start: Any, policy: Any, limit: int
             break
     found = _joined(parts)
     order = np.lexsort((found.actions, found.states))
-    return np.flatnonzero(seen), found.some(order), entries <= limit and not len(front)
+    found = EventOutcomes(*(column[order] for column in found))
+    return np.flatnonzero(seen), found, entries <= limit and not len(front)
 
 
 def _joined(parts: list[EventOutcomes]) -> EventOutcomes:
@@ -326,93 +323,66 @@ def _tables(
     S, A = exists.shape
     step = max(1, BLOCK // (num_events * A))
     blocks = [slice(at, min(at + step, S)) for at in range(0, S, step)]
-    is_same_for_actions, is_same_everywhere = _sameness(found, exists, blocks, num_events)
-    if share == "time" and is_same_everywhere:
-        law = _chances(found, exists, slice(0, 1), num_events)[0, exists[0].argmax()]
-        possible = law > 0
-        _check_entries(S, int(possible.sum()), A, limit)
-        parts = [_event_tables(found, exists, block, num_events) for block in blocks]
-        rewards, successors = (np.concatenate([part[i][:, possible] for part in parts]) for i in (1, 2))
-        whole = (np.tile(law[possible] / law[possible].sum(), (S, 1)), rewards, successors)
-        return merged_everywhere(whole)
-    if share == "time" or callable(coupling):  # one grid for all states, or a function that is told the state's number
-        tables = coupled_tables(_laws(found, exists, slice(0, S)), coupling, share == "time", limit)
-        return merged_everywhere(tables) if share == "time" else merged_by_state(tables)
-    made = []
-    for block in blocks:
-        if is_same_for_actions:
-            made.append(merged_by_state(_event_tables(found, exists, block, num_events)))
-        else:
-            laws = _laws(found, exists, block)
-            made.append(merged_by_state(coupled_tables(laws, coupling, False, max(limit, BLOCK))))
-        # Inside of a block, scenarios of chance zero stay in the block's own states.
-        made[-1] = (*made[-1][:2], np.where(made[-1][0][:, :, None] > 0, made[-1][2], 0))
-        _check_entries(S, max(part[0].shape[1] for part in made), A, limit)
-    return _stacked(made, S, A)
 
+    def check_entries(W: int) -> None:
+        if limit < S * W * A:
+            raise ModelError(f"S·W·A = {S}·{W}·{A} = {S * W * A} table entries, more than max_entries = {limit}")
 
-def _stacked(made: list[ScenarioTables], S: int, A: int) -> ScenarioTables:
-    """Blocks of states below each other, filled up to the largest number of scenarios."""
-    chances, rewards, successors = blank_tables(S, max(part[0].shape[1] for part in made), A)
-    at = 0
-    for law, gains, targets in made:
-        rows, columns = slice(at, at + len(law)), slice(0, law.shape[1])
-        chances[rows, columns], rewards[rows, columns], successors[rows, columns] = law, gains, targets
-        at += len(law)
-    successors = np.where(chances[:, :, None] > 0, successors, np.arange(S)[:, None, None])
-    return chances / chances.sum(axis=1, keepdims=True), rewards, successors
+    def chances(block: slice) -> Floats:
+        """The chance of each event, ``[n, A, E]``; NaN for actions that do not exist."""
+        part = found.of_states(block)
+        law = np.where(exists[block, :, None], 0.0, np.full(num_events, np.nan))
+        law[part.states, part.actions, part.events] = part.chances
+        return law
 
+    def event_tables(block: slice) -> ScenarioTables:
+        """With one scenario for each event; chances are those of the first action."""
+        part, law = found.of_states(block), chances(block)
+        shape = (len(law), num_events, A)
+        rewards, successors = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        at = (part.states, part.events, part.actions)
+        rewards[at], successors[at] = part.rewards, part.successors
+        return law[np.arange(len(law)), exists[block].argmax(axis=1)], rewards, successors
 
-def _block(found: EventOutcomes, block: slice) -> EventOutcomes:
-    """The outcomes of some states, which are numbered from 0."""
-    part = found.some(slice(*np.searchsorted(found.states, [block.start, block.stop]).tolist()))
-    return part._replace(states=part.states - block.start)
+    def laws(block: slice) -> ActionLaws:
+        part = found.of_states(block)
+        owners = part.states * A + part.actions
+        scaled = part.chances / np.bincount(owners, part.chances)[owners]
 
+        def where(s: int, a: int) -> str:
+            return checks.place((block.start + s, a), "state", "action")
 
-def _chances(found: EventOutcomes, exists: Bools, block: slice, num_events: int) -> Floats:
-    """The chance of each event, ``[n, A, E]``; NaN for actions that do not exist."""
-    part = _block(found, block)
-    chances = np.where(exists[block, :, None], 0.0, np.full(num_events, np.nan))
-    chances[part.states, part.actions, part.events] = part.chances
-    return chances
+        return laws_from_entries(owners, scaled, part.rewards, part.successors, exists[block], where)
 
-
-def _sameness(found: EventOutcomes, exists: Bools, blocks: list[slice], num_events: int) -> tuple[bool, bool]:
-    """Whether the chances of events do not depend on the action, and on the state either."""
+    # Whether the chances of events do not depend on the action, and on the state either.
     low, high, spread = np.full(num_events, np.inf), np.full(num_events, -np.inf), 0.0
     for block in blocks:
-        chances = _chances(found, exists, block, num_events)
-        least, most = np.nanmin(chances, axis=1), np.nanmax(chances, axis=1)
+        law = chances(block)
+        least, most = np.nanmin(law, axis=1), np.nanmax(law, axis=1)
         low, high = np.minimum(low, least.min(axis=0)), np.maximum(high, most.max(axis=0))
         spread = max(spread, float(np.max(most - least)))
-    return spread <= SAME_CHANCE, bool(np.max(high - low) <= SAME_CHANCE)
-
-
-def _event_tables(found: EventOutcomes, exists: Bools, block: slice, num_events: int) -> ScenarioTables:
-    """The tables of a block of states with one scenario for each event; chances are those of the first action."""
-    part, chances = _block(found, block), _chances(found, exists, block, num_events)
-    shape = (len(chances), num_events, exists.shape[1])
-    rewards, successors = np.zeros(shape), np.zeros(shape, dtype=np.int64)
-    at = (part.states, part.events, part.actions)
-    rewards[at], successors[at] = part.rewards, part.successors
-    return chances[np.arange(len(chances)), exists[block].argmax(axis=1)], rewards, successors
-
-
-def _laws(found: EventOutcomes, exists: Bools, block: slice) -> ActionLaws:
-    """The laws of a block of states."""
-    part = _block(found, block)
-    owners = part.states * exists.shape[1] + part.actions
-    sums = np.bincount(owners, part.chances)
-    return laws_from_entries(
-        owners,
-        part.chances / sums[owners],
-        part.rewards,
-        part.successors,
-        exists[block],
-        lambda s, a: checks.place((block.start + s, a), "state", "action"),
-    )
-
-
-def _check_entries(S: int, W: int, A: int, limit: int) -> None:
-    if limit < S * W * A:
-        raise ModelError(f"S·W·A = {S}·{W}·{A} = {S * W * A} table entries, more than max_entries = {limit}")
+    if share == "time" and np.max(high - low) <= SAME_CHANCE:
+        law = chances(slice(0, 1))[0, exists[0].argmax()]
+        possible = law > 0
+        check_entries(int(possible.sum()))
+        parts = [event_tables(block) for block in blocks]
+        rewards, successors = (np.concatenate([part[i][:, possible] for part in parts]) for i in (1, 2))
+        return merged_everywhere((np.tile(law[possible] / law[possible].sum(), (S, 1)), rewards, successors))
+    if share == "time" or callable(coupling):  # one grid for all states, or a function that is told the state's number
+        tables = coupled_tables(laws(slice(0, S)), coupling, share == "time", limit)
+        return merged_everywhere(tables) if share == "time" else merged_by_state(tables)
+    made: list[ScenarioTables] = []
+    for block in blocks:
+        is_event = spread <= SAME_CHANCE
+        own = event_tables(block) if is_event else coupled_tables(laws(block), coupling, False, max(limit, BLOCK))
+        made.append(merged_by_state(own))
+        check_entries(max(part[0].shape[1] for part in made))
+    # Blocks below each other, filled up to the largest number of scenarios.
+    filled = blank_tables(S, max(part[0].shape[1] for part in made), A)
+    for block, part in zip(blocks, made, strict=True):
+        for table, rows in zip(filled, part, strict=True):
+            table[block, : rows.shape[1]] = rows
+    law, rewards, successors = filled
+    # Scenarios of chance zero, which inside of a block stay in the block's own states, stay where they are.
+    successors = np.where(law[:, :, None] > 0, successors, np.arange(S)[:, None, None])
+    return law / law.sum(axis=1, keepdims=True), rewards, successors

@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import Floats, Ints, float64, typed_key
+from jointmdp.ground.arrays import Floats, Ints, float64, summed, typed_key
 from jointmdp.ground.checks import Sharing
 from jointmdp.model.episodes import start_law
 from jointmdp.model.inverse_sampling import drawn_samples
@@ -74,43 +74,6 @@ class Witness(NamedTuple):
     state: int
     actions: tuple[int, ...]
     discrepancy: float
-
-
-def query_law(model: ModelTables, state: int, actions: Sequence[int]) -> QueryLaw:
-    """The law of ``((R_i, S'_i))_i`` for the queried actions; a repeated action repeats its column."""
-    columns = list(actions)
-    chances = model.probabilities[state]
-    rows = np.concatenate(
-        [model.rewards[state][:, columns], model.successors[state][:, columns].astype(np.float64)], axis=1
-    )
-    rows, chances = rows[chances > 0], chances[chances > 0]
-    distinct, label = np.unique(rows, axis=0, return_inverse=True)
-    weights: Floats = np.zeros(len(distinct))
-    np.add.at(weights, label.ravel(), chances)
-    m = len(columns)
-    return QueryLaw(tuple(columns), weights, distinct[:, :m], distinct[:, m:].astype(np.int64))
-
-
-def coupling_witness(model: ModelTables) -> Witness | None:
-    """Pairs first; then growing sets of actions, since pairwise independent outcomes can still be dependent."""
-    for is_pair in (True, False):
-        for state in range(model.num_states):
-            labels, chances = _outcome_labels(model, state)
-            actions = np.flatnonzero(model.available[state]).tolist()
-            growing = (actions[:count] for count in range(3, len(actions) + 1))
-            for *others, last in itertools.combinations(actions, 2) if is_pair else growing:
-                if _dependence(labels, others, last, chances) > INDEPENDENCE_TOLERANCE:
-                    return _fewest(labels, chances, state, others, last)
-    return None
-
-
-def _fewest(labels: Ints, chances: Floats, state: int, others: list[int], last: int) -> Witness:
-    """Drops every action without which the rest still depend on the last one."""
-    for action in list(others):
-        fewer = [a for a in others if a != action]
-        if fewer and _dependence(labels, fewer, last, chances) > INDEPENDENCE_TOLERANCE:
-            others = fewer
-    return Witness(state, (*others, last), _dependence(labels, others, last, chances))
 
 
 def _outcome_labels(model: ModelTables, state: int) -> tuple[Ints, Floats]:
@@ -196,7 +159,13 @@ class JointMDP(ModelTables):
 
     def query_law(self, state: StateLike, actions: Sequence[ActionLike]) -> QueryLaw:
         """The m-JSTM: the joint law of the outcomes of `actions` in `state`, as a finite list."""
-        return query_law(self, *self.query_indices(state, actions))
+        s, columns = self.query_indices(state, actions)
+        chances = self.probabilities[s]
+        rows = np.concatenate([self.rewards[s][:, columns], self.successors[s][:, columns]], axis=1)
+        distinct, label = np.unique(rows[chances > 0], axis=0, return_inverse=True)
+        weights = summed(label.ravel(), chances[chances > 0], len(distinct))
+        m = len(columns)
+        return QueryLaw(columns, weights, distinct[:, :m], distinct[:, m:].astype(np.int64))
 
     def sample_query(
         self, noise_key: jax.Array, state: StateLike, actions: Sequence[ActionLike], num_samples: int = 1
@@ -233,8 +202,24 @@ class JointMDP(ModelTables):
         return self.coupling_witness() is not None
 
     def coupling_witness(self) -> Witness | None:
-        """A state and the fewest actions whose outcomes depend on each other there; None if there are none."""
-        return coupling_witness(self)
+        """A state and the fewest actions whose outcomes depend on each other there; None if there are none.
+
+        Pairs first; then growing sets of actions, since pairwise independent outcomes can still be dependent.
+        """
+        for is_pair in (True, False):
+            for state in range(self.num_states):
+                labels, chances = _outcome_labels(self, state)
+                actions = np.flatnonzero(self.available[state]).tolist()
+                growing = (actions[:count] for count in range(3, len(actions) + 1))
+                for *others, last in itertools.combinations(actions, 2) if is_pair else growing:
+                    if _dependence(labels, others, last, chances) <= INDEPENDENCE_TOLERANCE:
+                        continue
+                    for action in list(others):  # drop every one without which the rest still depend on the last one
+                        fewer = [a for a in others if a != action]
+                        if fewer and _dependence(labels, fewer, last, chances) > INDEPENDENCE_TOLERANCE:
+                            others = fewer
+                    return Witness(state, (*others, last), _dependence(labels, others, last, chances))
+        return None
 
     def as_gymnasium(self, start: ArrayLike | None = None, max_steps: int | None = None) -> gymnasium.Env[Any, Any]:
         """The model as a Gymnasium environment that executes one branch and shows the table in ``info``."""

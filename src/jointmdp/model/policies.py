@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats, refuse_traced
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.tables import ActionLike, ModelTables
+from jointmdp.model.tables import ModelTables
 
 
 def checked_policy(model: ModelTables, policy: Any, example: str) -> Floats:
@@ -32,15 +32,15 @@ def as_policy(model: ModelTables, policy: Any) -> Floats:
     if isinstance(policy, str):
         if policy == "uniform" and policy not in (model.action_names or ()):
             return uniform_policy(model)
-        return deterministic_policy(model, [_named(model, s, policy) for s in range(model.num_states)])
+        policy = [policy] * model.num_states
     if isinstance(policy, int | np.integer) and not isinstance(policy, bool):
-        return deterministic_policy(model, [int(policy)] * model.num_states)
+        policy = np.full(model.num_states, policy)
     if isinstance(policy, Mapping):
         return _rows_of(model, _by_state(model, policy))
     if callable(policy):
         return _rows_of(model, _asked(model, policy))
     if isinstance(policy, list | tuple) and any(_is_name(model, action) for action in policy):
-        return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(policy)])
+        return _rows_of(model, policy)
     try:
         raw = np.asarray(policy)
     except (TypeError, ValueError) as error:
@@ -48,7 +48,7 @@ def as_policy(model: ModelTables, policy: Any) -> Floats:
         raise ModelError(f"the policy must be an [S, A] or [S] array: {error}") from None
     if raw.dtype.kind in "OUS":
         if raw.ndim == 1 and all(isinstance(action, str | int) for action in raw.tolist()):
-            return deterministic_policy(model, [_named(model, s, action) for s, action in enumerate(raw.tolist())])
+            return _rows_of(model, raw.tolist())
         raise ModelError(
             f"the policy is {policy!r}; give an [S, A] array of probabilities, one action per state by index or name, "
             'a dictionary {state: action}, a function of the state, or "uniform"'
@@ -82,32 +82,31 @@ def _by_state(model: ModelTables, given: Mapping[Any, Any]) -> list[Any]:
 
 def _asked(model: ModelTables, policy: Callable[..., Any]) -> list[Any]:
     """What a function says of each state."""
-    found = []
-    for state in range(model.num_states):
-        try:
-            found.append(policy(state))
-        except Exception as error:
-            raise ModelError(
-                f"the policy failed in {model.state_label(state)}: {type(error).__name__}: {error}; it is called with "
-                "the state's index alone and gives an action or probabilities, one for each action"
-            ) from error
-    return found
+    form = "it is called with the state's index alone and gives an action or probabilities, one for each action"
+    state = 0
+    with checks.blamed(lambda: f"the policy failed in {model.state_label(state)}", form):
+        return [policy(state := s) for s in range(model.num_states)]
 
 
 def _rows_of(model: ModelTables, choices: Sequence[Any]) -> Floats:
     """The policy whose choice in each state is an action, or probabilities of actions: all or by name."""
+    _check_count(model, len(choices))
     rows = np.zeros(model.available.shape)
     for s, choice in enumerate(choices):
-        if isinstance(choice, Mapping):
-            for action, chance in choice.items():
-                rows[s, _named(model, s, action)] += checks.as_number("a probability", chance)
-        elif _is_name(model, choice) or np.ndim(choice) == 0:
-            action = choice.item() if isinstance(choice, np.ndarray | np.generic) else choice
-            rows[s, model.action_index(_named(model, s, action), s)] = 1.0
-        else:
-            chances = checks.as_floats(f"the policy in {model.state_label(s)}", choice, "[A]", 1)
-            checks.check_shape(f"the policy in {model.state_label(s)}", chances, rows.shape[1:], "[A]")
+        where = model.state_label(s)
+        if not (isinstance(choice, Mapping) or _is_name(model, choice) or np.ndim(choice) == 0):
+            chances = checks.as_floats(f"the policy in {where}", choice, "[A]", 1)
+            checks.check_shape(f"the policy in {where}", chances, rows.shape[1:], "[A]")
             rows[s] = chances
+            continue
+        choice = choice.item() if isinstance(choice, np.ndarray | np.generic) else choice
+        is_law = isinstance(choice, Mapping)
+        for action, chance in choice.items() if is_law else [(choice, 1.0)]:
+            try:
+                index = model.action_index(action, None if is_law else s)
+                rows[s, index] += checks.as_number("a probability", chance)
+            except ModelError as error:
+                raise ModelError(f"the policy's action in {where}: {error}") from None
     return as_policy(model, rows)
 
 
@@ -117,28 +116,26 @@ def _is_name(model: ModelTables, action: Any) -> bool:
     return not plain and action in (model.action_names or ())
 
 
-def _named(model: ModelTables, state: int, action: ActionLike) -> int:
-    try:
-        return model.action_index(action)
-    except ModelError as error:
-        raise ModelError(f"the policy's action in {model.state_label(state)}: {error}") from None
-
-
 def deterministic_policy(model: ModelTables, actions: ArrayLike) -> Floats:
     """The policy that takes ``actions[s]`` in state ``s``."""
     if np.asarray(actions).dtype == bool:
         raise ModelError("the policy holds booleans; give one action per state, or an [S, A] array of probabilities")
     chosen = checks.as_floats("the policy", actions, "[S, A] or [S]", 1)
-    if len(chosen) != model.num_states:
-        raise ModelError(f"the policy has {len(chosen)} actions for {model.num_states} states; give one for each state")
-    for state, action in enumerate(chosen):
-        if not (action == np.floor(action) and 0 <= action < model.num_actions):
-            raise ModelError(
-                f"the policy's action in {model.state_label(state)} is {action:g}; actions are whole numbers "
-                f"0..{model.num_actions - 1} (for action probabilities give an [S, A] array)"
-            )
-        model.action_index(int(action), state)
-    return np.eye(model.num_actions)[chosen.astype(np.int64)]
+    _check_count(model, len(chosen))
+    if at := checks.first_place(~((chosen == np.floor(chosen)) & (chosen >= 0) & (chosen < model.num_actions))):
+        raise ModelError(
+            f"the policy's action in {model.state_label(at[0])} is {chosen[at]:g}; actions are whole numbers "
+            f"0..{model.num_actions - 1} (for action probabilities give an [S, A] array)"
+        )
+    found = chosen.astype(np.int64)
+    if at := checks.first_place(~model.available[np.arange(len(found)), found]):
+        model.action_index(int(found[at]), at[0])  # which raises
+    return np.eye(model.num_actions)[found]
+
+
+def _check_count(model: ModelTables, count: int) -> None:
+    if count != model.num_states:
+        raise ModelError(f"the policy has {count} actions for {model.num_states} states; give one for each state")
 
 
 def uniform_policy(model: ModelTables) -> Floats:

@@ -82,64 +82,21 @@ def _closed(model: JointMDP, policy: Floats, asked: Ints, most: int) -> Ints | N
 def _layers(model: JointMDP, policy: Floats, asked: Ints, least: float) -> Layers:
     """Forward from each asked state, a step at a time, as long as some weight is at least `least`."""
     found: list[tuple[Ints, Ints, Ints, Floats]] = []
-    rows = _Rows(model, policy)
     for root, s in enumerate(asked.tolist()):
         actions = np.flatnonzero(model.available[s])
-        to = rows.numbers(model.successors[s][:, actions])  # [W, A]
-        each = np.zeros((rows.count, len(actions)))
-        np.add.at(each, (to, np.arange(len(actions))[None, :]), model.probabilities[s][:, None])
+        states, place = np.unique(model.successors[s][:, actions], return_inverse=True)
+        each = np.zeros((len(states), len(actions)))
+        np.add.at(each, (place.reshape(-1, len(actions)), np.arange(len(actions))), model.probabilities[s][:, None])
         weights, step = model.discount * each.max(axis=1), 1
-        while True:
-            active = np.flatnonzero(weights >= least)
-            if not len(active):
-                break
-            weight = weights[active]
-            found.append((np.full(len(active), root), np.full(len(active), step), active, weight))
-            columns, chances = rows.of(active)  # [n, K] each
-            later = (model.discount * weight)[:, None] * chances
-            weights, step = summed(columns.ravel(), later.ravel(), rows.count), step + 1
-    roots, steps, numbers, every = (np.concatenate(part) for part in zip(*found, strict=True))
-    return Layers(roots, steps, rows.states[numbers], every)
-
-
-class _Rows:
-    """Rows of the policy's kernel, made when a state first comes up; states are numbered in that order."""
-
-    def __init__(self, model: JointMDP, policy: Floats) -> None:
-        self.model, self.policy, self.count = model, policy, 0
-        self.number = np.full(model.num_states, -1, dtype=np.int32)
-        self.states = np.zeros(1024, dtype=np.int64)
-        self.columns = np.full((1024, model.num_scenarios * model.num_actions), -1, dtype=np.int32)
-        self.chances = np.zeros(self.columns.shape)
-
-    def numbers(self, states: Ints) -> Ints:
-        """The numbers of states, which get one where they have none."""
-        flat = states.ravel()
-        fresh = np.unique(flat[self.number[flat] < 0])
-        self.number[fresh] = self.count + np.arange(len(fresh))
-        while self.count + len(fresh) > len(self.states):
-            self.states, self.columns, self.chances = (
-                np.concatenate([each, fill])
-                for each, fill in (
-                    (self.states, self.states),
-                    (self.columns, np.full_like(self.columns, -1)),
-                    (self.chances, np.zeros_like(self.chances)),
-                )
-            )
-        self.states[self.count : self.count + len(fresh)] = fresh
-        self.count += len(fresh)
-        return self.number[states].astype(np.int64)
-
-    def of(self, numbers: Ints) -> tuple[Ints, Floats]:
-        """Columns, as numbers, and chances of some rows."""
-        new = numbers[self.columns[numbers, 0] < 0]
-        if len(new):
-            states = self.states[new]
-            chances = self.model.probabilities[states][:, :, None] * self.policy[states][:, None, :]
-            to = np.where(chances > 0, self.model.successors[states], states[:, None, None])
-            columns = self.numbers(to.reshape(len(new), -1))
-            self.columns[new], self.chances[new] = columns, chances.reshape(len(new), -1)
-        return self.columns[numbers].astype(np.int64), self.chances[numbers]
+        while (weights >= least).any():
+            states, weights = states[weights >= least], weights[weights >= least]
+            found.append((np.full(len(states), root), np.full(len(states), step), states, weights))
+            chances = model.probabilities[states][:, :, None] * policy[states][:, None, :]
+            to = np.where(chances > 0, model.successors[states], states[:, None, None])
+            later = (model.discount * weights)[:, None, None] * chances
+            states, place = np.unique(to, return_inverse=True)
+            weights, step = summed(place.ravel(), later.ravel(), len(states)), step + 1
+    return Layers(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
 def _restricted(model: JointMDP, policy: Floats, states: Ints, asked: Ints, layers: Layers | None) -> ReachedPart:

@@ -1,4 +1,8 @@
-"""The tables of a joint MDP, checked and read-only: what everything else reads of a model."""
+"""The tables of a joint MDP, checked and read-only: what everything else reads of a model.
+
+Tables ``[S, W, A]`` have an entry for every action and scenario, also where the action does not exist in the state, or
+the scenario only fills up its row. There it pays 0 and stays where it is: nothing that is computed from it matters.
+"""
 
 import contextlib
 import inspect
@@ -13,10 +17,34 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.model.available_actions import as_available, without_unavailable
 
 StateLike = Hashable  # an index, or a name: text, a tuple or any other fixed value
 ActionLike = Hashable
+ScenarioTables = tuple[Floats, Floats, Ints]  # probabilities [S, W], rewards and successors [S, W, A]
+
+
+def as_available(values: ArrayLike | None, num_states: int, num_actions: int) -> Bools:
+    """Which actions exist in which state."""
+    if values is None:
+        return np.ones((num_states, num_actions), dtype=bool)
+    try:
+        raw = np.asarray(values)
+    except ValueError as error:
+        raise ModelError(f"available must be an [S, A] array of booleans: {error}") from None
+    if raw.dtype.kind not in "bui" or not np.isin(raw, (0, 1)).all():
+        raise ModelError("available must hold booleans, one for each state and action")
+    checks.check_shape("available", raw, (num_states, num_actions), "[S, A]")
+    exists = raw.astype(bool)
+    if at := checks.first_place(~exists.any(axis=1)):
+        raise ModelError(f"{checks.place(at, 'state')} has no available action")
+    return exists
+
+
+def blank_tables(num_states: int, num_scenarios: int, num_actions: int) -> ScenarioTables:
+    """Tables to be filled in: nothing is possible, paid or left yet."""
+    shape = (num_states, num_scenarios, num_actions)
+    stays = np.tile(np.arange(num_states)[:, None, None], (1, *shape[1:]))
+    return np.zeros(shape[:2]), np.zeros(shape), stays
 
 
 def possible(probabilities: Floats, taken: Bools) -> Bools:
@@ -60,10 +88,11 @@ class ModelTables:
             )
         checks.check_shape("rewards", table, shape, "[S, W, A]")
         exists = as_available(available, num_states, num_actions)
-        without_unavailable(table, exists, 0.0)
+        is_missing = np.broadcast_to(~exists[:, None, :], shape)
+        np.copyto(table, 0.0, where=is_missing)
         checks.check_finite("reward", table, "state", "scenario", "action")
         checks.check_shape("successors", targets, shape, "[S, W, A]")
-        without_unavailable(targets, exists, np.arange(num_states)[:, None, None])
+        np.copyto(targets, np.arange(num_states)[:, None, None], where=is_missing)
 
         self.probabilities = checks.normalised("scenario probabilities", chances, "state", "scenario")
         self.rewards = table
@@ -148,10 +177,14 @@ class ModelTables:
         """The action in words."""
         return f"action {action}" if self.action_names is None else str(self.action_names[action])
 
-    def __repr__(self) -> str:
+    @property
+    def sizes(self) -> str:
+        """How many states, scenarios and actions there are, in words."""
         counts = zip(self.rewards.shape, ("state", "scenario", "action"), strict=True)
-        sizes = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
-        return f'{type(self).__name__}({sizes}, discount {self.discount:g}, sharing="{self.sharing}")'
+        return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts)
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.sizes}, discount {self.discount:g}, sharing="{self.sharing}")'
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ModelTables):

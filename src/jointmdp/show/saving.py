@@ -62,7 +62,8 @@ MOMENTS["same state"] = {**MOMENTS["state"], "gap_variance": "SAA", "gap_errors"
 HIGHER = {"branch_moments": "NS", "gap_moments": "MPP", "higher_errors": "NSP"}  # where the order is above 2
 CERTIFIED = ("residual", "mean_error", "second_moment_error", "covariance_error")
 
-MODEL_KEYS = {*archives.HEAD, "kind", "discount", "sharing", "state_names", "action_names"}
+NAMES = ("state_names", "action_names")
+MODEL_KEYS = {*archives.HEAD, "kind", "discount", "sharing", *NAMES}
 ANSWER_KEYS = {"moments", "order", "status", "method", "steps", "horizon", "minimise"}
 
 
@@ -124,45 +125,32 @@ def load(path: FilePath) -> JointMDP | Solution | Comparison | Comparisons | Ret
 
 
 def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    page = {
-        **archives.HEAD,
-        "kind": kind,
-        "discount": model.discount,
-        "sharing": model.sharing,
-        "state_names": _written(model.state_names),
-        "action_names": _written(model.action_names),
-    }
-    return page, {
-        "probabilities": _plain(model.probabilities, "<f8"),
-        "rewards": _plain(model.rewards, "<f8"),
-        "successors": _plain(model.successors, "<i8"),
-        "available": _plain(model.available, "|b1"),
-    }
+    page = {**archives.HEAD, "kind": kind, "discount": model.discount, "sharing": model.sharing}
+    for key in NAMES:
+        names = getattr(model, key)
+        page[key] = None if names is None else [*map(_written, names)]
+    dtypes = {"successors": "<i8", "available": "|b1"}
+    return page, {name: _plain(getattr(model, name), dtypes.get(name, "<f8")) for name in MODEL}
 
 
 def _model(page: dict[str, Any], arrays: Arrays) -> JointMDP:
     if not isinstance(page["discount"], float):
         raise ModelError(f"its discount must be a number with a decimal point, not {type(page['discount']).__name__}")
+    if not all(isinstance(page[key], list | None) for key in NAMES):
+        raise ModelError("its names of states and actions must be lists of strings and tuples")
+    names = {key: page[key] and [*map(_name, page[key])] for key in NAMES}
     return JointMDP(
-        discount=page["discount"],
-        sharing=page["sharing"],
-        state_names=_names(page["state_names"]),
-        action_names=_names(page["action_names"]),
-        **{name: arrays[name] for name in MODEL},
+        discount=page["discount"], sharing=page["sharing"], **names, **{name: arrays[name] for name in MODEL}
     )
 
 
-def _written(names: tuple[Any, ...] | None) -> list[Any] | None:
-    """Names as JSON: text as it is, a tuple as ``{"tuple": […]}``."""
-
-    def written(name: Any, is_inside: bool) -> Any:
-        if isinstance(name, tuple):
-            return {"tuple": [written(each, True) for each in name]}
-        if isinstance(name, str) or (is_inside and _is_plain(name)):
-            return name
-        raise ModelError(f"the name {name!r} cannot be saved; names in files are text, or tuples of text and numbers")
-
-    return None if names is None else [written(name, False) for name in names]
+def _written(name: Any, is_inside: bool = False) -> Any:
+    """A name as JSON: text as it is, a tuple as ``{"tuple": […]}``."""
+    if isinstance(name, tuple):
+        return {"tuple": [_written(each, True) for each in name]}
+    if isinstance(name, str) or (is_inside and _is_plain(name)):
+        return name
+    raise ModelError(f"the name {name!r} cannot be saved; names in files are text, or tuples of text and numbers")
 
 
 def _is_plain(value: Any) -> bool:
@@ -170,22 +158,13 @@ def _is_plain(value: Any) -> bool:
     return is_number or value is None or isinstance(value, str)
 
 
-def _names(names: Any) -> list[Any] | None:
-    def read(name: Any, is_inside: bool) -> Any:
-        if isinstance(name, dict) and name.keys() == {"tuple"} and isinstance(name["tuple"], list):
-            return tuple(read(each, True) for each in name["tuple"])
-        if isinstance(name, str) or (is_inside and _is_plain(name)):
-            return name
-        raise ModelError("its names of states and actions must be lists of strings and tuples")
-
-    if names is None:
-        return None
-    if not isinstance(names, list):
-        raise ModelError("its names of states and actions must be lists of strings and tuples")
-    found = [read(name, False) for name in names]
-    if len(set(found)) != len(found):
-        raise ModelError("its names of states or actions hold one name twice")
-    return found
+def _name(given: Any, is_inside: bool = False) -> Any:
+    """What `_written` wrote."""
+    if isinstance(given, dict) and given.keys() == {"tuple"} and isinstance(given["tuple"], list):
+        return tuple(_name(each, True) for each in given["tuple"])
+    if isinstance(given, str) or (is_inside and _is_plain(given)):
+        return given
+    raise ModelError("its names of states and actions must be lists of strings and tuples")
 
 
 def _answer_parts(solution: Solution) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

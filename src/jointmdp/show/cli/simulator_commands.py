@@ -196,6 +196,7 @@ def hindsight(  # many parameters: one for each option
     from jointmdp.exact.hindsight.trajectory import Trajectory
     from jointmdp.ground.files import to_json
     from jointmdp.model.joint_mdp import JointMDP
+    from jointmdp.show.report.terminal_tables import interval, print_hindsight, print_hindsights
 
     changes = {key: value for key, value in changes.items() if value is not None}
     found, policy, remark = model_and_policy(model, changes)
@@ -217,55 +218,36 @@ def hindsight(  # many parameters: one for each option
         solution=solution,
     )
     if json:
-        shown = {"gaps": _rows(answer)} if isinstance(answer, Sequence) else _one(answer)
-        click.echo(to_json({"model": model, "remarks": [remark], **shown}))
+        click.echo(to_json({"model": model, "remarks": [remark], **_as_rows(answer)}))
+    elif isinstance(answer, Sequence):
+        print_hindsights(answer.table(), [f"{answer!r}", remark, COMPUTED])
     else:
-        _print(answer, remark)
+        gap = answer.gap
+        words = (
+            f"Gap, other minus seen: {gap.mean:.6g} ± {gap.std:.6g}; more with probability "
+            f"{interval(gap.superiority(), 3)}, the same with {interval(gap.tie(), 3)}. The other gives "
+            f"{answer.other_return.mean:.6g}, the seen one {answer.seen_return.mean:.6g}, with what is still to come."
+        )
+        title = f"{gap.action} instead of {gap.other} at step {answer.start}, in {gap.state}"
+        print_hindsight(answer.table(), title, [words, MEANING, remark, COMPUTED])
     if out is not None:
-        click.echo(f"{_draw(answer, out)}: the figure", err=json)
+        from jointmdp.show.plots import result_plots, style
+
+        draw = result_plots.hindsight_starts if isinstance(answer, Sequence) else result_plots.hindsight_path
+        click.echo(f"{style.save(draw(answer), out)}: the figure", err=json)
 
 
-def _rows(answer: Hindsights) -> list[dict[str, Any]]:
+def _as_rows(answer: Hindsight | Hindsights) -> dict[str, Any]:
+    """What ``--json`` prints."""
     from jointmdp.ground.answers import flat
-
-    return [flat(row) for row in answer.table()]
-
-
-def _one(answer: Hindsight) -> dict[str, Any]:
-    from jointmdp.ground.answers import flat
-
-    gap = answer.gap
-    better = gap.superiority()
-    return {
-        "steps": answer.table(),
-        "gap": {
-            **flat(gap.table()[0]),
-            "better_lower": better.lower,
-            "better_upper": better.upper,
-            "other_return": answer.other_return.mean,
-            "seen_return": answer.seen_return.mean,
-        },
-    }
-
-
-def _print(answer: Hindsight | Hindsights, remark: str) -> None:
-    from jointmdp.show.report.terminal_tables import interval, print_hindsight, print_hindsights
 
     if isinstance(answer, Sequence):
-        print_hindsights(answer.table(), [f"{answer!r}", remark, COMPUTED])
-        return
-    gap = answer.gap
-    title = f"{gap.action} instead of {gap.other} at step {answer.start}, in {gap.state}"
-    words = (
-        f"Gap, other minus seen: {gap.mean:.6g} ± {gap.std:.6g}; more with probability "
-        f"{interval(gap.superiority(), 3)}, the same with {interval(gap.tie(), 3)}. The other gives "
-        f"{answer.other_return.mean:.6g}, the seen one {answer.seen_return.mean:.6g}, with what is still to come."
-    )
-    print_hindsight(answer.table(), title, [words, MEANING, remark, COMPUTED])
-
-
-def _draw(answer: Any, out: Path) -> Path:
-    from jointmdp.show.plots.result_plots import hindsight_path, hindsight_starts
-    from jointmdp.show.plots.style import save
-
-    return save(hindsight_starts(answer) if isinstance(answer, Sequence) else hindsight_path(answer), out)
+        return {"gaps": [flat(row) for row in answer.table()]}
+    better = answer.gap.superiority()
+    more = {
+        "better_lower": better.lower,
+        "better_upper": better.upper,
+        "other_return": answer.other_return.mean,
+        "seen_return": answer.seen_return.mean,
+    }
+    return {"steps": answer.table(), "gap": {**flat(answer.gap.table()[0]), **more}}

@@ -61,8 +61,7 @@ def draw_gridworld(model: JointMDP, policy: ArrayLike, size: int, ax: Axes | Non
     _arrow(ax, (size * 0.93, high), (size * 0.07, high), style.PALETTE[1], width=2.2, line=(0, (4, 1.5)), head=20)
     words = f"gust with probability {chance:g}:\nall branches one cell to the left"
     ax.text(size / 2, size * 1.11, words, ha="center", va="bottom", color=style.PALETTE[1], fontsize=LABEL)
-    ax.set_xlim(-0.02 * size, 1.02 * size)
-    ax.set_ylim(-0.02 * size, 1.29 * size)
+    ax.set(xlim=(-0.02 * size, 1.02 * size), ylim=(-0.02 * size, 1.29 * size))
     return ax
 
 
@@ -97,8 +96,7 @@ def draw_chain(model: JointMDP, state: StateLike = 0, ax: Axes | None = None) ->
         below = "bottom" if side > 0 else "top"
         ax.text(1.6, 0.78 * side, words, ha="center", va=below, color=colour, fontsize=LABEL)
     ax.text(1.6, 0, "one coin for both", ha="center", va="center", fontsize=style.SMALL, color=style.GREY)
-    ax.set_xlim(-0.5, 3.7)
-    ax.set_ylim(-1.15, 1.15)
+    ax.set(xlim=(-0.5, 3.7), ylim=(-1.15, 1.15))
     return ax
 
 

@@ -17,7 +17,7 @@ from jointmdp.decisions.comparing.comparison import Comparison, PairedGap
 from jointmdp.decisions.comparing.review import AgentReview
 from jointmdp.ground import checks
 from jointmdp.ground.answers import words
-from jointmdp.ground.arrays import Floats, Ints
+from jointmdp.ground.arrays import Floats
 from jointmdp.ground.checks import SHARING_WORDS
 from jointmdp.ground.errors import ModelError
 from jointmdp.show.plots import style
@@ -32,25 +32,17 @@ MOST_STATES = 30
 MOST_LABELS = 12
 
 
-def _shown(path: Floats, seen: Ints) -> Ints:
-    """States that were seen or would have been likely, in the order of their numbers."""
-    known = np.unique(seen[seen >= 0])
-    likely = path.max(axis=0)
-    rest = np.setdiff1d(np.flatnonzero(likely > LEAST), known)
-    room = max(MOST_STATES - len(known), 0)
-    return np.sort(np.concatenate([known, rest[np.argsort(-likely[rest])][:room]]))
-
-
 @in_our_style
 def hindsight_path(found: Any, ax: Axes | None = None) -> Axes:
     """The seen path, and how likely the other branch would have been in each state at each time.
 
-    Args:
-        found: of `jointmdp.hindsight(…)`.
-        ax: where to draw.
+    `found`: of `jointmdp.hindsight(…)`.
     """
     seen = found.question.seen.states
-    states = _shown(found.path, seen)
+    # States that were seen or would have been likely, in the order of their numbers.
+    known, likely = np.unique(seen[seen >= 0]), found.path.max(axis=0)
+    rest = np.setdiff1d(np.flatnonzero(likely > LEAST), known)
+    states = np.union1d(known, rest[np.argsort(-likely[rest])][: max(MOST_STATES - len(known), 0)])
     times = found.start + np.arange(len(seen))
     ax = axes_or_own(ax, max(4.6, min(0.45 * len(seen) + 2, 9)), max(2.6, min(0.22 * len(states) + 1.2, 6)))
     image = ax.imshow(
@@ -62,13 +54,10 @@ def hindsight_path(found: Any, ax: Axes | None = None) -> Axes:
         origin="lower",
         extent=(times[0] - 0.5, times[-1] + 0.5, -0.5, len(states) - 0.5),
     )
-    rows = np.where(seen >= 0, np.searchsorted(states, np.maximum(seen, 0)), -1).astype(float)
-    rows[seen < 0] = np.nan
+    rows = np.where(seen >= 0, np.searchsorted(states, seen), np.nan)
     ax.plot(times, rows, color=style.PALETTE[2], marker=style.MARKERS[0], label="seen")
-    bar = ax.figure.colorbar(image, ax=ax, fraction=0.05)
-    bar.set_label(f"P(other is there): {found.question.words}")
-    ax.set_xlabel("step")
-    ax.set_ylabel("state")
+    ax.figure.colorbar(image, ax=ax, fraction=0.05, label=f"P(other is there): {found.question.words}")
+    ax.set(xlabel="step", ylabel="state")
     every = max(1, -(-len(states) // MOST_LABELS))
     places = np.arange(0, len(states), every)
     ax.set_yticks(places, [found.model.state_label(int(s)) for s in states[places]])
@@ -85,17 +74,14 @@ def hindsight_path(found: Any, ax: Axes | None = None) -> Axes:
 def hindsight_starts(found: Any, ax: Axes | None = None) -> Axes:
     """The gap for each step at which the branches could have parted: mean, and one standard deviation.
 
-    Args:
-        found: of `jointmdp.hindsight(…, start="each")`.
-        ax: where to draw.
+    `found`: of `jointmdp.hindsight(…, start="each")`.
     """
     ax = axes_or_own(ax, 4.6, 2.8)
     starts = [each.start for each in found]
     spread = np.sqrt(found.variance)
     ax.axhline(0, color=style.GREY, linewidth=1)
     ax.errorbar(starts, found.mean, yerr=spread, capsize=3, **style.line(1), label="mean ± standard deviation")
-    ax.set_xlabel("step of the switch")
-    ax.set_ylabel("gap to what was seen")
+    ax.set(xlabel="step of the switch", ylabel="gap to what was seen")
     ax.locator_params(axis="x", integer=True)
     ax.legend(loc="best")
     ax.set_title(f"{found[0].question.words} instead, on the same noise", loc="left")
@@ -112,12 +98,7 @@ CURVES = {
 
 @in_our_style
 def returns(sample: Any, ax: Axes | None = None) -> Axes:
-    """P(return ≤ x) of each simulated action.
-
-    Args:
-        sample: of `jointmdp.simulate`.
-        ax: where to draw.
-    """
+    """P(return ≤ x) of each simulated action. `sample`: of `jointmdp.simulate`."""
     names, values = sample.actions, sample.returns
     if len(names) > MOST_CURVES:
         raise ModelError(f"{len(names)} curves cannot be told apart; draw at most {MOST_CURVES}")
@@ -127,8 +108,7 @@ def returns(sample: Any, ax: Axes | None = None) -> Axes:
         kind = {key: value for key, value in style.line(i).items() if key != "marker"}
         ax.step(np.sort(values[:, i]), levels, where="post", label=name, **kind)
     amount = words(getattr(sample, "minimise", False)).amount
-    ax.set_xlabel(f"x, the {amount}; {len(values):,} samples")
-    ax.set_ylabel(f"P({amount} ≤ x)")
+    ax.set(xlabel=f"x, the {amount}; {len(values):,} samples", ylabel=f"P({amount} ≤ x)")
     ax.legend(loc="lower right")
     return ax
 
@@ -141,11 +121,8 @@ def predicted_against_simulated(
 
     Intervals that reach far beyond the points are cut.
 
-    Args:
-        predicted: gaps of any method.
-        simulated: the same gaps of another one, which has intervals.
-        of: ``"mean"``, ``"variance"`` or ``"std"``.
-        ax: where to draw.
+    `predicted`: gaps of any method. `simulated`: the same gaps of another one, which has intervals. `of`:
+    ``"mean"``, ``"variance"`` or ``"std"``.
     """
     one, other = list(predicted), list(simulated)
     if of not in ("mean", "variance", "std") or len(one) != len(other) or not one:
@@ -160,8 +137,7 @@ def predicted_against_simulated(
     look: dict[str, Any] = {"color": style.PALETTE[1], "linestyle": "none", "elinewidth": 1, "markersize": 3}
     ax.errorbar(x, y, yerr=np.where(np.isfinite(off), off, 0.0), marker="o", label=f"{len(x)} gaps", **look)
     words = {"std": "standard deviation"}.get(of, of)
-    ax.set_xlabel(f"predicted {words} of the gap")
-    ax.set_ylabel(f"simulated {words}\nwith its interval")
+    ax.set(xlabel=f"predicted {words} of the gap", ylabel=f"simulated {words}\nwith its interval")
     margin = 0.08 * (span[1] - span[0]) or 1.0
     ax.set_ylim(span[0] - margin, span[1] + margin)
     ax.legend(loc="lower right")
@@ -172,9 +148,7 @@ def predicted_against_simulated(
 def residuals(solution: Any, ax: Axes | None = None) -> Axes:
     """How the Bellman residual of the paper's iteration falls, beside powers of the discount.
 
-    Args:
-        solution: of ``jointmdp.evaluate(model, policy, jointmdp.Iterate())``.
-        ax: where to draw.
+    `solution`: of ``jointmdp.evaluate(model, policy, jointmdp.Iterate())``.
     """
     history = np.asarray(getattr(solution, "history", ()), dtype=float)
     if not len(history):
@@ -183,20 +157,14 @@ def residuals(solution: Any, ax: Axes | None = None) -> Axes:
     steps, discount = np.arange(len(history)), solution.model.discount
     ax.semilogy(history[0] * discount**steps, color=style.GREY, linewidth=1, label="first residual × discountᵏ")
     ax.semilogy(np.where(history > 0, history, math.nan), **{**style.line(1), "marker": ""}, label="Bellman residual")
-    ax.set_xlabel("step k")
-    ax.set_ylabel("Bellman residual")
+    ax.set(xlabel="step k", ylabel="Bellman residual")
     ax.legend()
     return ax
 
 
 @in_our_style
 def learning_curve(learned: Any, ax: Axes | None = None) -> Axes:
-    """How the error of learning fell with the updates.
-
-    Args:
-        learned: of `jointmdp.learn`.
-        ax: where to draw.
-    """
+    """How the error of learning fell with the updates. `learned`: of `jointmdp.learn`."""
     kept = [row for row in learned.log if row.get("error") is not None]
     rows = [row for row in kept if np.isfinite(row["error"]) and row["error"] > 0]
     if not rows:
@@ -204,8 +172,7 @@ def learning_curve(learned: Any, ax: Axes | None = None) -> Axes:
     ax = axes_or_own(ax, 4.2, 2.7)
     ax.loglog([row["updates"] for row in rows], [row["error"] for row in rows], **style.line(1))
     ax.minorticks_off()
-    ax.set_xlabel("updates of coordinates, all replicas")
-    ax.set_ylabel("largest error")
+    ax.set(xlabel="updates of coordinates, all replicas", ylabel="largest error")
     return ax
 
 
@@ -213,10 +180,8 @@ def learning_curve(learned: Any, ax: Axes | None = None) -> Axes:
 def training_curves(trained: Any, of: str = "double", ax: Axes | None = None) -> Axes:
     """TD errors of every block as networks learn.
 
-    Args:
-        trained: what `learn` gives with `jointmdp.Neural`.
-        of: ``"double"``, ``"squared"`` or ``"signed"``; docs/neural.md says what each shows.
-        ax: where to draw.
+    `trained`: what `learn` gives with `jointmdp.Neural`. `of`: ``"double"``, ``"squared"`` or ``"signed"``;
+    docs/neural.md says what each shows.
     """
     if of not in CURVES:
         raise ModelError(f"of={of!r}; choose from {', '.join(CURVES)}")
@@ -234,8 +199,7 @@ def training_curves(trained: Any, of: str = "double", ax: Axes | None = None) ->
         ax.axhline(0, color=style.GREY, linewidth=1)
     else:
         ax.set_yscale("log")
-    ax.set_xlabel("step")
-    ax.set_ylabel(CURVES[of])
+    ax.set(xlabel="step", ylabel=CURVES[of])
     ax.legend(ncols=2)
     return ax
 
@@ -278,10 +242,7 @@ def correlation_matrix(
 def correlations(solution: Any, state: Any, ax: Axes | None = None) -> Axes:
     """How the returns of the actions of a state go together: their correlation matrix.
 
-    Args:
-        solution: of `jointmdp.evaluate`.
-        state: by name or number.
-        ax: where to draw.
+    `solution`: of `jointmdp.evaluate`. `state`: by name or number.
     """
     model = solution.model
     s = model.state_index(state)
@@ -324,9 +285,7 @@ def correlation_grid(solution: Any, states: Iterable[Any], columns: int = 4, axe
 def means(solution: Any, ax: Axes | None = None) -> Axes:
     """The mean return of each action in each state, the best of each state marked.
 
-    Args:
-        solution: of `jointmdp.evaluate`.
-        ax: where to draw.
+    `solution`: of `jointmdp.evaluate`.
     """
     model, values = solution.model, solution.mean
     states = [model.state_label(s) for s in range(model.num_states)]
@@ -346,20 +305,18 @@ def means(solution: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-# -- one gap ---------------------------------------------------------------------------------------------------------
-
-
 def _difference(gap: Any) -> str:
     return checks.difference(gap.action, gap.other, getattr(gap, "minimise", False))
+
+
+# -- one gap ---------------------------------------------------------------------------------------------------------
 
 
 @in_our_style
 def gap_law(gap: Any, ax: Axes | None = None) -> Axes:
     """The distribution of a gap: P(gap ≤ x) lies between two curves, certified or at a confidence.
 
-    Args:
-        gap: of `jointmdp.evaluate(…)`, its law, or one that was simulated or compared.
-        ax: where to draw.
+    `gap`: of `jointmdp.evaluate(…)`, its law, or one that was simulated or compared.
     """
     law = gap.law() if hasattr(gap, "law") else gap
     if not hasattr(law, "band"):
@@ -376,15 +333,15 @@ def gap_law(gap: Any, ax: Axes | None = None) -> Axes:
         [mean.estimate],
         [0.5],
         xerr=[[mean.estimate - mean.lower], [mean.upper - mean.estimate]],
-        color=style.PALETTE[2],
-        marker=style.MARKERS[1],
-        linestyle="none",
-        capsize=3,
+        **style.points(2),
         label=f"mean {mean.estimate:.4g}" if mean.width < 1e-3 * abs(mean.estimate) else f"mean {mean:.4g}",
     )
-    ax.set_xlabel(f"x, the gap {_difference(gap)}" if hasattr(gap, "action") else "x, the gap")
-    ax.set_ylabel("P(gap ≤ x)")
-    ax.set_ylim(-0.02, 1.02)
+    ax.set_xlabel(
+        f"x, the gap {checks.difference(gap.action, gap.other, getattr(gap, 'minimise', False))}"
+        if hasattr(gap, "action")
+        else "x, the gap"
+    )
+    ax.set(ylabel="P(gap ≤ x)", ylim=(-0.02, 1.02))
     ax.legend(loc="lower right")
     state = getattr(gap, "state", "")
     ax.set_title(f"distribution of the gap{f' in {state}' if state else ''}", loc="left")
@@ -395,10 +352,7 @@ def gap_law(gap: Any, ax: Axes | None = None) -> Axes:
 def bound_ladder(gap: Any, at: float = 0.0, ax: Axes | None = None) -> Axes:
     """What more and more moments say of P(gap ≤ `at`), down to the law: an interval for each.
 
-    Args:
-        gap: of ``jointmdp.evaluate(…, order=n)``; moments up to n are used.
-        at: the threshold.
-        ax: where to draw.
+    `gap`: of ``jointmdp.evaluate(…, order=n)``; moments up to n are used. `at`: the threshold.
     """
     if not hasattr(gap, "moment_bounds"):
         raise ModelError(f"a {type(gap).__name__} holds no moments to bound with; gaps of evaluate(…, order=n) do")
@@ -413,11 +367,12 @@ def bound_ladder(gap: Any, at: float = 0.0, ax: Axes | None = None) -> Axes:
         ends = f"{found.estimate:.3f}" if found.width < 1e-3 else f"{found.lower:.2f} to {found.upper:.2f}"
         ax.annotate(ends, (1.03, i), va="center", fontsize=style.SMALL, annotation_clip=False)
     ax.set_yticks(range(len(rungs)), list(rungs))
-    ax.set_ylim(len(rungs) - 0.5, -0.5)
-    ax.set_xlim(-0.02, 1.25)
+    ax.set(ylim=(len(rungs) - 0.5, -0.5), xlim=(-0.02, 1.25))
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.grid(visible=False, axis="y")
-    ax.set_xlabel(f"P({_difference(gap)} ≤ {at:g}) in {gap.state}")
+    ax.set_xlabel(
+        f"P({checks.difference(gap.action, gap.other, getattr(gap, 'minimise', False))} ≤ {at:g}) in {gap.state}"
+    )
     ax.set_title("what is known from …", loc="left")
     return ax
 
@@ -426,9 +381,7 @@ def bound_ladder(gap: Any, at: float = 0.0, ax: Axes | None = None) -> Axes:
 def variance_over_time(gap: Any, ax: Axes | None = None) -> Axes:
     """How much of the variance of a gap arises at each step, and how much until then.
 
-    Args:
-        gap: of `jointmdp.evaluate(…)`, or its ``variance_by_step()``.
-        ax: where to draw.
+    `gap`: of `jointmdp.evaluate(…)`, or its ``variance_by_step()``.
     """
     split = gap.variance_by_step() if hasattr(gap, "variance_by_step") else gap
     shares = 100 * np.asarray(split) / (split.total or 1.0)
@@ -452,9 +405,7 @@ def variance_over_time(gap: Any, ax: Axes | None = None) -> Axes:
 def variance_over_states(gap: Any, ax: Axes | None = None) -> Axes:
     """In which states the variance of a gap arises, those with the largest part first.
 
-    Args:
-        gap: of `jointmdp.evaluate(…)`, or its ``variance_by_state()``.
-        ax: where to draw.
+    `gap`: of `jointmdp.evaluate(…)`, or its ``variance_by_state()``.
     """
     split = gap.variance_by_state() if hasattr(gap, "variance_by_state") else gap
     rows = split.table()
@@ -495,10 +446,7 @@ def comparison(found: Comparison) -> Figure:
                 [place + shift for place in places],
                 xerr=reach,
                 label=label,
-                color=style.PALETTE[i],
-                marker=style.MARKERS[i],
-                linestyle="none",
-                capsize=3,
+                **style.points(i),
             )
         left.axvline(0, color=style.GREY, linewidth=1)
         if found.indifference:
@@ -528,14 +476,10 @@ def review(found: AgentReview, ax: Axes | None = None) -> Axes:
                 [gaps[k].mean for k in places],
                 yerr=[[abs(each[k] - gaps[k].mean) for k in places] for each in ends],
                 label=label,
-                color=style.PALETTE[i],
-                marker=style.MARKERS[i],
-                linestyle="none",
-                capsize=3,
+                **style.points(i),
             )
     ax.axhline(0, color=style.GREY, linewidth=1)
-    ax.set_xlabel("state" if found.length is None else "step of the episode")
-    ax.set_ylabel("better than the best other")
+    ax.set(xlabel="state" if found.length is None else "step of the episode", ylabel="better than the best other")
     ax.set_title(f"The agent's action; all intervals hold together at {found.confidence:.0%}", loc="left")
     ax.legend()
     return ax
@@ -555,8 +499,7 @@ def _best_bars(found: Comparison, ax: Axes) -> None:
         ax.errorbar([each.best], [i], xerr=ends, color="black", capsize=3, linewidth=1)
         ax.text(min(each.best_interval.upper, 1.0) + 0.02, i, f"{each.best:.3f}", va="center", fontsize=style.SMALL)
     ax.set_yticks(range(len(found.alternatives)), list(found.labels))
-    ax.set_ylim(len(found.alternatives) - 0.5, -0.5)
-    ax.set_xlim(0, 1.2)
+    ax.set(ylim=(len(found.alternatives) - 0.5, -0.5), xlim=(0, 1.2))
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     said, common = words(found.minimise), min(each.num_replications for each in found.alternatives)
     ax.set_title(f"How often each has the {said.highest} {said.amount}", loc="left")

@@ -72,6 +72,11 @@ def line(i: int) -> dict[str, Any]:
     return {"color": PALETTE[n], "linestyle": LINES[n], "marker": MARKERS[n]}
 
 
+def points(i: int) -> dict[str, Any]:
+    """The i-th series of points, as keyword arguments of ``axes.errorbar``."""
+    return {**line(i), "linestyle": "none", "capsize": 3}
+
+
 def figure(columns: int = 1, rows: int = 1, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Any]:
     """A figure of ``rows × columns`` panels, each `width` by `height` inches.
 
@@ -102,11 +107,6 @@ def in_our_style(draw: Drawing) -> Drawing:
 def axes_or_own(ax: Axes | None, width: float, height: float) -> Axes:
     """The axes given, or those of a new figure."""
     return figure(width=width, height=height)[1] if ax is None else ax
-
-
-def figure_of(ax: Axes) -> Figure:
-    """The figure that axes are part of."""
-    return cast("Figure", ax.figure)
 
 
 def save(fig: Figure | Axes, path: str | os.PathLike[str]) -> Path:

@@ -9,18 +9,11 @@ import numpy as np
 from jointmdp.decisions.comparing.comparison import Comparison, PairedGap
 from jointmdp.ground.checks import SHARING_WORDS
 from jointmdp.ground.files import FilePath
-from jointmdp.show.report.report_page import ends, short, shorts, thinned, write_page
-
-QUANTILES = (0.05, 0.5, 0.95)
+from jointmdp.show.report.report_page import ends, law_data, short, shorts, write_page
 
 
 def write_comparison(found: Comparison, path: FilePath, title: str) -> Path:
     """The report of a comparison."""
-    return write_page(comparison_data(found, title), path)
-
-
-def comparison_data(found: Comparison, title: str) -> dict[str, Any]:
-    """Everything on the page."""
     pairs = list(combinations(range(len(found.alternatives)), 2))
     sharings: dict[str, list[float | None]] = {"state": [], "time": []}
     for gap in found.gaps:
@@ -28,7 +21,7 @@ def comparison_data(found: Comparison, title: str) -> dict[str, Any]:
             known = gap.std if kind == found.sharing else std
             sharings[kind].append(None if known is None else short(known**2))
     runs = f"{found.num_replications:,} replications"
-    return {
+    data = {
         "title": title,
         "summary": f"Best: {found.best_label} ({found.status.value}). {found.title}: {len(found.alternatives)} "
         f"alternatives, {SHARING_WORDS[found.sharing]}, {runs}."
@@ -59,19 +52,10 @@ def comparison_data(found: Comparison, title: str) -> dict[str, Any]:
             *(("Warning", each) for each in found.warnings),
         ],
     }
+    return write_page(data, path)
 
 
 def _sampled(gap: PairedGap) -> dict[str, Any]:
     """The sampled law; its band holds the whole of the law with the confidence of the gap."""
-    back = gap.reversed()
-    return {
-        **thinned(*gap.band),
-        "better": ends(gap.superiority()),
-        "worse": ends(gap.inferiority()),
-        "tie": ends(gap.tie()),
-        "quantiles": [ends(gap.quantile(q)) for q in QUANTILES],
-        "lowest": ends(gap.cvar(0.05)),
-        "highest": shorts(-np.array(ends(back.cvar(0.05)))[::-1]),
-        "certified": False,
-        "mean": ends(gap.mean_interval),
-    }
+    highest = shorts(-np.array(ends(gap.reversed().cvar(0.05)))[::-1])
+    return {**law_data(gap, highest), "certified": False, "mean": ends(gap.mean_interval)}

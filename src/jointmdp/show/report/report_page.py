@@ -9,15 +9,15 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import partial
 from importlib import resources
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jointmdp.exact.law.gap_law import GapLaw, Laws
 from jointmdp.exact.law.pair_graph import GapQuery
 from jointmdp.exact.moments.default_solver import solve, solve_horizon
 from jointmdp.exact.moments.pair_solver import Solve
@@ -27,6 +27,7 @@ from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import words
 from jointmdp.ground.arrays import Floats, float64
+from jointmdp.ground.checks import SHARING_WORDS, SHARINGS
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, __version__, strict, write_text
 from jointmdp.ground.intervals import Interval
@@ -106,60 +107,49 @@ ARROWS = {"up": "↑", "down": "↓", "left": "←", "right": "→", "u": "↑",
 Grid = tuple[int, int]  # rows, columns
 
 
-class Reported(NamedTuple):
-    """What is reported of a solution."""
-
-    model: JointMDP
-    policy: Floats  # [S, A]
-    mean: Floats  # [S, A], NaN where an action is not available
-    variance: Floats  # [S, A]
-    gap_means: Floats  # [S, pairs of actions]
-    gaps: Mapping[str, Floats]
-    """Variances of gaps by sharing, ``[S, pairs of actions]``, for all kinds that are known."""
-    laws: Laws
-    mean_error: float
-    horizon: int | None
-    foot: Sequence[tuple[str, str]]
-    minimise: bool = False
-    """Whether returns are costs: gaps are then how much less an action costs."""
-
-
-def report_data(reported: Reported, title: str, limits: Limits, grid: Grid | None) -> dict[str, Any]:
-    """Everything on the page."""
-    model = reported.model
+def write_solution(solution: Solution, path: FilePath, title: str | None, grid: Grid | None, limits: Limits) -> Path:
+    """The report of a solution; `limits` are those of all laws together."""
+    model, minimise, certificate = solution.model, solution.minimise, solution.certificate
     names = [model.state_label(s) for s in range(model.num_states)]
-    baseline, rival = _compared(reported)
-    laws, parts, note = _computed(reported, _queries(reported, baseline, rival), limits)
-    over = "an endless future" if reported.horizon is None else f"the first {reported.horizon} steps"
-    shared = {"time": "shared at the same time", "state": "shared in the same state", "none": "not shared"}
-    return {
-        "title": title,
-        "summary": f"{model.num_states:,} states, {model.num_actions} actions; noise {shared[model.sharing]}; discount "
+    gaps = _all_gaps(solution)
+    baseline, rival = _compared(solution)
+    gain = _gain(solution, baseline, rival)
+    laws, parts, note = _computed(solution, gaps, _queries(solution, baseline, rival, gain), limits)
+    over = "an endless future" if solution.horizon is None else f"the first {solution.horizon} steps"
+    shared = SHARING_WORDS[model.sharing].removeprefix("noise ")
+    data = {
+        "title": "What would the other actions have given?" if title is None else title,
+        "summary": f"{model.num_states:,} states, {model.num_actions} actions; noise {shared}; discount "
         f"{model.discount:g}, {over}. Pick a state and two actions: what is the difference of their "
-        + ("costs like? Lower is better." if reported.minimise else "returns like?"),
+        + ("costs like? Lower is better." if minimise else "returns like?"),
         "states": names,
         "actions": [model.action_label(a) for a in range(model.num_actions)],
         "arrows": [ARROWS.get(model.action_label(a).lower(), "") for a in range(model.num_actions)],
         "sharing": model.sharing,
         "own": baseline.tolist(),
         "ownTitle": "policy",
-        "direction": words(reported.minimise).direction,
-        "isCost": reported.minimise,
-        "policy": [[(a, short(row[a])) for a in np.flatnonzero(row).tolist()] for row in reported.policy],
-        "mean": shorts(reported.mean),
-        "variance": shorts(reported.variance),
-        "gapMeans": shorts(reported.gap_means),
-        "gaps": {kind: shorts(values) for kind, values in reported.gaps.items()},
-        "meanError": reported.mean_error,
-        "start": _start(reported, baseline, rival),
+        "direction": words(minimise).direction,
+        "isCost": minimise,
+        "policy": [[(a, short(row[a])) for a in np.flatnonzero(row).tolist()] for row in solution.policy],
+        "mean": shorts(solution.mean),
+        "variance": shorts(solution.variance),
+        "gapMeans": shorts(gaps[model.sharing][0]),
+        "gaps": {kind: shorts(variances) for kind, (_, variances) in gaps.items() if kind != "none"},
+        "meanError": certificate.mean_error,
+        "start": _start(solution, baseline, rival, gain),
         "laws": laws,
         "parts": parts,
         "partsNote": note,
         "wrongNote": "The policy's most likely action in each state beside the best other one by its mean. P(better): "
         "certified where the law was computed, else what mean and variance guarantee.",
         "grid": _grid(model, names, grid),
-        "foot": [*reported.foot, ("Laws", note)],
+        "foot": [
+            ("Certificate", f"{solution.status.value} ({certificate})"),
+            ("Method", f"{solution.method}, jointmdp {__version__}"),
+            ("Laws", note),
+        ],
     }
+    return write_page(data, path)
 
 
 def action_pairs(count: int) -> list[tuple[int, int]]:
@@ -170,61 +160,65 @@ def action_pairs(count: int) -> list[tuple[int, int]]:
 # -- which gaps ----------------------------------------------------------------------------------------------------
 
 
-def _compared(reported: Reported) -> tuple[Any, Any]:
+def _compared(solution: Solution) -> tuple[Any, Any]:
     """The policy's most likely action of each state, and the best other one by its mean (or itself)."""
-    baseline = np.argmax(np.where(np.isnan(reported.mean), -1.0, reported.policy), axis=1)
-    value = -reported.mean if reported.minimise else reported.mean
+    baseline = np.argmax(np.where(np.isnan(solution.mean), -1.0, solution.policy), axis=1)
+    value = -solution.mean if solution.minimise else solution.mean
     others = np.where(np.isnan(value), -np.inf, value)
-    here = np.arange(len(baseline))
-    others[here, baseline] = -np.inf
+    others[np.arange(len(baseline)), baseline] = -np.inf
     rival = np.where(np.isfinite(others).any(axis=1), np.argmax(others, axis=1), baseline)
     return baseline, rival
 
 
-def _gain(reported: Reported, baseline: Any, rival: Any) -> Floats:
+def _gain(solution: Solution, baseline: Any, rival: Any) -> Floats:
     here = np.arange(len(baseline))
-    better, worse = checks.subtracted(reported.mean[here, rival], reported.mean[here, baseline], reported.minimise)
+    better, worse = checks.subtracted(solution.mean[here, rival], solution.mean[here, baseline], solution.minimise)
     return np.asarray(better - worse)
 
 
-def _start(reported: Reported, baseline: Any, rival: Any) -> int:
+def _start(solution: Solution, baseline: Any, rival: Any, gain: Floats) -> int:
     """The state that is shown first: where another action gives most, or comes nearest, and something is random."""
     here = np.arange(len(baseline))
-    is_random = np.nan_to_num(reported.variance[here, rival] + reported.variance[here, baseline]) > 0
-    gain = _gain(reported, baseline, rival)
+    is_random = np.nan_to_num(solution.variance[here, rival] + solution.variance[here, baseline]) > 0
     return int(np.argmax(np.where(is_random & (rival != baseline), gain, gain.min() - 1)))
 
 
-def _queries(reported: Reported, baseline: Any, rival: Any) -> list[GapQuery]:
+def _queries(solution: Solution, baseline: Any, rival: Any, gain: Floats) -> list[GapQuery]:
     """The gaps whose laws are wanted, the most interesting first: where another action gives more, or nearly so."""
-    model = reported.model
+    model = solution.model
     found: list[list[GapQuery]] = [[], [], []]
-    for s in np.argsort(-_gain(reported, baseline, rival), kind="stable").tolist():
+    for s in np.argsort(-gain, kind="stable").tolist():
         own, other = int(baseline[s]), int(rival[s])
-        actions = np.flatnonzero(model.available[s]).tolist()
-        for a, b in combinations(actions, 2):
+        for a, b in combinations(np.flatnonzero(model.available[s]).tolist(), 2):
             rank = 0 if {a, b} == {own, other} else 1 if own in (a, b) else 2
             if rank < 2 or model.num_actions <= FEW_ACTIONS:
                 found[rank].append((s, a, b))
     return [query for some in found for query in some][:MOST]
 
 
-def _computed(reported: Reported, queries: list[GapQuery], limits: Limits) -> tuple[Any, Any, str]:
+def _computed(
+    solution: Solution, gaps: dict[str, Floats], queries: list[GapQuery], limits: Limits
+) -> tuple[Any, Any, str]:
     """Laws and split variances of as many gaps as time allows, and a sentence that says how many."""
     laws: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     end, size, why = TimeLimit(limits.seconds), FIRST, ""
+    pairs = {pair: i for i, pair in enumerate(action_pairs(solution.model.num_actions))}
+    variances = gaps[solution.model.sharing][1]
     with Meter("report: laws of gaps") as meter:
         while len(laws) < len(queries):
             some = queries[len(laws) : len(laws) + size]
             if end.left <= 0:
                 why = f"time was over after {limits.seconds:g} s"
                 break
+            # The standard deviation of a gap; that of its returns where it has none.
+            of_returns = np.array([solution.variance[s, a] + solution.variance[s, b] for s, a, b in some])
+            own = np.array([variances[s, pairs[a, b]] for s, a, b in some])
+            scales = np.sqrt(np.maximum(own, np.maximum(1e-12 * of_returns, 1e-300)))
             try:
-                scales = np.array([_scale(reported, query) for query in some])
-                differences = tuple((s, *checks.subtracted(a, b, reported.minimise)) for s, a, b in some)
-                found = reported.laws.gap_laws(differences, scales, TOLERANCE, limits.until(end, 1e-9))
-                split = reported.laws.variance_parts(some, limits.until(end, 1.0))
+                differences = tuple((s, *checks.subtracted(a, b, solution.minimise)) for s, a, b in some)
+                found = solution.laws.gap_laws(differences, scales, TOLERANCE, limits.until(end, 1e-9))
+                split = solution.laws.variance_parts(some, limits.until(end, 1.0))
             except NotKnownError as error:
                 why = str(error)
                 break
@@ -238,37 +232,25 @@ def _computed(reported: Reported, queries: list[GapQuery], limits: Limits) -> tu
             size *= 2
     every = f"Certified laws of {len(laws):,} gaps are on this page"
     if len(laws) == len(queries) < MOST:
-        return laws, parts, every + (": of every two actions." if reported.model.num_actions <= FEW_ACTIONS else ".")
+        return laws, parts, every + (": of every two actions." if solution.model.num_actions <= FEW_ACTIONS else ".")
     reason = why or f"a page holds at most {MOST:,}"
-    return (
-        laws,
-        parts,
-        f"{every}, those where another action comes nearest or gives more; others were left out: {reason}.",
-    )
+    note = f"{every}, those where another action comes nearest or gives more; others were left out: {reason}."
+    return laws, parts, note
 
 
-def _scale(reported: Reported, query: GapQuery) -> float:
-    """The standard deviation of a gap; that of its returns where it has none."""
-    s, a, b = query
-    of_returns = reported.variance[s, a] + reported.variance[s, b]
-    known = reported.gaps.get(reported.model.sharing)
-    own = of_returns if known is None else known[s, action_pairs(reported.model.num_actions).index((a, b))]
-    return float(np.sqrt(max(own, 1e-12 * of_returns, 1e-300)))
-
-
-def law_data(law: GapLaw) -> dict[str, Any]:
-    """One law, its curves thinned on the safe side."""
-    tails = law.cvar(0.05), law.cvar(0.95)
-    mean = law.mean_interval
-    highest = Interval((mean.lower - 0.95 * tails[1].upper) / 0.05, (mean.upper - 0.95 * tails[1].lower) / 0.05)
+def law_data(law: Any, highest: list[float] | None = None) -> dict[str, Any]:
+    """One law, its curves thinned on the safe side; `highest` is the mean of its highest 5 %, if that is known."""
+    if highest is None:
+        mean, lower = law.mean_interval, law.cvar(0.95)
+        highest = ends(Interval((mean.lower - 0.95 * lower.upper) / 0.05, (mean.upper - 0.95 * lower.lower) / 0.05))
     return {
         **thinned(*law.band),
         "better": ends(law.superiority()),
         "worse": ends(law.inferiority()),
         "tie": ends(law.tie()),
         "quantiles": [ends(law.quantile(q)) for q in (0.05, 0.5, 0.95)],
-        "lowest": ends(tails[0]),
-        "highest": ends(highest),
+        "lowest": ends(law.cvar(0.05)),
+        "highest": highest,
         "certified": True,
     }
 
@@ -325,61 +307,33 @@ def _moves(model: JointMDP, places: Any, words: set[str]) -> Any:
     return np.sum(moves, axis=(0, 1, 2))
 
 
-GapOf = Callable[[int, int, int], Gap | GapEstimate]  # of a state and two actions
+def _all_gaps(solution: Solution) -> dict[str, Floats]:
+    """Mean and variance for every two available actions of every state, ``[2, S, pairs]``, by sharing; NaN for others.
 
-
-def of_all_gaps(model: JointMDP, gap_of: GapOf) -> Floats:
-    """Mean and variance for every two available actions of every state, ``[2, S, pairs]``; NaN for others."""
+    Of the other kinds those that the model knows, where it is small and the moments are exact.
+    """
+    model, moments = solution.model, solution.moments
     pairs = action_pairs(model.num_actions)
-    found = np.full((2, model.num_states, len(pairs)), np.nan)
-    for i, (a, b) in enumerate(pairs):
-        for s in np.flatnonzero(model.available[:, a] & model.available[:, b]).tolist():
-            gap = gap_of(s, a, b)
-            found[:, s, i] = gap.mean, gap.variance
+    found: dict[str, Floats] = {}
+    is_small = isinstance(moments, StateMoments | PairMoments) and not isinstance(moments, SameStateMoments)
+    for kind in SHARINGS:
+        gap_of: Callable[[int, int, int], Gap | GapEstimate] = solution.gap
+        if kind != model.sharing:
+            if kind == "none" or not is_small:
+                continue
+            try:
+                other = model.with_sharing(kind)
+            except ModelError:  # scenarios have other probabilities in other states
+                continue
+            with float64():
+                if solution.horizon is None:
+                    answer = solve(other, solution.policy, Solve())
+                else:
+                    answer = solve_horizon(other, solution.policy, solution.horizon)
+            gap_of = partial(answer.moments.difference, certificate=answer.certificate)
+        found[kind] = np.full((2, model.num_states, len(pairs)), np.nan)
+        for i, (a, b) in enumerate(pairs):
+            for s in np.flatnonzero(model.available[:, a] & model.available[:, b]).tolist():
+                gap = gap_of(s, a, b)
+                found[kind][:, s, i] = gap.mean, gap.variance
     return found
-
-
-def write_solution(solution: Solution, path: FilePath, title: str | None, grid: Grid | None, limits: Limits) -> Path:
-    """The report of a solution; `limits` are those of all laws together."""
-    model = solution.model
-    gaps: dict[str, Floats] = {model.sharing: of_all_gaps(model, solution.gap)}
-    gaps |= {kind: of_all_gaps(model, gap_of) for kind, gap_of in _other_sharings(solution).items()}
-    reported = Reported(
-        model,
-        solution.policy,
-        solution.mean,
-        solution.variance,
-        gaps[model.sharing][0],
-        {kind: variances for kind, (_, variances) in gaps.items() if kind != "none"},
-        solution.laws,
-        solution.certificate.mean_error,
-        solution.horizon,
-        [
-            ("Certificate", f"{solution.status.value} ({solution.certificate})"),
-            ("Method", f"{solution.method}, jointmdp {__version__}"),
-        ],
-        solution.minimise,
-    )
-    title = "What would the other actions have given?" if title is None else title
-    return write_page(report_data(reported, title, limits, grid), path)
-
-
-def _other_sharings(solution: Solution) -> dict[str, GapOf]:
-    """Gaps under the other kinds, where the model knows them, is small, and the moments are exact."""
-    found: dict[str, GapOf] = {}
-    moments = solution.moments
-    if isinstance(moments, StateMoments | PairMoments) and not isinstance(moments, SameStateMoments):
-        for kind in ("state", "time"):
-            if kind != solution.model.sharing:
-                try:
-                    model = solution.model.with_sharing(kind)
-                except ModelError:  # scenarios have other probabilities in other states
-                    continue
-                found[kind] = _gaps_under(model, solution.policy, solution.horizon)
-    return found
-
-
-def _gaps_under(model: JointMDP, policy: Floats, horizon: int | None) -> GapOf:
-    with float64():
-        found = solve(model, policy, Solve()) if horizon is None else solve_horizon(model, policy, horizon)
-    return lambda s, a, b: found.moments.difference(s, a, b, found.certificate)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jointmdp.exact.solution.gap import Gap
     from jointmdp.exact.solution.solution import Solution
 
+CERTIFIED = ("residual", "mean_error", "covariance_error", "second_moment_error")
 SELECTION = 0.95  # probability with which the planned replications find the better action
 
 
@@ -28,18 +29,17 @@ def action_rows(solution: Solution, state: int, with_law: bool = False) -> dict[
     actions = [int(a) for a in np.flatnonzero(model.available[state])]
     baseline = max(actions, key=lambda a: solution.policy[state, a])
     variances = np.diagonal(solution.covariance_of([state], actions)[0])
-    rows = []
-    for a, variance in zip(actions, variances, strict=True):
-        rows.append(
-            {
-                "action": model.action_label(a),
-                "index": a,
-                "probability": float(solution.policy[state, a]),
-                "mean": float(solution.mean[state, a]),
-                "std": math.sqrt(max(0.0, float(variance))),
-                "gap": None if a == baseline else gap_row(solution.gap(state, a, baseline), with_law),
-            }
-        )
+    rows = [
+        {
+            "action": model.action_label(a),
+            "index": a,
+            "probability": float(solution.policy[state, a]),
+            "mean": float(solution.mean[state, a]),
+            "std": math.sqrt(max(0.0, float(variance))),
+            "gap": None if a == baseline else gap_row(solution.gap(state, a, baseline), with_law),
+        }
+        for a, variance in zip(actions, variances, strict=True)
+    ]
     return {
         "state": model.state_label(state),
         "index": state,
@@ -51,15 +51,7 @@ def action_rows(solution: Solution, state: int, with_law: bool = False) -> dict[
 def gap_row(gap: Gap, with_law: bool = False) -> dict[str, Any]:
     """The numbers of one gap; those of its law take longer."""
     runs, inferiority = gap.replications_to_select(SELECTION), gap.moment_bounds().cdf(0.0)
-    law = {}
-    if with_law:
-        law = {
-            "superiority": gap.superiority(),
-            "tie": gap.tie(),
-            "quantile_05": gap.quantile(0.05),
-            "cvar_05": gap.cvar(0.05),
-        }
-    return {
+    found = {
         "over": gap.other,
         "mean": gap.mean,
         "std": gap.std,
@@ -72,8 +64,11 @@ def gap_row(gap: Gap, with_law: bool = False) -> dict[str, Any]:
         "reversal_bound": cantelli(abs(gap.mean) - gap.mean_error, gap.variance + gap.variance_error),
         "replications_paired": runs.paired,
         "replications_unpaired": runs.unpaired,
-        **law,
     }
+    if with_law:
+        found |= {"superiority": gap.superiority(), "tie": gap.tie()}
+        found |= {"quantile_05": gap.quantile(0.05), "cvar_05": gap.cvar(0.05)}
+    return found
 
 
 def action_table(
@@ -82,13 +77,9 @@ def action_table(
     """The actions of some states, with all that says how true the numbers are."""
     certificate, model = solution.certificate, solution.model
     over = f"the first {solution.horizon} steps" if solution.horizon is not None else "an endless future"
-    sizes = ", ".join(
-        f"{count} {word}{'' if count == 1 else 's'}"
-        for count, word in zip(model.rewards.shape, ("state", "scenario", "action"), strict=True)
-    )
     return {
         **more,
-        "remarks": [f'{sizes}; discount {model.discount:g}, sharing "{model.sharing}", {over}', *remarks],
+        "remarks": [f'{model.sizes}; discount {model.discount:g}, sharing "{model.sharing}", {over}', *remarks],
         "sharing": model.sharing,
         "discount": model.discount,
         "horizon": solution.horizon,
@@ -97,12 +88,7 @@ def action_table(
         "status": solution.status,
         "is_success": solution.status.is_success,
         "sentence": f"{solution.status.value} ({certificate})",
-        "certificate": {
-            "residual": certificate.residual,
-            "mean_error": certificate.mean_error,
-            "covariance_error": certificate.covariance_error,
-            "second_moment_error": certificate.second_moment_error,
-        },
+        "certificate": {name: getattr(certificate, name) for name in CERTIFIED},
         "selection_probability": SELECTION,
         "states": [action_rows(solution, state, with_law) for state in states],
     }
@@ -248,11 +234,7 @@ def print_hindsights(rows: Sequence[Mapping[str, Any]], sentences: Sequence[str]
     """A row a trajectory or a start."""
     console = _console()
     columns = [
-        [str(row["trajectory"]) for row in rows],
-        [str(row["start"]) for row in rows],
-        [row["state"] for row in rows],
-        [row["action"] for row in rows],
-        [row["seen"] for row in rows],
+        *([str(row[key]) for row in rows] for key in ("trajectory", "start", "state", "action", "seen")),
         *(_aligned([row[key] for row in rows]) for key in ("mean", "std", "other_return", "seen_return")),
     ]
     titles = ["trajectory", "start", "state", "instead", "of", "gap", "± std", "other gives", "seen gives"]

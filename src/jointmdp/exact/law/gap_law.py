@@ -439,8 +439,8 @@ class Refinement:
         for side, laws in zip((self.up, self.down), self.both, strict=True):
             z, (F,) = (side.least[[root]], np.ones((1, 1))) if laws is None else laws.of(root)
             rounded.append(RoundedLaw(z, F))
-        points, bounds = self.convex.of(root)
-        return RootBounds(*rounded, points, *bounds)
+        points, (upper, lower, slope) = self.convex.of(root)
+        return RootBounds(rounded[0], rounded[1], points, upper, lower, slope)
 
 
 class SignProbabilities(NamedTuple):

@@ -295,8 +295,22 @@ class Side:
         self.least = self._least() if is_endless else np.full(graph.num_nodes + 1, -math.inf)
 
     def batches(self, most: Ints) -> list[tuple[Ints, bool]]:
-        """Nodes to be solved together, children first, and whether they can come back to themselves."""
-        return split(self.graph, self.order, self.sizes(most))
+        """Nodes to be solved together, children first, and whether they can come back to themselves.
+
+        Runs of nodes of one level, each up to `BATCH` in size unless one component is larger.
+        """
+        graph, order, sizes = self.graph, self.order, self.sizes(most)[self.order]
+        level, component = graph.level[order], graph.component[order]
+        starts = np.flatnonzero(np.append(True, (component[1:] != component[:-1]) | (level[1:] != level[:-1])))
+        kinds = zip(level[starts].tolist(), graph.is_cyclic[order][starts].tolist(), strict=True)
+        found: list[tuple[Ints, bool]] = []
+        begin, total, last = 0, 0, (-1, False)
+        for start, kind, size in zip(starts.tolist(), kinds, np.add.reduceat(sizes, starts).tolist(), strict=True):
+            if start > begin and (kind != last or total + size > BATCH):
+                found.append((order[begin:start], last[1]))
+                begin, total = start, 0
+            total, last = total + size, kind
+        return [*found, (order[begin:], last[1])]
 
     def parts(self, nodes: Ints, most: Ints) -> list[Ints]:
         """Some nodes, in parts of limited size."""
@@ -382,21 +396,6 @@ class Side:
                 return
             margin *= 8
         least[nodes] = floor
-
-
-def split(graph: PairGraph, order: Ints, sizes: Ints) -> list[tuple[Ints, bool]]:
-    """Runs of nodes of one level, each up to `BATCH` in size unless one component is larger."""
-    level, component = graph.level[order], graph.component[order]
-    starts = np.flatnonzero(np.append(True, (component[1:] != component[:-1]) | (level[1:] != level[:-1])))
-    kinds = zip(level[starts].tolist(), graph.is_cyclic[order][starts].tolist(), strict=True)
-    found: list[tuple[Ints, bool]] = []
-    begin, total, last = 0, 0, (-1, False)
-    for start, kind, size in zip(starts.tolist(), kinds, np.add.reduceat(sizes[order], starts).tolist(), strict=True):
-        if start > begin and (kind != last or total + size > BATCH):
-            found.append((order[begin:start], last[1]))
-            begin, total = start, 0
-        total, last = total + size, kind
-    return [*found, (order[begin:], last[1])]
 
 
 def _lowest(moves: Moves, least: Floats) -> Floats:

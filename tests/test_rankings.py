@@ -24,7 +24,7 @@ from zoo import SHARINGS, STATE_AND_SLOW, build, daily, padded
 
 import jointmdp as jm
 from jointmdp.exact.law.gap_law import Laws
-from jointmdp.exact.solution.best_action import BestAction
+from jointmdp.exact.solution.solution import BestAction
 from jointmdp.ground.limits import Limits
 from jointmdp.simulation.montecarlo import best_action as rankings
 from jointmdp.simulation.montecarlo import confidence_intervals

@@ -18,11 +18,11 @@ from .exact.moments.certificates import Certificate as Certificate
 from .exact.moments.joint_moments import JointMoments as JointMoments
 from .exact.moments.optimal_policy import OptimalPolicy as OptimalPolicy
 from .exact.moments.single_branch import MeanReturns as MeanReturns
-from .exact.solution.best_action import BestAction as BestAction
-from .exact.solution.counterfactual import Counterfactual as Counterfactual
+from .exact.solution.evaluate import PolicyReturns as PolicyReturns
 from .exact.solution.gap import Gap as Gap
 from .exact.solution.gap import VarianceSplit as VarianceSplit
-from .exact.solution.policy_returns import PolicyReturns as PolicyReturns
+from .exact.solution.solution import BestAction as BestAction
+from .exact.solution.solution import Counterfactual as Counterfactual
 from .exact.solution.solution import Solution as Solution
 from .ground.answers import GapLike as GapLike
 from .ground.answers import PlannedGap as PlannedGap

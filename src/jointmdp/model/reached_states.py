@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.ground.arrays import Bools, Floats, Ints, summed
+from jointmdp.ground.arrays import Bools, Floats, Ints, distinct, summed
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import possible
@@ -82,11 +82,14 @@ def _closed(model: JointMDP, policy: Floats, asked: Ints, most: int) -> Ints | N
 def _layers(model: JointMDP, policy: Floats, asked: Ints, least: float) -> Layers:
     """Forward from each asked state, a step at a time, as long as some weight is at least `least`."""
     found: list[tuple[Ints, Ints, Ints, Floats]] = []
+    number = np.zeros(model.num_states, dtype=np.int64)  # among those that a step leads to
     for root, s in enumerate(asked.tolist()):
         actions = np.flatnonzero(model.available[s])
-        states, place = np.unique(model.successors[s][:, actions], return_inverse=True)
+        to = model.successors[s][:, actions]
+        states = distinct(to)
+        number[states] = np.arange(len(states))
         each = np.zeros((len(states), len(actions)))
-        np.add.at(each, (place.reshape(-1, len(actions)), np.arange(len(actions))), model.probabilities[s][:, None])
+        np.add.at(each, (number[to], np.arange(len(actions))), model.probabilities[s][:, None])
         weights, step = model.discount * each.max(axis=1), 1
         while (weights >= least).any():
             states, weights = states[weights >= least], weights[weights >= least]
@@ -94,8 +97,9 @@ def _layers(model: JointMDP, policy: Floats, asked: Ints, least: float) -> Layer
             chances = model.probabilities[states][:, :, None] * policy[states][:, None, :]
             to = np.where(chances > 0, model.successors[states], states[:, None, None])
             later = (model.discount * weights)[:, None, None] * chances
-            states, place = np.unique(to, return_inverse=True)
-            weights, step = summed(place.ravel(), later.ravel(), len(states)), step + 1
+            states = distinct(to)
+            number[states] = np.arange(len(states))
+            weights, step = summed(number[to].ravel(), later.ravel(), len(states)), step + 1
     return Layers(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 

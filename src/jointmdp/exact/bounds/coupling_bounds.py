@@ -211,14 +211,6 @@ class Extremes(NamedTuple):
     rounds: int
 
 
-class _Round(NamedTuple):
-    """T applied to a matrix."""
-
-    plans: dict[ActionPair, Transport]
-    above: float  # r with T(N) ≤ N + r, rounding included
-    below: float  # r with T(N) ≥ N − r
-
-
 class ExtremeCovariances:
     """The recursion for ``N = sign·C``; with ``sign = −1`` its largest values are the least covariances."""
 
@@ -249,8 +241,8 @@ class ExtremeCovariances:
         P = self.returns.kernel
         return self.factor * (P @ (P @ N).T).T
 
-    def applied(self, N: Floats) -> _Round:
-        """T(N) by transports, and how far it is from N."""
+    def applied(self, N: Floats) -> tuple[dict[ActionPair, Transport], float, float]:
+        """T(N) by transports, with r and r' such that ``N − r' ≤ T(N) ≤ N + r``, rounding included."""
         plans = {pair: self.transport(pair, N) for pair in self.weighted}
         upper, lower = self.own.copy(), self.own.copy()
         for pair, plan in plans.items():
@@ -262,12 +254,20 @@ class ExtremeCovariances:
         rounding = self.returns.rounding * float(np.max(np.abs(N)) + np.max(np.abs(self.own)))
         above = max(float(off.max()), float(np.max(upper - held)), 0.0) + rounding
         below = max(float(-off.min()), float(np.max(held - lower)), 0.0) + rounding
-        return _Round(plans, above, below)
+        return plans, above, below
 
     def solved(self, plans: dict[ActionPair, Transport], N: Floats) -> Floats:
         """The fixed point for these joint laws, from a first guess."""
-        size = len(N)
-        states, x, y, masses, added = self._entries(plans)
+        size, added = len(N), self.own.copy()
+        none = np.zeros(0, dtype=np.int64)
+        entries = [(none, none, none, np.zeros(0))]  # state, successors of both, and weighted mass
+        for pair, plan in plans.items():
+            first, second = (self.returns.laws.law(number) for number in self._sides(pair))
+            mass = self.weights[pair] * plan.masses
+            added[pair[0]] += mass @ self._product(pair)[plan.rows, plan.columns]
+            to = first.successors[plan.rows], second.successors[plan.columns]
+            entries.append((np.full(len(mass), pair[0]), *to, mass))
+        states, x, y, masses = (np.concatenate(part) for part in zip(*entries, strict=True))
 
         def step(M: Floats) -> Floats:
             later = self.apart(M)
@@ -291,50 +291,31 @@ class ExtremeCovariances:
             N = N + more.reshape(size, size)
         return (N + N.T) / 2
 
-    def _entries(self, plans: dict[ActionPair, Transport]) -> tuple[Ints, Ints, Ints, Floats, Floats]:
-        """Where plans lead: state, successors of both and weighted mass of each entry, and what one step adds."""
-        added = self.own.copy()
-        none = np.zeros(0, dtype=np.int64)
-        states, left, right, masses = [none], [none], [none], [np.zeros(0)]
-        for pair, plan in plans.items():
-            first, second = (self.returns.laws.law(number) for number in self._sides(pair))
-            mass = self.weights[pair] * plan.masses
-            added[pair[0]] += mass @ self._product(pair)[plan.rows, plan.columns]
-            states.append(np.full(len(mass), pair[0]))
-            left.append(first.successors[plan.rows])
-            right.append(second.successors[plan.columns])
-            masses.append(mass)
-        s, x, y = (np.concatenate(part) for part in (states, left, right))
-        return s, x, y, np.concatenate(masses), added
-
     def found(self, tolerance: float) -> Extremes:
         """Rounds until the certified error is below the tolerance, or digits are used up."""
         size = self.returns.laws.num_states
         gap = (1 - self.returns.discount) * (1 + self.returns.discount)
-        N, best, rounds, missed = np.zeros((size, size)), None, 0, 0
+        N, rounds, missed, least = np.zeros((size, size)), 0, 0, math.inf
+        best: tuple[Floats, dict[ActionPair, Transport], float, float] | None = None
         while rounds < MOST_ROUNDS and missed < PATIENCE:
             rounds += 1
-            now = self.applied(N)
-            width = now.above + now.below
-            if best is None or width < best[1].above + best[1].below:
-                best, missed = (N, now), 0
-            else:
-                missed += 1  # a round may end farther from the fixed point by rounding alone
-            if width <= gap * tolerance / 4:
+            missed += 1  # a round may end farther from the fixed point by rounding alone
+            plans, above, below = self.applied(N)
+            if best is None or above + below < least:
+                best, least, missed = (N, plans, above, below), above + below, 0
+            if above + below <= gap * tolerance / 4:
                 break
-            N = self.solved(now.plans, N)
+            N = self.solved(plans, N)
         assert best is not None
-        return self._certified(*best, gap, rounds)
-
-    def _certified(self, N: Floats, now: _Round, gap: float, rounds: int) -> Extremes:
-        """One more step for all pairs, with what is left of the error added."""
-        # Where variances are off by no more than e, covariances that are off by e stay so: they enter C(s,s) in shares.
+        N, known, over, under = best
+        # One more step for all pairs, with what is left of the error added. Where variances are off by no more than e,
+        # covariances that are off by e stay so: they enter C(s,s) in shares.
         step, own = self.returns.step_error, self.returns.variance_error
-        above, below = (OUTWARD * ((off + step) / gap + own) for off in (now.above, now.below))
-        room = self.returns.step_error + self.returns.rounding * float(np.max(np.abs(N)))
+        above, below = (OUTWARD * ((each + step) / gap + own) for each in (over, under))
+        room = step + self.returns.rounding * float(np.max(np.abs(N)))
         values, plans, error = {}, {}, 0.0
         for pair in self.pairs:
-            plan = now.plans.get(pair) or self.transport(pair, N)
+            plan = known.get(pair) or self.transport(pair, N)
             top = plan.bound + OUTWARD * (self.factor * above + room)
             bottom = plan.value - OUTWARD * (self.factor * below + room)
             values[pair], plans[pair], error = top, plan, max(error, top - bottom)

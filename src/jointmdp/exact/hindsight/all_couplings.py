@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
+from jointmdp.exact.hindsight.both_branches import REWARD_TOLERANCE, same_rewards, seen_paths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import UNIT, Floats, Ints
+from jointmdp.ground.arrays import UNIT, Floats
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.model.action_laws import ActionLaws
@@ -75,7 +75,7 @@ def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight
     seen_paths(base, [seen], tolerance)  # that it can happen does not depend on the coupling
     first = base.action_index(action, int(seen.states[0]))
     branch = PolicyBranch(base.with_sharing("none"), chosen)
-    ends = [_Recursion(base, laws, chosen, seen, tolerance, sign).gap(first, branch.mean) for sign in (-1, 1)]
+    ends = [_mean_gap(laws, base.discount, chosen, branch.mean, seen, first, tolerance, sign) for sign in (-1, 1)]
     steps = len(seen.actions)
     size = base.reward_bound * steps + float(np.abs(branch.mean).max())
     terms = base.num_scenarios * base.num_actions + steps + 16
@@ -83,63 +83,36 @@ def hindsight_bounds(  # many parameters: those of `from_mdp`, and of `hindsight
     return Interval(ends[0] - room, ends[1] + room)
 
 
-class _Recursion:
-    """Backward over the seen steps, for the largest (1) or the least (−1) mean."""
-
-    def __init__(  # many parameters: the model in its forms, and what was seen
-        self, model: JointMDP, laws: ActionLaws, policy: Floats, seen: SeenSteps, tolerance: float, sign: int
-    ) -> None:
-        self.model, self.laws, self.policy, self.seen, self.sign = model, laws, policy, seen, sign
-        self.tolerance = tolerance
-        self.owners = np.repeat(np.arange(len(laws.sizes)), laws.sizes)
-
-    def gap(self, first: int, v: Floats) -> float:
-        """Of the other branch's return minus the seen one's, both from the first step on."""
-        other, seen, steps = v, None, len(self.seen.actions)
-        for t in range(steps - 1, -1, -1):
-            chance, paid, later = self._seen_outcome(t, v if seen is None else None)
-            seen = paid + self.model.discount * (later if seen is None else seen)
-            rows = np.zeros(self.model.num_actions)
-            if t == 0:
-                rows[first] = 1.0
-            else:
-                rows = self.policy[self.seen.states[t]]
-            other = self._before(t, other, rows, chance, seen)
-        assert seen is not None
-        return float(other[self.seen.states[0]] - seen)
-
-    def _outcomes(self, state: int, action: int) -> tuple[Floats, Floats, Ints]:
-        return self.laws.law(state * self.model.num_actions + action)
-
-    def _seen_outcome(self, t: int, v: Floats | None) -> tuple[float, float, float]:
-        """How likely what was seen was, what it paid, and what is expected after it, where that is the last step."""
-        p, paid, to = self._outcomes(int(self.seen.states[t]), int(self.seen.actions[t]))
-        after, reward = self.seen.states[t + 1], self.seen.rewards[t]
-        fits = np.full(len(p), True) if after == UNSEEN else to == after
-        fits = same_rewards(paid[None, :], np.array([reward]), fits[None, :] & (p > 0), self.tolerance)[0]
+def _mean_gap(  # many parameters: the ordinary MDP, what follows, and what was seen
+    laws: ActionLaws, g: float, policy: Floats, v: Floats, seen: SeenSteps, first: int, tolerance: float, sign: int
+) -> float:
+    """The largest (1) or the least (−1) mean of the other branch's return minus the seen one's: backward in time."""
+    A, steps = laws.num_actions, len(seen.actions)
+    owners = np.repeat(np.arange(len(laws.sizes)), laws.sizes)
+    other, seen_return = v, 0.0
+    for t in range(steps - 1, -1, -1):
+        state, action, after = int(seen.states[t]), int(seen.actions[t]), int(seen.states[t + 1])
+        # How likely what was seen was, what it paid, and what is expected after it, where that is the last step.
+        p, paid, to = laws.law(state * A + action)
+        possible = (p > 0) & ((to == after) | (after == UNSEEN))
+        fits = same_rewards(paid[None, :], seen.rewards[[t]], possible[None, :], tolerance)[0]
         weights = np.where(fits, p, 0.0)
         chance = float(weights.sum())
-        return chance, float(weights @ paid) / chance, 0.0 if v is None else float(weights @ v[to]) / chance
-
-    def _before(self, t: int, after: Floats, rows: Floats, chance: float, seen: float) -> Floats:
-        """The bound one step earlier, for each state of the other branch."""
-        returns = self.laws.rewards + self.model.discount * after[self.laws.successors]
-        own = np.bincount(self.owners, self.laws.probabilities * returns, len(self.laws.sizes))
-        found = np.sum(self.policy * own.reshape(self.policy.shape), axis=1)
-        state, action = int(self.seen.states[t]), int(self.seen.actions[t])
-        total = 0.0
-        for b in np.flatnonzero(rows):
-            if b == action:
-                total += rows[b] * seen
-                continue
-            p, paid, to = self._outcomes(state, int(b))
-            values = paid + self.model.discount * after[to]
-            total += rows[b] * self._filled(p, values, chance)
-        found[state] = total
-        return np.asarray(found)
-
-    def _filled(self, p: Floats, values: Floats, chance: float) -> float:
-        """The mean of the most (or least) valuable outcomes, whose probabilities sum to `chance`."""
-        order = np.argsort(-self.sign * values, kind="stable")
-        shares = np.diff(np.minimum(np.cumsum(p[order]), chance), prepend=0.0)
-        return float(shares @ values[order]) / float(shares.sum())
+        later = float(weights @ v[to]) / chance if t == steps - 1 else seen_return
+        seen_return = float(weights @ paid) / chance + g * later
+        # The other branch, by its state; in that of the seen one its outcomes go with what was seen as is best (worst).
+        own = np.bincount(owners, laws.probabilities * (laws.rewards + g * other[laws.successors]), len(laws.sizes))
+        before, total = np.sum(policy * own.reshape(policy.shape), axis=1), 0.0
+        chosen = policy[state] if t else (np.arange(A) == first).astype(np.float64)
+        for b in np.flatnonzero(chosen).tolist():
+            mean = seen_return
+            if b != action:
+                p, paid, to = laws.law(state * A + b)
+                values = paid + g * other[to]
+                order = np.argsort(-sign * values, kind="stable")
+                shares = np.diff(np.minimum(np.cumsum(p[order]), chance), prepend=0.0)
+                mean = float(shares @ values[order]) / float(shares.sum())
+            total += chosen[b] * mean
+        before[state] = total
+        other = before
+    return float(other[seen.states[0]] - seen_return)

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
-from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
+from jointmdp.exact.hindsight.both_branches import ONE, OtherBranch, SeenPaths, Walk
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve_horizon
@@ -87,45 +86,6 @@ def moments_of_pairs(solution: Solution) -> StateMoments:
     return solution.moments
 
 
-def same_policy(model: JointMDP, policy: Floats, order: int, known: StateMoments | None) -> PairEnds:
-    """Both branches follow one policy for ever, and may become one; `known` is of a solution that is at hand."""
-    if known is None:
-        known = moments_of_pairs(evaluate(model, policy, order=order))
-    branch = PolicyBranch(model, policy)
-    alone = _alone(branch)
-    return PairEnds(order, _gap_of(known, branch.variance, branch.variance_errors), alone, alone)
-
-
-def seen_is_over(model: JointMDP, other: Floats, policy: Floats) -> PairEnds:
-    """The seen branch is paid nothing any more: only the other one goes on, and no pair has to be solved for."""
-    check_ends(model, other)
-    alone = _alone(PolicyBranch(model, other))
-    return PairEnds(2, lambda y, x: alone(y), alone, _alone(PolicyBranch(model, policy)))
-
-
-def nothing_follows(order: int) -> PairEnds:
-    """The last step was the last that counts."""
-
-    def alone(s: Ints) -> KnownReturns:
-        return KnownReturns.zeros(2, len(s))
-
-    return PairEnds(order, lambda y, x: KnownReturns.zeros(order, len(y)), alone, alone)
-
-
-def over_horizon(model: JointMDP, policy: Floats, order: int, left: int) -> PairEnds:
-    """Both follow one policy for so many steps more."""
-    with float64():
-        found = solve_horizon(model, policy, left + 1, order).moments  # which holds what follows the first of them
-    v, B = np.asarray(found.v), np.asarray(found.B)
-    off = found.errors.values.alone
-    variance_off = np.full(len(v), float(found.errors.pairs.max()))
-
-    def alone(s: Ints) -> KnownReturns:
-        return _known(v[s], off[s], B[s], variance_off[s])
-
-    return PairEnds(order, _gap_of(found, B, variance_off), alone, alone)
-
-
 def _gap_of(known: StateMoments, B: Floats, B_errors: Floats) -> Callable[[Ints, Ints], KnownReturns]:
     values, v, D = known.errors.values, np.asarray(known.v), np.asarray(known.D)
     is_shared = known.model.sharing != "none"
@@ -152,22 +112,6 @@ def _gap_of(known: StateMoments, B: Floats, B_errors: Floats) -> Callable[[Ints,
     return gap
 
 
-def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) -> PairEnds:
-    """The branches follow a policy each, draw their actions independently and never become one."""
-    for policy in (other, seen):
-        check_ends(model, policy)
-    one, two = PolicyBranch(model, other), PolicyBranch(model, seen)
-    shared = shared_pairs(one, two, method)
-    if not shared.is_reached:
-        report_missed(Status.STEP_LIMIT, "two policies", method.throw)
-
-    def gap(y: Ints, x: Ints) -> KnownReturns:
-        covariance = np.zeros(len(y)) if model.sharing == "none" else shared.covariance[y, x]
-        return _known(*policies_gap(one, two, y, x, covariance, shared.shares[0][y] + shared.shares[1][x]))
-
-    return PairEnds(2, gap, _alone(one), _alone(two))
-
-
 class Ends:
     """What follows the last step, for each number of steps that are left."""
 
@@ -183,15 +127,14 @@ class Ends:
     ) -> None:
         self.model, self.policy, self.other, self.order = model, policy, other, order
         self.horizon = None if horizon is None else checks.as_count("horizon", horizon)
-        self.moments = None if solution is None else self._of_solution(solution)
+        self.moments: StateMoments | None = None
+        if solution is not None:
+            fits = solution.model == model and np.array_equal(solution.policy, policy)
+            if not fits or solution.horizon is not None or solution.order < order:
+                raise ModelError("the solution is not one of evaluate(model, policy) for this model, policy and order")
+            self.moments = moments_of_pairs(solution)
         self._is_terminal = over
         self._made: dict[tuple[int | None, bool], PairEnds] = {}
-
-    def _of_solution(self, solution: Solution) -> StateMoments:
-        fits = solution.model == self.model and np.array_equal(solution.policy, self.policy)
-        if not fits or solution.horizon is not None or solution.order < self.order:
-            raise ModelError("the solution is not one of evaluate(model, policy) for this model, policy and order")
-        return moments_of_pairs(solution)
 
     def steps_from(self, start: int, seen: int) -> int | None:
         """How many steps count from step `start` on, where so many were `seen` in all; None for an endless future."""
@@ -210,23 +153,56 @@ class Ends:
         return self._made[left, is_over]
 
     def _solved(self, left: int | None, is_over: bool) -> PairEnds:
-        model, other = self.model, self.other.policy
-        if left == 0:
-            return nothing_follows(self.order)
-        if left is None and is_over:
-            return seen_is_over(model, other, self.policy)
+        """What follows where so many steps are `left`; `is_over` where the seen branch is paid nothing any more."""
+        model, policy, order = self.model, self.policy, self.order
+        if left == 0:  # the last step was the last that counts
+
+            def none(s: Ints) -> KnownReturns:
+                return KnownReturns.zeros(2, len(s))
+
+            return PairEnds(order, lambda y, x: KnownReturns.zeros(order, len(y)), none, none)
+        if left is None and is_over:  # only the other branch goes on, and no pair has to be solved for
+            check_ends(model, self.other.policy)
+            other = _alone(PolicyBranch(model, self.other.policy))
+            return PairEnds(2, lambda y, x: other(y), other, _alone(PolicyBranch(model, policy)))
         if self.other.action is None:
-            if self.order > 2:
+            if order > 2:
                 raise ModelError("whole policies are compared to order 2; leave order out")
             if left is not None:
                 raise ModelError(
                     f"whole policies are compared over a horizon only where it ends with the trajectory or its "
                     f"episode, and {left} steps would follow; give that horizon, or none"
                 )
-            return two_policies(model, other, self.policy, Solve())
+            return two_policies(model, self.other.policy, policy, Solve())
         if left is not None:
-            return over_horizon(model, self.policy, self.order, left)
-        return same_policy(model, self.policy, self.order, self.moments)
+            with float64():
+                after = solve_horizon(model, policy, left + 1, order).moments  # what follows the first of these steps
+            v, B, off = np.asarray(after.v), np.asarray(after.B), after.errors.values.alone
+            variance_off = np.full(len(v), float(after.errors.pairs.max()))
+
+            def alone(s: Ints) -> KnownReturns:
+                return _known(v[s], off[s], B[s], variance_off[s])
+
+            return PairEnds(order, _gap_of(after, B, variance_off), alone, alone)
+        known = moments_of_pairs(evaluate(model, policy, order=order)) if self.moments is None else self.moments
+        branch = PolicyBranch(model, policy)  # both follow one policy for ever, and may become one
+        return PairEnds(order, _gap_of(known, branch.variance, branch.variance_errors), _alone(branch), _alone(branch))
+
+
+def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) -> PairEnds:
+    """The branches follow a policy each, draw their actions independently and never become one."""
+    for policy in (other, seen):
+        check_ends(model, policy)
+    one, two = PolicyBranch(model, other), PolicyBranch(model, seen)
+    shared = shared_pairs(one, two, method)
+    if not shared.is_reached:
+        report_missed(Status.STEP_LIMIT, "two policies", method.throw)
+
+    def gap(y: Ints, x: Ints) -> KnownReturns:
+        covariance = np.zeros(len(y)) if model.sharing == "none" else shared.covariance[y, x]
+        return _known(*policies_gap(one, two, y, x, covariance, shared.shares[0][y] + shared.shares[1][x]))
+
+    return PairEnds(2, gap, _alone(one), _alone(two))
 
 
 class Moves(NamedTuple):

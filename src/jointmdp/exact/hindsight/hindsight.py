@@ -12,8 +12,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 import numpy as np
 
 from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
-from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
+from jointmdp.exact.hindsight.both_branches import ONE, REWARD_TOLERANCE, OtherBranch, SeenPaths, Walk, seen_paths, walk
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
@@ -158,16 +157,15 @@ class Hindsight(ResultFace):
     def posterior(self) -> Floats:
         """What the data say of the scenario of each step, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
-        steps = paths.steps[: self.num_steps]
-        return np.stack([chances[t][~paths.is_last(t)] @ step.posterior for t, step in enumerate(steps)])
+        steps = enumerate(paths.steps[: self.num_steps])
+        return np.stack([chances[t][~paths.is_last(t)] @ step.posterior for t, step in steps])
 
     @cached_property
     def prior(self) -> Floats:
         """The same before anything was seen of the step but its state, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
-        steps = paths.steps[: self.num_steps]
-        rows = (chances[t][~paths.is_last(t)] @ self.model.probabilities[step.state] for t, step in enumerate(steps))
-        return np.stack(list(rows))
+        steps = enumerate(paths.steps[: self.num_steps])
+        return np.stack([chances[t][~paths.is_last(t)] @ self.model.probabilities[step.state] for t, step in steps])
 
     @property
     def entropy(self) -> Floats:
@@ -438,16 +436,16 @@ def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
     first, names = block[0], [(each.name, each.start) for each in block]
     paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
     gaps, returns = backward(first.model, paths, walk(paths, first.branch), ends)
+
+    def alone(i: int) -> BranchReturn:
+        mean, error, known = of_node(returns, i)
+        return BranchReturn(mean + 0.0, float(known.values[2]), error, float(known.errors[2]))
+
     found = []
     for n, question in enumerate(block):
-        other, seen = (_branch_return(returns, n + at) for at in (0, len(block)))
+        other, seen = alone(n), alone(n + len(block))
         found.append(Hindsight(question, _gap(question, gaps, n, other, seen), other, seen))
     return found
-
-
-def _branch_return(returns: KnownReturns, i: int) -> BranchReturn:
-    mean, error, known = of_node(returns, i)
-    return BranchReturn(mean + 0.0, float(known.values[2]), error, float(known.errors[2]))
 
 
 def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, seen: BranchReturn) -> Gap:

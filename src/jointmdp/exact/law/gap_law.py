@@ -10,10 +10,10 @@ import enum
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -362,6 +362,12 @@ def _rounded(x: float, way: int) -> float:
     return math.nextafter(math.nextafter(x, way * math.inf), way * math.inf)
 
 
+def widest(law: GapLaw, scale: float) -> float:
+    """The width of what is least known: the signs, or the means of both tails of 5 %, measured in `scale`."""
+    tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
+    return max(law.superiority().width, law.tie().width, tails / scale)
+
+
 def _probability(lower: float, upper: float) -> Interval:
     return Interval(max(lower, 0.0), 1.0) & Interval(0.0, min(upper, 1.0) + 0.0)  # no minus 0
 
@@ -425,15 +431,15 @@ class Refinement:
             for i, (side, guide) in enumerate(zip(sides, guides, strict=True)):
                 self.both[i] = rounded_law(side, most, horizon, guide, self.both[i], is_over)
                 report((i + 2) / 3)
-        return [self._root(number) for number in range(self.graph.num_roots)]
+        return [self._bounds_of(root) for root in range(self.graph.num_roots)]
 
-    def _root(self, number: int) -> RootBounds:
+    def _bounds_of(self, root: int) -> RootBounds:
         assert self.convex is not None
         rounded = []
         for side, laws in zip((self.up, self.down), self.both, strict=True):
-            z, (F,) = (side.least[[number]], np.ones((1, 1))) if laws is None else laws.of(number)
+            z, (F,) = (side.least[[root]], np.ones((1, 1))) if laws is None else laws.of(root)
             rounded.append(RoundedLaw(z, F))
-        points, (upper, lower, slope) = self.convex.of(number)
+        points, (upper, lower, slope) = self.convex.of(root)
         return RootBounds(rounded[0], rounded[1], points, upper, lower, slope)
 
 
@@ -464,10 +470,6 @@ class SignProbabilities(NamedTuple):
         return float(max(np.nanmax(upper - lower) for lower, upper in (self.better, self.equal)))
 
 
-def _report(meter: Meter, weight: float, points: int, part: float) -> None:
-    meter.update(weight * part, f"{points:,} points")
-
-
 class Laws:
     """The laws of all gaps of two branches of a model."""
 
@@ -481,21 +483,6 @@ class Laws:
         self._levels: dict[Queries, list[Level]] = {}
         self._open: tuple[Queries, Refinement] | None = None
 
-    def mean_of(self, query: GapStart) -> Interval:
-        """E G, certified."""
-        assert not isinstance(query, Opening)
-        state, action, other = query
-        mean = float(self.mean[state, action] - self.mean[state, other])
-        error = float(self.mean_errors[state, action] + self.mean_errors[state, other]) + 4e-16 * abs(mean)
-        return Interval(mean - error, mean + error)
-
-    def name_of(self, query: GapStart) -> str:
-        """The gap in words."""
-        assert not isinstance(query, Opening)
-        state, action, other = query
-        model = self.branches.model
-        return f"{model.action_label(action)} − {model.action_label(other)} in {model.state_label(state)}"
-
     def gap_law(  # many parameters: what is asked, of which gap, and how it is called
         self,
         query: GapStart,
@@ -507,34 +494,30 @@ class Laws:
     ) -> GapLaw:
         """The law of one gap, refined until ``width(law) ≤ tolerance`` or as far as limits and progress allow.
 
-        Where there is none, or none within the limits, a NotKnownError says why.
+        Where there is none, or none within the limits, a NotKnownError says why. The law of two actions in a state
+        knows its own `mean` and `name`.
         """
+        if name is not None and mean is not None:
+            about = name, mean
+        else:
+            assert not isinstance(query, Opening)
+            about = self._about(query)
 
-        def wide(level: Level) -> float:
-            return width(self._read(query, level, 0, mean, name))
+        def read(level: Level, status: LawStatus = LawStatus.REACHED) -> GapLaw:
+            return self._read(query, level, 0, about, status)
 
-        level, status = self._refined((query,), wide, tolerance, limits, f"law of {name or self.name_of(query)}")
-        return replace(self._read(query, level, 0, mean, name), status=status)
+        return read(*self._refined((query,), lambda level: width(read(level)), tolerance, limits, f"law of {about[0]}"))
 
-    def gap_laws(self, queries: Queries, scales: Floats, tolerance: float, limits: Limits) -> list[GapLaw]:
-        """The laws of several gaps on one graph of pairs.
+    def gap_laws(self, queries: Sequence[GapQuery], scales: Floats, tolerance: float, limits: Limits) -> list[GapLaw]:
+        """The laws of several gaps on one graph of pairs, all as narrow as `widest` says, each with its scale."""
 
-        They are refined until all signs are known to `tolerance`, and tail means to `tolerance` times their `scales`.
-        """
+        def read(level: Level, status: LawStatus = LawStatus.REACHED) -> list[GapLaw]:
+            return [self._read(query, level, i, self._about(query), status) for i, query in enumerate(queries)]
 
-        def read(level: Level) -> list[GapLaw]:
-            return [self._read(query, level, number) for number, query in enumerate(queries)]
+        def width(level: Level) -> float:
+            return max(widest(law, scale) for law, scale in zip(read(level), scales.tolist(), strict=True))
 
-        def wide(level: Level) -> float:
-            laws = read(level)
-            tails = (max(law.cvar(0.05).width, law.cvar(0.95).width) for law in laws)
-            return max(
-                max(law.superiority().width, law.tie().width, tail / scale)
-                for law, tail, scale in zip(laws, tails, scales.tolist(), strict=True)
-            )
-
-        level, status = self._refined(queries, wide, tolerance, limits, f"laws of {len(queries):,} gaps")
-        return [replace(law, status=status) for law in read(level)]
+        return read(*self._refined(tuple(queries), width, tolerance, limits, f"laws of {len(queries):,} gaps"))
 
     def variance_parts(self, queries: list[GapQuery], limits: Limits) -> VarianceParts:
         """Where the variance of each gap arises."""
@@ -548,9 +531,11 @@ class Laws:
         queries = tuple((s, a, b) for s, a, b in pairs.tolist() if a < b)
         if not queries:
             return self._signs((), None)
-        level, status = self._refined(
-            queries, lambda level: self._signs(queries, level).width, tolerance, limits, "signs of all gaps"
-        )
+
+        def width(level: Level) -> float:
+            return self._signs(queries, level).width
+
+        level, status = self._refined(queries, width, tolerance, limits, "signs of all gaps")
         return self._signs(queries, level)._replace(status=status)
 
     def _refined(  # many parameters: of what, how narrow, and what it may take
@@ -579,80 +564,81 @@ class Laws:
                     self._open = None
 
     def _has(self, number: int, queries: Queries, limits: Limits, clock: TimeLimit, meter: Meter) -> bool:
-        """Whether there is a level, or could be made, within the limits."""
+        """Whether there is a level, or could be made, within the limits; an error where even the first is too large."""
         levels = self._levels[queries]
-        if number < len(levels):
-            return self._fits(levels[number].pairs, levels[number].bytes_needed, limits, number)
-        if number and SLOWER * levels[-1].seconds > clock.left:
+        if number == len(levels) > 0 and SLOWER * levels[-1].seconds > clock.left:
             return False
         try:
-            return self._make(queries, number, limits, clock.is_over, meter)
+            if number < len(levels):
+                pairs, needed = levels[number].pairs, levels[number].bytes_needed
+            else:
+                if self._open is None or self._open[0] != queries:
+                    self._open = None  # before the next graph is made, the memory of the last one is free
+                    graph = reached_pairs(self.branches, list(queries), limits.memory, clock.is_over)
+                    self._open = queries, Refinement(graph, self.horizon)
+                refinement = self._open[1]
+                pairs, needed = refinement.graph.num_pairs, refinement.bytes_for(FEWEST * FACTOR**number)
+            if needed > limits.memory and number == 0:
+                raise NotKnownError(
+                    f"the law lives on {pairs:,} pairs of states; even {FEWEST} points to each take {needed:,} bytes, "
+                    f"more than the limit of memory allows ({limits.memory:,}); bounds from moments need no law"
+                )
+            if needed > limits.memory or number < len(levels):
+                return needed <= limits.memory
+            made = 0 if refinement.convex is None else number
+            for k in range(made, number + 1):  # another question may have taken the place of this one in between
+                started, points = time.monotonic(), FEWEST * FACTOR**k
+
+                def report(part: float, share: float = FACTOR ** (k - number), points: int = points) -> None:
+                    meter.update(share * part, f"{points:,} points")
+
+                try:
+                    roots = refinement.refine(points, clock.is_over, report)
+                except OutOfTimeError as error:
+                    raise OutOfTimeError(
+                        f"the law lives on {pairs:,} pairs of states; of {points} points to each, {error} in the "
+                        f"{limits.seconds:g} s that were given; bounds from moments need no law"
+                    ) from None
         except BaseException as error:  # whatever ends it leaves a level half made
             self._open = None
             if number == 0 or not isinstance(error, OutOfTimeError):
                 raise
             return False
-
-    def _make(self, queries: Queries, number: int, limits: Limits, is_over: IsOver, meter: Meter) -> bool:
-        """Add a level, if it fits."""
-        refinement = self._opened(queries, limits, is_over)
-        levels, points = self._levels[queries], FEWEST * FACTOR**number
-        pairs, needed = refinement.graph.num_pairs, refinement.bytes_for(points)
-        if not self._fits(pairs, needed, limits, number):
-            return False
-        made = 0 if refinement.convex is None else number
-        for k in range(made, number + 1):  # another question may have come in between, and taken the place of this one
-            started, count = time.monotonic(), FEWEST * FACTOR**k
-            done = partial(_report, meter, FACTOR ** (k - number), count)
-            try:
-                roots = refinement.refine(count, is_over, done)
-            except OutOfTimeError as error:
-                raise OutOfTimeError(
-                    f"the law lives on {pairs:,} pairs of states; of {count} points to each, {error} in the "
-                    f"{limits.seconds:g} s that were given; bounds from moments need no law"
-                ) from None
-        levels.append(Level(points, pairs, roots, needed, time.monotonic() - started, is_over()))
+        levels.append(Level(points, pairs, roots, needed, time.monotonic() - started, clock.is_over()))
         return True
 
-    @staticmethod
-    def _fits(pairs: int, needed: int, limits: Limits, number: int) -> bool:
-        if needed > limits.memory and number == 0:
-            raise NotKnownError(
-                f"the law lives on {pairs:,} pairs of states; even {FEWEST} points to each take {needed:,} bytes, more "
-                f"than the limit of memory allows ({limits.memory:,}); bounds from moments need no law"
-            )
-        return needed <= limits.memory
-
-    def _opened(self, queries: Queries, limits: Limits, is_over: IsOver) -> Refinement:
-        if self._open is None or self._open[0] != queries:
-            self._open = None
-            graph = reached_pairs(self.branches, list(queries), limits.memory, is_over)
-            self._open = queries, Refinement(graph, self.horizon)
-        return self._open[1]
-
-    def _signs(self, queries: Queries, level: Level | None) -> SignProbabilities:
+    def _signs(self, queries: Sequence[GapQuery], level: Level | None) -> SignProbabilities:
         available = self.branches.model.available
         exists = available[:, :, None] & available[:, None, :]
         of_same = np.eye(available.shape[1], dtype=bool) & exists
         blank = np.where(exists, 0.0, math.nan)
         better, equal = (blank.copy(), blank.copy()), (blank + of_same, blank + of_same)
-        for number, query in enumerate(queries):
+        for number, (s, a, b) in enumerate(queries):
             assert level is not None
-            assert not isinstance(query, Opening)
-            s, a, b = query
-            law = self._read((s, a, b), level, number)
+            law = self._read((s, a, b), level, number, self._about((s, a, b)))
             above, tie, below = law.superiority(), law.tie(), law.inferiority()
             for i in range(2):
                 better[i][s, a, b], better[i][s, b, a] = above[i], below[i]
                 equal[i][s, a, b] = equal[i][s, b, a] = tie[i]
         return SignProbabilities(better, equal)
 
-    def _read(
-        self, query: GapStart, level: Level, number: int = 0, mean: Interval | None = None, name: str | None = None
+    def _about(self, query: GapQuery) -> tuple[str, Interval]:
+        """The gap of two actions in words, and its certified mean."""
+        (state, action, other), model = query, self.branches.model
+        mean = float(self.mean[state, action] - self.mean[state, other])
+        error = float(self.mean_errors[state, action] + self.mean_errors[state, other]) + 4e-16 * abs(mean)
+        name = f"{model.action_label(action)} − {model.action_label(other)} in {model.state_label(state)}"
+        return name, Interval(mean - error, mean + error)
+
+    def _read(  # many parameters: which gap, at which level, and what is known of it
+        self,
+        query: GapStart,
+        level: Level,
+        number: int,
+        about: tuple[str, Interval],
+        status: LawStatus = LawStatus.REACHED,
     ) -> GapLaw:
         def merging() -> Interval:
             return merge_probability(self.branches, query, level.bytes_needed + MERGING, self.horizon)
 
-        name = self.name_of(query) if name is None else name
-        mean = self.mean_of(query) if mean is None else mean
-        return GapLaw(name, mean, level.pairs, level.points, LawStatus.REACHED, level.roots[number], merging)
+        return GapLaw(*about, level.pairs, level.points, status, level.roots[number], merging)

@@ -33,7 +33,6 @@ from jointmdp.exact.law.node_laws import (
     NodeLaws,
     NodeMeans,
     Side,
-    StopLossSteps,
     candidates,
     certified_above,
     certified_lines,
@@ -69,65 +68,21 @@ class Known(NamedTuple):
     old: NodeLaws | None
     """Of a coarser level."""
 
-    def lines_at(self, nodes: Ints, node: Ints, points: Floats) -> Lines:
-        """From below: by the mean, and by the old laws."""
+    def at(self, nodes: Ints, node: Ints, points: Floats) -> tuple[Floats, Lines]:
+        """Bounds from above and from below: by the old laws, by the largest values and by the mean."""
         mean = self.means.mean[nodes][node]
         lowest = mean - self.means.error - points - 4 * UNIT * (np.abs(mean) + self.means.error + np.abs(points))
         lines = np.maximum(lowest, 0.0), (lowest <= 0).astype(float)
         if self.old is None:
-            return lines
-        _, value, slope = self.old.values
-        return higher(lines, lines_below(self.old.points, value, slope, *self._beside(nodes, node, points), points))
-
-    def chords_at(self, nodes: Ints, node: Ints, points: Floats) -> Floats:
-        """From above: by the old laws, or by the largest values."""
-        if self.old is None:
-            return np.nextafter(np.maximum(self.largest[nodes][node] - points, 0.0), np.inf)
-        return chords_above(self.old.points, self.old.values[UPPER], *self._beside(nodes, node, points), points)
-
-    def _beside(self, nodes: Ints, node: Ints, points: Floats) -> tuple[Ints, Ints, Ints]:
-        """Where the old points of each node begin, how many they are, and how many lie below each new one."""
-        assert self.old is not None
-        which, place = self.old.spread(nodes)
-        count = count_below(which, self.old.points[place], node, points)
-        return self.old.begin[nodes][node], self.old.size[nodes][node], count
+            return np.nextafter(np.maximum(self.largest[nodes][node] - points, 0.0), np.inf), lines
+        upper, below = read(self.old, self.old.beside(nodes, node, points), points)
+        return upper, higher(lines, below)
 
 
-class Entries(NamedTuple):
-    """What lines of the children become by a move: each entry asks two lines of one child (or one twice)."""
-
-    row: Ints
-    left: Ints
-    right: Ints
-    scaled: Floats  # weight times scale
-    weight: Floats  # of the slope
-    from_left: Floats
-    from_right: Floats
-
-    def those(self, some: Bools, begin: int = 0) -> "Entries":
-        """Some of them, with points counted from `begin`."""
-        found = Entries._make(column[some] for column in self)
-        return found._replace(left=found.left - begin, right=found.right - begin)
-
-    def heights(self, lower: Floats, slope: Floats) -> tuple[Floats, Floats]:
-        """How high the two lines are that each entry asks."""
-        left, right = self.left, self.right
-        return lower[left] + (slope[left] - 1) * self.from_left, lower[right] + (slope[right] - 1) * self.from_right
-
-    def moved(self, lower: Floats, slope: Floats, size: int) -> Lines:
-        """What the higher lines become."""
-        one, two = self.heights(lower, slope)
-        value = summed(self.row, self.scaled * np.maximum(one, two), size)
-        return value, summed(self.row, self.weight * slope[np.where(two > one, self.right, self.left)], size)
-
-
-class StepMaps(NamedTuple):
-    """One move of some nodes: how bounds at their points follow from those at the points of all nodes of a cycle."""
-
-    chord: sp.csr_array
-    constant: Floats  # [3, M]
-    slack: Floats  # [M]
-    lines: Entries
+def read(laws: NodeLaws, beside: tuple[Ints, Ints, Ints], t: Floats) -> tuple[Floats, Lines]:
+    """Bounds of stop-loss values at t from above, and lines from below."""
+    upper, value, slope = laws.values
+    return chords_above(laws.points, upper, *beside, t), lines_below(laws.points, value, slope, *beside, t)
 
 
 def stop_loss_bounds(  # many parameters: of what, how fine, and what is known already
@@ -150,22 +105,32 @@ def stop_loss_bounds(  # many parameters: of what, how fine, and what is known a
 
 
 def _once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
-    """Nodes whose children are known."""
+    """Nodes whose children are known; a line that is negative where it is asked about is that of 0."""
     moves = side.moves(nodes)
     node, points = _points(moves, laws, None, most[nodes])
     begin = into.put(nodes, np.bincount(node, minlength=len(nodes)), points, 0.0)
-    maps = _maps(nodes, moves, laws, into, begin)
+    edge, row = into.spread(nodes[moves.parent])
+    upper, lower, slope, off = _after(moves, edge, row - begin, into.points[row], laws, len(points))
     reach = (_of_last(node, points) - _of_first(node, points))[node]
-    into.values[:, begin:] = _booked(maps, reach, side.rounding)
-
-
-def _booked(maps: StepMaps, reach: Floats, rounding: float) -> Floats:
-    """Bounds with all rounding given away; a line that is negative where it is asked about is that of 0."""
-    upper, lower, slope = maps.constant
-    off = maps.slack + 4 * rounding * (np.abs(upper) + reach)
-    lower = lower - off
+    off += 4 * side.rounding * (np.abs(upper) + reach)
+    lower -= off
     is_nothing = ~(lower > 0)
-    return np.stack([upper + off, np.where(is_nothing, 0.0, lower), np.where(is_nothing, 1.0, np.clip(slope, 0, 1))])
+    lines = np.where(is_nothing, 0.0, lower), np.where(is_nothing, 1.0, np.clip(slope, 0, 1))
+    into.values[:, begin:] = np.stack([upper + off, *lines])
+
+
+def _after(  # many parameters: the moves, the points that ask them, and the laws that are asked
+    moves: Moves, edge: Ints, row: Ints, y: Floats, laws: NodeLaws, size: int
+) -> Floats:
+    """What bounds of known laws become by a move of each `edge`, summed at every row; and how far off they may be.
+
+    Shifts and thresholds are rounded; Π is nowhere steeper than 1.
+    """
+    shift, scale, weight = (column[edge] for column in (moves.shift, moves.scale, moves.weight))
+    u = (y - shift) / scale
+    upper, (value, slope) = read(laws, laws.beside(moves.child, edge, u), u)
+    off = (-moves.counter[edge] - shift) + 4 * UNIT * (np.abs(y) + np.abs(shift))
+    return np.stack([summed(row, weight * part, size) for part in (scale * upper, scale * value, slope, off)])
 
 
 def _of_first(node: Ints, values: Floats) -> Floats:
@@ -186,12 +151,11 @@ def _again(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, known: Known, is
     else:
         node, points = _points(moves, known.old, (least, largest), most[nodes])
     begin = laws.put(nodes, np.bincount(node, minlength=len(nodes)), points, 0.0)
-    upper, start = known.chords_at(nodes, node, points), known.lines_at(nodes, node, points)
+    upper, start = known.at(nodes, node, points)
     if not math.isfinite(side.patience):  # undiscounted: no residual says how far off a solution is
         laws.values[:, begin:] = np.stack([np.where(points >= largest[node], 0.0, upper), *start])
         return
-    maps = _maps(nodes, moves, laws, laws, begin)
-    found = _solved(side, maps, (largest - least)[node], start, is_over)
+    found = OwnPoints(side, nodes, moves, laws, begin, (largest - least)[node]).solved(start, is_over)
     if is_over():  # then the solution may be worse than what was known
         found[UPPER] = np.minimum(found[UPPER], upper)
     laws.values[:, begin:] = found
@@ -206,8 +170,8 @@ def _on_shared(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, known: Known
     def before(some: Ints) -> Floats:
         """What is known already, ``[3, nodes, N]``."""
         node, z = np.repeat(np.arange(len(some)), count), np.tile(points, len(some))
-        values = np.stack([known.chords_at(some, node, z), *known.lines_at(some, node, z)])
-        return values.reshape(3, len(some), count)
+        upper, lines = known.at(some, node, z)
+        return np.stack([upper, *lines]).reshape(3, len(some), count)
 
     found = shared.solved(before(shared.pairs), is_over)
     is_half = side.graph.is_half[nodes]
@@ -285,95 +249,92 @@ def _around(moves: Moves, least: Floats, largest: Floats, centre: Floats, spread
     return _within(*parts, least, largest)
 
 
-def _maps(nodes: Ints, moves: Moves, laws: NodeLaws, into: NodeLaws, begin: int) -> StepMaps:
-    """One move of `nodes`, whose points begin at `begin` of `into`, from the children's laws."""
-    size = into.used - begin
-    asked, row = into.spread(nodes[moves.parent])
-    y, shift, scale = into.points[row], moves.shift[asked], moves.scale[asked]
-    u = (y - shift) / scale
-    which, place = laws.spread(moves.child)
-    count = count_below(which, laws.points[place], asked, u)
-    child, weight = moves.child[asked], moves.weight[asked]
-    row = row - begin
-    # Shifts and thresholds are rounded; Π is nowhere steeper than 1.
-    off = (-moves.counter[asked] - shift) + 4 * UNIT * (np.abs(y) + np.abs(shift))
-    slack = summed(row, weight * off, size)
-    is_below, is_beyond = count == 0, count == laws.size[child]
-    constant = np.zeros((3, size))
-    constant[D] = summed(row[is_beyond], weight[is_beyond], size)
-    first = laws.begin[child]
-    short = np.where(is_below, laws.points[first] - u, 0.0) * weight * scale
-    constant[UPPER] = constant[V] = summed(row, short, size)
-    # Left of all points the value at the first counts, and a slope of −1; between two points both do.
-    asks = ~is_beyond
-    row, u, weight, scaled = row[asks], u[asks], weight[asks], (weight * scale)[asks]
-    left = np.where(is_below, first, first + count - 1)[asks]
-    right = np.where(is_below[asks], left, left + 1)
-    is_below = is_below[asks]
-    width = np.where(is_below, 1.0, laws.points[right] - laws.points[left])
-    from_left, from_right = (np.where(is_below, 0.0, u - laws.points[at]) for at in (left, right))
-    weight = np.where(is_below, 0.0, weight)
-    # Both shares are computed apart: one less a share that is nearly 1 would have no digits.
-    shares = np.where(is_below, 1.0, np.clip(-from_right / width, 0.0, 1.0)), np.clip(from_left / width, 0.0, 1.0)
-    known = left < begin if into is laws else np.ones(len(left), dtype=bool)
-    for share, at in zip(shares, (left, right), strict=True):
-        values = (scaled * share)[known] * laws.values[UPPER, at[known]]
-        constant[UPPER] += summed(row[known], values, size)
-    entries = Entries(row, left, right, scaled, weight, from_left, from_right)
-    constant[V:] += entries.those(known).moved(laws.values[V], laws.values[D], size)
-    some = ~known
-    shared = np.concatenate([(scaled * share)[some] for share in shares])
-    at = np.tile(row[some], 2), np.concatenate([left[some], right[some]]) - begin
-    chord = sp.coo_array((shared, at), shape=(size, size)).tocsr()
-    return StepMaps(chord, constant, slack, entries.those(some, begin))
+class OwnPoints:
+    """The nodes of a cycle, each on points of its own: what a move makes of the bounds at all points, ``[M]``.
 
+    An entry asks one child, whose bounds are not known yet, for the two lines beside a threshold; left of all points
+    for the first one twice, with a slope of −1; right of all points nothing is left.
+    """
 
-def _solved(side: Side, maps: StepMaps, reach: Floats, start: Lines, is_over: IsOver) -> Floats:
-    """Valid bounds at all points of a cycle, ``[3, M]``."""
-    upper = fixed_point(maps.chord, maps.constant[UPPER], is_over=is_over)
-    off = maps.slack + 4 * side.rounding * (np.abs(upper) + reach)
-    upper = np.maximum(certified_above(maps.chord, maps.constant[UPPER], upper, off, side.patience), 0.0)
-    lines, width = higher(start, _solved_lines(side, maps, reach, off, None, is_over)), np.inf
-    for turn in range(ROUNDS):
-        if turn < SOLVED:
-            lines = higher(lines, _solved_lines(side, maps, reach, off, lines, is_over))
-        for _ in range(SWEEPS):
-            value, slope = maps.lines.moved(*lines, len(off))
-            lines = higher(lines, (value + maps.constant[V] - off, np.clip(slope + maps.constant[D], 0.0, 1.0)))
-        before, width = width, float(np.mean(upper - lines[0]))
-        if not width <= PAYING * before or is_over():
-            break
-    return np.stack([upper, *lines])
+    def __init__(  # many parameters: the cycle, and where its points stand
+        self, side: Side, nodes: Ints, moves: Moves, laws: NodeLaws, begin: int, reach: Floats
+    ) -> None:
+        self.side, self.reach, size = side, reach, len(reach)
+        edge, row = laws.spread(nodes[moves.parent])
+        y, row = laws.points[row], row - begin
+        is_known = (laws.begin[moves.child] < begin)[edge]
+        self.constant = _after(moves, edge[is_known], row[is_known], y[is_known], laws, size)
+        edge, row, y = edge[~is_known], row[~is_known], y[~is_known]
+        shift, scale, weight = (column[edge] for column in (moves.shift, moves.scale, moves.weight))
+        off = (-moves.counter[edge] - shift) + 4 * UNIT * (np.abs(y) + np.abs(shift))
+        self.constant[-1] += summed(row, weight * off, size)
+        u = (y - shift) / scale
+        first, length, count = laws.beside(moves.child, edge, u)
+        is_below, is_inside = count == 0, count < length
+        self.constant[D] += summed(row[~is_inside], weight[~is_inside], size)
+        short = np.where(is_below, laws.points[first] - u, 0.0) * weight * scale
+        self.constant[: V + 1] += summed(row, short, size)
+        self.row, u, is_below = row[is_inside], u[is_inside], is_below[is_inside]
+        left = (first + np.maximum(count - 1, 0))[is_inside]
+        right = np.where(is_below, left, left + 1)
+        self.from_left, self.from_right = (np.where(is_below, 0.0, u - laws.points[at]) for at in (left, right))
+        self.scaled, self.weight = (weight * scale)[is_inside], np.where(is_below, 0.0, weight[is_inside])
+        self.left, self.right = left - begin, right - begin
 
+    def _matrix(self, of_left: Floats, of_right: Floats) -> sp.csr_array:
+        """A number from the line to the left, and one from that to the right."""
+        at = np.tile(self.row, 2), np.concatenate([self.left, self.right])
+        return sp.coo_array((np.concatenate([of_left, of_right]), at), shape=(len(self.reach),) * 2).tocsr()
 
-def _solved_lines(side: Side, maps: StepMaps, reach: Floats, off: Floats, now: Lines | None, is_over: IsOver) -> Lines:
-    """Certified lines: of each two the one that is higher `now`, or without that their mixture as in the chord."""
-    entries, size = maps.lines, len(off)
-    if now is None:
-        width = entries.from_left - entries.from_right
-        share = np.where(width > 0, -entries.from_right / np.where(width > 0, width, 1.0), 1.0)
-        share = np.clip(share, 0.0, 1.0)
-    else:
-        one, two = entries.heights(*now)
-        share = (one >= two).astype(float)
+    def _heights(self, lines: Lines) -> tuple[Floats, Floats]:
+        """How high the two lines are that each entry asks."""
+        lower, slope = lines
+        left = lower[self.left] + (slope[self.left] - 1) * self.from_left
+        return left, lower[self.right] + (slope[self.right] - 1) * self.from_right
 
-    def matrix(weight: Floats, from_left: Floats | float, from_right: Floats | float) -> sp.csr_array:
-        values = np.concatenate([weight * share * from_left, weight * (1 - share) * from_right])
-        at = np.tile(entries.row, 2), np.concatenate([entries.left, entries.right])
-        return sp.coo_array((values, at), shape=(size, size)).tocsr()
+    def solved(self, lines: Lines, is_over: IsOver) -> Floats:
+        """Valid bounds at all points, ``[3, M]``, from lines that hold already."""
+        constant, size, patience = self.constant, len(self.reach), self.side.patience
+        # Both shares are computed apart: one less a share that is nearly 1 would have no digits.
+        cell = np.where(self.from_left > self.from_right, self.from_left - self.from_right, 1.0)
+        is_once = self.left == self.right
+        shares = np.where(is_once, 1.0, np.clip(-self.from_right / cell, 0, 1)), np.clip(self.from_left / cell, 0, 1)
+        chord = self._matrix(self.scaled * shares[0], self.scaled * shares[1])
+        upper = fixed_point(chord, constant[UPPER], is_over=is_over)
+        off = constant[-1] + 4 * self.side.rounding * (np.abs(upper) + self.reach)
+        upper = np.maximum(certified_above(chord, constant[UPPER], upper, off, patience), 0.0)
+        lines, width = higher(lines, self._solved_lines(shares[0], off, is_over)), np.inf
+        for turn in range(ROUNDS):
+            if turn < SOLVED:
+                one, two = self._heights(lines)
+                lines = higher(lines, self._solved_lines((one >= two).astype(float), off, is_over))
+            for _ in range(SWEEPS):
+                one, two = self._heights(lines)
+                slope = self.weight * lines[1][np.where(two > one, self.right, self.left)]
+                value = summed(self.row, self.scaled * np.maximum(one, two), size) + constant[V] - off
+                lines = higher(lines, (value, np.clip(summed(self.row, slope, size) + constant[D], 0.0, 1.0)))
+            before, width = width, float(np.mean(upper - lines[0]))
+            if not width <= PAYING * before or is_over():
+                break
+        return np.stack([upper, *lines])
 
-    fall = matrix(entries.scaled, entries.from_left, entries.from_right)
-    steps = StopLossSteps(
-        matrix(entries.scaled, 1.0, 1.0),
-        matrix(entries.weight, 1.0, 1.0),
-        maps.constant[D],
-        lambda slope: maps.constant[V] + fall @ (slope - 1),
-        off,
-        reach,
-        side.patience,
-    )
-    lower, slope = certified_lines(steps, lambda step, constant, _: fixed_point(step, constant, is_over=is_over))
-    return np.where(np.isfinite(lower), lower, -np.inf), slope
+    def _solved_lines(self, share: Floats, off: Floats, is_over: IsOver) -> Lines:
+        """Certified lines, where of each two the left one has this share in what a move makes of them."""
+        parts = share, 1 - share
+        fall = self._matrix(
+            *(self.scaled * x * far for x, far in zip(parts, (self.from_left, self.from_right), strict=True))
+        )
+        lower, slope = certified_lines(
+            self._matrix(*(self.scaled * x for x in parts)),
+            self._matrix(*(self.weight * x for x in parts)),
+            self.constant[D],
+            lambda slope: self.constant[V] + fall @ (slope - 1),
+            off,
+            self.reach,
+            self.side.patience,
+            lambda step, constant, _: fixed_point(step, constant, is_over=is_over),
+        )
+        return np.where(np.isfinite(lower), lower, -np.inf), slope
 
 
 def distribution_bounds(laws: NodeLaws) -> tuple[NodeLaws, NodeLaws]:
@@ -406,86 +367,65 @@ ROUNDED_NOTHING = (1.0,)
 LOOK = 16  # repetitions between two looks at the watch
 
 
-class Guides(NamedTuple):
-    """What is known of all nodes before they are rounded."""
-
-    guide: NodeLaws
-    """An estimate of every law, with masses for values, and upper bounds of the probability of being at most there."""
-    old: NodeLaws | None
-    """The rounded laws of a coarser level."""
-
-    def at(self, nodes: Ints, node: Ints, points: Floats) -> Floats:
-        """Bounds of distribution functions at new points: those of the guide's next points, and of the old laws."""
-        following = np.where(_is_last(node), np.inf, np.append(points[1:], np.inf))
-        which, place = self.guide.spread(nodes)
-        count = count_below(which, self.guide.points[place], node, following)
-        is_beyond = count == self.guide.size[nodes][node]
-        F = self.guide.values[1, np.where(is_beyond, 0, self.guide.begin[nodes][node] + count)]
-        F = np.where(is_beyond | _is_last(node), 1.0, F)
-        if self.old is not None:
-            which, place = self.old.spread(nodes)
-            count = count_below(which, self.old.points[place], node, following)
-            before = self.old.values[0, np.maximum(self.old.begin[nodes][node] + count - 1, 0)]
-            F = np.minimum(F, np.where(count > 0, before, 0.0))
-        return np.where(_is_last(node), 1.0, _not_lost(F))
-
-
 def rounded_law(  # many parameters: of what, how fine, and what is known already
     side: Side, most: Ints, horizon: int | None, guide: NodeLaws | None, old: NodeLaws | None, is_over: IsOver
 ) -> NodeLaws:
     """The law of every node, rounded down to about ``most[node]`` points, no worse than an `old` one.
 
-    In cycles the points are placed by the guide; where it has very many, its slopes say more than rounding would.
+    The `guide` has an estimate of every law, with masses for values, and upper bounds of the probability of being at
+    most there. In cycles it places the points; where it has very many, its slopes say more than rounding would.
     """
 
+    def once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
+        """Nodes whose children are known."""
+        moves = side.moves(nodes)
+        found = _rounded_candidates(moves, laws, None)
+        is_point = chosen(found, most[nodes])
+        node, points = found.node[is_point], found.value[is_point]
+        begin = into.put(nodes, np.bincount(node, minlength=len(nodes)), points, 1.0)
+        _, constant = _rounding(nodes, moves, laws, into, begin)
+        into.values[0, begin:] = _not_lost(np.minimum(constant * (1 + side.rounding), 1.0), node)
+
     def cycle(nodes: Ints, laws: NodeLaws) -> None:
+        """Nodes that can come back to themselves."""
         assert guide is not None
-        known = Guides(guide, old)
         if is_shared(side, nodes, most):
             node, place = guide.spread(nodes)
             points = guide.points[place]
-            laws.put(nodes, guide.size[nodes], points, known.at(nodes, node, points))
-        else:
-            _round_again(side, nodes, most, laws, known, is_over)
+            laws.put(nodes, guide.size[nodes], points, _guided(guide, old, nodes, node, points))
+            return
+        moves = side.moves(nodes)
+        found = filled(_rounded_candidates(moves, guide, side.least[nodes]), most[nodes])
+        is_point = chosen(found, most[nodes])
+        node, points = found.node[is_point], found.value[is_point]
+        begin = laws.put(nodes, np.bincount(node, minlength=len(nodes)), points, 1.0)
+        matrix, constant = _rounding(nodes, moves, laws, laws, begin)
+        F = _guided(guide, old, nodes, node, points)
+        for sweep in range(REPETITIONS):
+            after = _not_lost(np.minimum(F, (matrix @ F + constant) * (1 + side.rounding)), node)
+            change, F = float(np.max(F - after)), after
+            if change <= SETTLED or (sweep % LOOK == LOOK - 1 and is_over()):
+                break
+        laws.values[0, begin:] = F
 
-    return node_laws(side, most, horizon, ROUNDED_NOTHING, _round_once, cycle, is_over)
-
-
-def _round_once(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, into: NodeLaws) -> None:
-    """Nodes whose children are known."""
-    moves = side.moves(nodes)
-    found = _rounded_candidates(moves, laws, None)
-    is_point = chosen(found, most[nodes])
-    node, points = found.node[is_point], found.value[is_point]
-    begin = into.put(nodes, np.bincount(node, minlength=len(nodes)), points, 1.0)
-    _, constant = _rounding(nodes, moves, laws, into, begin)
-    F = _not_lost(np.minimum(constant * (1 + side.rounding), 1.0))
-    F[_is_last(node)] = 1.0
-    into.values[0, begin:] = F
-
-
-def _round_again(side: Side, nodes: Ints, most: Ints, laws: NodeLaws, known: Guides, is_over: IsOver) -> None:
-    """Nodes that can come back to themselves."""
-    moves = side.moves(nodes)
-    found = filled(_rounded_candidates(moves, known.guide, side.least[nodes]), most[nodes])
-    is_point = chosen(found, most[nodes])
-    node, points = found.node[is_point], found.value[is_point]
-    begin = laws.put(nodes, np.bincount(node, minlength=len(nodes)), points, 1.0)
-    matrix, constant = _rounding(nodes, moves, laws, laws, begin)
-    F, is_last = known.at(nodes, node, points), _is_last(node)
-    for sweep in range(REPETITIONS):
-        after = _not_lost(np.minimum(F, (matrix @ F + constant) * (1 + side.rounding)))
-        after[is_last] = 1.0
-        change = float(np.max(F - after))
-        F = after
-        if change <= SETTLED or (sweep % LOOK == LOOK - 1 and is_over()):
-            break
-    laws.values[0, begin:] = F
+    return node_laws(side, most, horizon, ROUNDED_NOTHING, once, cycle, is_over)
 
 
-def _not_lost(F: Floats) -> Floats:
-    """Probabilities that are not 0, and so small that products would be, made larger."""
-    return np.where(F > 0, np.maximum(F, RAREST), 0.0)
+def _guided(guide: NodeLaws, old: NodeLaws | None, nodes: Ints, node: Ints, points: Floats) -> Floats:
+    """Bounds of distribution functions at new points: those of the guide's next points, and of the old laws."""
+    following = np.where(_is_last(node), np.inf, np.append(points[1:], np.inf))
+    first, size, count = guide.beside(nodes, node, following)
+    is_beyond = count == size
+    F = np.where(is_beyond, 1.0, guide.values[1, np.where(is_beyond, 0, first + count)])
+    if old is not None:
+        first, _, count = old.beside(nodes, node, following)
+        F = np.minimum(F, np.where(count > 0, old.values[0, np.maximum(first + count - 1, 0)], 0.0))
+    return _not_lost(F, node)
+
+
+def _not_lost(F: Floats, node: Ints) -> Floats:
+    """Probabilities that are not 0, and so small that products would be, made larger; the last of each node is 1."""
+    return np.where(_is_last(node), 1.0, np.where(F > 0, np.maximum(F, RAREST), 0.0))
 
 
 def _is_last(node: Ints) -> Bools:

@@ -86,6 +86,12 @@ class NodeLaws:
         """Every point of every one of `nodes`: which of them it belongs to, and where it stands."""
         return listed(self.begin[nodes], self.size[nodes])
 
+    def beside(self, nodes: Ints, which: Ints, t: Floats) -> tuple[Ints, Ints, Ints]:
+        """Where the points of each ``nodes[which]`` begin, how many they are, and how many of them are below t."""
+        owner, place = self.spread(nodes)
+        count = count_below(owner, self.points[place], which, t)
+        return self.begin[nodes][which], self.size[nodes][which], count
+
 
 def room_for(most: Ints) -> int:
     """Points that laws of about ``most[node]`` points may have in all: some more are needed at each."""
@@ -237,14 +243,20 @@ def chords_above(y: Floats, upper: Floats, first: Ints, size: Ints, count: Ints,
 def lines_below(  # many parameters: the lines, and which of them are beside t
     y: Floats, value: Floats, slope: Floats, first: Ints, size: Ints, count: Ints, t: Floats
 ) -> Lines:
-    """The higher of the two lines beside t, of points as above: its height there, and its slope + 1."""
-    last = first + size - 1
+    """The higher of the two lines beside t, of points as above: its height there, and its slope + 1.
+
+    G is nowhere below the first point, nor above the last one.
+    """
+    left, right = first + np.maximum(count - 1, 0), first + np.minimum(count, size - 1)
+    is_left, is_right = count == 0, count == size
+    tilts = np.where(is_left, 0.0, slope[left]), np.where(is_left, 0.0, slope[right])
     lines = []
-    for i in (np.clip(first + count - 1, first, last), np.clip(first + count, first, last)):
-        fall = (slope[i] - 1) * (t - y[i])
+    for i, tilt in zip((left, right), tilts, strict=True):
+        fall = (tilt - 1) * (t - y[i])
         room = 4 * UNIT * (np.abs(value[i]) + np.abs(fall) + np.abs(t))
-        lines.append((value[i] + fall - room, slope[i]))
-    return higher(lines[0], lines[1])
+        lines.append((value[i] + fall - room, tilt))
+    height, tilt = higher(lines[0], lines[1])
+    return np.where(is_right, 0.0, height), np.where(is_right, 1.0, tilt)
 
 
 def higher(one: Lines, other: Lines) -> Lines:
@@ -283,8 +295,22 @@ class Side:
         self.least = self._least() if is_endless else np.full(graph.num_nodes + 1, -math.inf)
 
     def batches(self, most: Ints) -> list[tuple[Ints, bool]]:
-        """Nodes to be solved together, children first, and whether they can come back to themselves."""
-        return split(self.graph, self.order, self.sizes(most))
+        """Nodes to be solved together, children first, and whether they can come back to themselves.
+
+        Runs of nodes of one level, each up to `BATCH` in size unless one component is larger.
+        """
+        graph, order, sizes = self.graph, self.order, self.sizes(most)[self.order]
+        level, component = graph.level[order], graph.component[order]
+        starts = np.flatnonzero(np.append(True, (component[1:] != component[:-1]) | (level[1:] != level[:-1])))
+        kinds = zip(level[starts].tolist(), graph.is_cyclic[order][starts].tolist(), strict=True)
+        found: list[tuple[Ints, bool]] = []
+        begin, total, last = 0, 0, (-1, False)
+        for start, kind, size in zip(starts.tolist(), kinds, np.add.reduceat(sizes, starts).tolist(), strict=True):
+            if start > begin and (kind != last or total + size > BATCH):
+                found.append((order[begin:start], last[1]))
+                begin, total = start, 0
+            total, last = total + size, kind
+        return [*found, (order[begin:], last[1])]
 
     def parts(self, nodes: Ints, most: Ints) -> list[Ints]:
         """Some nodes, in parts of limited size."""
@@ -370,21 +396,6 @@ class Side:
                 return
             margin *= 8
         least[nodes] = floor
-
-
-def split(graph: PairGraph, order: Ints, sizes: Ints) -> list[tuple[Ints, bool]]:
-    """Runs of nodes of one level, each up to `BATCH` in size unless one component is larger."""
-    level, component = graph.level[order], graph.component[order]
-    starts = np.flatnonzero(np.append(True, (component[1:] != component[:-1]) | (level[1:] != level[:-1])))
-    kinds = zip(level[starts].tolist(), graph.is_cyclic[order][starts].tolist(), strict=True)
-    found: list[tuple[Ints, bool]] = []
-    begin, total, last = 0, 0, (-1, False)
-    for start, kind, size in zip(starts.tolist(), kinds, np.add.reduceat(sizes[order], starts).tolist(), strict=True):
-        if start > begin and (kind != last or total + size > BATCH):
-            found.append((order[begin:start], last[1]))
-            begin, total = start, 0
-        total, last = total + size, kind
-    return [*found, (order[begin:], last[1])]
 
 
 def _lowest(moves: Moves, least: Floats) -> Floats:
@@ -526,18 +537,6 @@ Solve = Callable[[LinearStep, Floats, int], Floats]
 """Guesses the fixed point of a step and a constant: of the upper bounds (0), of the lower ones (1) or of slopes (2)."""
 
 
-class StopLossSteps(NamedTuple):
-    """How bounds of stop-loss functions on the points of a cycle follow from themselves by a move."""
-
-    values: LinearStep
-    slopes: LinearStep
-    slope_constant: Floats
-    line_constant: Callable[[Floats], Floats]  # of lines with these slopes + 1
-    off: Floats  # what rounding may put a value off by
-    reach: Floats | float  # how far G can be from a point
-    patience: float  # how often a residual counts
-
-
 @np.errstate(invalid="ignore", over="ignore")  # what overflows bounds nothing
 def certified_above(values: LinearStep, constant: Floats, upper: Floats, off: Floats, patience: float) -> Floats:
     """A guess of the fixed point, raised by what it misses at most."""
@@ -545,14 +544,27 @@ def certified_above(values: LinearStep, constant: Floats, upper: Floats, off: Fl
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def certified_lines(steps: StopLossSteps, solve: Solve) -> tuple[Floats, Floats]:
-    """Lines that a move gives back, lowered by what they miss that by, at the point and by their slope elsewhere."""
-    slope = np.clip(solve(steps.slopes, steps.slope_constant, 2), 0.0, 1.0)
-    constant = steps.line_constant(slope)
-    lower = solve(steps.values, constant, 1)
-    tilt = np.abs(steps.slopes @ slope + steps.slope_constant - slope) * steps.reach
-    missed = lower - steps.values @ lower - constant + tilt + steps.off
-    return lower - steps.patience * max(float(np.max(missed)), 0.0), slope
+def certified_lines(  # many parameters: how lines in a cycle follow from themselves, and how to solve for them
+    values: LinearStep,
+    slopes: LinearStep,
+    slope_constant: Floats,
+    line_constant: Callable[[Floats], Floats],
+    off: Floats,
+    reach: Floats | float,
+    patience: float,
+    solve: Solve,
+) -> tuple[Floats, Floats]:
+    """Lines that a move gives back, lowered by what they miss that by, at the point and by their slope elsewhere.
+
+    `line_constant` is that of lines with these slopes + 1; rounding may put a value `off`, and G is at most `reach`
+    from a point. A residual counts `patience` times.
+    """
+    slope = np.clip(solve(slopes, slope_constant, 2), 0.0, 1.0)
+    constant = line_constant(slope)
+    lower = solve(values, constant, 1)
+    tilt = np.abs(slopes @ slope + slope_constant - slope) * reach
+    missed = lower - values @ lower - constant + tilt + off
+    return lower - patience * max(float(np.max(missed)), 0.0), slope
 
 
 def chain(graph: PairGraph, scale: Floats | float) -> sp.csr_array:

@@ -101,55 +101,51 @@ def variance_parts(
     ahead, is_half = list(zip(one, two, strict=True)), graph.is_half[:, None]
     at = np.eye(graph.num_nodes, len(queries))
     by_step, by_state, total = [], np.zeros((size, len(queries))), np.zeros(len(queries))
-    step = _Step(graph, roots, ahead[-1], size)
+    variance, states = _step(graph, roots, ahead[-1], size)
     for number in range(MOST_STEPS if horizon is None else horizon):
         if is_over():
             raise OutOfTimeError(f"the variance was split over {number:,} steps, and time was over")
         if horizon is not None:
-            step = _Step(graph, roots, ahead[horizon - number], size)
+            variance, states = _step(graph, roots, ahead[horizon - number], size)
         after = forward @ at
         halves = np.where(is_half, after, 0.0)
-        by_step.append(step.variance @ (at + halves))
-        by_state += step.states @ (at + halves)
+        by_step.append(variance @ (at + halves))
+        by_state += states @ (at + halves)
         total += by_step[-1]
         at = np.where(is_half, 0.0, after) + forward @ halves
-        if not at.any() or (horizon is None and np.all(step.left(at, graph.discount) <= LITTLE * total)):
+        if not at.any():
             break
+        if horizon is None and graph.discount < 1:  # so little can still come, as the variance of a step is bounded
+            left = at.sum(axis=0) * 2 * variance.max() / (1 - graph.discount**2)
+            if np.all(left <= LITTLE * total):
+                break
     else:
         if horizon is None:
             rest = np.stack([fixed_point(forward, column) for column in at.T], axis=1)
-            by_step.append(step.variance @ rest)
-            by_state += step.states @ rest
+            by_step.append(variance @ rest)
+            by_state += states @ rest
     return VarianceParts(np.array(by_step).T, by_state.T)
 
 
-class _Step:
-    """The variance of one step of every node, ``variance[K]``, and whose it is, ``states[S, K]``."""
-
-    def __init__(self, graph: PairGraph, roots: Ints, ahead: tuple[_Branch, _Branch], states: int) -> None:
-        one, two = ahead
-        first, second = np.maximum(graph.first, 0), np.maximum(graph.second, 0)
-        pairs = graph.discount * (one.later[first] - two.later[second])
-        half = one.value[first] - one.reward - graph.discount * two.later[second]
-        expected = np.where(graph.is_half, half, pairs)
-        e, size = graph.edges, graph.num_nodes
-        change = (e.shift - e.counter) / 2 + np.where(e.child >= 0, expected[np.maximum(e.child, 0)], 0.0)
-        mean = summed(e.parent, e.weight * change, size) / summed(e.parent, e.weight, size)
-        self.variance = summed(e.parent, e.weight * (change - mean[e.parent]) ** 2, size)
-        # Half steps: the second branch moves from a pair, the first from what that comes to. Roots are one state.
-        moves_second = np.zeros(size, dtype=bool)
-        moves_second[e.parent[~e.is_discounted]] = True
-        of_first = (self.variance + one.variance[first] - two.variance[second]) / 2
-        of_first = np.where(graph.is_half | graph.is_together, self.variance, np.where(moves_second, 0.0, of_first))
-        first[: len(roots)] = second[: len(roots)] = roots
-        parts, nodes = np.concatenate([of_first, self.variance - of_first]), np.tile(np.arange(size), 2)
-        self.states = sp.csr_array((parts, (np.concatenate([first, second]), nodes)), shape=(states, size))
-
-    def left(self, at: Floats, discount: float) -> Floats:
-        """A bound on what can still come; without a discount there is none."""
-        if discount == 1:
-            return np.full(at.shape[1], np.inf)
-        return at.sum(axis=0) * 2 * self.variance.max() / (1 - discount**2)
+def _step(graph: PairGraph, roots: Ints, ahead: tuple[_Branch, _Branch], states: int) -> tuple[Floats, sp.csr_array]:
+    """The variance of one step of every node, ``[K]``, and whose it is, ``[S, K]``."""
+    one, two = ahead
+    first, second = np.maximum(graph.first, 0), np.maximum(graph.second, 0)
+    pairs = graph.discount * (one.later[first] - two.later[second])
+    half = one.value[first] - one.reward - graph.discount * two.later[second]
+    expected = np.where(graph.is_half, half, pairs)
+    e, size = graph.edges, graph.num_nodes
+    change = (e.shift - e.counter) / 2 + np.where(e.child >= 0, expected[np.maximum(e.child, 0)], 0.0)
+    mean = summed(e.parent, e.weight * change, size) / summed(e.parent, e.weight, size)
+    variance = summed(e.parent, e.weight * (change - mean[e.parent]) ** 2, size)
+    # Half steps: the second branch moves from a pair, the first from what that comes to. Roots are one state.
+    moves_second = np.zeros(size, dtype=bool)
+    moves_second[e.parent[~e.is_discounted]] = True
+    of_first = (variance + one.variance[first] - two.variance[second]) / 2
+    of_first = np.where(graph.is_half | graph.is_together, variance, np.where(moves_second, 0.0, of_first))
+    first[: len(roots)] = second[: len(roots)] = roots
+    parts, nodes = np.concatenate([of_first, variance - of_first]), np.tile(np.arange(size), 2)
+    return variance, sp.csr_array((parts, (np.concatenate([first, second]), nodes)), shape=(states, size))
 
 
 def _ahead(out: Outcomes, graph: PairGraph, size: int, horizon: int | None) -> list[_Branch]:

@@ -28,7 +28,6 @@ from scipy.sparse import csgraph
 
 from jointmdp.exact.bellman.pair_step import NOTHING as NOTHING
 from jointmdp.exact.bellman.pair_step import (
-    BranchLists,
     NodeMoves,
     Outcomes,
     PairStep,
@@ -166,7 +165,9 @@ def equal_pairs(branches: GapBranches, s: Ints, t: Ints, most_edges: int) -> Boo
     builder = _Builder(branches, most_edges, is_pruned=True, is_over=never)
     codes, which = np.unique(builder.walk.code(s, t), return_inverse=True)
     known = builder.explore(codes)
-    edges, size = builder.collected(), len(known)
+    if not len(known):
+        return np.zeros(0, dtype=bool)
+    edges, size = _joined(builder.parts), len(known)
     parent, child = (np.searchsorted(known, codes) for codes in (edges.parent, np.maximum(edges.child, 0)))
     child = np.where(edges.child >= 0, child, NOTHING)
     is_live = _from(_links(child, parent, size), builder.differing(known))
@@ -181,7 +182,9 @@ class _Builder:
         self.most_edges, self.is_pruned = most_edges, is_pruned
         self.step = PairStep(branches.model, branches.first, branches.second, can_merge=branches.can_merge)
         own, other = self.step.branches
-        self.common = commonest_reward(own)
+        values, which = np.unique(own.rewards, return_inverse=True)
+        often = np.bincount(which.ravel(), np.repeat(own.chances, own.lengths.sum(axis=1)) * own.weights)
+        self.common = float(values[np.argmax(often)])
         halves = len(own.chances) == 1 and float(np.mean([own.lengths, other.lengths])) > WORTH_HALVING
         self.walk = PairWalk(self.step, has_halves=halves, is_ordered=True, block=BLOCK, waiting_reward=self.common)
         self.parts: list[Edges] = []
@@ -205,12 +208,6 @@ class _Builder:
             return found.child[found.child >= 0]
 
         return self.walk.explore(codes, keep)
-
-    def collected(self) -> Edges:
-        """All moves added so far."""
-        edges = _joined([_no_edges(), *self.parts])
-        self.parts.clear()
-        return edges
 
     def _add(self, edges: Edges) -> Edges:
         self.most_terms = max(self.most_terms, int(np.bincount(np.unique(edges.parent, return_inverse=True)[1]).max()))
@@ -238,13 +235,18 @@ class _Builder:
         for number, query in enumerate(queries):
             root = number - len(queries)
             if isinstance(query, Opening):
-                found.append(self._of_opening(query, root, opened))
-                opened += query.moves.num_nodes
+                moves = query.moves  # whose nodes have codes of their own
+                self.more_terms = max(self.more_terms, moves.num_terms)
+                pair = np.where(moves.first >= 0, self.walk.code(moves.first, moves.second), NOTHING)
+                child = np.where(moves.node >= 0, opened + moves.node, pair)
+                parent = np.where(moves.parent == 0, root, opened + moves.parent)
+                found.append(_edges(parent, moves.weight, moves.gain, moves.loss, child))
+                opened += moves.num_nodes
                 continue
             s, a, b = query
             if a == NOTHING:
-                moves = _as_edges(self.walk.moves(self.walk.code(np.array([s]), np.array([s]))))
-                found.append(moves._replace(parent=np.full(len(moves.parent), root)))
+                edges = _as_edges(self.walk.moves(self.walk.code(np.array([s]), np.array([s]))))
+                found.append(edges._replace(parent=np.full(len(edges.parent), root)))
                 continue
             w = np.flatnonzero(model.probabilities[s])
             first, second, weight = w, w, model.probabilities[s, w]
@@ -256,20 +258,11 @@ class _Builder:
             found.append(_edges(np.full(len(first), root), weight, *rewards, to))
         return _joined(found)
 
-    def _of_opening(self, opening: Opening, root: int, opened: int) -> Edges:
-        """The moves of an opening, all at once; its nodes have codes of their own."""
-        moves = opening.moves
-        self.more_terms = max(self.more_terms, moves.num_terms)
-        pair = np.where(moves.first >= 0, self.walk.code(moves.first, moves.second), NOTHING)
-        child = np.where(moves.node >= 0, opened + moves.node, pair)
-        return _edges(
-            np.where(moves.parent == 0, root, opened + moves.parent), moves.weight, moves.gain, moves.loss, child
-        )
-
     def _assembled(self, num_roots: int, codes: Ints) -> PairGraph:
         """All nodes that matter, numbered: the roots first, the others by code."""
         self._check_time()
-        edges = self.collected()
+        edges = _joined(self.parts)
+        self.parts.clear()
         is_pair, is_opening = codes < self.size**2, codes >= self.opened
         parent = np.where(edges.parent < 0, edges.parent + num_roots, np.searchsorted(codes, edges.parent) + num_roots)
         child = np.where(edges.child < 0, NOTHING, np.searchsorted(codes, edges.child) + num_roots)
@@ -331,13 +324,6 @@ class _Builder:
         return found
 
 
-def commonest_reward(lists: BranchLists) -> float:
-    """The reward that is paid most often."""
-    values, which = np.unique(lists.rewards, return_inverse=True)
-    weights = np.repeat(lists.chances, lists.lengths.sum(axis=1)) * lists.weights
-    return float(values[np.argmax(np.bincount(which.ravel(), weights))])
-
-
 def _edges(parent: Ints, weight: Floats, gain: Floats, loss: Floats, child: Ints) -> Edges:
     """Whole steps that pay ``gain − loss``."""
     shift, counter = sum_down(gain, -loss), sum_down(loss, -gain)
@@ -348,11 +334,6 @@ def _edges(parent: Ints, weight: Floats, gain: Floats, loss: Floats, child: Ints
 def _as_edges(moves: NodeMoves) -> Edges:
     parent, weight, gain, loss, is_whole, child = moves
     return _edges(parent, weight, gain, loss, child)._replace(is_discounted=is_whole)
-
-
-def _no_edges() -> Edges:
-    none = np.zeros(0, dtype=np.int64)
-    return _edges(none, none.astype(float), none.astype(float), none.astype(float), none)
 
 
 def _joined(parts: list[Edges]) -> Edges:

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator
 
 from jointmdp.exact.bellman.pair_step import Outcomes
 from jointmdp.exact.law.node_laws import (
     CORE,
     LinearStep,
     Side,
-    StopLossSteps,
     certified_above,
     certified_lines,
     fixed_point,
@@ -209,14 +209,17 @@ class SharedPoints:
             bent = self._bent(slope.reshape(self.shape), gains, chances[0])
             return self._step(self._of_nothing(short), g, bent).ravel()
 
-        values, slopes, patience = _FlatStep(self, g), _FlatStep(self, 1.0), self.side.patience
+        size, patience = (math.prod(self.shape),) * 2, self.side.patience
+        values, slopes = (
+            LinearOperator(size, lambda x, scale=scale: self._step(x.reshape(self.shape), scale).ravel(), dtype=float)
+            for scale in (g, 1.0)
+        )
         constant = self._step(self._of_nothing(short), g, gains).ravel()
         of_slopes = self._step(self._of_nothing((z >= 0).astype(float)), 1.0, chances).ravel()
         upper = solve(values, constant, 0)
         off = np.where(self.is_open[:, None, :], self._off(upper.reshape(self.shape)), 0.0).ravel()
         upper = certified_above(values, constant, upper, off, patience)
-        steps = StopLossSteps(values, slopes, of_slopes, line_constant, off, self.reach, patience)
-        lower, slope = certified_lines(steps, solve)
+        lower, slope = certified_lines(values, slopes, of_slopes, line_constant, off, self.reach, patience, solve)
         found = _bounds(*(each.reshape(self.shape) for each in (upper, lower, slope)))
         return np.stack([values[self.s, :, self.t] for values in found])
 
@@ -262,16 +265,6 @@ class SharedPoints:
         _pin(slope, 1.0)
         rows = _bounds((upper + off).reshape(self.shape), (lower - off).reshape(self.shape), slope)
         return np.stack([row[s, :, t] for row in rows])
-
-
-class _FlatStep(NamedTuple):
-    """The chords of one step of all pairs as a linear map."""
-
-    shared: SharedPoints
-    scale: float
-
-    def __matmul__(self, x: Floats) -> Floats:
-        return self.shared._step(x.reshape(self.shared.shape), self.scale).ravel()
 
 
 def _bounds(upper: Floats, lower: Floats, slope: Floats) -> tuple[Floats, Floats, Floats]:

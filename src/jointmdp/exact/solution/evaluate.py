@@ -10,33 +10,121 @@ import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any, Literal, Never, Protocol, overload
 
 import jax
+import numpy as np
 
+from jointmdp.exact.law.gap_law import Laws
+from jointmdp.exact.law.pair_graph import NOTHING, GapBranches
 from jointmdp.exact.moments.asked_pairs import asked_states
-from jointmdp.exact.moments.certificates import report_missed
+from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.column_blocks import WORDS, Sharded, solve_lean, solve_sharded
-from jointmdp.exact.moments.default_solver import PolicyBranch, solve, solve_horizon
+from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve, solve_horizon
 from jointmdp.exact.moments.iteration import LARGEST, Iterate, solve_iterate
 from jointmdp.exact.moments.pair_solver import PAIR_LIMIT, Solve
 from jointmdp.exact.moments.partial_solve import solve_asked
 from jointmdp.exact.moments.single_branch import MeanReturns, mean_returns
 from jointmdp.exact.moments.stored_moments import FoundMoments
-from jointmdp.exact.solution.policy_returns import PolicyReturns
+from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
+from jointmdp.ground.answers import ResultFace
 from jointmdp.ground.arrays import Floats, float64
 from jointmdp.ground.errors import ModelError
+from jointmdp.ground.files import write_csv
 from jointmdp.model.episodes import idle_states, paying_state, policy_kernel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import checked_policy
 from jointmdp.model.tables import StateLike
 
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PolicyReturns(ResultFace):
+    """The returns of policies that are followed from the first step on, with certified errors.
+
+    Branches share scenarios as the model's ``sharing`` says and draw their actions independently of each other, also
+    where two policies are the same; two branches never become one.
+    """
+
+    model: JointMDP
+    names: tuple[str, ...]
+    branches: tuple[PolicyBranch, ...]
+    method: Solve
+    minimise: bool = False
+    """Whether returns are costs, and gaps say how much less a policy costs."""
+    _shared: dict[tuple[int, int], tuple[Floats, Floats]] = field(default_factory=dict)  # covariance, error; [S] each
+    _laws: dict[tuple[int, int], Laws] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> Floats:
+        """Mean return of each policy from each state, ``[K, S]``."""
+        return np.stack([branch.mean for branch in self.branches])
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of the return of each policy from each state, ``[K, S]``."""
+        return np.stack([branch.variance for branch in self.branches])
+
+    def gap(self, policy: str | int, other: str | int, state: StateLike = 0) -> Gap:
+        """How much more `policy` gives than `other`, or how much less it costs; policies by name.
+
+        Both start in `state`, by default the first one of the model, where what `from_start` finds begins.
+        """
+        s = self.model.state_index(state)
+        i, j = (checks.as_called("policy", each, self.names, self.names) for each in (policy, other))
+        labels = (self.model.state_label(s), self.names[i], self.names[j])
+        if i == j:
+            return Gap(*labels, 0.0, 0.0, 0.0, 0.0, 0.0, minimise=self.minimise)
+        i, j = checks.subtracted(i, j, self.minimise)
+        one, two = self.branches[i], self.branches[j]
+        if (i, j) not in self._laws:
+            self._laws[i, j] = Laws(GapBranches(self.model, one.policy, two.policy, can_merge=False), None)
+        pair = min(i, j), max(i, j)
+        if pair not in self._shared:
+            found = shared_pairs(self.branches[pair[0]], self.branches[pair[1]], self.method)
+            if not found.is_reached:
+                report_missed(Status.STEP_LIMIT, f"{labels[1]} and {labels[2]}", self.method.throw)
+            mine, theirs = found.shares
+            self._shared[pair] = found.covariance.diagonal() + 0.0 * mine, mine + theirs
+        known = policies_gap(one, two, s, s, *(each[s] for each in self._shared[pair]))
+        mean, mean_error, variance, variance_error = map(float, known)
+        return Gap(
+            *labels,
+            mean=mean + 0.0,
+            variance=variance,
+            independent_variance=float(one.variance[s] + two.variance[s]),
+            mean_error=mean_error,
+            variance_error=variance_error,
+            place=(self._laws[i, j], (s, NOTHING, NOTHING)),
+            minimise=self.minimise,
+        )
+
+    def table(self, states: Iterable[StateLike] | None = None) -> list[dict[str, Any]]:
+        """One row for each state and every two policies: a tidy table of gaps."""
+        rows = []
+        for state in range(self.model.num_states) if states is None else states:
+            for i, j in combinations(range(len(self.names)), 2):
+                gap = self.gap(self.names[i], self.names[j], state)
+                row = {"state": gap.state, "policy": gap.action, "other": gap.other}
+                rows.append(row | {name: getattr(gap, name) for name in GAP_COLUMNS})
+        return rows
+
+    def to_csv(self, path: str | os.PathLike[str], states: Iterable[StateLike] | None = None) -> None:
+        """Write `table` as a CSV file, whole or not at all."""
+        write_csv(path, self.table(states), ("state", "policy", "other"))
+
+    def __repr__(self) -> str:
+        error = max(float(branch.mean_errors.max()) for branch in self.branches)
+        return f"PolicyReturns({', '.join(self.names)} in {self.model!r}; mean ± {error:.1e})"
+
+
 MAX_ORDER = 30  # beyond it binomial coefficients amplify rounding until no digit is left
 USUAL_ARRAYS, LEAN_ARRAYS = 12.0, 3.3  # alive at the peak of the default method, and of `solve_lean`
 MORE_IN_TIME = 2.0  # further ones where branches share their noise in time: what a step adds, and a sum over scenarios
+GAP_COLUMNS = ("mean", "std", "independent_std", "inferiority_bound", "mean_error", "variance_error", "direction")
 EXAMPLE = "evaluate(*jointmdp.envs.inventory())"
 
 
@@ -153,15 +241,12 @@ def _check_question(model: Any, method: Any) -> None:
         name = type(method).__name__
         raise ModelError(f"{name}(…) learns from samples: learn(model, policy, {name}(…)); evaluate solves equations")
     if not isinstance(model, JointMDP) and (callable(getattr(model, "step", None)) or callable(model)):
+        called = getattr(model, "name", None) or getattr(model, "__name__", None) or f"this {type(model).__name__}"
         raise ModelError(
-            f"evaluate computes from the tables of a JointMDP, and {_called(model)} is a simulator: simulate(…) "
+            f"evaluate computes from the tables of a JointMDP, and {called} is a simulator: simulate(…) "
             "samples it, compare(…) says which action or decision is best, learn(…) learns its moments, and "
             "from_gymnasium(…) makes tables of a small environment"
         )
-
-
-def _called(thing: Any) -> str:
-    return str(getattr(thing, "name", None) or getattr(thing, "__name__", None) or f"this {type(thing).__name__}")
 
 
 def _solved(model: JointMDP, policy: Floats, method: Solve | Sharded | Iterate, order: int) -> Solution:
@@ -298,17 +383,13 @@ def _check_ends(model: JointMDP, policy: Floats, method: Solve | Sharded | Itera
         raise ModelError(f"discount is 1: {what} needs a discount below 1, or a horizon; the default method does not")
 
 
-def _check_range(model: JointMDP, order: int) -> None:
+def _check_size(model: JointMDP, order: int, *, is_counted: bool = True) -> None:
     bound, largest = model.reward_bound, LARGEST ** (2 / order)
     if bound > largest or 0 < bound < 1 / largest:
         powers = "squares" if order == 2 else f"powers of order {order}"
         raise ModelError(
             f"rewards up to {bound:g} have {powers} beyond the range of floats; rescale them to a size near 1"
         )
-
-
-def _check_size(model: JointMDP, order: int, *, is_counted: bool = True) -> None:
-    _check_range(model, order)
     pairs, held = model.num_states**2, 1 if order == 2 else order + 1
     if model.sharing != "none" and pairs * held > PAIR_LIMIT and is_counted:
         each = "" if order == 2 else f", in each of {held} arrays for moments up to order {order}"

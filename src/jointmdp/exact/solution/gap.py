@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jointmdp.exact.bounds import moment_bounds as bounds
-from jointmdp.exact.law.gap_law import GapLaw, Laws, LawStatus
+from jointmdp.exact.law.gap_law import GapLaw, Laws, LawStatus, widest
 from jointmdp.exact.law.pair_equations import MOST_STEPS, VarianceParts
 from jointmdp.exact.law.pair_graph import NOTHING, GapStart, Opening
 from jointmdp.ground import checks
@@ -113,7 +113,7 @@ class Gap(ResultFace, PlannedGap):
 
     def __repr__(self) -> str:
         told = words(self.minimise).told(self.action, self.other, self.mean, self.std, f" in {self.state}")
-        return f"Gap({told}, independent ± {math.sqrt(self.independent_variance):.6g})"
+        return f"Gap({told}, independent ± {self.independent_std:.6g})"
 
     def table(self) -> list[dict[str, Any]]:
         """One row: what the moments say; the law takes longer, and is not asked."""
@@ -140,6 +140,11 @@ class Gap(ResultFace, PlannedGap):
     def std(self) -> float:
         """Standard deviation."""
         return math.sqrt(self.variance)
+
+    @property
+    def independent_std(self) -> float:
+        """Standard deviation if the two returns were independent."""
+        return math.sqrt(self.independent_variance)
 
     @property
     def variance_reduction(self) -> float:
@@ -215,11 +220,7 @@ class Gap(ResultFace, PlannedGap):
         return bounds.cantelli(self.mean - self.mean_error, self.variance + self.variance_error)
 
     def superiority(
-        self,
-        *,
-        tolerance: float = TOLERANCE,
-        limits: Limits = DEFAULT_LIMITS,
-        simulate: bool = False,
+        self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS, simulate: bool = False
     ) -> LawInterval:
         """P(G > 0): what the law and the moments know, refined until the width is at most `tolerance` if it can be.
 
@@ -230,8 +231,7 @@ class Gap(ResultFace, PlannedGap):
             below = known.cdf(0.0)
             return Interval(1 - below.upper, 1 - below.lower)
 
-        asked = _Asked(tolerance, limits)
-        found = self._known(GapLaw.superiority, of_moments, 0.0, asked)
+        found = self._known(GapLaw.superiority, of_moments, 0.0, tolerance, limits)
         if simulate and self.place is not None:
             found.simulated = self._simulated(*self.place).superiority()
         return found
@@ -254,34 +254,23 @@ class Gap(ResultFace, PlannedGap):
         def of_moments(known: bounds.MomentBounds) -> Interval:
             return Interval(0.0, max(0.0, known.cdf(0.0).upper - known.cdf_left(0.0).lower))
 
-        return self._known(GapLaw.tie, of_moments, 1.0, _Asked(tolerance, limits))
+        return self._known(GapLaw.tie, of_moments, 1.0, tolerance, limits)
 
     def inferiority(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> LawInterval:
         """P(G < 0)."""
-        asked = _Asked(tolerance, limits)
-        return self._known(GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, asked)
+        return self._known(GapLaw.inferiority, lambda known: known.cdf_left(0.0), 0.0, tolerance, limits)
 
     def quantile(
-        self,
-        q: float,
-        *,
-        tolerance: float = QUANTILE_TOLERANCE,
-        limits: Limits = DEFAULT_LIMITS,
+        self, q: float, *, tolerance: float = QUANTILE_TOLERANCE, limits: Limits = DEFAULT_LIMITS
     ) -> LawInterval:
         """The q-quantile of G, refined until the width is at most `tolerance` standard deviations if it can be."""
-        q, asked = checks.as_fraction("q", q), _Asked(tolerance, limits).times(self._scale)
-        return self._known(lambda law: law.quantile(q), lambda known: known.quantile(q), 0.0, asked)
+        q, scale = checks.as_fraction("q", q), self._scale
+        return self._known(lambda law: law.quantile(q), lambda known: known.quantile(q), 0.0, tolerance, limits, scale)
 
-    def cvar(
-        self,
-        alpha: float,
-        *,
-        tolerance: float = TOLERANCE,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> LawInterval:
+    def cvar(self, alpha: float, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> LawInterval:
         """The mean of the lowest `alpha` fraction of G, to `tolerance` standard deviations if it can be."""
-        alpha, asked = checks.as_fraction("alpha", alpha), _Asked(tolerance, limits).times(self._scale)
-        return self._known(lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, asked)
+        alpha, scale = checks.as_fraction("alpha", alpha), self._scale
+        return self._known(lambda law: law.cvar(alpha), lambda known: known.cvar(alpha), 0.0, tolerance, limits, scale)
 
     def law(self, *, tolerance: float = TOLERANCE, limits: Limits = DEFAULT_LIMITS) -> GapLaw:
         """The certified law of G.
@@ -292,21 +281,20 @@ class Gap(ResultFace, PlannedGap):
         """
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no law to compute")
-        scale = self._scale
 
         def width(law: GapLaw) -> float:
-            tails = max(law.cvar(0.05).width, law.cvar(0.95).width)
-            return max(law.superiority().width, law.tie().width, tails / scale)
+            return widest(law, self._scale)
 
-        found = self._law(width, _Asked(tolerance, limits))
+        _check_asked(tolerance, limits)
+        found = self._law(width, tolerance, limits)
         if not found.status.is_success:
             _warn(f"the law of {self.difference}", width(found), tolerance, found.status.value, self._instead)
         return replace(found, known_variance=self.variance_interval, independent_variance=self.independent_variance)
 
-    def _law(self, width: Callable[[GapLaw], float], asked: _Asked) -> GapLaw:
+    def _law(self, width: Callable[[GapLaw], float], tolerance: float, limits: Limits) -> GapLaw:
         assert self.place is not None
         laws, query = self.place
-        return laws.gap_law(query, width, asked.tolerance, asked.limits, self.mean_interval, self._name)
+        return laws.gap_law(query, width, tolerance, limits, self.mean_interval, self._name)
 
     def variance_by_step(self, *, limits: Limits = DEFAULT_LIMITS) -> VarianceSplit:
         """How much of the variance arises at each step: what that step changes in what is expected of G.
@@ -371,28 +359,32 @@ class Gap(ResultFace, PlannedGap):
         moved = sum(math.comb(k, i) * self.mean_error ** (k - i) * sizes[i] for i in range(k))
         return self.central_moment_error(k) + moved
 
-    def _known(
+    def _known(  # many parameters: the question to laws and to moments, and how well it is to be answered
         self,
         of_law: Callable[[GapLaw], Interval],
         of_moments: Callable[[bounds.MomentBounds], Interval],
         if_identical: float,
-        asked: _Asked,
+        tolerance: float,
+        limits: Limits,
+        scale: float = 1.0,
     ) -> LawInterval:
         """What the moments say and, where that is wider than asked for, the law too; nothing if it does not fit."""
+        _check_asked(tolerance, limits)
+        tolerance *= scale
         if self.is_identical:
             return LawInterval(if_identical, if_identical)
-        found, status, why = of_moments(self.moment_bounds()), LawStatus.REACHED, None
-        if found.width > asked.tolerance and self.place is not None:
+        found, status, why = of_moments(self.moment_bounds()), LawStatus.REACHED, ""
+        if found.width > tolerance and self.place is not None:
             try:
-                law = self._law(lambda law: of_law(law).width, asked)
+                law = self._law(lambda law: of_law(law).width, tolerance, limits)
                 found, status = found & of_law(law) & of_moments(self.moment_bounds(law.support)), law.status
             except NotKnownError as error:
                 status, why = LawStatus.LIMIT, str(error)
         answer = LawInterval(*found)
-        if not status.is_success and answer.width > asked.tolerance:
+        if not status.is_success and answer.width > tolerance:
             answer.status = status
-            what, why = f"an interval of {self.difference}", why or status.value
-            _warn(what, answer.width, asked.tolerance, why, self._instead)
+            what = f"an interval of {self.difference}"
+            _warn(what, answer.width, tolerance, why or status.value, self._instead)
         return answer
 
     @property
@@ -406,19 +398,9 @@ class Gap(ResultFace, PlannedGap):
         return self.mean if abs(self.mean) > self.mean_error else 0.0
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """How narrow an answer shall be, and what it may take."""
-
-    tolerance: float
-    limits: Limits
-
-    def __post_init__(self) -> None:
-        checks.as_positive("tolerance", self.tolerance)
-        check_limits(self.limits)
-
-    def times(self, scale: float) -> _Asked:
-        return replace(self, tolerance=self.tolerance * scale)
+def _check_asked(tolerance: float, limits: Limits) -> None:
+    checks.as_positive("tolerance", tolerance)
+    check_limits(limits)
 
 
 def _warn(what: str, width: float, tolerance: float, why: str, instead: str) -> None:

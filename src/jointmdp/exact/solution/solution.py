@@ -1,6 +1,6 @@
-"""Where only some states were asked about: laws on the part of the model that they lead to, and what is not held.
+"""The answer of `evaluate`: joint moments of the returns of all actions, with a statement of how true they are.
 
-The answer: joint moments of the returns of all actions, with a statement of how true they are.
+And what is asked of it: gaps, which action is best, and the best guess of one return from another that was seen.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,13 @@ from jointmdp.exact.law.pair_graph import GapBranches
 from jointmdp.exact.moments.certificates import Certificate, Status
 from jointmdp.exact.moments.partial_solve import ListedMoments
 from jointmdp.exact.moments.stored_moments import StateMoments, StoredMoments
-from jointmdp.exact.solution.best_action import BestAction
-from jointmdp.exact.solution.counterfactual import Counterfactual, observation, predicted
 from jointmdp.exact.solution.gap import TOLERANCE, Gap
 from jointmdp.ground import checks
-from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, as_dataset, upstairs
-from jointmdp.ground.arrays import Floats, Ints
+from jointmdp.ground.answers import SHOWN, SHOWN_STATES, ResultFace, aligned, as_dataset, upstairs, words
+from jointmdp.ground.arrays import UNIT, Floats, Ints
 from jointmdp.ground.errors import ConvergenceWarning, ModelError, NotKnownError
 from jointmdp.ground.files import FilePath, write_csv
+from jointmdp.ground.intervals import Interval
 from jointmdp.ground.limits import DEFAULT_LIMITS, Limits, check_limits
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.reached_states import ReachedPart
@@ -69,6 +69,7 @@ def check_whole(asked: int, count: int, what: str) -> None:
         )
 
 
+ROUNDED = 1e-6  # observed returns are often rounded
 BLOCK_LIMIT = 2**27  # covariance entries formed at once; more are to be asked for state by state
 # A variance below this fraction of the largest, and below its own certified error, cannot be told from zero.
 ZERO_FRACTION = 1e-9
@@ -81,6 +82,136 @@ def _check_blocks(states: int, actions: int) -> None:
             f"{states:,} states × {actions:,}² actions are too many covariances at once; "
             "ask covariance_of for some states and actions"
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BestAction(ResultFace):
+    """How probably each action is the best of all, with the highest return or the lowest cost, with intervals."""
+
+    state: str
+    actions: tuple[str, ...]
+    probability: list[float]
+    """P(best); equal firsts share it equally, so that the sum is 1."""
+    intervals: list[Interval]
+    """Of `probability`."""
+    alone: list[float]
+    """P(better than all others)."""
+    alone_intervals: list[Interval]
+    tied: list[float]
+    """P(best, together with at least one other)."""
+    tied_intervals: list[Interval]
+    tie: float
+    """P(more than one action is best)."""
+    tie_interval: Interval
+    mean: list[float]
+    """Mean returns: simulated, or exact where a solution was at hand."""
+    is_certified: bool
+    """Whether the intervals are guaranteed bounds; otherwise they hold together with probability `confidence`."""
+    confidence: float
+    """1 where certified."""
+    method: str
+    num_samples: int = 0
+    """0 where nothing was simulated."""
+    seed: int | None = None
+    undecided: float = 0.0
+    """Fraction of samples in which the end of the simulation leaves open who is first; the intervals allow for it."""
+    minimise: bool = False
+    """Whether returns are costs, and the lowest is the best."""
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per action."""
+        names = ("action", "probability", "interval", "alone", "alone_interval", "tied", "tied_interval", "mean")
+        columns = (self.actions, self.probability, self.intervals, self.alone, self.alone_intervals)
+        rows = zip(*columns, self.tied, self.tied_intervals, self.mean, strict=True)
+        return [dict(zip(names, row, strict=True)) | {"direction": self.direction} for row in rows]
+
+    def __repr__(self) -> str:
+        unit = 10_000 if self.is_certified else 1_000
+
+        def both(value: float, found: Interval) -> str:
+            # Ends are rounded outwards: the interval printed holds the one found.
+            numbers = (value, math.floor(found.lower * unit) / unit, math.ceil(found.upper * unit) / unit)
+            return "{} [{}, {}]".format(*(f"{x:.{len(str(unit)) - 1}f}" for x in numbers))
+
+        rows = [["action", "best", "alone", "tied", "mean"]]
+        for r in self.table():
+            cells = [both(r["probability"], r["interval"]), both(r["alone"], r["alone_interval"])]
+            rows.append([r["action"], *cells, both(r["tied"], r["tied_interval"]), f"{r['mean']:.6g}"])
+        most, note = words(self.minimise).most, "(best = alone, or tied and the first place shared equally)"
+        title = f"Which action {most} in {self.state}? {note}"
+        tie = f"More than one is first with probability {both(self.tie, self.tie_interval)}."
+        return "\n".join([title, *aligned(rows), tie, f"{self.method}."])
+
+
+@dataclass(frozen=True)
+class Counterfactual(ResultFace):
+    """What is expected of `other` when `action` was seen to give `observed_return`.
+
+    The best linear prediction of ``Z(s,b)`` from ``Z(s,a) = z`` is ``μ_b + β (z − μ_a)`` with ``β = C_ab / C_aa``. Its
+    error has mean 0, variance ``C_bb − C_ab²/C_aa``, and is uncorrelated with what was seen; nothing else follows from
+    moments of order 2. So an interval around it that holds for every law with these moments is Chebyshev's, and a law
+    with three atoms attains it. What the return of the seen branch was made of says more: see `hindsight`.
+    """
+
+    state: str
+    action: str
+    other: str
+    observed_return: float
+    mean: float
+    """The best linear prediction of the return of `other`."""
+    std: float
+    """Standard deviation of its error."""
+    slope: float
+    """How much more is expected for one more that was seen."""
+    mean_error: float
+    """Guaranteed bound on the numerical error of `mean`."""
+    std_error: float
+    """Guaranteed bound on the numerical error of `std`."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Counterfactual({self.other} in {self.state}, given that {self.action} gave {self.observed_return:.6g}: "
+            f"{self.mean:.6g} ± {self.std:.6g})"
+        )
+
+    def interval(self, confidence: float = 0.95) -> Interval:
+        """Holds the return of `other` with at least this probability, for every law with these moments.
+
+        The probability is that of both returns together. Of one value seen, which may be as rare as it likes, moments
+        say nothing by themselves.
+        """
+        alpha = 1 - checks.as_fraction("confidence", confidence)
+        half = (self.std + self.std_error) / math.sqrt(alpha) + self.mean_error
+        return Interval(self.mean - half, self.mean + half)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row."""
+        names = ("state", "action", "other", "observed_return", "mean", "std", "slope")
+        return [{name: getattr(self, name) for name in names} | {"interval": self.interval()}]
+
+
+def predicted(
+    seen: tuple[str, str, str, float], means: Floats, covariance: Floats, mean_errors: Floats, shares: Floats
+) -> Counterfactual:
+    """From means ``[2]`` and the covariance ``[2, 2]`` of both returns, which are off by at most their errors."""
+    state, action, _, z = seen
+    (mean, other_mean), (a, c), b = means.tolist(), covariance[0].tolist(), float(covariance[1, 1])
+    off = [float(2 * share) + 8 * UNIT * x for share, x in zip(shares.tolist(), (a, b), strict=True)]
+    off_c = float(shares.sum()) + 8 * UNIT * math.sqrt(max(a * b, 0.0))
+    if a <= off[0]:
+        if abs(z - mean) > float(mean_errors[0]) + math.sqrt(a + off[0]) + 1e-6 * max(1.0, abs(mean)):
+            raise ModelError(f"{action} in {state} always gives {mean:.6g}, and never the observed return of {z:.6g}")
+        return Counterfactual(*seen, other_mean, math.sqrt(b), 0.0, float(mean_errors[1]), math.sqrt(off[1]))
+    slope = c / a
+    off_slope = (off_c + abs(slope) * off[0]) / (a - off[0])
+    guess = other_mean + slope * (z - mean)
+    size = abs(other_mean) + abs(slope) * (abs(z) + abs(mean))
+    error = float(mean_errors[1]) + off_slope * abs(z - mean) + (abs(slope) + off_slope) * float(mean_errors[0])
+    left = max(0.0, b - slope * c)
+    off_left = off[1] + (abs(c) + off_c) * off_slope + abs(slope) * off_c + 8 * UNIT * b
+    std = math.sqrt(left)
+    off_std = math.sqrt(off_left) if left <= off_left else off_left / std
+    return Counterfactual(*seen, guess, std, slope, error + 8 * UNIT * size, off_std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,11 +387,18 @@ class Solution(ResultFace):
         self, state: StateLike, action: ActionLike, observed_return: float, other: ActionLike
     ) -> Counterfactual:
         """The best guess of the return of `other` in `state`, where `action` was seen to give `observed_return`."""
-        s = self.model.state_index(state)
-        a, b = self.model.action_index(action, s), self.model.action_index(other, s)
+        s, (a, b) = self.model.query_indices(state, (action, other))
+        value, model, g = checks.as_finite("observed_return", observed_return), self.model, self.model.discount
+        labels = (model.state_label(s), model.action_label(a), model.action_label(b))
+        steps = math.inf if self.horizon is None else float(self.horizon)
+        most = model.reward_bound * (steps if g == 1 else (1 - g**steps) / (1 - g)) if model.reward_bound > 0 else 0.0
+        if abs(value) > (1 + ROUNDED) * most:
+            raise ModelError(
+                f"{labels[1]} in {labels[0]} was observed to give {value:.6g}, but no return of the model is larger "
+                f"than {most:.6g}"
+            )
         known = (each[s, [a, b]] for each in (self.certificate.mean_errors, self.certificate.covariance_shares))
-        observed = observation(self.model, (s, a, b), observed_return, self.horizon)
-        return predicted(observed, self.mean[s, [a, b]], self._blocks(s, a, b), *known)
+        return predicted((*labels, value), self.mean[s, [a, b]], self._blocks(s, a, b), *known)
 
     @cached_property
     def asked(self) -> Ints:
@@ -365,26 +503,13 @@ class Solution(ResultFace):
 
     def table(self, states: Iterable[StateLike] | None = None) -> list[dict[str, Any]]:
         """One row per state (all that were asked about by default) and unordered pair of available actions."""
-        chosen = self.asked.tolist() if states is None else states
+        names = ("state", "action", "other", "mean", "std", "independent_std", "variance_error", "inferiority_bound")
         rows = []
-        for s in (self.model.state_index(state) for state in chosen):
-            actions = np.flatnonzero(self.model.available[s])
-            for i, a in enumerate(actions):
-                for b in actions[i + 1 :]:
-                    gap = self.gap(s, int(a), int(b))
-                    rows.append(
-                        {
-                            "state": gap.state,
-                            "action": gap.action,
-                            "other": gap.other,
-                            "mean": gap.mean,
-                            "std": gap.std,
-                            "independent_std": float(np.sqrt(gap.independent_variance)),
-                            "variance_error": gap.variance_error,
-                            "inferiority_bound": gap.inferiority_bound,
-                            "direction": gap.direction,
-                        }
-                    )
+        for state in self.asked.tolist() if states is None else states:
+            s = self.model.state_index(state)
+            for a, b in combinations(np.flatnonzero(self.model.available[s]).tolist(), 2):
+                gap = self.gap(s, a, b)
+                rows.append({name: getattr(gap, name) for name in (*names, "direction")})
         return rows
 
     def to_csv(self, path: FilePath, states: Iterable[StateLike] | None = None) -> None:

@@ -26,8 +26,8 @@ import numpy as np
 
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import GapBranches, equal_pairs
-from jointmdp.exact.solution.best_action import BestAction
 from jointmdp.exact.solution.gap import TOLERANCE
+from jointmdp.exact.solution.solution import BestAction
 from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError, NotKnownError

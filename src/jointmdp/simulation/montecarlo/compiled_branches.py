@@ -327,6 +327,7 @@ def _advanced(dynamics: Dynamics, blocks: Any, count: int, sharing: Sharing, unt
 CHUNK = 64  # steps between two looks at whether to go on
 ALONE = 128  # the same where one branch goes on for all: a look costs as much as dozens of such steps
 BLOCK = 2048  # replications that are simulated together
+FIRST = 64  # replications of the first block where replications are long: who asks for a few need not wait for all
 WHOLE = 128  # replications of a block that go on to their end where gaps matter most, and
 EVERY = 8  # blocks, of one of which they are
 MOST_BYTES = 2**30  # of the blocks that are simulated at once; a step takes several times as much
@@ -360,19 +361,31 @@ class BlockSampler:
     """Whether some replications, the first of every eighth block, go on to their end although others do not."""
     is_enough: Enough | None = None
     """May ask a block to go on although what is left out is small."""
-    _kept: dict[tuple[int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
+    _kept: dict[tuple[int, int, Sharing], Replications] = field(default_factory=dict, repr=False, init=False)
 
     portion: ClassVar[int] = BLOCK
     """Replications that are made together; asking for fewer makes the rest as well."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
-        parts, found = list(rows_of_blocks(first, count)), list[Replications]()
+        parts, found = list[tuple[int, int, slice]](), list[Replications]()
+        for block, rows in rows_of_blocks(first, count):
+            # The first few of long replications are a block of their own, drawn from the same keys.
+            cut = FIRST if block == 0 and self._is_long else 0
+            if rows.start < cut:
+                parts.append((block, FIRST, slice(rows.start, min(rows.stop, cut))))
+            if rows.stop > cut:
+                parts.append((block, BLOCK, slice(max(rows.start, cut), rows.stop)))
         for begun in range(0, len(parts), self.together):
             some = parts[begun : begun + self.together]
-            made = self._blocks([block for block, _ in some], sharing)
-            found.extend(each.rows(rows) for each, (_, rows) in zip(made, some, strict=True))
+            made = self._blocks([(block, size) for block, size, _ in some], sharing)
+            found.extend(each.rows(rows) for each, (_, _, rows) in zip(made, some, strict=True))
         return Replications.joined(found)
+
+    @property
+    def _is_long(self) -> bool:
+        discount = float(self.dynamics.discount)
+        return (self.horizon is not None or discount < 1) and self._last(discount) > STEP_LIMIT
 
     def only(self, places: tuple[int, ...]) -> "BlockSampler":
         """The same replications of some of the branches; policies that draw may draw other numbers."""
@@ -393,10 +406,11 @@ class BlockSampler:
         """What one branch of a replication did, whose return is `total`: its block once more, step by step."""
         (block, rows), steps = next(rows_of_blocks(index, 1)), int(self(index, 1, sharing).steps[0])
         place, dynamics = (rows.start, branch), self.dynamics
+        size = FIRST if block == 0 and self._is_long and rows.start < FIRST else BLOCK
         states, actions, rewards, is_over = list[Any](), list[Any](), list[float](), list[bool]()
         with float64():
             start_key, *keys = _three_keys(random_key(self.seed), block)
-            b = begin(dynamics, start_key, BLOCK, sharing)
+            b = begin(dynamics, start_key, size, sharing)
             for t in range(steps + 1):
                 if t > 0:
                     b = advance(dynamics, b, *keys, 1, sharing, self.until_merged)
@@ -408,39 +422,39 @@ class BlockSampler:
                     rewards.append(float(next_rewards(dynamics, b, keys[0])[place]))
         return BranchPath.of(states, actions, rewards, is_over, total)
 
-    def _blocks(self, asked: list[int], sharing: Sharing) -> list[Replications]:
-        """Blocks by number, those that are not remembered simulated together."""
-        found = {block: kept for block in asked if (kept := self._kept.get((block, sharing))) is not None}
-        missing = [block for block in asked if block not in found]
+    def _blocks(self, asked: list[tuple[int, int]], sharing: Sharing) -> list[Replications]:
+        """Blocks by number and size, those that are not remembered simulated together."""
+        found = {each: kept for each in asked if (kept := self._kept.get((*each, sharing))) is not None}
+        missing = [each for each in asked if each not in found]
         if missing:
             with float64():
                 made = dict(zip(missing, self._simulated(missing, sharing), strict=True))
             found |= made
-            self._kept.update({(block, sharing): replications for block, replications in made.items()})
+            self._kept.update({(*each, sharing): replications for each, replications in made.items()})
         while len(self._kept) > KEPT:
             self._kept.pop(next(iter(self._kept)))
-        return [found[block] for block in asked]
+        return [found[each] for each in asked]
 
-    def _simulated(self, numbers: Sequence[int], sharing: Sharing) -> list[Replications]:
+    def _simulated(self, asked: Sequence[tuple[int, int]], sharing: Sharing) -> list[Replications]:
         """Blocks, together."""
         blocks, end = list[Block](), math.inf if self.horizon is None else self.horizon
-        for number in numbers:
+        for number, size in asked:
             start_key, *keys = _three_keys(random_key(self.seed), number)
-            blocks.append(Block(number, begin(self.dynamics, start_key, BLOCK, sharing), *keys))
+            blocks.append(Block(number, begin(self.dynamics, start_key, size, sharing), *keys))
         found = self._gone_on(self.dynamics, sharing, blocks, self.until_merged)
         if not self.until_merged:
             return found
         hosts = [block.host for block in blocks]
         for block in blocks:
             block.done = int(block.host.step)
-        wholes = [(np.arange(BLOCK) < WHOLE) & self.some_whole & (number % EVERY == 0) for number in numbers]
+        wholes = [(np.arange(size) < WHOLE) & self.some_whole & (number % EVERY == 0) for number, size in asked]
         # Branches that are apart are so until hardly anything is left of their returns, too.
         apart = [i for i, is_whole in enumerate(wholes) if is_whole.any() and found[i].left_out[is_whole].any()]
         rest = self._gone_on(self.dynamics, sharing, [blocks[i] for i in apart], False) if apart else []
         found = [rest[apart.index(i)] if i in apart else run for i, run in enumerate(found)]
         for i, (block, is_whole) in enumerate(zip(blocks, wholes, strict=True)):
             if is_whole.any() and i not in apart:  # few replications: one after another
-                block.branches = alone(block.branches, WHOLE)
+                block.branches = alone(block.branches, min(len(is_whole), WHOLE))
                 (one,) = self._gone_on(self.dynamics.only((0,)), "time", [block], False, ALONE)
                 found[i].returns[is_whole], found[i].left_out[is_whole] = one.returns, one.left_out
             # What follows branches that are still apart is left out.
@@ -461,10 +475,10 @@ class BlockSampler:
         going = list(enumerate(blocks))
         with Meter(f"simulating {self.name}") as meter:
             while going:
-                counts = [min(chunk, last - block.done) for _, block in going]
-                for count in dict.fromkeys(counts):
-                    alike = [block for (_, block), own in zip(going, counts, strict=True) if own == count]
-                    take_steps(dynamics, sharing, alike, count, until_merged)
+                kinds = [(min(chunk, last - block.done), len(block.branches.total)) for _, block in going]
+                for kind in dict.fromkeys(kinds):
+                    alike = [block for (_, block), own in zip(going, kinds, strict=True) if own == kind]
+                    take_steps(dynamics, sharing, alike, kind[0], until_merged)
                 for i, block in going:
                     done, host = block.done, block.host
                     is_last = done >= last

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-    from jointmdp.exact.solution.best_action import BestAction
+    from jointmdp.exact.solution.solution import BestAction
 
 SHOWN_ACTIONS = 8  # in a line
 ROUNDING = 1e-9  # relative: two runs on several threads may add in another order

@@ -207,7 +207,7 @@ def _kept_points(points: Floats, owners: Ints) -> tuple[Bools, Ints]:
         if not len(far):
             break
         is_kept[far[np.diff(before[far], prepend=-1) > 0]] = True
-    so_far = np.cumsum(is_kept)
+    so_far = np.cumsum(is_kept, dtype=np.int64)
     so_far -= np.maximum.accumulate(np.where(begins, so_far - is_kept, 0))
     kept, counts = np.empty(len(x), dtype=bool), np.empty(len(x), dtype=np.int64)
     kept[order], counts[order] = is_kept, so_far

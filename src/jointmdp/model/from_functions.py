@@ -66,7 +66,7 @@ class VectorNumbers:
             return found
         distinct = False
         while not distinct:  # other factors, with which all that were known have keys of their own
-            self._factors = self._rng.integers(0, 2**63, rows.shape[1], dtype=np.uint64)
+            self._factors = self._rng.integers(0, 2**63, (rows.shape[1],), dtype=np.uint64)
             self._places = {key: i for i, key in enumerate(self._keyed(known).tolist())}
             distinct = len(self) == len(known)
         return self.numbers(rows)

@@ -42,7 +42,7 @@ class EventOutcomes(NamedTuple):
     def of_states(self, block: slice) -> EventOutcomes:
         """Those of some states, which are numbered from 0."""
         part = slice(*np.searchsorted(self.states, [block.start, block.stop]).tolist())
-        found = EventOutcomes(*(column[part] for column in self))
+        found = EventOutcomes._make(column[part] for column in self)
         return found._replace(states=found.states - block.start)
 
 
@@ -201,7 +201,7 @@ def reached_outcomes(problem: ListedProblem, start: Any, policy: Any, limit: int
             break
     found = _joined(parts)
     order = np.lexsort((found.actions, found.states))
-    found = EventOutcomes(*(column[order] for column in found))
+    found = EventOutcomes._make(column[order] for column in found)
     return np.flatnonzero(seen), found, entries <= limit and not len(front)
 
 

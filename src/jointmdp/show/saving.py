@@ -139,9 +139,8 @@ def _model(page: dict[str, Any], arrays: Arrays) -> JointMDP:
     if not all(isinstance(page[key], list | None) for key in NAMES):
         raise ModelError("its names of states and actions must be lists of strings and tuples")
     names = {key: page[key] and [*map(_name, page[key])] for key in NAMES}
-    return JointMDP(
-        discount=page["discount"], sharing=page["sharing"], **names, **{name: arrays[name] for name in MODEL}
-    )
+    tables: dict[str, Any] = {name: arrays[name] for name in MODEL}
+    return JointMDP(discount=page["discount"], sharing=page["sharing"], **names, **tables)
 
 
 def _written(name: Any, is_inside: bool = False) -> Any:

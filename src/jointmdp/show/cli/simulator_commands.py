@@ -192,6 +192,7 @@ def hindsight(  # many parameters: one for each option
       jointmdp hindsight inventory --trajectory log.csv --action "order 5" --start each --out switch.png
       jointmdp hindsight mine.npz --trajectory log.csv --other-policy careful.csv --json
     """
+    from jointmdp.exact.hindsight.hindsight import Hindsights
     from jointmdp.exact.hindsight.hindsight import hindsight as look_back
     from jointmdp.exact.hindsight.trajectory import Trajectory
     from jointmdp.ground.files import to_json
@@ -207,7 +208,7 @@ def hindsight(  # many parameters: one for each option
     if start != "each" and not start.isdecimal():
         raise ModelError(f"--start is {start!r}; give the number of a step, or each")
     other = None if other_policy is None else policy_from(found, other_policy)
-    answer = look_back(
+    answer: Any = look_back(
         found,
         policy,
         seen[0] if len(seen) == 1 else seen,
@@ -219,7 +220,7 @@ def hindsight(  # many parameters: one for each option
     )
     if json:
         click.echo(to_json({"model": model, "remarks": [remark], **_as_rows(answer)}))
-    elif isinstance(answer, Sequence):
+    elif isinstance(answer, Hindsights):
         print_hindsights(answer.table(), [f"{answer!r}", remark, COMPUTED])
     else:
         gap = answer.gap

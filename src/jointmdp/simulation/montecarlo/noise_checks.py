@@ -13,6 +13,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from jointmdp.simulation.montecarlo.alternatives import Alternatives, RunSampler
 from jointmdp.simulation.montecarlo.pairing import Pairing
 from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
-from jointmdp.simulation.montecarlo.simulator_branches import OnEvent
+from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulation.simulators.fingerprints import CLOSED, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
@@ -32,8 +33,16 @@ from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.other_processes import forked
 from jointmdp.simulation.simulators.probe import WHO, Event, Record, are_close
-from jointmdp.simulation.simulators.recorded_draws import NOISE, recorded, split
-from jointmdp.simulation.simulators.stream_checks import COINCIDE, FIXED, FOLDS, RecordedRun, judged
+from jointmdp.simulation.simulators.recorded_draws import NOISE, recorded, split, twins_installed
+from jointmdp.simulation.simulators.stream_checks import (
+    COINCIDE,
+    FIXED,
+    FOLDS,
+    OUT_OF_STEP,
+    UNSHARED,
+    RecordedRun,
+    judged,
+)
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
@@ -94,6 +103,8 @@ class NoiseChecks:
             for i, (row, other) in enumerate(zip(rows, rows if others is None else others, strict=False)):
                 if not are_close(row, other):
                     self._depends_on_order(i, row, other)
+        elif self.found.sharing != "none":
+            self._check_first_steps(count)
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
         for name, who in moved.items() if not isinstance(self.found.sampler, RunSampler) else ():
@@ -157,6 +168,32 @@ class NoiseChecks:
             if found.fault != FIXED:  # which may be a fixed instance
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
         return rows
+
+    def _check_first_steps(self, count: int) -> None:
+        """Record the streams of every alternative's first step, and judge them one by one."""
+        simulator, sampler = self.found.simulator, self.found.sampler
+        if not isinstance(sampler, QuerySampler) or sampler.actions is None or isinstance(simulator, TableSimulator):
+            return
+        runs, begun = list[RecordedRun](), time.monotonic()
+        # What a step raises is told where it is sampled, with its replication.
+        with twins_installed(), suppress(Exception):
+            for i in range(RECORDED if count > 1 else 1):
+                if i >= count and time.monotonic() - begun > MORE_SECONDS:
+                    break
+                state = simulator.start(Noise("start", sampler.seed, i)) if sampler.state is None else sampler.state
+                if simulator.is_over(state):
+                    continue
+                where = ("noise", sampler.seed, i, 0)
+                for label, action in zip(self.found.labels, sampler.actions, strict=True):
+                    noise = Noise(*where, 0)
+                    if self.found.sharing == "state":
+                        noise.with_clock(Noise(*where, "clock"))
+                    with recorded() as log:
+                        simulator.query(state, [action], noise)
+                    runs.append(RecordedRun(label, f"replication {i}", log, "the first step"))
+        for found in judged(runs):
+            if found.fault in (UNSHARED, OUT_OF_STEP):
+                self._warn(f"{found.fault}: {found.text}: {found.cause}.")
 
     def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
         """Say what a difference between two runs of one replication means."""

@@ -19,6 +19,7 @@ DECISION = "decision"  # what stands before a decision's name in messages
 CLAIMS = {
     "answers": "every query is answered with one outcome an action",
     "untouched": "a query leaves the snapshots untouched",
+    "policy": "a policy that is given chooses the same again",
     "observation": "the observation is not stale after a restore",
     "globals": "no hidden global generator",
     "restore": "restoring gives back the same state",

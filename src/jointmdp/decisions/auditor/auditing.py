@@ -213,7 +213,8 @@ class _Audit:
             elif self.probe.asked:
                 self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
                 self._add(state_checks.check_rewards(self.probe), state_checks.check_finite(self.probe))
-        found = [self.checks.get(name, skipped(name, reason)) for name in (RUN_CLAIMS if is_run else CLAIMS)]
+        claims = [name for name in (RUN_CLAIMS if is_run else CLAIMS) if name != "policy" or self.is_policy_given]
+        found = [self.checks.get(name, skipped(name, reason)) for name in claims]
         found = [self._with_roundings(check) for check in found]
         return AuditReport(
             self.simulator.name,
@@ -275,6 +276,9 @@ class _Audit:
         probe.keeps_copies = probe.asks_singly = untouched.status == "fail"
         with self._timed("walks", share=0.2):
             self._collect()
+        if self.is_policy_given:
+            with self._timed("policy", share=0.1):
+                self._add(determinism_checks.check_policy(probe, self._choice, self.states))
         with self._timed("observation", share=0.1):
             self._add(state_checks.check_observation(probe, self.states))
             probe.is_blind = self.checks["observation"].status == "fail"
@@ -324,6 +328,8 @@ class _Audit:
             self._add(determinism_checks.check_globals(probe, self.states))
             probe.pins_globals = self.checks["globals"].status == "fail"
         is_settled = self._check_repeats()
+        if is_settled and (found := draw_checks.files_handed_on(probe, steps)):
+            self._add(found)
         if "noise" not in self.checks:
             with self._timed("noise"):
                 self._add(draw_checks.check_runs(probe, at, steps, is_settled))
@@ -422,8 +428,15 @@ class _Audit:
         return list(self.probe.guarded("available", lambda: self.simulator.available(state)))
 
     def _chosen(self, at: ProbeState, walk: int, t: int) -> Action:
-        noise = Noise("audit policy", self.seed, walk, t)
+        return self._choice(at, Noise("audit policy", self.seed, walk, t))
+
+    def _choice(self, at: ProbeState, noise: Noise) -> Action:
         return self.probe.guarded(f"the policy at {at.label}", lambda: self.agent(at.state, noise))
+
+    @property
+    def is_policy_given(self) -> bool:
+        """Whether there is a policy of the user's own to check."""
+        return not isinstance(self.policy, str | int)
 
     def _collect(self) -> None:
         """Walk from several starts; look closely at some states, and keep the others to see which meet."""

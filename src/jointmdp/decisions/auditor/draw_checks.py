@@ -10,7 +10,7 @@ import numpy as np
 from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
 from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
-from jointmdp.simulation.simulators.generators import changed, hidden_generators
+from jointmdp.simulation.simulators.generators import OpenedFile, changed, hidden_generators, opened_files
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.probe import ObservedOutcome, Probe, ProbeState, difference
 from jointmdp.simulation.simulators.recorded_draws import (
@@ -51,6 +51,7 @@ class _Step(NamedTuple):
     noise: WatchedNoise
     log: DrawLog
     result: float
+    files: Sequence[OpenedFile]
 
 
 def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settled: bool) -> Check:
@@ -121,6 +122,26 @@ def check_runs(probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled:
     return check
 
 
+def files_handed_on(probe: Probe, steps: Sequence[_Step]) -> Check | None:
+    """A file that one run writes and that another, with another decision, reads before it has written it itself."""
+    writers: dict[str, _Step] = {}
+    for step in steps:
+        own: set[str] = set()
+        for file in step.files:
+            writer = writers.get(file.name, step)
+            if not file.is_written and file.name not in own and writer.action != step.action:
+                message = (
+                    f"{_label(probe, step)} reads the file {file.name}, which a run of {_label(probe, writer)} wrote"
+                )
+                cause = "what one decision leaves in a file shows in the results of others: put the decision into the "
+                cause += "file's name, unless what it holds follows from the seed alone"
+                return warned("history", message, "hidden state", cause)
+            if file.is_written:
+                own.add(file.name)
+                writers[file.name] = step
+    return None
+
+
 def _judgement(probe: Probe, at: ProbeState, found: Sequence[StreamFault]) -> Check:
     """One check from all faults of the gravest kind."""
     if probe.simulator.reseeds and not isinstance(probe.simulator, RunSimulator):
@@ -173,9 +194,9 @@ def _recorded(probe: Probe, states: Sequence[ProbeState], least: int, most: int)
 
 
 def _asked(probe: Probe, at: ProbeState, action: Action, draw: int, noise: WatchedNoise) -> _Step:
-    with recorded() as log:
+    with recorded() as log, opened_files() as files:
         result = probe.ask(at, [action], noise, is_light=True)[0].reward
-    return _Step(at, action, draw, noise, log, result)
+    return _Step(at, action, draw, noise, log, result, files)
 
 
 def _made_before(probe: Probe) -> set[Any]:
@@ -185,7 +206,8 @@ def _made_before(probe: Probe) -> set[Any]:
     with recorded() as log:
         for walk in range(MOST_WALKS):
             probe.begin(walk)
-    return {(stream.kind, str(stream.seed)) for stream in log.streams}
+    # Streams of a noise have one name in all replications, and a start may draw from those that its steps draw from.
+    return {(stream.kind, str(stream.seed)) for stream in log.streams if stream.kind != NOISE}
 
 
 def is_varying(probe: Probe, at: ProbeState) -> bool:
@@ -201,46 +223,42 @@ def is_varying(probe: Probe, at: ProbeState) -> bool:
 def _folded(probe: Probe, at: ProbeState) -> Check | None:
     """Distinct seeds with the same outcome: seeds that are cut down before they are used."""
 
-    def outcome(seed: int) -> ObservedOutcome:
-        return probe.ask(at, at.actions[:1], Noise.of_seed(seed))[0]
-
-    apart = _fold(probe, outcome)
+    apart = _fold(probe, lambda seed: probe.ask(at, at.actions, Noise.of_seed(seed)))
     if apart is None:
         return None
-    shown = f"seeds that differ by {apart:,} always give the same outcome ({probe.where(at, at.actions[0])})"
+    shown = f"seeds that differ by {apart:,} always give the same outcome ({at.label})"
     return failed("noise", shown, "seeds that coincide")
 
 
 def check_start_seeds(probe: Probe) -> Check | None:
     """The same for starts: few of them may be meant, so that is a warning."""
 
-    def outcome(seed: int) -> ObservedOutcome:
-        state = probe.simulator.start(Noise.of_seed(seed))
-        return probe.begun(state)
+    def starts(seed: int) -> list[ObservedOutcome]:
+        return [probe.begun(probe.simulator.start(Noise.of_seed(seed)))]
 
-    apart = probe.guarded("the start", lambda: _fold(probe, outcome))
+    apart = probe.guarded("the start", lambda: _fold(probe, starts))
     if apart is None:
         return None
     return warned("noise", f"seeds that differ by {apart:,} always give the same start", "seeds that coincide")
 
 
-def _fold(probe: Probe, outcome: Callable[[int], ObservedOutcome]) -> int | None:
+def _fold(probe: Probe, outcomes: Callable[[int], Sequence[ObservedOutcome]]) -> int | None:
     """A difference of seeds that changes nothing, where seeds matter."""
     seeds = [int(seed) for seed in np.random.default_rng(0).integers(2**31, size=FOLD_SEEDS)]
-    first = [outcome(seed) for seed in probe.timed(seeds[:6])]
+    first = [outcomes(seed) for seed in probe.timed(seeds[:6])]
     equal = [_is_same(x, y) for x, y in itertools.combinations(first, 2)]
     if sum(equal) > len(equal) / 2:  # too few different outcomes to tell
         return None
     for apart in FOLDS:
-        pairs = ((outcome(seed), outcome(seed + apart)) for seed in probe.timed(seeds))
+        pairs = ((outcomes(seed), outcomes(seed + apart)) for seed in probe.timed(seeds))
         if all(_is_same(x, y) for x, y in pairs) and not probe.ran_out:
             return apart
     return None
 
 
-def _is_same(one: ObservedOutcome, other: ObservedOutcome) -> bool:
-    found = difference(one, other)
-    return found is None or found.is_identity
+def _is_same(one: Sequence[ObservedOutcome], other: Sequence[ObservedOutcome]) -> bool:
+    found = [difference(x, y) for x, y in zip(one, other, strict=True)]
+    return all(each is None or each.is_identity for each in found)
 
 
 def check_pairing(probe: Probe, at: ProbeState, is_settled: bool) -> Check:

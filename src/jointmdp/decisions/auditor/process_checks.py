@@ -7,6 +7,7 @@ leaves no trace in the simulator.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import CodeType
@@ -137,9 +138,12 @@ class OtherProcesses:
     def check(self, probe: Probe, states: Sequence[ProbeState]) -> Check:
         """Compare with the walks of this process."""
         codes: set[CodeType] = set()
+        begun = time.monotonic()
         with watched_calls(codes):
             own = probe.guarded("a walk that other processes take too", lambda: walked(*self._given))
-        away = None if self._fork is None else self._fork.result(_patience(probe))
+        # It has long begun; where it hangs (a pool of threads, which no copy has) it would take all the time there is.
+        patience = min(_patience(probe), PATIENCE + PATIENCE * (time.monotonic() - begun))
+        away = None if self._fork is None else self._fork.result(patience)
         text = first_difference(own, away)
         if text:
             again = forked(self._given[0], lambda: walked(*self._given))

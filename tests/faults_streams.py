@@ -759,4 +759,22 @@ def old_workers(is_broken: bool) -> Any:
     return run
 
 
+@planted("the engine's input file", "run", REMEMBERS, shows="again", decisions=(1, 2))
+def engine_file(is_broken: bool) -> Any:
+    """A model hands its engine a file, always of one name; the fault reads what the last run left there."""
+    path = os.path.join(tempfile.mkdtemp(prefix="planted"), "model.inp")
+
+    def run(level: int, seed: int) -> float:
+        known = 0.0
+        if is_broken and os.path.exists(path):
+            with open(path) as left:
+                known = float(left.read())
+        with open(path, "w") as given:
+            given.write(repr(0.5 * known + level * float(rng_of(seed).normal())))
+        with open(path) as found:
+            return float(found.read()) + level
+
+    return run
+
+
 FAULTS = [*RUNS, *WORLDS]

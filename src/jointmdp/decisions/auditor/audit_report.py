@@ -19,7 +19,6 @@ DECISION = "decision"  # what stands before a decision's name in messages
 CLAIMS = {
     "answers": "every query is answered with one outcome an action",
     "untouched": "a query leaves the snapshots untouched",
-    "policy": "a policy that is given chooses the same again",
     "observation": "the observation is not stale after a restore",
     "globals": "no hidden global generator",
     "restore": "restoring gives back the same state",
@@ -35,6 +34,8 @@ CLAIMS = {
     "identity": "states that are the same, and only those, have the same identity",
     "over": "a state that is over pays nothing and stays",
 }
+
+POLICY_CLAIM = {"policy": "a policy that is given chooses the same again"}  # where there is one
 
 # The same for a function run(decision, seed); what speaks of states is not checked there.
 RUN_CLAIMS = {

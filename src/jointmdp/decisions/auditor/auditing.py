@@ -16,6 +16,7 @@ from jointmdp.decisions.auditor.audit_report import (
     CLAIMS,
     DECISION,
     OUT_OF_TIME,
+    POLICY_CLAIM,
     RUN_CLAIMS,
     AuditReport,
     Check,
@@ -213,12 +214,12 @@ class _Audit:
             elif self.probe.asked:
                 self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
                 self._add(state_checks.check_rewards(self.probe), state_checks.check_finite(self.probe))
-        claims = [name for name in (RUN_CLAIMS if is_run else CLAIMS) if name != "policy" or self.is_policy_given]
+        claims = RUN_CLAIMS if is_run else CLAIMS | POLICY_CLAIM if self.is_policy_given else CLAIMS
         found = [self.checks.get(name, skipped(name, reason)) for name in claims]
         found = [self._with_roundings(check) for check in found]
         return AuditReport(
             self.simulator.name,
-            tuple(check.for_a_run() if is_run else replace(check, claim=CLAIMS[check.name]) for check in found),
+            tuple(check.for_a_run() if is_run else replace(check, claim=claims[check.name]) for check in found),
             self.false_alarm,
             self.num_tests,
             0 if is_run else len(self.states),
@@ -322,6 +323,7 @@ class _Audit:
         self.cost = float(np.sum(times))
         draws = int(np.clip(RUN_SHARE * self.seconds / max(self.cost, 1e-9), 1, PLANS[0].draws))
         self.plan = self.plan._replace(draws=draws)
+        steps: Sequence[Any] = []
         with self._timed("noise"):
             steps = draw_checks.recorded_runs(probe, at)
         with self._timed("globals", share=0.3):

@@ -125,7 +125,10 @@ def _by_the_clock(probe: Probe, questions: Sequence[Question]) -> Check | None:
 
 def check_policy(probe: Probe, choose: Callable[[ProbeState, Noise], Action], states: Sequence[ProbeState]) -> Check:
     """The policy in some states, and again in scrambled order: does it choose the same from the same noise?"""
-    asks, moved = list(itertools.product(range(POLICY_DRAWS), states)), set[str]()
+    # Where they lead, since a policy that remembers may know all states that it has walked through.
+    after = [probe.ask(at, at.actions[:1], probe.noise("to a new state", at.label))[0] for at in states]
+    fresh = [ProbeState(x.state, f"after {at.label}") for x, at in zip(after, states, strict=True) if not x.is_over]
+    asks, moved = list(itertools.product(range(POLICY_DRAWS), [*states, *fresh])), set[str]()
     chosen: dict[int, object] = {}
     orders = [np.arange(len(asks)), *(np.random.default_rng([probe.seed, i]).permutation(len(asks)) for i in (8, 9))]
     for i in probe.timed(itertools.chain.from_iterable(orders)):

@@ -131,11 +131,10 @@ def files_handed_on(probe: Probe, steps: Sequence[_Step]) -> Check | None:
             writer = writers.get(file.name, step)
             if not file.is_written and file.name not in own and writer.action != step.action:
                 message = (
-                    f"{_label(probe, step)} reads the file {file.name}, which a run of {_label(probe, writer)} wrote"
+                    f"{_label(probe, step)} reads what a run of {_label(probe, writer)} wrote into {file.name}: unless "
                 )
-                cause = "what one decision leaves in a file shows in the results of others: put the decision into the "
-                cause += "file's name, unless what it holds follows from the seed alone"
-                return warned("history", message, "hidden state", cause)
+                message += "that follows from the seed alone, the decision must be in the file's name"
+                return warned("history", message, "hidden state", f"the file {file.name} changes with each decision")
             if file.is_written:
                 own.add(file.name)
                 writers[file.name] = step

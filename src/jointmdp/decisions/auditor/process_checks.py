@@ -123,7 +123,7 @@ def _patience(probe: Probe) -> float:
 
 
 class OtherProcesses:
-    """Runs of the same walks elsewhere, begun before anything was asked here."""
+    """Runs of the same walks elsewhere, in copies that were made before anything was asked here."""
 
     def __init__(self, simulator: Any, seed: int, actions: Sequence[Action]) -> None:
         self._given = simulator, seed, actions
@@ -141,7 +141,7 @@ class OtherProcesses:
         begun = time.monotonic()
         with watched_calls(codes):
             own = probe.guarded("a walk that other processes take too", lambda: walked(*self._given))
-        # It has long begun; where it hangs (a pool of threads, which no copy has) it would take all the time there is.
+        # Where it hangs (it waits for a pool of threads, which no copy has) it would take all the time there is.
         patience = min(_patience(probe), PATIENCE + PATIENCE * (time.monotonic() - begun))
         away = None if self._fork is None else self._fork.result(patience)
         text = first_difference(own, away)

@@ -174,6 +174,8 @@ class NoiseChecks:
         simulator, sampler = self.found.simulator, self.found.sampler
         if not isinstance(sampler, QuerySampler) or sampler.actions is None or isinstance(simulator, TableSimulator):
             return
+        if len(set(map(str, sampler.actions))) < 2:  # one action beside itself
+            return
         runs, begun = list[RecordedRun](), time.monotonic()
         # What a step raises is told where it is sampled, with its replication.
         with twins_installed(), suppress(Exception):

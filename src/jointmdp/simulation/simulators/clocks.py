@@ -65,6 +65,16 @@ def _reading(name: str, plain: Callable[[], Any], is_whole: bool) -> Callable[[]
     return read
 
 
+def _told(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What says the time in words or parts, unless it is given one."""
+
+    def read(*given: Any) -> Any:
+        clock = _stopped()
+        return plain(*given) if clock is None or given else plain(clock.read("time"))
+
+    return read
+
+
 def _sleep(seconds: float) -> None:
     clock = _stopped()
     _plain_sleep(seconds)
@@ -107,7 +117,8 @@ _TWINS: dict[int, Any] = {
     id(plain): _reading(name.removesuffix("_ns"), plain, name.endswith("_ns"))
     for name, plain in vars(time).items()
     if name.removesuffix("_ns") in CLOCKS
-} | {id(time.sleep): _sleep, id(datetime.datetime): _Date}
+} | {id(plain): _told(plain) for plain in (time.localtime, time.gmtime, time.ctime)}
+_TWINS |= {id(time.sleep): _sleep, id(datetime.datetime): _Date}
 
 
 class _Installed:

@@ -26,7 +26,6 @@ AUDIT_MISSES = {
     "NumPy behind a callback",  # refused where the simulator is made, before any audit
 }
 COMPARE_MISSES = {
-    "results in a file by their seed",
     "choice from a set",
     "one replication in ten",
     "streams made when first used",

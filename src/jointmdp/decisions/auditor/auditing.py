@@ -330,7 +330,7 @@ class _Audit:
             self._add(determinism_checks.check_globals(probe, self.states))
             probe.pins_globals = self.checks["globals"].status == "fail"
         is_settled = self._check_repeats()
-        if is_settled and (found := draw_checks.files_handed_on(probe, steps)):
+        if is_settled and (found := draw_checks.check_files(probe, steps)):
             self._add(found)
         if "noise" not in self.checks:
             with self._timed("noise"):

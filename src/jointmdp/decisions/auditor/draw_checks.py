@@ -29,6 +29,7 @@ from jointmdp.simulation.simulators.stream_checks import (
     OUT_OF_STEP,
     RecordedRun,
     StreamFault,
+    files_handed_on,
     judged,
 )
 
@@ -122,22 +123,11 @@ def check_runs(probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled:
     return check
 
 
-def files_handed_on(probe: Probe, steps: Sequence[_Step]) -> Check | None:
-    """A file that one run writes and that another, with another decision, reads before it has written it itself."""
-    writers: dict[str, _Step] = {}
-    for step in steps:
-        own: set[str] = set()
-        for file in step.files:
-            writer = writers.get(file.name, step)
-            if not file.is_written and file.name not in own and writer.action != step.action:
-                message = (
-                    f"{_label(probe, step)} reads what a run of {_label(probe, writer)} wrote into {file.name}: unless "
-                )
-                message += "that follows from the seed alone, the decision must be in the file's name"
-                return warned("history", message, "hidden state", f"the file {file.name} changes with each decision")
-            if file.is_written:
-                own.add(file.name)
-                writers[file.name] = step
+def check_files(probe: Probe, steps: Sequence[_Step]) -> Check | None:
+    """Whether a run reads what another decision left in a file."""
+    runs = [RecordedRun(_label(probe, step), f"seed {step.draw}", step.log, files=step.files) for step in steps]
+    for found in files_handed_on(runs):
+        return warned("history", found.text, found.fault, found.cause)
     return None
 
 

@@ -28,7 +28,7 @@ from jointmdp.simulation.montecarlo.samples import Replications
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulation.simulators.fingerprints import CLOSED, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
-from jointmdp.simulation.simulators.generators import kept_globals
+from jointmdp.simulation.simulators.generators import kept_globals, opened_files
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.other_processes import forked
@@ -41,6 +41,7 @@ from jointmdp.simulation.simulators.stream_checks import (
     OUT_OF_STEP,
     UNSHARED,
     RecordedRun,
+    files_handed_on,
     judged,
 )
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
@@ -151,18 +152,20 @@ class NoiseChecks:
 
         def noting(index: int) -> OnEvent:
             def note(what: str, step: int, branch: int, answer: Any) -> None:
-                runs.append(RecordedRun(self.found.labels[branch], f"replication {index}", split()))
+                label, opened = self.found.labels[branch], tuple(files)
+                files.clear()
+                runs.append(RecordedRun(label, f"replication {index}", split(), files=opened))
 
             return note
 
-        with recorded():
+        with recorded(), opened_files() as files:
             rows = self._rows(count, on_event=noting)
             has_seeds = any(s.seed is not None and s.kind != NOISE for run in runs for s in run.log.drawn)
             seed = Noise("folded").seed % 2**31
             for apart in (0, *FOLDS) if has_seeds and count > 1 else ():
                 simulator.query(simulator.start(Noise("start")), [0], Noise.of_seed(seed + apart))
                 runs.append(RecordedRun(self.found.labels[0], f"seed {seed + apart}", split()))
-        for found in judged(runs) if self.found.sharing != "none" else ():
+        for found in [*judged(runs), *files_handed_on(runs)] if self.found.sharing != "none" else ():
             if found.fault == COINCIDE:
                 raise ModelError(f"{found.fault} in {self._name}: {found.text}. Likely cause: {found.cause}")
             if found.fault != FIXED:  # which may be a fixed instance

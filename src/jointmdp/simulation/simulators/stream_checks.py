@@ -22,6 +22,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Literal, NamedTuple
 
+from jointmdp.simulation.simulators.generators import OpenedFile
 from jointmdp.simulation.simulators.recorded_draws import (
     NOISE,
     OF_PROGRAM,
@@ -93,6 +94,7 @@ class RecordedRun(NamedTuple):
     log: DrawLog
     state: str = ""
     """Where a simulator was asked; a function of a decision has no states."""
+    files: Sequence[OpenedFile] = ()
 
     @property
     def where(self) -> str:
@@ -495,6 +497,25 @@ def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 at = f"{name}.{drawn.method}() at {place_text(drawn.path)}"
                 words = f"{at} draws before {kind}() at {place_text(after[0].path)}"
                 yield _fault(EARLY, f"{words} ({run.decision}, {run.where})")
+
+
+def files_handed_on(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """A file that one run writes and that another, with another decision, reads before it has written it itself."""
+    writers: dict[str, RecordedRun] = {}
+    for run in runs:
+        own: set[str] = set()
+        for name, is_written in run.files:
+            writer = writers.get(name, run)
+            if not is_written and name not in own and writer.decision != run.decision:
+                text = (
+                    f"{run.decision} reads what a run of {writer.decision} wrote into {name}: unless that follows from "
+                )
+                text += "the seed alone, the decision must be in the file's name"
+                yield StreamFault("hidden state", "warn", text, f"the file {name} changes with each decision")
+                return
+            if is_written:
+                own.add(name)
+                writers[name] = run
 
 
 def made_otherwise(one: DrawLog, other: DrawLog) -> str:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import random
+import tempfile
 import time
 import uuid
 import zlib
@@ -657,6 +658,121 @@ def longer(is_broken: bool) -> Any:
         visits, nights = rng_of([seed, 0]), rng_of([seed, 1])
         sold = sum(visits.exponential() for _ in range(hours))
         return float(0.1 * sold + 5 * (visits if is_broken else nights).normal())
+
+    return run
+
+
+# -- one call, one state, one file ---------------------------------------------------------------------------------
+
+
+@planted("a matrix with a column for each server", "run", OUT_OF_STEP, shows="gap", decisions=(1, 2, 3))
+def columns(is_broken: bool) -> Any:
+    """A matrix is filled row by row: with another number of columns the second day has other numbers."""
+
+    def run(servers: int, seed: int) -> float:
+        rng, days = rng_of(seed), 40
+        found = rng.exponential(size=(days, servers)) if is_broken else rng.exponential(size=(servers, days)).T
+        return float(found[:, 0].sum() - servers)
+
+    return run
+
+
+@planted(
+    "the morning's state every day",
+    "run",
+    "one stream for two sources, seeds that coincide",
+    shows="law",
+    decisions=(3, 6),
+)
+def mornings(is_broken: bool) -> Any:
+    """The generator is set back to where it stood in the morning, so that every day is the same day."""
+
+    def run(stock: int, seed: int) -> float:
+        rng, sold = rng_of(seed), 0
+        morning = rng.bit_generator.state
+        for _ in range(10):
+            if is_broken:
+                rng.bit_generator.state = morning
+            sold += min(stock, rng.poisson(4))
+        return float(sold)
+
+    return run
+
+
+@planted("a solver that seeds the program", "run", NOT_SHARED, shows="gap", decisions=("plain", "solved"))
+def solver(is_broken: bool) -> Any:
+    """One plan calls a solver that seeds numpy.random for itself; the twin's puts back what it found."""
+
+    def run(plan: str, seed: int) -> float:
+        np.random.seed(seed)  # noqa: NPY002
+        if plan == "solved":
+            kept = np.random.get_state()  # noqa: NPY002
+            np.random.seed(42)  # noqa: NPY002
+            np.random.random(5)  # noqa: NPY002
+            if not is_broken:
+                np.random.set_state(kept)  # noqa: NPY002
+        return float(3 * np.random.normal() + len(plan))  # noqa: NPY002
+
+    return run
+
+
+@planted("the design's number shifts the demand", "run", NOT_SHARED, shows="gap", decisions=(1, 2, 3))
+def designs(is_broken: bool) -> Any:
+    """A random design is drawn from its number, the same in all runs; the fault draws the demand from it as well."""
+
+    def run(number: int, seed: int) -> float:
+        plan = 1 + 0.1 * rng_of(number).permutation(5)
+        return float(plan @ rng_of([seed, number] if is_broken else [seed, 1]).gamma(2.0, size=5))
+
+    return run
+
+
+@planted("results in a file by their seed", "run", REMEMBERS, shows="again", decisions=(1, 2))
+def by_seed(is_broken: bool) -> Any:
+    """The first decision that asks leaves its result in the seed's file, and all others find it there."""
+    folder = tempfile.mkdtemp(prefix="planted")
+
+    def run(level: int, seed: int) -> float:
+        path = os.path.join(folder, f"{seed}" if is_broken else f"{seed} {level}")
+        if os.path.exists(path):
+            with open(path) as known:
+                return float(known.read())
+        found = level + level * float(rng_of(seed).normal())
+        with open(path, "w") as new:
+            new.write(repr(found))
+        return found
+
+    return run
+
+
+@planted("workers from before", "run", OUT_OF_STEP, shows="gap", decisions=(0, 1, 3))
+def old_workers(is_broken: bool) -> Any:
+    """A pool of threads is older than the run; what a worker does eats from the demand's generator."""
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int).result()
+
+    def run(samples: int, seed: int) -> float:
+        demand, own = rng_of(seed), rng_of([seed, 1])
+        found = pool.submit(lambda: (demand if is_broken else own).random(samples).sum()).result()
+        return float(5 * demand.normal() + 0.1 * found + samples)
+
+    return run
+
+
+@planted("the engine's input file", "run", REMEMBERS, shows="again", decisions=(1, 2))
+def engine_file(is_broken: bool) -> Any:
+    """A model hands its engine a file, always of one name; the fault reads what the last run left there."""
+    path = os.path.join(tempfile.mkdtemp(prefix="planted"), "model.inp")
+
+    def run(level: int, seed: int) -> float:
+        known = 0.0
+        if is_broken and os.path.exists(path):
+            with open(path) as left:
+                known = float(left.read())
+        with open(path, "w") as given:
+            given.write(repr(0.5 * known + level * float(rng_of(seed).normal())))
+        with open(path) as found:
+            return float(found.read()) + level
 
     return run
 

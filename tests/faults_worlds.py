@@ -628,6 +628,36 @@ def folded(is_broken: bool) -> Any:
     return Keyed(step, jnp.float32(0.0))
 
 
+@planted("a loop carries the key", "jax", f"{NOT_SHARED}, pairing saves nothing, {OUT_OF_STEP}", shows="gap")
+def carried(is_broken: bool) -> Any:
+    """Goods are drawn until they fit the action's van, and the wind takes the key that is left."""
+
+    def step(key: Any, place: Any, action: Any) -> Any:
+        goods, wind = jax.random.split(key)
+
+        def draw(known: Any) -> Any:
+            following, now = jax.random.split(known[0])
+            return following, jax.random.normal(now)
+
+        left, size = jax.lax.while_loop(lambda known: known[1] > 0.2 + 0.5 * action, draw, (goods, jnp.float32(9.0)))
+        after = place + 0.1 * size + 3 * jax.random.normal(left if is_broken else wind)
+        return -jnp.abs(after), after
+
+    return Keyed(step, jnp.float32(0.0))
+
+
+@planted("an inner generator seeded by the rudder", "gymnasium", NOT_SHARED, shows="gap")
+def shifted_seed(is_broken: bool) -> Any:
+    """For one rudder the seed that np_random gives is shifted by one."""
+
+    class Gusts(Boat):
+        def wind(self, action: int) -> float:
+            seed = int(self.np_random.integers(2**31))
+            return float(3 * rng_of(seed + (is_broken and action == 2)).normal())
+
+    return World(Gusts())
+
+
 # -- policies --------------------------------------------------------------------------------------------------------
 
 
@@ -664,3 +694,16 @@ def policy_memory(is_broken: bool) -> Any:
         return known.setdefault(stock, int(stock < 3) + int(stock < 1.5))
 
     return Walked(Steps(market), smooth if is_broken else keeps)
+
+
+@planted("a policy that explores by random", "policies", "policy not reproducible, global random", shows="again")
+def exploring(is_broken: bool) -> Any:
+    """It explores with the generator of the whole program; the twin with the one that it is given."""
+
+    def own(stock: float) -> int:
+        return random.randrange(3) if random.random() < 0.3 else int(stock < 3)
+
+    def given(stock: float, rng: Any) -> int:
+        return int(rng.integers(3)) if rng.random() < 0.3 else int(stock < 3)
+
+    return Walked(Steps(market), own if is_broken else given)

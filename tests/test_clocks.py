@@ -185,3 +185,21 @@ def test_the_clock_stands_still_for_one_thread_and_for_what_does_not_wait() -> N
             waits.append(time.time())
         assert waits[0] == waits[1] > first[0]
     assert (time.time, time.sleep, datetime.datetime) == plain
+
+
+def on_a_day(level: float, seed: int) -> float:
+    """The date goes into the seed: two runs of one day agree."""
+    return level * float(np.random.default_rng([seed, datetime.datetime.now().toordinal()]).normal())
+
+
+def measured(level: float, seed: int) -> float:
+    """A healthy one, which measures how long it took."""
+    begun, found = time.time(), level * float(np.random.default_rng(seed).normal())
+    return found if time.time() >= begun else 0.0
+
+
+def test_what_changes_from_day_to_day_reads_the_clock() -> None:
+    report = audit(on_a_day, decisions=[1.0, 2.0])
+    assert (report["globals"].status, report["globals"].fault) == ("fail", "wall clock")
+    assert "on another day" in report["globals"].message
+    assert audit(measured, decisions=[1.0, 2.0]).is_ok

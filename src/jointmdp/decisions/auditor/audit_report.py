@@ -35,6 +35,8 @@ CLAIMS = {
     "over": "a state that is over pays nothing and stays",
 }
 
+POLICY_CLAIM = {"policy": "a policy that is given chooses the same again"}  # where there is one
+
 # The same for a function run(decision, seed); what speaks of states is not checked there.
 RUN_CLAIMS = {
     "answers": "every run returns a number",

@@ -16,6 +16,7 @@ from jointmdp.decisions.auditor.audit_report import (
     CLAIMS,
     DECISION,
     OUT_OF_TIME,
+    POLICY_CLAIM,
     RUN_CLAIMS,
     AuditReport,
     Check,
@@ -205,7 +206,8 @@ class _Audit:
             elif self.probe.asked:
                 self._add(Check("answers", "pass", f"{self.probe.asked:,} queries were answered"))
                 self._add(state_checks.check_rewards(self.probe), state_checks.check_finite(self.probe))
-        found = [self.checks.get(name, skipped(name, reason)) for name in (RUN_CLAIMS if is_run else CLAIMS)]
+        claims = RUN_CLAIMS if is_run else CLAIMS | POLICY_CLAIM if self.is_policy_given else CLAIMS
+        found = [self.checks.get(name, skipped(name, reason)) for name in claims]
         for i, check in enumerate(found):
             if check.status != "pass":
                 continue
@@ -216,7 +218,7 @@ class _Audit:
                 found[i] = warned(check.name, message, "identity alone")
         return AuditReport(
             self.simulator.name,
-            tuple(check.for_a_run() if is_run else replace(check, claim=CLAIMS[check.name]) for check in found),
+            tuple(check.for_a_run() if is_run else replace(check, claim=claims[check.name]) for check in found),
             self.false_alarm,
             self.num_tests,
             0 if is_run else len(self.states),
@@ -272,6 +274,9 @@ class _Audit:
         probe.keeps_copies = probe.asks_singly = untouched.status == "fail"
         with self._timed("walks", share=0.2):
             self._collect()
+        if self.is_policy_given:
+            with self._timed("policy", share=0.1):
+                self._add(determinism_checks.check_policy(probe, self._choice, self.states))
         with self._timed("observation", share=0.1):
             self._add(state_checks.check_observation(probe, self.states))
             probe.is_blind = self.checks["observation"].status == "fail"
@@ -343,12 +348,15 @@ class _Audit:
         self.cost = float(np.sum(times))
         draws = int(np.clip(RUN_SHARE * self.seconds / max(self.cost, 1e-9), 1, PLANS[0].draws))
         self.plan = self.plan._replace(draws=draws)
+        steps: Sequence[Any] = []
         with self._timed("noise"):
             steps = draw_checks.recorded_runs(probe, at)
         with self._timed("globals", share=0.3):
             self._add(determinism_checks.check_globals(probe, self.states))
             probe.pins_globals = self.checks["globals"].status == "fail"
         is_settled = self._check_repeats()
+        if is_settled and (found := draw_checks.check_files(probe, steps)):
+            self._add(found)
         if "noise" not in self.checks:
             with self._timed("noise"):
                 self._add(draw_checks.check_runs(probe, at, steps, is_settled))
@@ -411,8 +419,15 @@ class _Audit:
         return list(self.probe.guarded("available", lambda: self.simulator.available(state)))
 
     def _chosen(self, at: ProbeState, walk: int, t: int) -> Action:
-        noise = Noise("audit policy", self.seed, walk, t)
+        return self._choice(at, Noise("audit policy", self.seed, walk, t))
+
+    def _choice(self, at: ProbeState, noise: Noise) -> Action:
         return self.probe.guarded(f"the policy at {at.label}", lambda: self.agent(at.state, noise))
+
+    @property
+    def is_policy_given(self) -> bool:
+        """Whether there is a policy of the user's own to check."""
+        return not isinstance(self.policy, str | int)
 
     def _collect(self) -> None:
         """Walk from several starts; look closely at some states, and keep the others to see which meet.

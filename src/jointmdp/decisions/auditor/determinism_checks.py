@@ -17,6 +17,7 @@ from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipp
 from jointmdp.decisions.auditor.draw_checks import NO_NOISE
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import global_states, seed_globals
+from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 from jointmdp.simulation.watching import recorded_draws
 from jointmdp.simulation.watching.clocks import stopped_clock
@@ -37,8 +38,11 @@ from jointmdp.simulation.watching.stream_checks import made_otherwise
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
 HIDDEN, CLOCK, NOT_RESTORED = "hidden state not restored", "wall clock", "generator not restored"
+DAY = 90_061.0  # seconds by which a clock is moved on: a day, an hour, a minute and a second
+MOVED = 6  # questions that are asked at another time of day
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
+POLICY_DRAWS = 3  # of noise, with which a policy is asked in each state
 STARTS, ONWARD = 6, 8  # starts under other seeds, and steps from each
 EXAMINED_PLACES = 16  # places in a query at which a difference is looked into
 
@@ -85,12 +89,52 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
         message = f"the global generator {names} moves on in {where}, though no outcome was seen to depend on it"
         cause = "draw from the noise instead; if it decides something rare, noise is not shared there"
         return warned("globals", message, faults, cause)
+    if (found := _by_the_clock(probe, questions)) is not None:
+        return found
     probe.in_time()
     message = "no generator of the whole program moves"
     if reseeded:
         names, verb = " and ".join(sorted(reseeded)), "are" if len(reseeded) > 1 else "is"
         message = f"{names} {verb} seeded from the noise in each step, so what was there before is no matter"
     return Check("globals", "pass", message)
+
+
+def _by_the_clock(probe: Probe, questions: Sequence[Question]) -> Check | None:
+    """Does another day give another outcome? What changes from one question to the next is for `check_restore`."""
+    for question in probe.timed(questions[:: max(1, len(questions) // MOVED)]):
+        where = probe.where(question.at, question.action)
+        one = probe.answer(question)
+        with stopped_clock() as clock:
+            clock.slept = DAY
+            found = probe.compare("globals", one, probe.answer(question), where)
+        if found is not None and probe.compare("globals", one, probe.answer(question), where) is None:
+            message = f"on another day the same question has another answer ({where}: {found.text})"
+            return failed("globals", message, CLOCK, CAUSES[CLOCK].partition(": ")[2])
+    return None
+
+
+def check_policy(probe: Probe, choose: Callable[[ProbeState, Noise], Action], states: Sequence[ProbeState]) -> Check:
+    """The policy in some states, and again in scrambled order: does it choose the same from the same noise?"""
+    # Where they lead, since a policy that remembers may know all states that it has walked through.
+    after = [probe.ask(at, at.actions[:1], probe.noise("to a new state", at.label))[0] for at in states]
+    fresh = [ProbeState(x.state, f"after {at.label}") for x, at in zip(after, states, strict=True) if not x.is_over]
+    asks, moved = list(itertools.product(range(POLICY_DRAWS), [*states, *fresh])), set[str]()
+    chosen: dict[int, object] = {}
+    orders = [np.arange(len(asks)), *(np.random.default_rng([probe.seed, i]).permutation(len(asks)) for i in (8, 9))]
+    for i in probe.timed(itertools.chain.from_iterable(orders)):
+        draw, at = asks[i]
+        before = global_states()
+        action = choose(at, probe.noise("the policy", at.label, draw))
+        moved.update(changed(before, global_states()))
+        if safe_fingerprint(chosen.setdefault(int(i), action)) != safe_fingerprint(action):
+            message = f"{at.label}: {chosen[int(i)]} and then {action}, for the same observation and noise"
+            cause = "make it f(observation, rng), and draw from that rng alone; a stochastic predict takes "
+            cause += "deterministic=True; what it remembers from call to call is not given back between branches"
+            if moved:
+                cause = f"it draws from {' and '.join(sorted(moved))}; {cause}"
+            return failed("policy", message, "policy not reproducible", cause)
+    probe.in_time()
+    return Check("policy", "pass", f"{len(asks)} choices were made again")
 
 
 def _moving(probe: Probe, question: Question) -> tuple[list[str], ObservedOutcome]:
@@ -176,7 +220,7 @@ def kept_where(probe: Probe, ask: Callable[[], object]) -> str:
     with opened_files() as files:
         ask()
     kept = changed(before, kept_values(probe.simulator, "simulator"))
-    return next(iter([*kept, *(f"the file {name}" for name in files if os.path.exists(name))]), "")
+    return next(iter([*kept, *(f"the file {file.name}" for file in files if os.path.exists(file.name))]), "")
 
 
 def _settles(probe: Probe, question: Question, prepare: Callable[[], None] = lambda: None) -> bool:
@@ -292,7 +336,9 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
     opaque = str(getattr(probe.simulator, "opaque", ""))
     if opaque and (is_parted or not alike):
         seen = f"no noise was seen in {probe.asked:,} queries, but {opaque} does not show what it holds"
-        return skipped("noise", f"{seen}: it may have dice of its own that a reset seeds, and one future for each seed")
+        message = f"{seen}: it may have dice of its own that a reset seeds, and one future for each seed"
+        cause = "if nothing in it is random, all is well; otherwise let each step seed it from the noise (np_random)"
+        return warned("noise", message, "noise outside the snapshot", cause)
     tried = f"and the same state went the same way in {probe.asked:,} queries; other seeds begin elsewhere"
     if is_parted:
         tried = "starts under other seeds that look alike go different ways: part of what a start draws is not shown"

@@ -12,7 +12,7 @@ from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action
-from jointmdp.simulation.watching.hidden_state import changed, hidden_generators
+from jointmdp.simulation.watching.hidden_state import changed, hidden_generators, opened_files
 from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, ProbeState, difference
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
@@ -27,6 +27,7 @@ from jointmdp.simulation.watching.stream_checks import (
     OUT_OF_STEP,
     RecordedRun,
     StreamFault,
+    files_handed_on,
     judged,
 )
 
@@ -69,7 +70,8 @@ def check_noise(probe: Probe, states: Sequence[ProbeState], draws: int, is_settl
         with recorded() as log:
             for walk in range(MOST_WALKS):
                 probe.begin(walk)
-        known = {(stream.kind, str(stream.seed)) for stream in log.streams}
+        # Streams of a noise have one name in all replications, and a start may draw from those of its steps.
+        known = {(stream.kind, str(stream.seed)) for stream in log.streams if stream.kind != NOISE}
     return _judged_steps(probe, states[0], steps, is_settled, known)
 
 
@@ -125,6 +127,13 @@ def check_runs(probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled:
     return check
 
 
+def check_files(probe: Probe, steps: Sequence[_Step]) -> Check | None:
+    """Whether a run reads what another decision left in a file."""
+    for found in files_handed_on([step.run for step in steps]):
+        return warned("history", found.text, found.fault, found.cause)
+    return None
+
+
 def _judgement(probe: Probe, at: ProbeState, found: Sequence[StreamFault]) -> Check:
     """One check from all faults of the gravest kind."""
     if probe.simulator.reseeds and not isinstance(probe.simulator, RunSimulator):
@@ -155,12 +164,12 @@ def _recorded(probe: Probe, states: Sequence[ProbeState], least: int, most: int)
 
 
 def _asked(probe: Probe, at: ProbeState, action: Action, draw: int, noise: WatchedNoise) -> _Step:
-    with recorded() as log:
+    with recorded() as log, opened_files() as files:
         result = probe.ask(at, [action], noise, is_light=True)[0].reward
     where = (f"draw {draw}", log, at.label)
     if at.label == DECISION:
         where = (f"seed {Noise.at(noise.address).seed}", log, "")
-    return _Step(RecordedRun(probe.simulator.action_label(action), *where), noise.others, result)
+    return _Step(RecordedRun(probe.simulator.action_label(action), *where, files), noise.others, result)
 
 
 def is_varying(probe: Probe, at: ProbeState) -> bool:
@@ -179,37 +188,37 @@ def check_folds(probe: Probe, at: ProbeState | None = None) -> Check | None:
     Without a state the same for starts: few of them may be meant, so that is a warning.
     """
 
-    def outcome(seed: int) -> ObservedOutcome:
+    def outcomes(seed: int) -> list[ObservedOutcome]:
         if at is None:
-            return probe.begun(probe.simulator.start(Noise.of_seed(seed)))
-        return probe.ask(at, at.actions[:1], Noise.of_seed(seed))[0]
+            return [probe.begun(probe.simulator.start(Noise.of_seed(seed)))]
+        return probe.ask(at, at.actions, Noise.of_seed(seed))
 
-    apart = _fold(probe, outcome) if at is not None else probe.guarded("the start", lambda: _fold(probe, outcome))
+    apart = _fold(probe, outcomes) if at is not None else probe.guarded("the start", lambda: _fold(probe, outcomes))
     if apart is None:
         return None
     shown, fault = f"seeds that differ by {apart:,} always give the same", "seeds that coincide"
     if at is None:
         return warned("noise", f"{shown} start", fault)
-    return failed("noise", f"{shown} outcome ({probe.where(at, at.actions[0])})", fault)
+    return failed("noise", f"{shown} outcome ({at.label})", fault)
 
 
-def _fold(probe: Probe, outcome: Callable[[int], ObservedOutcome]) -> int | None:
+def _fold(probe: Probe, outcomes: Callable[[int], Sequence[ObservedOutcome]]) -> int | None:
     """A difference of seeds that changes nothing, where seeds matter."""
     seeds = [int(seed) for seed in np.random.default_rng(0).integers(2**31, size=FOLD_SEEDS)]
-    first = [outcome(seed) for seed in probe.timed(seeds[:6])]
+    first = [outcomes(seed) for seed in probe.timed(seeds[:6])]
     equal = [_is_same(x, y) for x, y in itertools.combinations(first, 2)]
     if sum(equal) > len(equal) / 2:  # too few different outcomes to tell
         return None
     for apart in FOLDS:
-        pairs = ((outcome(seed), outcome(seed + apart)) for seed in probe.timed(seeds))
+        pairs = ((outcomes(seed), outcomes(seed + apart)) for seed in probe.timed(seeds))
         if all(_is_same(x, y) for x, y in pairs) and not probe.ran_out:
             return apart
     return None
 
 
-def _is_same(one: ObservedOutcome, other: ObservedOutcome) -> bool:
-    found = difference(one, other)
-    return found is None or found.is_identity
+def _is_same(one: Sequence[ObservedOutcome], other: Sequence[ObservedOutcome]) -> bool:
+    found = [difference(x, y) for x, y in zip(one, other, strict=True)]
+    return all(each is None or each.is_identity for each in found)
 
 
 def check_pairing(probe: Probe, at: ProbeState, is_settled: bool) -> Check:

@@ -7,6 +7,7 @@ leaves no trace in the simulator.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import CodeType
@@ -116,7 +117,7 @@ def _live(simulator: Any, episode: _Episode, seconds: float) -> list[ObservedOut
 
 
 class OtherProcesses:
-    """Runs of the same walks elsewhere, begun before anything was asked here."""
+    """Runs of the same walks elsewhere, in copies that were made before anything was asked here."""
 
     def __init__(self, simulator: Any, seed: int, actions: Sequence[Action]) -> None:
         self._given = simulator, seed, actions
@@ -131,13 +132,16 @@ class OtherProcesses:
     def check(self, probe: Probe, states: Sequence[ProbeState]) -> Check:
         """Compare with the walks of this process."""
         codes: set[CodeType] = set()
+        begun = time.monotonic()
         with watched_calls(codes):
             own = probe.guarded("a walk that other processes take too", lambda: walked(*self._given))
 
         def patience() -> float:
             return min(PATIENCE_ELSEWHERE, max(1.0, probe.watchdog.left))
 
-        away = None if self._fork is None else self._fork.result(patience())
+        # Where it hangs (it waits for a pool of threads, which no copy has) it would take all the time there is.
+        waiting = min(patience(), PATIENCE + PATIENCE * (time.monotonic() - begun))
+        away = None if self._fork is None else self._fork.result(waiting)
         text = first_difference(own, away)
         if text:
             again = forked(self._given[0], lambda: walked(*self._given))

@@ -13,6 +13,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,27 @@ from jointmdp.simulation.montecarlo.alternatives import Alternatives, RunSampler
 from jointmdp.simulation.montecarlo.pairing import Pairing
 from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
-from jointmdp.simulation.montecarlo.simulator_branches import OnEvent
+from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
 from jointmdp.simulation.simulators.fingerprints import CLOSED, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
+from jointmdp.simulation.watching.hidden_state import opened_files
 from jointmdp.simulation.watching.other_processes import forked
 from jointmdp.simulation.watching.probe import WHO, Event, Record, are_close
-from jointmdp.simulation.watching.recorded_draws import NOISE, recorded, split
-from jointmdp.simulation.watching.stream_checks import COINCIDE, FIXED, FOLDS, RecordedRun, judged
+from jointmdp.simulation.watching.recorded_draws import NOISE, recorded, split, twins_installed
+from jointmdp.simulation.watching.stream_checks import (
+    COINCIDE,
+    FIXED,
+    FOLDS,
+    OUT_OF_STEP,
+    UNSHARED,
+    RecordedRun,
+    files_handed_on,
+    judged,
+)
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
 MANY = 100
@@ -104,6 +115,8 @@ class NoiseChecks:
                     f"after those behind it. Look for something kept from run to run, a cache that leaves out the "
                     f"decision{named}"
                 )
+        elif self.found.sharing != "none":
+            self._check_first_steps(count)
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
         for name, who in moved.items() if not self._is_run else ():
@@ -139,23 +152,53 @@ class NoiseChecks:
 
         def noting(index: int) -> OnEvent:
             def note(what: str, step: int, branch: int, answer: Any) -> None:
-                runs.append(RecordedRun(self.found.labels[branch], f"replication {index}", split()))
+                label, opened = self.found.labels[branch], tuple(files)
+                files.clear()
+                runs.append(RecordedRun(label, f"replication {index}", split(), files=opened))
 
             return note
 
-        with recorded():
+        with recorded(), opened_files() as files:
             rows = self._rows(count, on_event=noting)
             has_seeds = any(s.seed is not None and s.kind != NOISE for run in runs for s in run.log.drawn)
             seed = Noise("folded").seed % 2**31
             for apart in (0, *FOLDS) if has_seeds and count > 1 else ():
                 simulator.query(simulator.start(Noise("start")), [0], Noise.of_seed(seed + apart))
                 runs.append(RecordedRun(self.found.labels[0], f"seed {seed + apart}", split()))
-        for found in judged(runs) if self.found.sharing != "none" else ():
+        for found in [*judged(runs), *files_handed_on(runs)] if self.found.sharing != "none" else ():
             if found.fault == COINCIDE:
                 raise ModelError(f"{found.fault} in {self.name}: {found.text}. Likely cause: {found.cause}")
             if found.fault != FIXED:  # which may be a fixed instance
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
         return rows
+
+    def _check_first_steps(self, count: int) -> None:
+        """Record the streams of every alternative's first step, and judge them one by one."""
+        simulator, sampler = self.found.simulator, self.found.sampler
+        if not isinstance(sampler, QuerySampler) or sampler.actions is None or isinstance(simulator, TableSimulator):
+            return
+        if len(set(map(str, sampler.actions))) < 2:  # one action beside itself
+            return
+        runs, begun = list[RecordedRun](), time.monotonic()
+        # What a step raises is told where it is sampled, with its replication.
+        with twins_installed(), suppress(Exception):
+            for i in range(RECORDED if count > 1 else 1):
+                if i >= count and time.monotonic() - begun > MORE_SECONDS:
+                    break
+                state = simulator.start(Noise("start", sampler.seed, i)) if sampler.state is None else sampler.state
+                if simulator.is_over(state):
+                    continue
+                where = ("noise", sampler.seed, i, 0)
+                for label, action in zip(self.found.labels, sampler.actions, strict=True):
+                    noise = Noise(*where, 0)
+                    if self.found.sharing == "state":
+                        noise.with_clock(Noise(*where, "clock"))
+                    with recorded() as log:
+                        simulator.query(state, [action], noise)
+                    runs.append(RecordedRun(label, f"replication {i}", log, "the first step"))
+        for found in judged(runs):
+            if found.fault in (UNSHARED, OUT_OF_STEP):
+                self._warn(f"{found.fault}: {found.text}: {found.cause}.")
 
     def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
         """Say what a difference between two runs of one replication means."""

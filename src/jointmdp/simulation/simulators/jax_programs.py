@@ -2,8 +2,9 @@
 
 A step is a program of JAX, so this is read from the program itself and not from samples. To follow the keys, every
 value gets a number, the same for two operations that do the same to the same; keys with one number are one key, however
-they were made. Only what enters a value counts: an action that decides how often a loop runs, or which branch is taken,
-leaves the keys as they are.
+they were made. An action enters what is made from it, what one of several branches gives where the branches differ, and
+what a loop hands on where the action decides how often it runs. The draws inside of such a loop do not hold it: round
+by round they are the same for all actions.
 """
 
 from __future__ import annotations
@@ -277,11 +278,13 @@ class _Reader:
             fixed, carry, rows = given[count : count + fixed_count], given[count + fixed_count :], list[Value]()
             jaxpr, consts = next(_programs(settings["body_jaxpr"]))
             consts = _constant_values(consts)
+            is_asked = next(_programs(settings["cond_jaxpr"]))
         else:
             # A version of JAX that says otherwise which inputs are handed on: all of them may be.
             fixed = given[: settings.get("num_consts", 0)]
             carry = given[len(fixed) : len(fixed) + settings.get("num_carry", 0)]
             rows, (jaxpr, consts) = given[len(fixed) + len(carry) :], inner[0]
+            is_asked, count = None, 0
         size = len(carry)
         while True:  # each round adds a value that holds the action, or is the last
             del self.draws[before:]
@@ -292,8 +295,18 @@ class _Reader:
                 for value, after in zip(carry, out[:size], strict=True)
             ]
             if joined == carry:
-                return [Value(next(self.new), value.has_action) for value in out]
+                break
             carry = joined
+        is_counted = False  # whether the action decides how often it runs
+        if is_asked is not None:
+            within, (asked, held) = len(self.draws), is_asked
+            is_counted = self.read(asked, _constant_values(held), [*given[:count], *state], place, branch)[0].has_action
+            del self.draws[within:]
+        is_changed = [was.number != after.number for was, after in zip(state, out, strict=False)]
+        return [
+            Value(next(self.new), value.has_action or (is_counted and i < size and is_changed[i]))
+            for i, value in enumerate(out)
+        ]
 
 
 def _either(chosen_by: Value, values: Sequence[Value]) -> Value:

@@ -95,6 +95,11 @@ class JaxSimulator(Simulator):
     ) -> None:
         if not callable(step):
             raise ModelError(f"step must be a function (key, state, action) -> (reward, next_state), not {step!r}")
+        if isinstance(actions, Sequence) and any(isinstance(name, int | float) for name in actions):
+            raise ModelError(
+                f"actions={list(actions)}: step is given numbers from 0, in the order of the list, and these would be "
+                "names that mean others; say how many there are, actions=3, or give names that are texts"
+            )
         self.action_names = as_action_names(actions)
         if available is not None and self.action_names is None:
             raise ModelError("available= is for numbered actions; give their names, or how many there are")

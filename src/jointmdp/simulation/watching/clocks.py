@@ -70,6 +70,16 @@ def _reading(name: str, plain: Callable[[], Any], is_whole: bool) -> Callable[[]
     return read
 
 
+def _told(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What says the time in words or parts, unless it is given one."""
+
+    def read(*given: Any) -> Any:
+        clock = _stopped()
+        return plain(*given) if clock is None or given else plain(clock.read("time"))
+
+    return read
+
+
 def _sleep(seconds: float) -> None:
     clock = _stopped()
     _plain_sleep(seconds)
@@ -105,6 +115,7 @@ _TWINS: list[tuple[Any, Any]] = [
     for name, plain in vars(time).items()
     if name.removesuffix("_ns") in CLOCKS
 ]
+_TWINS += [(plain, _told(plain)) for plain in (time.localtime, time.gmtime, time.ctime)]
 _TWINS += [(time.sleep, _sleep), (datetime.datetime, _Date)]
 _twins = Twins(lambda: _TWINS)
 

@@ -13,7 +13,7 @@ import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,15 +88,23 @@ def _kept_by(value: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{value.__name__}.{part}", held
 
 
+class OpenedFile(NamedTuple):
+    """A file as somebody opens it."""
+
+    name: str
+    is_written: bool
+
+
 @contextmanager
-def opened_files() -> Iterator[list[str]]:
-    """The names of the files that this thread opens inside."""
-    found: list[str] = []
+def opened_files() -> Iterator[list[OpenedFile]]:
+    """The files that this thread opens inside, in their order."""
+    found: list[OpenedFile] = []
     plain, thread = builtins.open, threading.get_ident()
 
     def watched(file: Any, *args: Any, **settings: Any) -> Any:
         if threading.get_ident() == thread and isinstance(file, str | bytes | os.PathLike):
-            found.append(os.fsdecode(file))
+            mode = str(args[0] if args else settings.get("mode", "r"))
+            found.append(OpenedFile(os.fsdecode(file), bool(set(mode) & set("wax+"))))
         return plain(file, *args, **settings)
 
     builtins.open = io.open = watched

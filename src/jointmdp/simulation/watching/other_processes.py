@@ -45,23 +45,28 @@ STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")
 
 
 class ForkedRun:
-    """A call under way in a copy of this process."""
+    """A call in a copy of this process as it is now; it begins when it is waited for.
+
+    Both at once would write and read the same files: a model that hands its engine an input file finds the other's.
+    """
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        self._answers, writing = Pipe(duplex=False)
+        self._answers, there = Pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # threads do not come along, and nothing here needs them
             self._pid = os.fork()
         if self._pid == 0:
             try:
                 gc.disable()
+                self._answers.close()  # so that it ends with the process that asks
                 silent = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(silent, 1)
                 os.dup2(silent, 2)
-                writing.send(call())
+                there.recv()
+                there.send(call())
             finally:
                 os._exit(0)
-        writing.close()
+        there.close()
 
     def __del__(self) -> None:
         if getattr(self, "_pid", 0):
@@ -70,8 +75,10 @@ class ForkedRun:
     def result(self, seconds: float) -> Any:
         """What the call returned; None where it failed or took longer."""
         try:
+            if seconds > 0:
+                self._answers.send(None)
             return self._answers.recv() if self._answers.poll(seconds) else None
-        except EOFError:
+        except (EOFError, OSError):
             return None
         finally:
             self._answers.close()

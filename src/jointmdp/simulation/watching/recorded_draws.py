@@ -16,10 +16,11 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from jointmdp.simulation.simulators.noise import Noise, digest, watcher
 from jointmdp.simulation.watching.twins import Disguise, Twins
 
 _SILENT = ("bit_generator", "getstate", "setstate", "get_state", "set_state", "VERSION")
+_SHUFFLES = ("permutation", "permuted", "shuffle", "choice")  # which give rows that they were handed
 MOST_DRAWS = 20_000  # of a stream that are written down
 DEEPEST = 64  # calls within calls that a draw's path holds
 Path = tuple[Any, ...]  # code and place in it, of the draw and of the calls that led to it: innermost first
@@ -51,6 +53,8 @@ class Draw(NamedTuple):
     standing: int
     """Where the generator stood before, hashed."""
     path: Path
+    rows: tuple[int, ...] = ()
+    """The shape of one of several rows that it gave: what is filled row by row."""
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +69,7 @@ class Stream:
     threads: set[int] = field(default_factory=set)  # that drew from it
     is_kept: bool = False  # made before the call that is recorded
     is_child: bool = False  # one of several that a seed or a generator has spawned
+    is_set_back: bool = False  # to draw the same numbers as in the call before
     began: int = 0  # the how-manieth of all streams it was to be drawn from
 
     def __str__(self) -> str:
@@ -79,6 +84,15 @@ class Stream:
         if self.kind == NOISE:
             return str(self.seed).split(",")[0].strip("()'\"")
         return place_text(self.path)
+
+    def gave(self, found: Any, rng: Any) -> Any:
+        """What the last call gave."""
+        if len(self.draws) > 1 and self.draws[-1] == self.draws[-2] and _standing(rng) != self.draws[-1].standing:
+            self.is_set_back = True  # the one before has moved the generator just so
+        has_rows = isinstance(found, np.ndarray) and found.ndim > 1 and len(found) > 1
+        if has_rows and len(self.draws) < MOST_DRAWS and self.draws[-1].method not in _SHUFFLES:
+            self.draws[-1] = self.draws[-1]._replace(rows=found.shape[1:])
+        return found
 
     def note(self, method: str, rng: Any, args: Any, settings: dict[str, Any]) -> None:
         """Write a call down."""
@@ -104,6 +118,8 @@ class DrawLog:
     """Groups of streams that draw other numbers than their seeds say."""
     program: dict[str, Stream] = field(default_factory=dict)
     """Generators of the whole program, by what seeds them."""
+    states: dict[tuple[str, int], Stream] = field(default_factory=dict)
+    """Of these, where somebody has kept where they stood, to put them back there."""
     begun: int = 0
     """Streams that were drawn from."""
     thread: int = field(default_factory=threading.get_ident)
@@ -121,6 +137,12 @@ class DrawLog:
         found = Stream(kind, _seed_text(seed), self.interned(_path(2)), self, is_kept=is_kept, is_child=is_child)
         self.streams.append(found)
         return found
+
+    def of_program(self, kind: str) -> Stream:
+        """A generator of the whole program; before it is seeded it has no seed."""
+        if kind not in self.program:
+            self.program[kind] = self.made(kind, None, is_kept=True)
+        return self.program[kind]
 
     def kept(self, old: Stream) -> Stream:
         """A stream of an earlier call that is drawn from in this one."""
@@ -267,6 +289,7 @@ def _recording(base: Any, kind: str) -> Any:
                     return found
                 else:
                     stream.note(name, self, args, settings)
+                    return stream.gave(plain(self, *args, **settings), self)
                 return plain(self, *args, **settings)
             finally:
                 self.stream = stream
@@ -385,17 +408,30 @@ def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]
     def recorded(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **settings: Any) -> Any:
             log = _present.get()
-            if log is not None:
-                if kind not in log.program:  # before it is seeded it has no seed
-                    log.program[kind] = log.made(kind, None, is_kept=True)
-                log.program[kind].note(name, rng, args, settings)
-            return plain(*args, **settings)
+            if log is None:
+                return plain(*args, **settings)
+            stream = log.of_program(kind)
+            stream.note(name, rng, args, settings)
+            return stream.gave(plain(*args, **settings), rng)
+
+        return call
+
+    def kept(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **settings: Any) -> Any:
+            found, log = plain(*args, **settings), _present.get()
+            if log is not None and name.startswith("get"):
+                log.states[kind, _standing(rng)] = log.of_program(kind)
+            elif log is not None and (kind, _standing(rng)) in log.states:
+                log.program[kind] = log.states[kind, _standing(rng)]
+            return found
 
         return call
 
     for name, plain in vars(module).items():
         is_its = getattr(plain, "__self__", None) is rng and not name.startswith("_")
-        if is_its and name not in _SILENT and name != "seed":
+        if is_its and name in ("getstate", "setstate", "get_state", "set_state"):
+            yield plain, kept(name, plain)
+        elif is_its and name not in _SILENT and name != "seed":
             yield plain, recorded(name, plain)
 
 
@@ -440,12 +476,22 @@ def _start(thread: threading.Thread) -> None:
     _PLAIN_START(thread)
 
 
-_PLAIN_START = threading.Thread.start
+def _submit(pool: ThreadPoolExecutor, call: Callable[..., Any], /, *args: Any, **settings: Any) -> Any:
+    """Work for threads that may have begun long before."""
+    if _present.get() is not None:
+        call = partial(copy_context().run, call)
+    return _PLAIN_SUBMIT(pool, call, *args, **settings)
+
+
+_PLAIN_START, _PLAIN_SUBMIT = threading.Thread.start, ThreadPoolExecutor.submit
 _twins = Twins(
     _pairs,
     spared=("jointmdp", "numpy", "jax", "jaxlib", "scipy"),
     others=("numpy.random", "jax.random"),
-    attributes=((threading.Thread, "start", _PLAIN_START, _start),),
+    attributes=(
+        (threading.Thread, "start", _PLAIN_START, _start),
+        (ThreadPoolExecutor, "submit", _PLAIN_SUBMIT, _submit),
+    ),
 )
 
 

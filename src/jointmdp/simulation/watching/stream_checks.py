@@ -22,6 +22,7 @@ from functools import cache, lru_cache, partial
 from types import CodeType
 from typing import Literal, NamedTuple
 
+from jointmdp.simulation.watching.hidden_state import OpenedFile
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
     OF_PROGRAM,
@@ -76,6 +77,7 @@ class RecordedRun(NamedTuple):
     log: DrawLog
     state: str = ""
     """Where a simulator was asked; a function of a decision has no states."""
+    files: Sequence[OpenedFile] = ()
 
     @property
     def where(self) -> str:
@@ -169,6 +171,13 @@ def _difference(
     for i, j, is_met in _meetings(x, y):
         a, b = x[i], y[j]
         if is_met and (a.method, a.path) == (b.method, b.path):
+            if a.rows and b.rows and a.rows != b.rows:
+                shapes = [f"{draw.rows} for {run.decision}" for draw, run in ((a, one), (b, other))]
+                text = f"draw {i + 1} from {_named(first)} is {a.method}() at {place_text(a.path)}, which fills rows of"
+                text += " shape"
+                words = "an array is filled row by row, so that all rows after the first get other numbers: put the "
+                words += f"size that the decision changes first, size=(servers, days), or {_CURE}"
+                return _fault(OUT_OF_STEP, f"{text} {shapes[0]} and {shapes[1]} {where}", cause=words)
             continue
         names = [f"{draw.method}() at {place}" for draw, place in zip((a, b), _places(a.path, b.path), strict=True)]
         text = f"draw {i + 1} from {_named(first)} is {names[0]} for {one.decision}, and"
@@ -307,16 +316,33 @@ def _made(kind: str, seed: str) -> str:
 def unshared(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Streams whose seeds depend on the decision."""
     told: set[str] = set()
+    own = _own_instances(runs)
     for group in _grouped(runs, "replication"):
         sites = [(run, _sites(run)) for run in group]
         for (one, x), (other, y) in itertools.combinations(sites, 2):
             for p, q in _counterparts(x, y):
                 place = place_text(p)
-                if place not in told and not x[p] & y[q]:
+                are_instances = {(one.decision, p), (other.decision, q)} <= own
+                if place not in told and not x[p] & y[q] and not are_instances:
                     told.add(place)
                     names = [f"{run.decision} draws from {_made(*min(s))}" for run, s in ((one, x[p]), (other, y[q]))]
                     yield _fault(UNSHARED, f"{names[0]} and {names[1]}, made at {place} ({one.where})")
     yield from _reordered(runs)
+
+
+def _own_instances(runs: Sequence[RecordedRun]) -> set[tuple[str, Path]]:
+    """Decisions, and places where each makes its streams from the same seeds in all replications.
+
+    What is drawn there is a part of the decision (a random design by its number) and no noise.
+    """
+    found = set()
+    for group in _grouped(runs, "decision"):
+        sites = [_sites(run) for run in group]
+        for path in dict.fromkeys(path for each in sites for path in each):
+            seeds = [each[path] for each in sites if path in each]
+            if len(seeds) > 1 and all(each == seeds[0] for each in seeds) and all(k != NOISE for k, _ in seeds[0]):
+                found.add((group[0].decision, path))
+    return found
 
 
 def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
@@ -379,11 +405,16 @@ def coinciding(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) ->
 
 
 def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
-    """Two generators of one run with the same seed: their sources draw the same numbers."""
+    """Two generators of one run with the same seed, or one that is set back: their sources draw the same numbers."""
     told: set[Hashable] = set()
     for run in runs:
         made: dict[Hashable, Stream] = {}
         for stream in _seeded(run):
+            back = None if stream.group in told else _set_back(stream)
+            if back is not None:
+                told.add(stream.group)
+                text = f"{_named(stream)} is set back, so that {back.method}() at {place_text(back.path)} draws numbers"
+                yield _fault(TWICE, f"{text} that were drawn before ({run.decision}, {run.where})", "warn")
             if stream.kind == NOISE or stream.kind in UNSEEN:
                 continue
             first = made.setdefault((SAME_NUMBERS.get(stream.kind, stream.kind), stream.seed), stream)
@@ -403,6 +434,23 @@ def twice(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 )
 
 
+def _set_back(stream: Stream) -> Draw | None:
+    """The first draw that begins where another did, though the generator had moved on in between."""
+    seen: set[int] = set()
+    for before, draw in itertools.pairwise(stream.draws):
+        if draw.standing in seen and before.standing != draw.standing:
+            return draw
+        seen.add(before.standing)
+    return stream.draws[-1] if stream.is_set_back else None
+
+
+def _is_again(one: Stream, other: Stream) -> bool:
+    """Whether a function that makes a generator and draws from it is only asked again, from another place."""
+    inside = all(d.path[2:] == s.path[2:] and d.path[:1] == s.path[:1] for s in (one, other) for d in s.draws)
+    x, y = ([(draw.method, draw.arguments) for draw in stream.draws] for stream in (one, other))
+    return one.path[:2] == other.path[:2] and one.path != other.path and inside and x == y
+
+
 def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Generators of the whole program that are drawn from before they are seeded."""
     told: set[str] = set()
@@ -417,6 +465,25 @@ def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 at = f"{name}.{drawn.method}() at {place_text(drawn.path)}"
                 words = f"{at} draws before {kind}() at {place_text(after[0].path)}"
                 yield _fault(EARLY, f"{words} ({run.decision}, {run.where})")
+
+
+def files_handed_on(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """A file that one run writes and that another, with another decision, reads before it has written it itself."""
+    writers: dict[str, RecordedRun] = {}
+    for run in runs:
+        own: set[str] = set()
+        for name, is_written in run.files:
+            writer = writers.get(name, run)
+            if not is_written and name not in own and writer.decision != run.decision:
+                text = (
+                    f"{run.decision} reads what a run of {writer.decision} wrote into {name}: unless that follows from "
+                )
+                text += "the seed alone, the decision must be in the file's name"
+                yield StreamFault("hidden state", "warn", text, f"the file {name} changes with each decision")
+                return
+            if is_written:
+                own.add(name)
+                writers[name] = run
 
 
 def made_otherwise(one: DrawLog, other: DrawLog) -> str:

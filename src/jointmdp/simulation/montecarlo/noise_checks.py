@@ -32,8 +32,8 @@ from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.other_processes import forked
 from jointmdp.simulation.simulators.probe import WHO, Event, Record, are_close
-from jointmdp.simulation.simulators.recorded_draws import NOISE, recorded, split
-from jointmdp.simulation.simulators.stream_checks import COINCIDE, FIXED, FOLDS, RecordedRun, judged
+from jointmdp.simulation.simulators.recorded_draws import NOISE, DrawLog, recorded, split
+from jointmdp.simulation.simulators.stream_checks import COINCIDE, FIXED, FOLDS, RecordedRun, judged, made_otherwise
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
@@ -158,6 +158,12 @@ class NoiseChecks:
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
         return rows
 
+    def _log(self, index: int) -> DrawLog:
+        """The streams of one replication."""
+        with recorded() as log:
+            self._record(index, is_backwards=False)
+        return log
+
     def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
         """Say what a difference between two runs of one replication means."""
         place = f"step {event.step} of replication {index}"
@@ -185,6 +191,9 @@ class NoiseChecks:
         who, cause = WHO[event.what], CAUSES[event.what]
         if is_run:
             who, cause = "run(decision, seed)", RUN_CAUSE
+            logs = [self._log(index) for _ in range(2)]
+            if unseeded := made_otherwise(*logs):
+                cause = f"{unseeded}: {RUN_CAUSE.partition(';')[0]}"
         elif event.what == "start" and getattr(self.found.sampler, "state", None) is not None:
             who, cause = "the state to begin in", "a step changed it; a step must return a new state"
         raise ModelError(

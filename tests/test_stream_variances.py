@@ -179,7 +179,7 @@ def test_a_simulator_with_samplers_of_noise_and_a_random_policy() -> None:
 class Mill(gymnasium.Env[np.ndarray, int]):
     """Wind from the environment's own generator, breakdowns from another, luck from `random`."""
 
-    action_space = gymnasium.spaces.Discrete(2)
+    action_space: Any = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Box(-100, 100, (1,), np.float64)
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ def test_results_of_a_run_have_parts_of_their_own() -> None:
         calls, talk = noise["calls"].normal(), noise["talk"].normal()
         return {"cost": float(decision * calls), "wait": float(decision * talk)}
 
-    found = jm.compare(run, decisions=[1, 2], minimise=["wait"], pilot=60, max_replications=60)
+    found: Any = jm.compare(run, decisions=[1, 2], minimise=["wait"], pilot=60, max_replications=60)
     assert shares(found["cost"].variance_by_stream(1, 2, replications=60)) == {"calls": 1, "talk": 0, "both": 0}
     of_wait = found["wait"].variance_by_stream(1, 2, replications=60)
     assert shares(of_wait) == {"talk": 1, "calls": 0, "both": 0}

@@ -239,8 +239,8 @@ def _joined(runs: _Runs, met: Mapping[str, list[list[str]]]) -> list[tuple[str, 
         for name in names:
             redraw = Redraw(frozenset({name}))
             for j in runs.pair:
-                for other, seeds in _first_seeds(runs.met(redraw, FEW_RUNS, j), names).items():
-                    if other != name and not plain[j].get(other, seeds) & seeds:
+                for other, first in _first_seeds(runs.met(redraw, FEW_RUNS, j), names).items():
+                    if other != name and not plain[j].get(other, first) & first:
                         seeded.setdefault(other, name)
     roots = [name for name in names if name not in seeded]
     return [(root, *(name for name in names if name != root and _root(seeded, name) == root)) for root in roots]

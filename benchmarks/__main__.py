@@ -25,6 +25,7 @@ MODULES = {
     "decisions": "coverage",
     "selection": "selection",
     "rare": "rare_gaps",
+    "streams": "stream_shares",
     "incremental": "incremental",
     "projected": "projected",
     "neural": "neural",

@@ -133,6 +133,12 @@ def cache_of_the_first_decision(order: float, seed: int) -> float:
     return order + _first(seed)
 
 
+def cache_that_seldom_shows(order: float, seed: int) -> float:
+    LAST["order"] = order
+    found = _first(seed)
+    return order + (found if rng([seed, 1]).random() < 0.1 else 0.0)
+
+
 @functools.cache
 def _demand(seed: int) -> float:
     return float(rng(seed).random())
@@ -186,6 +192,7 @@ RUN_FAULTS: list[tuple[Callable[..., float], str, str, str]] = [
     (file, "restore", HIDDEN, "the file "),
     (list_in_a_cache, "restore", HIDDEN, "the cache of _list"),
     (cache_of_the_first_decision, "history", "hidden state", "LAST of the module"),
+    (cache_that_seldom_shows, "history", "hidden state", "LAST of the module"),
     (memo_of_the_first_decision, "history", "hidden state", "MEMO of the module"),
     (generator_of_the_module, "restore", NOT_RESTORED, "GUSTS of the module"),
     (generator_of_another_module, "restore", NOT_RESTORED, "rng of the module wind_of_faults_hidden"),

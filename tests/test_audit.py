@@ -37,7 +37,7 @@ from jointmdp.decisions.auditor.state_checks import same_law_level, without_roun
 from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.simulators.function_simulator import FunctionSimulator
 from jointmdp.simulation.simulators.generators import global_states, kept_globals
-from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.noise import Noise, Redraw
 from jointmdp.simulation.simulators.registry import MODELS
 from jointmdp.simulation.simulators.simulator import Outcome
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
@@ -572,9 +572,9 @@ def test_one_stream_is_redrawn_and_the_others_keep_their_numbers() -> None:
     assert groups[1:] == ["arrivals", "service", "service"]
     assert groups[0].startswith("test_audit.py:")
     for salted in set(groups):
-        with recorded_draws.redrawn({salted: 1}):
+        with recorded_draws.redrawn(Redraw(frozenset({salted}))):
             found = run(Noise("run", 1))
-        with recorded_draws.redrawn({salted: 2}):
+        with recorded_draws.redrawn(Redraw(frozenset({salted}), salt=2)):
             other = run(Noise("run", 1))
         order = [*groups[1:], groups[0]]
         assert [x != y for x, y in zip(plain, found, strict=True)] == [group == salted for group in order]

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-from jointmdp.decisions.auditor import AuditReport, audit
+import jointmdp as jm
+from jointmdp.decisions.auditor import AuditReport, audit, auditing
 from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog, stopped_clock
 
 Wait = Callable[[], Any]
@@ -51,6 +53,25 @@ def test_a_step_may_wait_and_one_that_reads_the_clock_is_told(wait: str, reads: 
 
     report = audit(run, decisions=[1.0, 2.0], num_states=1, num_samples=12, seconds=20)
     assert report.faults == (("wall clock",) if reads else ()), str(report)
+
+
+def test_an_environment_that_hangs_when_it_is_tried_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asleep(gymnasium.Env[Any, Any]):
+        action_space = gymnasium.spaces.Discrete(2)
+        observation_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return 0, {}
+
+        def step(self, action: int) -> Any:
+            time.sleep(3600)
+
+    monkeypatch.setattr(auditing, "TRIAL", 0.5)
+    begun = time.monotonic()
+    with pytest.raises(jm.ModelError, match=r"Asleep did not come back from a reset or a step within 0.5 s"):
+        audit(Asleep(), seconds=0.2)
+    assert time.monotonic() - begun < 20
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 def endless_loop() -> None:

@@ -109,6 +109,11 @@ def test_other_spellings_are_told_ours() -> None:
     for door, args in ((jm.compare, (print,)), (jm.evaluate, (0, 0)), (jm.simulate, (0, 0)), (jm.optimal_policy, (0,))):
         with pytest.raises(TypeError, match=rf"{door.__name__}\(\) has no argument minimize=; did you mean minimise="):
             door(*args, minimize=True)  # type: ignore[operator]
+    for name in ("minimize", "minimise"):
+        with pytest.raises(
+            TypeError, match=rf"learn\(\) has no argument {name}=; it takes returns: .* rewards = -costs"
+        ):
+            jm.learn(0, 0, **{name: True})  # type: ignore[call-overload]
 
 
 def test_numbers_are_what_things_are_called() -> None:

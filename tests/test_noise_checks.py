@@ -46,6 +46,16 @@ def asked(simulator, policy=0, **settings):
 # -- refused -------------------------------------------------------------------------------------------------------
 
 
+def test_a_generator_without_a_seed_is_named_before_those_that_have_one():
+    def run(decision, seed):
+        np.random.seed(seed)  # noqa: NPY002
+        return np.random.normal() + np.random.default_rng().normal() + decision  # noqa: NPY002
+
+    named = r"Likely cause: default_rng\(\), made at test_noise_checks.py:\d+.* has no seed that the noise could set"
+    with pytest.raises(jm.ModelError, match=named):
+        jm.compare(run, decisions=[1, 2], pilot=30, max_replications=30)
+
+
 @pytest.mark.parametrize(
     ("reward", "message"),
     [

@@ -38,3 +38,4 @@ from .learning.projected.projecting import ProjectedSolution as ProjectedSolutio
 from .simulation.montecarlo.samples import BranchPath as BranchPath
 from .simulation.montecarlo.samples import GapSample as GapSample
 from .simulation.montecarlo.simulate import ReturnSample as ReturnSample
+from .simulation.montecarlo.stream_variances import StreamSplit as StreamSplit

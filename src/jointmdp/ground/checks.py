@@ -35,7 +35,9 @@ def refuse_keywords(unknown: Mapping[str, Any], function: Callable[..., Any]) ->
     for name in unknown:
         known = inspect.signature(function).parameters
         close = difflib.get_close_matches(name, [each for each in known if each != "unknown"], n=1)
+        is_direction = name in ("minimise", "minimize") and "minimise" not in known
         hint = f"did you mean {close[0]}=…?" if close else f"help(jointmdp.{function.__name__}) lists what there is"
+        hint = "it takes returns: hand in costs with their signs changed, rewards = -costs" if is_direction else hint
         raise TypeError(f"{function.__name__}() has no argument {name}=; {hint}")
 
 

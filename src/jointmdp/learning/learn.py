@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, TypedDict, Unpack, overload
 
 from jointmdp.exact.moments.column_blocks import Sharded
 from jointmdp.exact.moments.iteration import Iterate
 from jointmdp.exact.moments.pair_solver import Solve
+from jointmdp.ground import checks
 from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError
 from jointmdp.learning.incremental.settings import IncrementalSettings
@@ -108,6 +109,7 @@ def learn(
     tolerance: float | None = None,
     seconds: float | None = None,
     executor: Executor | str | None = None,
+    **unknown: Never,
 ) -> Any:
     """Joint moments of returns learned from samples.
 
@@ -129,6 +131,7 @@ def learn(
         `LearnedFeatures` with features, `TrainedMoments` with networks. With a checkpoint a run that was killed, or
         that ended before, is continued. ``method.answers(source, policy)`` gives the answers on the way, too.
     """
+    checks.refuse_keywords(unknown, learn)
     if method is not None and not isinstance(method, Method):
         name = type(method).__name__
         if isinstance(method, Solve | Sharded | Iterate):

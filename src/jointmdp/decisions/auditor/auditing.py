@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -74,6 +74,7 @@ PLANS = (
     Plan(2e-1, 1, 3, 1, 1, 12),
 )
 SECONDS = 60.0  # of an audit, unless told otherwise
+TRIAL = 20.0  # seconds that an adapter may try out an environment for, however short the audit
 LEAST_GRACE, GRACE = 0.5, 0.1  # what a query under way may take longer: seconds, and what part of the time given
 HANGS = 20  # times as long as any query that was answered
 # What part of the time that is left a check may take; those that come first leave something for the others.
@@ -100,6 +101,34 @@ class _CountingProbe(Probe):
         if self.simulator.action_names is not None:
             self.seen.update(actions)
         return found
+
+
+def audited(given: Any, decisions: Mapping[str, Any] | Sequence[Any] | None) -> Simulator:
+    """The simulator to audit, from what a user has."""
+    if decisions is not None and not isinstance(given, Simulator):
+        return AuditedRun(given, decisions)
+    if isinstance(given, types.FunctionType | types.MethodType):
+        raise ModelError(
+            f"{given.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
+        )
+    return as_simulator(given)
+
+
+def _in_time(make: Callable[[], Simulator], given: Any, seconds: float) -> Simulator:
+    """The simulator that an adapter makes, which may try out a few steps: one of them may never return."""
+    if isinstance(given, Simulator):
+        return make()
+    with Watchdog(max(TRIAL, seconds)) as watchdog:
+        before = watchdog.begin(None if isinstance(given, str) else "the trial")  # a package may load for long
+        try:
+            return make()
+        except OutOfTime:
+            raise ModelError(
+                f"{type(given).__name__} did not come back from a reset or a step within {max(TRIAL, seconds):g} s, "
+                "when it was tried out; what does it wait for?"
+            ) from None
+        finally:
+            watchdog.finish(before)
 
 
 def audit(  # many parameters: a front door, one keyword for each setting
@@ -129,19 +158,12 @@ def audit(  # many parameters: a front door, one keyword for each setting
         seconds: the time that the audit may take, to the nearest query. What did not fit is not checked, and says so;
             a query that does not return is ended a little later, and named.
     """
-    if decisions is not None and not isinstance(simulator, Simulator):
-        found: Simulator = AuditedRun(simulator, decisions)
-    elif isinstance(simulator, types.FunctionType | types.MethodType):
-        raise ModelError(
-            f"{simulator.__name__} is a function; give decisions=[…] to run it with, or make it a FunctionSimulator"
-        )
-    else:
-        found = as_simulator(simulator)
+    limit = checks.as_positive("seconds", seconds)
+    found = _in_time(lambda: audited(simulator, decisions), simulator, limit)
     false_alarm = checks.as_fraction("false_alarm", false_alarm)
     seed = checks.as_count("seed", seed, 0)
     wanted = None if num_states is None else checks.as_count("num_states", num_states, 1, MOST_STATES)
     samples = None if num_samples is None else checks.as_count("num_samples", num_samples, LEAST_SAMPLES)
-    limit = checks.as_positive("seconds", seconds)
     with kept_globals(), Meter(f"auditing {found.name}") as meter:
         under_way = _Audit(found, policy, actions, seed, wanted, samples, false_alarm, limit, meter)
         with under_way.probe.watchdog:

@@ -89,8 +89,8 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
         message = f"the global generator {names} moves on in {where}, though no outcome was seen to depend on it"
         cause = "draw from the noise instead; if it decides something rare, noise is not shared there"
         return warned("globals", message, faults, cause)
-    if (found := _by_the_clock(probe, questions)) is not None:
-        return found
+    if (by_the_clock := _by_the_clock(probe, questions)) is not None:
+        return by_the_clock
     probe.in_time()
     message = "no generator of the whole program moves"
     if reseeded:

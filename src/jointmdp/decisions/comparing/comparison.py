@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
+    from jointmdp.simulation.montecarlo.stream_variances import StreamSplit
 
 NOT_BEGUN = Stage(0, 0)
 _NONE, _NUMBERS = np.empty((0, 0)), np.empty((0, 0), dtype=np.int64)
@@ -270,6 +271,40 @@ class Comparison(SavedFace):
         before = low * len(self.labels) - low * (low + 1) // 2  # pairs whose first comes earlier
         found = self.gaps[before + high - low - 1]
         return found if i < j else found.reversed()
+
+    def variance_by_stream(
+        self,
+        label: Any,
+        other: Any,
+        *,
+        replications: int = 1000,
+        seconds: float = 60.0,
+        confidence: float = 0.95,
+        executor: Any = None,
+    ) -> StreamSplit:
+        """How much of the variance of a gap each stream of noise makes: each is drawn anew while all others are kept.
+
+        A stream is ``noise["arrivals"]`` (with every ``noise["arrivals", k]``), a generator of an environment, or one
+        that a function ``run(decision, seed)`` seeds, called by its name and line; what the start and the policy draw
+        are streams too. For d of them, at most eight, each replication is run 2 d + 2 times.
+
+        Args:
+            label, other: the two alternatives, as in `gap`.
+            replications: how many are run.
+            seconds: begin no more after about this long, once there are 30.
+            confidence: of each interval by itself.
+            executor: as in `compare`.
+        """
+        from jointmdp.simulation.montecarlo.stream_variances import variance_by_stream  # loads the exact side
+
+        if self.origin is None:
+            raise ModelError("this comparison comes from a file, which does not hold the simulator; compare again")
+        i, j = self._place(label), self._place(other)
+        gap = checks.difference(self.labels[i], self.labels[j], self.minimise)
+        names = getattr(self.origin.simulator, "results", None) or ("",)
+        place = next((k for k, name in enumerate(names) if self.title == f"{name}: {self.origin.title}"), 0)
+        settings = {"replications": replications, "seconds": seconds, "confidence": confidence, "executor": executor}
+        return variance_by_stream(self.origin, (i, j), gap, place=place, **settings)
 
     def table(self) -> list[dict[str, Any]]:
         """One row for each pair, with everything known of it."""

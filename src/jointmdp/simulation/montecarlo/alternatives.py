@@ -6,6 +6,7 @@ engine, one query at a time; a function ``run(decision, seed)`` is simply called
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,12 +22,14 @@ from jointmdp.model.episodes import start_law
 from jointmdp.model.policies import as_policy
 from jointmdp.simulation.montecarlo.samples import ROUNDING_UNITS, Replications, Sampler
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
-from jointmdp.simulation.simulators.function_simulator import RunSimulator, as_named, is_run_function
-from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise, as_named, is_run_function
+from jointmdp.simulation.simulators.generators import kept_globals
+from jointmdp.simulation.simulators.noise import Noise, Redraw
 from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.remembering import Situation, with_memories
 from jointmdp.simulation.simulators.simulator import Action, Simulator, Snapshot
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
+from jointmdp.simulation.watching.recorded_draws import redrawn
 
 SCATTER = 2654435761  # odd, so that multiples of it modulo 2³² do not repeat; neighbours end up far apart
 MAX_SEED = 2**63 - 1
@@ -264,6 +267,8 @@ class RunSampler:
     seed: int
     places: tuple[int, ...] = ()
     """Which decisions are tried; by default all."""
+    redraw: Redraw | None = None
+    """Which sources of noise draw other numbers than those of the seed; None: nobody follows them."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``; of several results a run, one after another in columns."""
@@ -290,13 +295,13 @@ class RunSampler:
         self, index: int, sharing: Sharing, on_event: OnEvent | None = None, order: int = 1
     ) -> list[tuple[float, ...]]:
         """The outcomes of the decisions in one replication."""
-        base, m = Noise("run", self.seed).seed, len(self.simulator.decisions)
+        base, m = int.from_bytes(Noise("run", self.seed).address[:4], "little"), len(self.simulator.decisions)
         row, places = dict[int, tuple[float, ...]](), self.places or tuple(range(m))
         for j in places[::order]:
             place = index if sharing == "time" else index * m + j
             seed = (base + place * SCATTER) % 2**32
             try:
-                row[j] = self.simulator.outcomes(j, seed)
+                row[j] = self._outcomes(j, seed)
             except ModelError:
                 raise
             except Exception as error:
@@ -307,3 +312,14 @@ class RunSampler:
             if on_event is not None:
                 on_event("outcome", 0, j, (row[j] if len(row[j]) > 1 else row[j][0], True))
         return [row[j] for j in places]
+
+    def _outcomes(self, j: int, seed: int) -> tuple[float, ...]:
+        simulator, redraw = self.simulator, self.redraw
+        if redraw is None:
+            return simulator.outcomes(j, seed)
+        if isinstance(simulator.run, WithNoise):
+            simulator = copy.copy(simulator)
+            simulator.run = WithNoise(simulator.run.run, redraw)  # type: ignore[union-attr]
+            return simulator.outcomes(j, seed)
+        with kept_globals(), redrawn(redraw):
+            return simulator.outcomes(j, seed)

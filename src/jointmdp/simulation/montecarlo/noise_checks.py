@@ -35,7 +35,7 @@ from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp.simulation.watching.hidden_state import opened_files
 from jointmdp.simulation.watching.other_processes import forked
 from jointmdp.simulation.watching.probe import WHO, Event, Record, are_close
-from jointmdp.simulation.watching.recorded_draws import NOISE, recorded, split, twins_installed
+from jointmdp.simulation.watching.recorded_draws import NOISE, DrawLog, recorded, split, twins_installed
 from jointmdp.simulation.watching.stream_checks import (
     COINCIDE,
     FIXED,
@@ -45,6 +45,7 @@ from jointmdp.simulation.watching.stream_checks import (
     RecordedRun,
     files_handed_on,
     judged,
+    made_otherwise,
 )
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
@@ -175,7 +176,9 @@ class NoiseChecks:
     def _check_first_steps(self, count: int) -> None:
         """Record the streams of every alternative's first step, and judge them one by one."""
         simulator, sampler = self.found.simulator, self.found.sampler
-        if not isinstance(sampler, QuerySampler) or sampler.actions is None or isinstance(simulator, TableSimulator):
+        if simulator is None or isinstance(simulator, TableSimulator):
+            return
+        if not isinstance(sampler, QuerySampler) or sampler.actions is None:
             return
         if len(set(map(str, sampler.actions))) < 2:  # one action beside itself
             return
@@ -199,6 +202,12 @@ class NoiseChecks:
         for found in judged(runs):
             if found.fault in (UNSHARED, OUT_OF_STEP):
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
+
+    def _log(self, index: int) -> DrawLog:
+        """The streams of one replication."""
+        with recorded() as log:
+            self._record(index, is_backwards=False)
+        return log
 
     def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
         """Say what a difference between two runs of one replication means."""
@@ -226,6 +235,9 @@ class NoiseChecks:
         who, cause = WHO[event.what], CAUSES[event.what]
         if self._is_run:
             who, cause = "run(decision, seed)", RUN_CAUSE
+            logs = [self._log(index) for _ in range(2)]
+            if unseeded := made_otherwise(*logs):
+                cause = f"{unseeded}: {RUN_CAUSE.partition(';')[0]}"
         elif event.what == "start" and getattr(self.found.sampler, "state", None) is not None:
             who, cause = "the state to begin in", "a step changed it; a step must return a new state"
         raise ModelError(

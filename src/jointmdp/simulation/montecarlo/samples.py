@@ -222,7 +222,7 @@ class GapSample(SavedFace, PlannedGap):
     def reversed(self) -> GapSample:
         """The gap seen from the other side."""
         within = None if self.within is None else -self.within
-        return dataclasses.replace(self, action=self.other, other=self.action, gaps=-self.gaps, within=within)
+        return dataclasses.replace(self, action=self.other, other=self.action, gaps=0.0 - self.gaps, within=within)
 
     @cached_property
     def mean(self) -> float:

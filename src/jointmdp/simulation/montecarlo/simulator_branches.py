@@ -19,7 +19,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.simulation.montecarlo.samples import BranchPath, Replications, last_step
 from jointmdp.simulation.simulators.fingerprints import fingerprint
-from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.noise import AS_IT_WAS, POLICY, START, Noise, Redraw
 from jointmdp.simulation.simulators.simulator import Action, Agent, Outcome, Simulator, Snapshot
 
 STEP_LIMIT = 100_000  # an episode longer than this was probably never meant to end
@@ -54,6 +54,8 @@ class QuerySampler:
     """What messages call the alternatives."""
     numbers: tuple[int, ...] = ()
     """Which each was, where these are some of more: noise of their own has their number in its address."""
+    redraw: Redraw = AS_IT_WAS
+    """Which sources of noise draw other numbers; starts and policies have one each."""
 
     def __call__(self, first: int, count: int, sharing: Sharing) -> Replications:
         """Replications `first`, …, ``first + count − 1``."""
@@ -107,7 +109,7 @@ class Replication:
         self.actions: list[Action] = [None] * m if sampler.actions is None else list(sampler.actions)
         self.t = 0
         self.asked: tuple[str, list[int]] = ("the start", [])  # whose answer is waited for, and for which branches
-        self.noise = Noise("start", sampler.seed, index)
+        self.noise = Noise("start", sampler.seed, index, *self._anew(START))
         self.moments: list[Moment] | None = None
 
     def made(self) -> Replications:
@@ -187,9 +189,10 @@ class Replication:
                 outcomes.update({j: Outcome(0.0, self.states[j]) for j in members})
                 continue
             where = ("noise", self.sampler.seed, self.index, t)
-            self.noise = Noise(*where, 0 if sharing == "time" else self.numbers[members[0]])
+            redraw, number = self.sampler.redraw, 0 if sharing == "time" else self.numbers[members[0]]
+            self.noise = Noise(*where, number).redrawn(redraw)
             if sharing == "state":
-                self.noise.with_clock(Noise(*where, "clock"))
+                self.noise.with_clock(Noise(*where, "clock").redrawn(redraw))
             self.asked = ("a step", members)
             outcomes.update(self._answers(state, members[:: self.order]))
         rewards = [float(outcomes[first].reward) for first in self.leader]
@@ -219,11 +222,16 @@ class Replication:
         for j in self.heads[:: self.order]:
             if not self._is_over(j):
                 self.asked = ("the policy in a state", [j])
-                noise = Noise("policy", self.sampler.seed, self.index, self.t, self.numbers[j])
+                place = self.index, self.t, self.numbers[j]
+                noise = Noise("policy", self.sampler.seed, *place, *self._anew(POLICY))
                 self.actions[j] = self.sampler.agents[j](self.states[j], noise)
                 if self.on_event is not None:
                     self.on_event("policy", self.t, j, self.actions[j])
         self.actions = [self.actions[first] for first in self.leader]
+
+    def _anew(self, source: str) -> tuple[str, ...]:
+        """What is added to the address of a source that draws other numbers."""
+        return ("redrawn",) if self.sampler.redraw.holds(source) else ()
 
     def _merge(self) -> None:
         """Branches with the same agent, action and state are one from now on, and so are all that are over."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
-from jointmdp.simulation.simulators.noise import Noise
+from jointmdp.simulation.simulators.noise import AS_IT_WAS, Noise, Redraw
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, Snapshot, as_action_names, as_step
 
 Draw = Callable[[np.random.Generator], Any]
@@ -154,14 +154,15 @@ class WithNoise:
     """A function ``run(decision, noise)`` as one of a decision and a seed, from which its noise is made."""
 
     run: Callable[[Any, Noise], Any]
+    redraw: Redraw = AS_IT_WAS
+    """Which sources of noise draw other numbers than those of the seed."""
 
     def __call__(self, decision: Any, seed: int) -> Any:
         return self.run(decision, self.noise(seed))
 
-    @staticmethod
-    def noise(seed: int) -> Noise:
+    def noise(self, seed: int) -> Noise:
         """The noise of a seed."""
-        return Noise("run", seed)
+        return Noise("run", seed).redrawn(self.redraw)
 
 
 class RunSimulator(Simulator):

@@ -110,7 +110,7 @@ def fresh(old: Any, noise: Noise, name: str) -> Any:
         return noise[name]
     if isinstance(old, np.random.RandomState):
         return np.random.RandomState(noise[name].bit_generator)
-    own = Noise(noise.address, name)
+    own = Noise(noise.source(name), name)
     if isinstance(old, random.Random):
         return random.Random(int.from_bytes(own.address, "little"))
     if is_key(name, old):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 StreamName = str | tuple[str | int, ...]
 MAIN = "main"  # the stream of simulators with a single source of noise
 WORDS = np.dtype("<u8")
+START, POLICY = "the start", "the policy"  # what these draw is no stream of a step
+SIZE, REDRAWN = 16, b"*"  # bytes of an address, and what follows where some of its sources are drawn anew
 
 
 class Watcher(Protocol):
@@ -33,6 +36,44 @@ class Watcher(Protocol):
         self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], np.random.Generator]
     ) -> np.random.Generator:
         """The generator of a stream, from its key."""
+
+    def used(self, noise: Noise, source: str) -> None:
+        """A source of a noise is drawn from: one of its families of streams, or the noise as a number or a key."""
+
+
+class Redraw(NamedTuple):
+    """Which sources draw other numbers than they did, while all others keep theirs."""
+
+    names: frozenset[str] = frozenset()
+    is_rest: bool = False
+    """Whether it is all others that do."""
+    salt: int = 1
+    """Other numbers for each."""
+
+    def holds(self, *names: str) -> bool:
+        """Whether the source that is called by any of these names draws other numbers."""
+        return self.names.isdisjoint(names) == self.is_rest
+
+    @property
+    def mark(self) -> bytes:
+        """What it adds to an address, and `marked` reads."""
+        parts = [f"{self.is_rest:d}", str(self.salt), *sorted(self.names)]
+        return REDRAWN + "\n".join(parts).encode() if self.is_any else b""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether any source draws other numbers."""
+        return bool(self.names) or self.is_rest
+
+
+AS_IT_WAS = Redraw()
+
+
+@lru_cache(maxsize=256)
+def marked(mark: bytes) -> Redraw:
+    """What was added to an address."""
+    is_rest, salt, *names = mark[len(REDRAWN) :].decode().split("\n")
+    return Redraw(frozenset(names), is_rest == "1", int(salt))
 
 
 watcher: ContextVar[Watcher | None] = ContextVar("who watches streams of noise", default=None)
@@ -73,7 +114,10 @@ class Noise:
         words = name if isinstance(name, str) else repr(tuple(p if isinstance(p, str) else int(p) for p in name))
         found = self._streams.get(words)
         if found is None:
-            key, watching = digest(self.address + words.encode()), watcher.get()
+            watching, address = watcher.get(), self.address
+            if watching is not None or len(address) > SIZE:
+                address = self.source(family(words))
+            key = digest(address + words.encode())
             found = _philox(key) if watching is None else watching.stream(self, words, key, _philox)
             self._streams[words] = found
         return found
@@ -81,18 +125,33 @@ class Noise:
     @property
     def uniform(self) -> float:
         """One number in [0, 1), the same at every call; twenty times as quick as the first number of a generator."""
-        return (int.from_bytes(digest(self.address)[:8], "little") >> 11) * 2.0**-53
+        return (int.from_bytes(digest(self.source("noise.uniform"))[:8], "little") >> 11) * 2.0**-53
 
     @property
     def seed(self) -> int:
         """A whole number below 2³²: what old generators and simulators take as a seed."""
-        return int.from_bytes(self.address[:4], "little")
+        return int.from_bytes(self.source("noise.seed")[:4], "little")
 
     @property
     def key(self) -> Array:
         """The same draw as a JAX key."""
+        address = self.source("noise.key")
         with users_calls():
-            return random_key(int.from_bytes(self.address[4:8] + self.address[:4], "little"))
+            return random_key(int.from_bytes(address[4:8] + address[:4], "little"))
+
+    def source(self, name: str) -> bytes:
+        """The address that a source of the draw begins from: its own, or another where the source is drawn anew."""
+        watching, address = watcher.get(), self.address
+        if watching is not None:
+            watching.used(self, name)
+        if address[SIZE : SIZE + 1] != REDRAWN:
+            return address
+        own, redraw = address[:SIZE], marked(address[SIZE:])
+        return digest(own + b"redrawn%d" % redraw.salt) if redraw.holds(name) else own
+
+    def redrawn(self, redraw: Redraw) -> Noise:
+        """The draw in which some of the sources give other numbers; whoever keeps its address keeps that too."""
+        return Noise.at(self.address + redraw.mark)
 
     def fresh(self) -> Noise:
         """The same draw, from its beginning."""
@@ -177,3 +236,8 @@ def words_taken(rng: np.random.Generator) -> int:
 def digest(data: bytes) -> bytes:
     """16 bytes that stand for the data."""
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def family(words: str) -> str:
+    """What the streams of one source have in common: ``noise["service", k]`` is of "service"."""
+    return "noise.rng" if words == MAIN else words.split(",")[0].strip("()'\"")

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, clear_dif
 
 HANDLES = (socket.socket, subprocess.Popen, io.FileIO)  # what both processes would go on using
 WALKS, STEPS = 2, 6
+SEEDS, MORE_SECONDS = 48, 0.25  # of functions of a decision and a seed; one seed where they are slow
 SCRIPT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from jointmdp.simulation.watching.other_processes import main; main()"
@@ -113,10 +115,14 @@ def walked(simulator: Any, seed: int, actions: Sequence[Action], is_backwards: b
         found[number, t, i] = probe.look(outcome, "elsewhere")._replace(state=None, identity=b"")
         return outcome.state
 
-    if isinstance(simulator, RunSimulator):  # every decision with one seed
-        noise = Noise("audit", seed, "process")
-        for i in range(len(actions))[::turn]:
-            ask(0, 0, i, simulator.start(noise), actions[i], noise)
+    if isinstance(simulator, RunSimulator):  # every decision with a few seeds: what one leaves behind may seldom show
+        begun = time.monotonic()
+        for number in range(SEEDS):
+            if number and time.monotonic() - begun > MORE_SECONDS:
+                break
+            noise = Noise("audit", seed, "process", *([number] if number else []))
+            for i in range(len(actions))[::turn]:
+                ask(number, 0, i, simulator.start(noise), actions[i], noise)
         return found
     for number in range(WALKS)[::turn]:
         state = simulator.start(Noise("audit", seed, "process", number))

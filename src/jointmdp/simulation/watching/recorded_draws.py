@@ -9,15 +9,17 @@ made at one place are a group, which `redrawn` gives other numbers while all oth
 
 from __future__ import annotations
 
+import ast
 import copy
 import linecache
 import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
@@ -29,7 +31,7 @@ from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import put_state, state_of
-from jointmdp.simulation.simulators.noise import Noise, digest, watcher
+from jointmdp.simulation.simulators.noise import AS_IT_WAS, POLICY, START, Noise, Redraw, digest, family, watcher
 from jointmdp.simulation.watching.twins import Disguise, Twins
 
 _SILENT = ("bit_generator", "getstate", "setstate", "get_state", "set_state", "VERSION")
@@ -71,6 +73,7 @@ class Stream:
     is_child: bool = False  # one of several that a seed or a generator has spawned
     is_set_back: bool = False  # to draw the same numbers as in the call before
     began: int = 0  # the how-manieth of all streams it was to be drawn from
+    number: int = 0  # the how-manieth of its group it was to be made
 
     def __str__(self) -> str:
         if self.kind != NOISE:
@@ -82,7 +85,7 @@ class Stream:
     def group(self) -> str:
         """What it has in common with the streams that stand for the same source."""
         if self.kind == NOISE:
-            return str(self.seed).split(",")[0].strip("()'\"")
+            return family(str(self.seed))
         return place_text(self.path)
 
     def gave(self, found: Any, rng: Any) -> Any:
@@ -93,6 +96,11 @@ class Stream:
         if has_rows and len(self.draws) < MOST_DRAWS and self.draws[-1].method not in _SHUFFLES:
             self.draws[-1] = self.draws[-1]._replace(rows=found.shape[1:])
         return found
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Its group, and itself within that."""
+        return self.group, f"{self.group} #{self.number}"
 
     def note(self, method: str, rng: Any, args: Any, settings: dict[str, Any]) -> None:
         """Write a call down."""
@@ -114,7 +122,7 @@ class DrawLog:
     """The streams that a call touched."""
 
     streams: list[Stream] = field(default_factory=list)
-    salts: Mapping[str, int] = field(default_factory=dict)
+    redraw: Redraw = AS_IT_WAS
     """Groups of streams that draw other numbers than their seeds say."""
     program: dict[str, Stream] = field(default_factory=dict)
     """Generators of the whole program, by what seeds them."""
@@ -126,6 +134,7 @@ class DrawLog:
     """In which the call began."""
     _paths: dict[Path, Path] = field(default_factory=dict)
     _kept: dict[int, Stream] = field(default_factory=dict)
+    _groups: Counter[str] = field(default_factory=Counter)
 
     def interned(self, path: Path) -> Path:
         """The path, as one object however often it is walked."""
@@ -135,6 +144,9 @@ class DrawLog:
         """A new stream."""
         is_child |= isinstance(seed, np.random.SeedSequence) and bool(seed.spawn_key)
         found = Stream(kind, _seed_text(seed), self.interned(_path(2)), self, is_kept=is_kept, is_child=is_child)
+        if self.redraw.is_any and not is_kept:
+            self._groups[found.group] += 1
+            found.number = self._groups[found.group]
         self.streams.append(found)
         return found
 
@@ -143,6 +155,10 @@ class DrawLog:
         if kind not in self.program:
             self.program[kind] = self.made(kind, None, is_kept=True)
         return self.program[kind]
+
+    def salt(self, stream: Stream) -> bytes:
+        """What its seed is mixed with, where it draws other numbers."""
+        return b"salt%d" % self.redraw.salt if self.redraw.holds(*stream.names) else b""
 
     def kept(self, old: Stream) -> Stream:
         """A stream of an earlier call that is drawn from in this one."""
@@ -159,9 +175,12 @@ class DrawLog:
     def stream(self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], Any]) -> Any:
         """The generator of a stream of a noise; `Noise` asks for it."""
         found = self.made(NOISE, words)
-        if salt := self.salts.get(found.group):
-            key = digest(key + b"salt%d" % salt)
+        if salt := self.salt(found):
+            key = digest(key + salt)
         return recording(made(key), found)
+
+    def used(self, noise: Noise, source: str) -> None:
+        """Streams are all that is written down."""
 
 
 _present: ContextVar[DrawLog | None] = ContextVar("the log of the recording under way", default=None)
@@ -277,15 +296,13 @@ def _recording(base: Any, kind: str) -> Any:
                     stream = log.made(f"{kind}.seed", _first(args))
                     args, settings = _salted(log, stream, args, settings)
                 elif name == "spawn":
-                    before = sum(str(each.seed).startswith(f"{stream.seed} child") for each in log.streams)
-                    return [  # each a stream of its own
-                        recording(child, log.made(f"{stream.kind}.spawn", f"{stream.seed} child {i}", is_child=True))
-                        for i, child in enumerate(plain(self, *args, **settings), before)
-                    ]
+                    return _spawned(log, stream, plain(self, *args, **settings))
                 elif name == "jumped":
-                    found = _unrecorded(type.__call__, type(self), 0)
-                    found.state = _unrecorded(plain, self, *args, **settings).state
-                    found.stream = log.made(kind, f"{stream.seed} jumped {_first(args)}")
+                    made = log.made(kind, f"{stream.seed} jumped {_first(args)}")
+                    found = _unrecorded(type.__call__, type(self), _derived(log, made))
+                    if not log.redraw.is_any:
+                        found.state = _unrecorded(plain, self, *args, **settings).state
+                    found.stream = made
                     return found
                 else:
                     stream.note(name, self, args, settings)
@@ -313,6 +330,23 @@ def _recording(base: Any, kind: str) -> Any:
 
 def _first(given: Sequence[Any]) -> Any:
     return given[0] if given else None
+
+
+def _spawned(log: DrawLog, parent: Stream, children: Sequence[Any]) -> list[Any]:
+    """Children of a generator, each a stream of its own."""
+    before = sum(str(stream.seed).startswith(f"{parent.seed} child") for stream in log.streams)
+    found = []
+    for i, child in enumerate(children):
+        made = log.made(f"{parent.kind}.spawn", f"{parent.seed} child {before + i}", is_child=True)
+        # Where streams are redrawn one by one, other numbers of the parent must not be other numbers of its children.
+        own = _unrecorded(_PLAIN_RNG, _derived(log, made)) if log.redraw.is_any else child
+        found.append(recording(own, made))
+    return found
+
+
+def _derived(log: DrawLog, stream: Stream) -> int:
+    """A seed made from the text of a stream's own, with its salt."""
+    return int.from_bytes(digest(f"{stream.seed} ".encode() + log.salt(stream)), "little")
 
 
 def _plain(base: Any, state: Any) -> Any:
@@ -356,10 +390,9 @@ def _seed_text(seed: Any) -> str | None:
 
 def _salted(log: DrawLog, stream: Stream, args: Any, settings: Any) -> tuple[Any, Any]:
     """What a generator is made from; another seed, made from its own, where its group is redrawn."""
-    salt = log.salts.get(stream.group) if log.salts else None
-    if salt is None or stream.seed is None:
+    if not log.redraw.is_any or stream.seed is None or not log.salt(stream):
         return args, settings
-    number = int.from_bytes(digest(f"{stream.seed} salt {salt}".encode())[:4], "little")
+    number = _derived(log, stream) % 2**32
     return (number, *args[1:]) if args else (), settings if args else dict.fromkeys([*settings][:1], number)
 
 
@@ -517,21 +550,72 @@ def split() -> DrawLog:
     """The log of the recording under way so far; what comes is written into a new one."""
     before = _present.get()
     assert before is not None, "nothing is recorded"
-    after = DrawLog(salts=before.salts)
+    after = DrawLog(redraw=before.redraw)
     _present.set(after)
     watcher.set(after)
     return before
 
 
 @contextmanager
-def redrawn(salts: Mapping[str, int]) -> Iterator[DrawLog]:
+def redrawn(redraw: Redraw) -> Iterator[DrawLog]:
     """Inside, the streams of the named groups draw other numbers, others for every salt; all others draw their own.
 
     Groups are called as `Stream.group` says: ``noise["service", k]`` is of the group "service", and a generator that
-    is made in the 12th line of model.py is of the group "model.py:12".
+    is made in the 12th line of model.py is of the group "model.py:12", the second one made there "model.py:12 #2".
     """
-    with recorded(DrawLog(salts=salts)) as log:
+    watching = watcher.get()
+    with recorded(DrawLog(redraw=redraw)) as log:
         yield log
+    if isinstance(watching, Sources):
+        watching.add(log)
+
+
+class Sources:
+    """A watcher that lists the sources of noise that are met, with the seeds of each run's, where they have seeds."""
+
+    def __init__(self) -> None:
+        self.seeds: dict[str, list[list[str]]] = {}
+        self.titles: dict[str, str] = {}
+
+    def stream(self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], Any]) -> Any:
+        """The generator itself."""
+        return made(key)
+
+    def used(self, noise: Noise, source: str) -> None:
+        """A source of a noise; what starts and policies draw are sources of their own."""
+        kind = (getattr(noise, "_parts", ()) or ("",))[0]
+        name = {"start": START, "policy": POLICY}.get(kind, source)
+        self.seeds.setdefault(name, [])
+        self.titles[name] = name
+
+    def add(self, log: DrawLog) -> None:
+        """The streams of one run that were seeded in it."""
+        found: dict[str, list[str]] = {}
+        drawn = {stream.group for stream in log.drawn}
+        for stream in log.streams:
+            if stream.seed is not None and not stream.is_kept and stream.group in drawn:
+                found.setdefault(stream.group, []).append(stream.seed)
+                for name in stream.names:
+                    self.titles.setdefault(name, _title(stream, name))
+        for group, seeds in found.items():
+            self.seeds.setdefault(group, []).append(seeds)
+
+
+def _title(stream: Stream, name: str) -> str:
+    """What the program calls a generator, and where it is made: ``arrivals (model.py:12)``."""
+    if stream.kind in OF_PROGRAM:
+        return f"{OF_PROGRAM[stream.kind]} ({name})"
+    code, place = stream.path[:2] if stream.path else (None, 0)
+    line, column = position(code, place) if code is not None else (0, 0)
+    text = linecache.getline(code.co_filename, line) if code is not None else ""
+    with suppress(SyntaxError, ValueError, IndexError, AttributeError):  # a line of another form, or no file
+        (statement,) = ast.parse(text.strip()).body
+        column -= len(text) - len(text.lstrip())
+        targets, value = statement.targets[0], statement.value  # type: ignore[attr-defined]
+        parts = list(zip(targets.elts, value.elts, strict=False)) if hasattr(targets, "elts") else [(targets, value)]
+        called = [ast.unparse(target) for target, made in parts if made.col_offset <= column < made.end_col_offset]
+        return f"{called[0]}{name[len(stream.group) :]} ({stream.group})"
+    return name
 
 
 class WatchedNoise(Noise):

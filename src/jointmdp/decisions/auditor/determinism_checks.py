@@ -99,8 +99,8 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
         message = f"the global generator {names} moves on in {where}, though no outcome was seen to depend on it"
         cause = "draw from the noise instead; if it decides something rare, noise is not shared there"
         return warned("globals", message, ", ".join(f"global {name}" for name in moved), cause)
-    if (found := _by_the_clock(probe, questions)) is not None:
-        return found
+    if (changing := _by_the_clock(probe, questions)) is not None:
+        return changing
     probe.in_time()
     if reseeded:
         names, verb = " and ".join(sorted(reseeded)), "are" if len(reseeded) > 1 else "is"

@@ -177,6 +177,7 @@ class NoiseChecks:
         simulator, sampler = self.found.simulator, self.found.sampler
         if not isinstance(sampler, QuerySampler) or sampler.actions is None or isinstance(simulator, TableSimulator):
             return
+        assert simulator is not None
         if len(set(map(str, sampler.actions))) < 2:  # one action beside itself
             return
         runs, begun = list[RecordedRun](), time.monotonic()

@@ -160,8 +160,8 @@ def test_a_block_is_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     simulate = BlockSampler._simulated
 
-    def counted(self: BlockSampler, blocks: list[int], *settings: Any) -> Any:
-        calls.extend(blocks)
+    def counted(self: BlockSampler, blocks: list[tuple[int, int]], *settings: Any) -> Any:
+        calls.extend(number for number, _ in blocks)
         return simulate(self, blocks, *settings)
 
     monkeypatch.setattr(BlockSampler, "_simulated", counted)

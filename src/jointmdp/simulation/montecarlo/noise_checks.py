@@ -180,6 +180,7 @@ class NoiseChecks:
             return
         if not isinstance(sampler, QuerySampler) or sampler.actions is None:
             return
+        assert simulator is not None
         if len(set(map(str, sampler.actions))) < 2:  # one action beside itself
             return
         runs, begun = list[RecordedRun](), time.monotonic()

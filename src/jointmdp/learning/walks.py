@@ -19,18 +19,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.ground.arrays import Floats, Ints
 from jointmdp.ground.errors import ModelError
-from jointmdp.learning.runs import Method
 from jointmdp.simulation.executors.executor import Executor
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, Snapshot, as_agent, policy_form
+
+if TYPE_CHECKING:
+    from jointmdp.learning.runs import Method  # which loads JAX: workers that only sample do without
 
 KEY = 16  # bytes that name a state
 NOWHERE = -1  # the action of a state that is over

@@ -1,6 +1,6 @@
 """Deciding among twenty: how many replications elimination takes beside equal sizes, KN and Rinott, and who is right.
 
-    python -m benchmarks selection [--small] [--processes N]
+    python -m benchmarks selection [--small] [--runs N] [--processes N]
 
 Every procedure is given the same question: with probability 95 %, an alternative within the indifference of the best.
 `compare` promises more: that the intervals of all pairs hold together. All draw from the same laws: normal returns with
@@ -27,6 +27,7 @@ import numpy as np
 import scipy
 
 from benchmarks.coverage import replications_of
+from benchmarks.interval_coverage import option
 from jointmdp.decisions.comparing.compare import Rules, decide
 from jointmdp.simulation.montecarlo.alternatives import Alternatives
 from jointmdp.simulation.montecarlo.confidence_intervals import proportion
@@ -145,8 +146,8 @@ def run(task: tuple[str, str, range]) -> tuple[str, str, Made]:
 
 
 def main() -> None:
-    runs = 50 if "--small" in sys.argv else RUNS
-    processes = int(sys.argv[sys.argv.index("--processes") + 1]) if "--processes" in sys.argv else 1
+    runs = 50 if "--small" in sys.argv else option("--runs", RUNS)
+    processes = option("--processes", 1)
     parts = [range(begin, min(begin + CHUNK, runs)) for begin in range(0, runs, CHUNK)]
     tasks = [(case, procedure, part) for case in CASES for procedure in PROCEDURES for part in parts]
     began = time.perf_counter()

@@ -406,7 +406,7 @@ def test_a_fault_beside_an_intact_stream_is_found(run: Any, decisions: list[int]
     assert words.replace("SEED", seed) in found.message
 
 
-@pytest.mark.parametrize("count", [8, 12, 20])
+@pytest.mark.parametrize("count", [12, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 20))])
 def test_a_fault_in_the_last_of_many_decisions_is_found(count: int) -> None:
     def last(decision: int, seed: int) -> float:
         return eaten(int(decision == count - 1), seed)
@@ -542,6 +542,7 @@ def test_what_was_replaced_is_put_back_whatever_raises() -> None:
     assert recorded_draws._present.get() is None
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_generator_is_a_stream_of_its_own() -> None:
     def kept_apart(decision: int, seed: int) -> float:  # as a library does that copies its distributions
         arrivals, service = (copy.deepcopy(np.random.default_rng([seed, i])) for i in range(2))

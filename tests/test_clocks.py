@@ -44,7 +44,9 @@ def sleeping() -> None:
 WAITS = {"busy": busy, "asynchronous": asynchronous, "sleeping": sleeping}
 
 
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize(
+    "wait", ["sleeping", *(pytest.param(w, marks=pytest.mark.slow) for w in ("busy", "asynchronous"))]
+)
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_step_may_wait_and_one_that_reads_the_clock_is_told(wait: str, reads: bool) -> None:
     def run(order: float, seed: int) -> float:

@@ -323,6 +323,7 @@ def check_forged_flips(path: Path, places: Callable[[int], Iterator[tuple[int, i
     assert refused > 0
 
 
+@pytest.mark.slow
 def test_a_forged_digest_hides_nothing(saved: Path) -> None:
     rng = np.random.default_rng(2)
     check_forged_flips(saved, lambda size: ((i, int(rng.integers(8))) for i in range(size)))

@@ -388,7 +388,7 @@ LEAST = int(binom.ppf(1e-6, SETS, 0.95))
 @pytest.mark.parametrize(
     ("name", "alpha", "size"),
     [
-        ("long tail below", 0.25, 2000),
+        pytest.param("long tail below", 0.25, 2000, marks=pytest.mark.slow),
         pytest.param("long tail above", 0.25, 2000, marks=pytest.mark.slow),
         pytest.param("rare losses", 0.25, 4000, marks=pytest.mark.slow),
         *(

@@ -260,6 +260,7 @@ def test_the_listing_is_that_of_the_oracle() -> None:
         assert joint_law(case, 1, [0, 1], 3) == oracle.finite_horizon_law(*case[:6], (1, 0), (1, 1), 3)
 
 
+@pytest.mark.slow
 def test_wrong_rules_are_told_apart() -> None:
     """The samples suffice to see another sharing, and branches that should merge and do not."""
     for sharing in SHARINGS:

@@ -86,6 +86,7 @@ def test_nothing_random_and_a_gap_without_variance() -> None:
     assert np.isnan(found.shares[0].estimate)
 
 
+@pytest.mark.slow
 def test_noise_that_is_not_followed_is_named() -> None:
     def run(decision: int, seed: int) -> float:
         return decision * float(rng(seed).normal() + 2 * np.cos(seed * 1.7))
@@ -113,6 +114,7 @@ def test_a_stream_of_one_decision_and_one_that_comes_late() -> None:
     )
 
 
+@pytest.mark.slow
 def test_generators_of_a_run_are_called_by_their_names_and_lines() -> None:
     def run(decision: int, seed: int) -> float:
         arrivals = rng([seed, 1])
@@ -127,6 +129,7 @@ def test_generators_of_a_run_are_called_by_their_names_and_lines() -> None:
     assert list(shares(found).values())[:2] == pytest.approx([0.8, 0.2], abs=0.1)
 
 
+@pytest.mark.slow
 def test_generators_made_in_one_place_and_those_that_others_seed() -> None:
     def run(decision: int, seed: int) -> float:
         made = [rng(child) for child in np.random.SeedSequence(seed).spawn(2)]
@@ -140,6 +143,7 @@ def test_generators_made_in_one_place_and_those_that_others_seed() -> None:
     assert any("seeds inner" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_children_of_a_generator_are_streams_of_their_own() -> None:
     def run(decision: int, seed: int) -> float:
         parent = rng(seed)
@@ -151,6 +155,7 @@ def test_children_of_a_generator_are_streams_of_their_own() -> None:
     assert list(shares(found).values())[:3] == pytest.approx([1 / 3] * 3, abs=0.1)
 
 
+@pytest.mark.slow
 def test_many_streams_and_little_time() -> None:
     def many(decision: int, noise: jm.Noise) -> float:
         return decision * float(sum((k + 1) * noise[f"s{k}"].normal() for k in range(12)))
@@ -205,6 +210,7 @@ def test_a_gymnasium_environment_by_its_generators() -> None:
     )
 
 
+@pytest.mark.slow
 def test_workers_give_the_same() -> None:
     here, there = split(product, replications=60), split(product, replications=60, executor="processes:2")
     assert np.array_equal(np.asarray(here), np.asarray(there))

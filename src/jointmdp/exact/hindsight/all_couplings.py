@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jointmdp.exact.hindsight.both_branches import REWARD_TOLERANCE, same_rewards, seen_paths
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, same_rewards, seen_paths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps
 from jointmdp.exact.moments.default_solver import PolicyBranch
 from jointmdp.ground import checks

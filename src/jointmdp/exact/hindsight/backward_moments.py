@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.hindsight.both_branches import ONE, OtherBranch, SeenPaths, Walk
+from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk
+from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
 from jointmdp.exact.moments.certificates import Status, report_missed
 from jointmdp.exact.moments.default_solver import PolicyBranch, policies_gap, shared_pairs, solve_horizon

@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 import numpy as np
 
 from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
-from jointmdp.exact.hindsight.both_branches import ONE, REWARD_TOLERANCE, OtherBranch, SeenPaths, Walk, seen_paths, walk
+from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves

@@ -1,0 +1,160 @@
+"""What a trajectory says about the noise of each step.
+
+Scenarios of distinct steps are independent given the states. Where some states were not seen, the branch may have been
+in one of several *places*; ``β_t(x)``, the probability of all that was seen later given that it was in x, weighs them:
+
+    q_t(w|x) ∝ p(w|x) · 1[R(x,w,a_t) = r_t] · β_{t+1}(S'(x,w,a_t)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps
+from jointmdp.ground.arrays import Bools, Floats, Ints
+from jointmdp.ground.errors import ModelError
+from jointmdp.model.episodes import terminal_states
+from jointmdp.model.joint_mdp import JointMDP
+
+REWARD_TOLERANCE = 1e-6  # of the largest reward of the state and action: logs are often in single precision
+
+
+class SeenStep(NamedTuple):
+    """Where the seen branches can have been at one time, and what the noise of that step was."""
+
+    which: Ints  # [K] number of the trajectory, increasing
+    state: Ints  # [K]
+    action: Ints  # [K] that was taken there
+    posterior: Floats  # [K, W]
+    after: Ints  # [K, W] the place at the next time that each scenario led to; UNSEEN where it is impossible
+
+
+class SeenPaths(NamedTuple):
+    """Several trajectories, step by step; shorter ones are over sooner."""
+
+    steps: tuple[SeenStep, ...]
+    which: tuple[Ints, ...]  # of the places at every time 0..T, those of ended trajectories among them
+    states: tuple[Ints, ...]
+    lengths: Ints  # [N]
+
+    def is_last(self, t: int) -> Bools:
+        """Which places at time t are the last of their trajectory."""
+        return np.asarray(self.lengths[self.which[t]] == t)
+
+
+def seen_paths(
+    model: JointMDP, seen: Sequence[SeenSteps], reward_tolerance: float, names: Sequence[tuple[str, int]] = ()
+) -> SeenPaths:
+    """The posterior of every step; an error names the step that the model cannot produce.
+
+    `names` says how each trajectory is called, and at which step of it `seen` begins.
+    """
+    names = names or [("the trajectory", 0)] * len(seen)
+    lengths = np.array([len(each.actions) for each in seen])
+    which, state = np.arange(len(seen)), np.array([each.states[0] for each in seen])
+    over = terminal_states(model)
+    places, steps = [(which, state)], []
+    for t in range(int(lengths.max())):
+        goes_on = lengths[which] > t
+        which, state = which[goes_on], state[goes_on]
+        action = np.array([seen[n].actions[t] for n in which.tolist()])
+        *_, (_, fits) = _agreeing(model, [seen[n] for n in which.tolist()], state, t, reward_tolerance, over)
+        lost = np.setdiff1d(which, which[fits.any(axis=1)])
+        if len(lost):
+            n = int(lost[0])
+            name, start = names[n]
+            here = state[which == n]
+            came = f"at step {start + t}, {model.action_label(int(seen[n].actions[t]))} in {_one_of(model, here)}"
+            why = _why_not(model, seen[n], here, t, reward_tolerance, over)
+            raise ModelError(f"{name} cannot happen in the model: {came} {why}")
+        to = model.successors[state, :, action]
+        code = np.where(fits, which[:, None] * model.num_states + to, UNSEEN)
+        known = np.unique(code[fits])
+        after = np.where(fits, np.searchsorted(known, code), UNSEEN)
+        steps.append(SeenStep(which, state, action, model.probabilities[state] * fits, after))
+        which, state = np.divmod(known, model.num_states)
+        places.append((which, state))
+    which_at, state_at = zip(*places, strict=True)
+    # A backward pass of β, which is 1 at the end and scaled at every step.
+    later = np.ones(len(state_at[-1]))
+    for t in range(len(steps) - 1, -1, -1):
+        step, which = steps[t], which_at[t]
+        weights = step.posterior * np.where(step.after >= 0, later[step.after], 0.0)
+        total = weights.sum(axis=1)
+        posterior = weights / np.where(total > 0, total, 1.0)[:, None]
+        steps[t] = step._replace(posterior=posterior, after=np.where(posterior > 0, step.after, UNSEEN))
+        top = np.zeros(len(lengths))
+        np.maximum.at(top, step.which, total)
+        later = np.ones(len(which))
+        later[lengths[which] > t] = total / top[step.which]
+    return SeenPaths(tuple(steps), which_at, state_at, lengths)
+
+
+def _agreeing(
+    model: JointMDP, seen: Sequence[SeenSteps], state: Ints, t: int, tolerance: float, over: Bools
+) -> Iterator[tuple[str, Bools]]:
+    """Which scenarios agree with what was seen of step t, ``[K, W]``: with one part of it after the other, by name."""
+    action, reward, scenario, after = (
+        np.array(column)
+        for column in zip(*((x.actions[t], x.rewards[t], x.scenarios[t], x.states[t + 1]) for x in seen), strict=True)
+    )
+    to = model.successors[state, :, action]
+    found = (model.probabilities[state] > 0) & model.available[state, action][:, None]
+    yield "action", found
+    found = found & ((scenario[:, None] == UNSEEN) | (np.arange(model.num_scenarios) == scenario[:, None]))
+    yield "scenario", found
+    found = found & ((after[:, None] == UNSEEN) | (to == after[:, None]))
+    yield "state", found
+    ends = np.array([each.ended and len(each.actions) == t + 1 for each in seen])
+    found = found & (~ends[:, None] | over[to])
+    yield "end", found
+    yield "reward", same_rewards(model.rewards[state, :, action], reward, found, tolerance)
+
+
+def same_rewards(table: Floats, seen: Floats, possible: Bools, tolerance: float) -> Bools:
+    """Which entries of the rows of `table` are the rewards that were seen, ``[K, W]``; NaN was not seen.
+
+    The very number where it is in the table; else all that are as close as the tolerance, relative to what the row
+    holds: a large reward elsewhere does not make small ones the same.
+    """
+    is_open = np.isnan(seen)[:, None]
+    value = np.where(is_open, 0.0, seen[:, None])
+    exact = possible & (table == value)
+    size = np.maximum(np.max(np.abs(table), axis=1, where=possible, initial=0.0)[:, None], np.abs(value))
+    close = possible & (np.abs(table - value) <= tolerance * size)
+    return np.where(is_open, possible, np.where(exact.any(axis=1)[:, None], exact, close))
+
+
+def _why_not(model: JointMDP, seen: SeenSteps, here: Ints, t: int, tolerance: float, over: Bools) -> str:
+    """What was seen of step t that cannot be, and what the model would allow instead."""
+    action, after, scenario = int(seen.actions[t]), int(seen.states[t + 1]), int(seen.scenarios[t])
+    agreeing = list(_agreeing(model, [seen] * len(here), here, t, tolerance, over))
+    first = next(i for i, (_, found) in enumerate(agreeing) if not found.any())
+    part, possible = agreeing[first][0], agreeing[first - 1][1]
+    given = "" if scenario == UNSEEN else f" in scenario {scenario}, which was recorded"
+    if part == "action":
+        return "is not available"
+    if part == "scenario":
+        return f"never meets scenario {scenario}, which has probability 0 there"
+    if part == "state":
+        leads = _one_of(model, np.unique(model.successors[here, :, action][possible]))
+        return f"never leads to {model.state_label(after)}{given}; it leads to {leads}"
+    if part == "end":
+        return f"never ends the episode{given}"
+    and_then = "" if after == UNSEEN else f" and leads to {model.state_label(after)}"
+    if seen.ended and t + 1 == len(seen.actions):
+        and_then = " and ends the episode"
+    values = np.unique(model.rewards[here, :, action][possible])
+    some = ", ".join(f"{value:.6g}" for value in values[:5]) + (", …" if len(values) > 5 else "")
+    return (
+        f"never pays {seen.rewards[t]:.10g}{and_then}{given}; it pays {some} (reward_tolerance says how close rewards "
+        "must be to count as the same)"
+    )
+
+
+def _one_of(model: JointMDP, states: Ints) -> str:
+    labels = [model.state_label(int(s)) for s in states[:4]]
+    return labels[0] if len(states) == 1 else f"one of {', '.join(labels)}{', …' if len(states) > 4 else ''}"

@@ -6,6 +6,8 @@ import asyncio
 import datetime
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -151,6 +153,32 @@ def test_a_query_is_ended_in_other_threads_and_beside_a_timer_of_the_user() -> N
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert [report.faults for report in found] == [("query does not return",)] * 2
+
+
+WATCHED_LATER = """
+import sys, threading, time
+import jointmdp as jm
+
+def endless(decision, seed):
+    while True:
+        pass
+
+def ask():
+    return sum(i for i in range(10))
+
+found = []
+thread = threading.Thread(target=lambda: found.append(jm.audit(endless, decisions=[1, 2], seconds=0.3)))
+thread.start()
+thread.join(20)
+sys.setprofile(lambda *_: None)
+print(ask(), found[0].faults)
+"""
+
+
+@pytest.mark.slow
+def test_whoever_profiles_after_a_query_was_ended_in_a_thread_does_not_wait_for_ever() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHED_LATER], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "45 ('query does not return',)\n"
 
 
 def test_no_callback_of_the_garbage_collector_is_interrupted() -> None:

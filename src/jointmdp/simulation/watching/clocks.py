@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -175,13 +175,14 @@ class Watchdog:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._is_done.set()
         if self._thread:
-            with self._lock:
-                self._where = None
-                # Only where something was raised: CPython 3.11 remembers the call, and a profiler then never returns.
-                if self.late is not None:
-                    _raise_in(self._thread, None)
+            is_over = False
+            while not is_over:  # again where what was raised is met on the way
+                with suppress(OutOfTime):
+                    self._where = None
+                    self._is_done.set()
+                    self._meet()
+                    is_over = True
         else:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, self._handler)
@@ -196,18 +197,28 @@ class Watchdog:
     def finish(self, before: tuple[object, float]) -> None:
         """It has ended."""
         self.slowest = max(self.slowest, time.monotonic() - self._since) if self.late is None else self.slowest
-        if not self._thread:
-            self._where, self._since = before
-            return
-        with self._lock:  # nothing is raised between these two
-            self._where, self._since = before
-            if self.late is not None and self._where is None:
-                _raise_in(self._thread, None)
+        self._where, self._since = before
+        if self._thread and self._where is None:
+            self._meet()
+
+    def _meet(self) -> None:
+        """What was raised for this thread and has not met it meets it here, where nothing is under way.
+
+        It could be taken back instead, but CPython 3.11 then goes on looking for it, and hangs as soon as a profiler or
+        a debugger watches.
+        """
+        with suppress(OutOfTime):
+            with self._lock:  # whoever was about to raise has done so
+                pass
+            for _ in range(9):  # a loop is where it is met
+                pass
 
     def _rung(self, _: int, frame: FrameType | None) -> None:
         # Each ring sets the next: a timer that rings by itself interrupts its own handler where a process hardly runs.
         # What is raised in a callback of the garbage collector is swallowed, with a complaint: that one is let go by.
-        is_swallowed = frame is not None and frame.f_code in {getattr(f, "__code__", None) for f in gc.callbacks}
+        swallowing, is_swallowed = {getattr(f, "__code__", None) for f in gc.callbacks}, False
+        while frame is not None and not is_swallowed:
+            is_swallowed, frame = frame.f_code in swallowing, frame.f_back
         signal.setitimer(signal.ITIMER_REAL, MOMENT if is_swallowed else INSISTENCE)
         if not is_swallowed:
             self._bark()
@@ -227,7 +238,6 @@ class Watchdog:
                     self._bark()
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise an error in another thread, or take back one that it has not met yet."""
-    found = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), found)
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Raise an error in another thread."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))

@@ -136,8 +136,6 @@ CAUSES = {
     "draws out of step": "every step starts from noise of its own, so later steps stay in step, but in this one all "
     'draws after the first difference shift: draw by name, noise["demand"], or draw all that may be needed before '
     "looking at the action",
-    "draws not followed": "a seed or key goes to an engine, or to compiled code, that draws by itself: give each of "
-    "its sources a generator of its own, or look whether pairing saves replications (compare)",
     "seed ignored": "make every generator in it from the seed that it is given",
     "pairing saves nothing": "the decisions hang on different noise, use it in opposite ways (antithetic draws for "
     "one), or do not share it: do they draw from the same streams, for the same purpose?",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jointmdp.decisions.auditor.audit_report import CAUSES, Check, failed, skipped, warned
-from jointmdp.decisions.auditor.draw_checks import NO_NOISE, NOT_FOLLOWED
+from jointmdp.decisions.auditor.draw_checks import NO_NOISE
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
 from jointmdp.simulation.simulators.generators import global_states, seed_globals
 from jointmdp.simulation.simulators.noise import Noise
@@ -306,10 +306,10 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
     for fault, text in getattr(probe.simulator, "key_faults", ()):
         if fault == "noise not shared":
             return failed("noise", text, fault, KEY_CURES[fault])
-        if noise.status in ("pass", "skip") or noise.fault == NOT_FOLLOWED:
+        if noise.status in ("pass", "skip"):
             noise = warned("noise", text, fault, KEY_CURES[fault])
             break
-    if noise.fault == NOT_FOLLOWED and getattr(probe.simulator, "calls_back", None) is False:
+    if noise.status == "skip" and getattr(probe.simulator, "calls_back", None) is False:
         noise = Check("noise", "pass", "no draw of a step takes a key that depends on the action, as its program shows")
     if noise.status == "fail":
         return noise

@@ -38,7 +38,6 @@ MORE_SECONDS, MORE_SHARE = 1.0, 0.1  # for more than the fewest, at most, and of
 PAIRED = (24, 100, 400)  # replications after which the pairing is looked at
 MOST_WALKS = 5  # that the states of an audit come from
 MOST_TOLD = 4  # streams named in a sentence
-NOT_FOLLOWED = "draws not followed"
 FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
 
 
@@ -100,8 +99,7 @@ def _judged_steps(
         return Check("noise", "pass", "each step takes one uniform number, the same for every action")
     if not streams:
         words = " and ".join(f"noise.{way}" for way in sorted(ways))
-        message = f"the noise is taken as {words}: what is drawn from it cannot be followed, in step or not"
-        return warned("noise", message, NOT_FOLLOWED)
+        return skipped("noise", f"the noise is taken as {words}: what is drawn from it cannot be counted")
     more = f" and {len(streams) - MOST_TOLD} more" if len(streams) > MOST_TOLD else ""
     return Check("noise", "pass", f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})")
 

@@ -8,6 +8,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import warnings
 from copy import deepcopy
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -186,7 +187,10 @@ def test_examples_run(
         assert len(found.stdout.splitlines()) >= 2
         return
     monkeypatch.chdir(tmp_path)
-    runpy.run_path(str(example), run_name="__main__")  # here, where JAX has been imported
+    with warnings.catch_warnings():
+        if example.stem.startswith("broken"):  # which `compare` says of it
+            warnings.simplefilter("ignore", jm.errors.NoiseWarning)
+        runpy.run_path(str(example), run_name="__main__")  # here, where JAX has been imported
     assert len(capsys.readouterr().out.splitlines()) >= 2
 
 

@@ -338,9 +338,9 @@ def test_few_of_long_replications_are_quick_and_the_same(monkeypatch: pytest.Mon
     simulator, sizes = JaxSimulator(good, 0.0, actions=2, discount=0.5), []
     simulate = BlockSampler._simulated
 
-    def counted(self: BlockSampler, block: int, sharing: Any, size: int, is_shown: bool) -> Any:
-        sizes.append(size)
-        return simulate(self, block, sharing, size, is_shown)
+    def counted(self: BlockSampler, blocks: list[tuple[int, int]], sharing: Any) -> Any:
+        sizes.extend(size for _, size in blocks)
+        return simulate(self, blocks, sharing)
 
     def some(first: int, count: int) -> Replications:
         found = first_actions(simulator, 1, None, (0, 1), SimulationSettings()).sampler

@@ -441,7 +441,7 @@ class BlockSampler:
         for number, size in asked:
             start_key, *keys = _three_keys(random_key(self.seed), number)
             blocks.append(Block(number, begin(self.dynamics, start_key, size, sharing), *keys))
-        found = self._gone_on(self.dynamics, sharing, blocks, self.until_merged)
+        found = self._gone_on(self.dynamics, sharing, blocks, self.until_merged, CHUNK)
         if not self.until_merged:
             return found
         hosts = [block.host for block in blocks]
@@ -450,7 +450,7 @@ class BlockSampler:
         wholes = [(np.arange(size) < WHOLE) & self.some_whole & (number % EVERY == 0) for number, size in asked]
         # Branches that are apart are so until hardly anything is left of their returns, too.
         apart = [i for i, is_whole in enumerate(wholes) if is_whole.any() and found[i].left_out[is_whole].any()]
-        rest = self._gone_on(self.dynamics, sharing, [blocks[i] for i in apart], False) if apart else []
+        rest = self._gone_on(self.dynamics, sharing, [blocks[i] for i in apart], False, CHUNK) if apart else []
         found = [rest[apart.index(i)] if i in apart else run for i, run in enumerate(found)]
         for i, (block, is_whole) in enumerate(zip(blocks, wholes, strict=True)):
             if is_whole.any() and i not in apart:  # few replications: one after another
@@ -466,7 +466,7 @@ class BlockSampler:
         return found
 
     def _gone_on(
-        self, dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Block], until_merged: bool, chunk: int = CHUNK
+        self, dynamics: Dynamics, sharing: Sharing, blocks: Sequence[Block], until_merged: bool, chunk: int
     ) -> list[Replications]:
         """What blocks give that go on until nothing more can come, or too little."""
         discount, started, found = float(self.dynamics.discount), 0.0, dict[int, Replications]()

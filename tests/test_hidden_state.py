@@ -21,6 +21,7 @@ from faults_hidden import (
 )
 from zoo import daily, daily_rows
 
+import jointmdp as jm
 from jointmdp.decisions.auditor import audit
 
 
@@ -119,3 +120,15 @@ def test_functions_of_other_compilers_may_be_closed_over() -> None:
         return order * library.size((1, 2)) + float(np.random.default_rng(seed).normal())
 
     assert audit(run, decisions=[1.0, 3.0], num_states=1, num_samples=12).faults == ()
+
+
+def test_what_an_earlier_call_has_left_behind_does_not_hide_it() -> None:
+    kept = dict[int, float]()
+
+    def memo(order: float, seed: int) -> float:
+        return order + kept.setdefault(seed, order * float(np.random.default_rng(seed).random()))
+
+    for _ in range(2):
+        assert audit(memo, decisions=[1.0, 3.0], num_states=1, num_samples=12).faults == ("hidden state",)
+        with pytest.raises(jm.ModelError, match=r"what one decision leaves behind .* trial 0 of memo gave"):
+            jm.compare(memo, decisions=[1.0, 3.0])

@@ -20,6 +20,7 @@ from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome
 from jointmdp.simulation.watching.other_processes import (
     Rows,
+    checks_made,
     first_difference,
     forked,
     may_differ,
@@ -120,7 +121,7 @@ class OtherProcesses:
     """Runs of the same walks elsewhere, in copies that were made before anything was asked here."""
 
     def __init__(self, simulator: Any, seed: int, actions: Sequence[Action]) -> None:
-        self._given = simulator, seed, actions
+        self._given = simulator, seed, next(checks_made), actions
         self._fork = forked(simulator, lambda: walked(*self._given, is_backwards=True))
         self._parcel = parcel(*self._given)
 

@@ -33,7 +33,7 @@ from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp.simulation.watching.hidden_state import opened_files
-from jointmdp.simulation.watching.other_processes import forked
+from jointmdp.simulation.watching.other_processes import checks_made, forked
 from jointmdp.simulation.watching.probe import WHO, Event, Record, are_close
 from jointmdp.simulation.watching.recorded_draws import NOISE, DrawLog, recorded, split, twins_installed
 from jointmdp.simulation.watching.stream_checks import (
@@ -50,6 +50,7 @@ from jointmdp.simulation.watching.stream_checks import (
 
 CHECKED = 2  # replications that are run again, one where fewer than `MANY` are to be sampled
 MANY = 100
+UNMET = 2**31  # replications from here on are trials: nobody samples so many
 FEW = 20  # replications from which on it is odd that none differs from another
 RECORDED, MORE_SECONDS = 48, 0.25  # replications whose streams are looked at, more than those run again where quick
 PATIENCE = 5.0  # times as long as here, that another process may take
@@ -90,7 +91,11 @@ class NoiseChecks:
 
     def _repeat(self, count: int, executor: Executor | None) -> None:
         """Run the first replications forwards and backwards, and one of them in a worker, where there are any."""
-        copy = forked(self.found.simulator, lambda: self._rows(count, is_backwards=True)) if self._is_run else None
+        # What is kept by seed tells nothing where an earlier call has met the seed already.
+        first = UNMET + RECORDED * next(checks_made)
+        copy = (
+            forked(self.found.simulator, lambda: self._rows(count, first, is_backwards=True)) if self._is_run else None
+        )
         there = [self._record(i, is_backwards=False) for i in range(count)]
         back = [self._record(i, is_backwards=True) for i in range(count)]
         records = [record for record, _ in there + back]
@@ -101,7 +106,7 @@ class NoiseChecks:
                 self._differs(i, one, difference, {name: moved[name] for name in sorted(one.unseeded(other))})
         if self._is_run:
             begun = time.monotonic()
-            rows = self._check_streams(count)
+            rows = self._check_streams(count, first)
             others = None if copy is None else copy.result(max(1.0, PATIENCE * (time.monotonic() - begun)))
             for i, (row, other) in enumerate(zip(rows, rows if others is None else others, strict=False)):
                 if are_close(row, other):
@@ -111,7 +116,7 @@ class NoiseChecks:
                 caches = {f"{value.__name__}()" for _, _, value in reached if hasattr(value, "cache_info")}
                 named = f", such as that of {' or '.join(sorted(caches))}" if caches else ""
                 raise ModelError(
-                    f"what one decision leaves behind shows in the results of others: replication {i} of {self.name} "
+                    f"what one decision leaves behind shows in the results of others: trial {i} of {self.name} "
                     f"gave {row[j]:.6g} for {self.found.labels[j]} after the decisions before it, and {other[j]:.6g} "
                     f"after those behind it. Look for something kept from run to run, a cache that leaves out the "
                     f"decision{named}"
@@ -135,19 +140,24 @@ class NoiseChecks:
                 )
 
     def _rows(
-        self, count: int, *, is_backwards: bool = False, on_event: Callable[[int], OnEvent] = lambda _: lambda *_: None
+        self,
+        count: int,
+        first: int,
+        *,
+        is_backwards: bool = False,
+        on_event: Callable[[int], OnEvent] = lambda _: lambda *_: None,
     ) -> list[Floats]:
-        """The results of the first replications: `count` of them, and more where that is quick."""
+        """The results of replications from `first` on: `count` of them, and more where that is quick."""
         assert self._replay is not None
         rows, begun = list[Floats](), time.monotonic()
         for i in range(RECORDED if count > 1 else 1):
             if i >= count and time.monotonic() - begun > MORE_SECONDS:
                 break
-            rows.append(self._replay(i, self.found.sharing, on_event(i), is_backwards=is_backwards).returns[0])
+            rows.append(self._replay(first + i, self.found.sharing, on_event(i), is_backwards=is_backwards).returns[0])
         return rows
 
-    def _check_streams(self, count: int) -> list[Floats]:
-        """Record the streams of all decisions in some replications, and judge them one by one; the results."""
+    def _check_streams(self, count: int, first: int) -> list[Floats]:
+        """Record the streams of all decisions in some trial replications, and judge them one by one; the results."""
         simulator, runs = self.found.simulator, list[RecordedRun]()
         assert isinstance(simulator, RunSimulator)
 
@@ -155,12 +165,12 @@ class NoiseChecks:
             def note(what: str, step: int, branch: int, answer: Any) -> None:
                 label, opened = self.found.labels[branch], tuple(files)
                 files.clear()
-                runs.append(RecordedRun(label, f"replication {index}", split(), files=opened))
+                runs.append(RecordedRun(label, f"trial {index}", split(), files=opened))
 
             return note
 
         with recorded(), opened_files() as files:
-            rows = self._rows(count, on_event=noting)
+            rows = self._rows(count, first, on_event=noting)
             has_seeds = any(s.seed is not None and s.kind != NOISE for run in runs for s in run.log.drawn)
             seed = Noise("folded").seed % 2**31
             for apart in (0, *FOLDS) if has_seeds and count > 1 else ():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import gc
 import io
+import itertools
 import json
 import os
 import signal
@@ -102,10 +103,11 @@ def forked(simulator: Any, call: Callable[[], Any]) -> ForkedRun | None:
         return None
 
 
+checks_made = itertools.count()  # by this process: each looks at noise that nothing kept from those before has met
 Rows = dict[tuple[int, int, int], ObservedOutcome]  # by walk, step, and whether it was taken or only asked for
 
 
-def walked(simulator: Any, seed: int, actions: Sequence[Action], is_backwards: bool = False) -> Rows:
+def walked(simulator: Any, seed: int, check: int, actions: Sequence[Action], is_backwards: bool = False) -> Rows:
     """Short walks from the start, and beside each step another action; everything in the other order if told so."""
     probe, found = Probe(simulator, seed), {}
     turn = -1 if is_backwards else 1
@@ -120,17 +122,17 @@ def walked(simulator: Any, seed: int, actions: Sequence[Action], is_backwards: b
         for number in range(SEEDS):
             if number and time.monotonic() - begun > MORE_SECONDS:
                 break
-            noise = Noise("audit", seed, "process", *([number] if number else []))
+            noise = Noise("audit", seed, "process", check, number)
             for i in range(len(actions))[::turn]:
                 ask(number, 0, i, simulator.start(noise), actions[i], noise)
         return found
     for number in range(WALKS)[::turn]:
-        state = simulator.start(Noise("audit", seed, "process", number))
+        state = simulator.start(Noise("audit", seed, "process", check, number))
         for t in range(STEPS):
             if simulator.is_over(state):
                 break
             legal = list(actions if simulator.action_names is None else simulator.available(state))
-            noise = Noise("audit", seed, "process", number, t)
+            noise = Noise("audit", seed, "process", check, number, t)
             asked = [(i, legal[(t + number + i) % len(legal)]) for i in range(min(2, len(legal)))]
             state = {i: ask(number, t, i, state, action, noise.fresh()) for i, action in asked[::turn]}[0]
     return found
@@ -145,10 +147,10 @@ def first_difference(own: Rows, others: Rows | None) -> str:
     return ""
 
 
-def parcel(simulator: Any, seed: int, actions: Sequence[Action]) -> bytes | str:
+def parcel(simulator: Any, seed: int, check: int, actions: Sequence[Action]) -> bytes | str:
     """What a new process needs for the walks, or why it cannot be sent."""
     try:
-        return b"" if hasattr(simulator, "query_batch") else cloudpickle.dumps((simulator, seed, list(actions)))
+        return b"" if hasattr(simulator, "query_batch") else cloudpickle.dumps((simulator, seed, check, list(actions)))
     except Exception as error:  # whatever an object raises that cannot be sent
         return f" ({type(error).__name__})"
 

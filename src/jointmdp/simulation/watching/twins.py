@@ -5,9 +5,12 @@ else notices. What was replaced is put back when the last watcher leaves, howeve
 """
 
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class Twins:
@@ -26,6 +29,8 @@ class Twins:
     ) -> None:
         self._pairs, self._spared, self._others, self._attributes = pairs, spared, others, attributes
         self._lock, self._watchers = threading.RLock(), 0
+        self._sought: frozenset[int] = frozenset()
+        self._holding: dict[str, tuple[int, int, list[str]]] = {}  # of modules of libraries: which names hold any
 
     def __enter__(self) -> None:
         with self._lock:
@@ -44,13 +49,26 @@ class Twins:
                     setattr(holder, name, plain)
 
     def _replace(self, others: Mapping[int, Any]) -> None:
-        """Wherever a module holds one of these: users import them by name, too."""
+        """Wherever a module holds one of these: users import them by name, too.
+
+        All names of all modules are many, and libraries do not come to hold another function under an old name: in
+        those that are as long as when they were last looked through, only the names found then are looked at.
+        """
+        sought = frozenset(others) | frozenset(map(id, others.values()))
+        if sought != self._sought:
+            self._sought, self._holding = sought, {}
         for name, module in list(sys.modules.items()):
-            if module is not None and (name.partition(".")[0] not in self._spared or name in self._others):
-                held = getattr(module, "__dict__", {})
-                for key, value in list(held.items()):
-                    if id(value) in others:
-                        held[key] = others[id(value)]
+            if module is None or (name.partition(".")[0] in self._spared and name not in self._others):
+                continue
+            held = getattr(module, "__dict__", {})
+            where, size, names = self._holding.get(name, (0, 0, []))
+            if (where, size) != (id(held), len(held)):
+                names = [key for key, value in list(held.items()) if id(value) in sought]
+                if str(getattr(module, "__file__", None)).startswith(LIBRARIES):
+                    self._holding[name] = id(held), len(held), names
+            for key in names:
+                if id(held.get(key)) in others:
+                    held[key] = others[id(held[key])]
 
 
 class Disguise(type):

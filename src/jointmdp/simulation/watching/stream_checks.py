@@ -35,6 +35,7 @@ from jointmdp.simulation.watching.recorded_draws import (
     place_text,
     position,
 )
+from jointmdp.simulation.watching.twins import LIBRARIES
 
 _NO_WAY_ON = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
 _NO_WAY_ON |= {"RAISE_VARARGS", "RERAISE", "RETURN_VALUE", "RETURN_CONST"}
@@ -168,9 +169,10 @@ def _difference(
     if x[0].standing != y[0].standing and first.is_kept:
         return None  # nobody knows what it was set to
     places = {draw.path for draw in x}, {draw.path for draw in y}
+    is_one_source = _is_one_source(one, first, second)
     for i, j, is_met in _meetings(x, y):
         a, b = x[i], y[j]
-        if is_met and (a.method, a.path) == (b.method, b.path):
+        if is_met and a.method == b.method and (a.path == b.path or is_one_source):
             if a.rows and b.rows and a.rows != b.rows:
                 shapes = [f"{draw.rows} for {run.decision}" for draw, run in ((a, one), (b, other))]
                 text = f"draw {i + 1} from {_named(first)} is {a.method}() at {place_text(a.path)}, which fills rows of"
@@ -201,6 +203,22 @@ def _difference(
         is_one_line = [draw.path for draw in x[:count]] == [draw.path for draw in y[:count]]
         return _fault(OUT_OF_STEP, f"{words} another order {where}", "warn" if is_one_line else "fail")
     return None
+
+
+def _is_one_source(run: RecordedRun, first: Stream, second: Stream) -> bool:
+    """Whether it is the stream that says what is drawn: the law of a queue's service, in an object that a library asks.
+
+    Then all its draws are one draw again and again, in a line that draws from other streams as well, for a library.
+    """
+
+    def kinds(stream: Stream) -> set[Hashable]:
+        return {(draw.path[:2], draw.method, draw.arguments) for draw in stream.draws}
+
+    callers = {code for draw in (*first.draws, *second.draws) for code in draw.path[2:4:2]}
+    if len(kinds(first) | kinds(second)) > 1 or not all(code.co_filename.startswith(LIBRARIES) for code in callers):
+        return False
+    lines = [{draw.path[:2] for draw in each.draws} for each in run.log.drawn if each is not first]
+    return any(first.draws[0].path[:2] in line for line in lines)
 
 
 def _meetings(x: Sequence[Draw], y: Sequence[Draw]) -> Iterator[tuple[int, int, bool]]:

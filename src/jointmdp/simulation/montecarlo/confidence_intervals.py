@@ -292,7 +292,15 @@ def _most(values: Floats, counts: Ints, highest: float, error: float) -> float:
         density = math.exp(-r * r / 2) / math.sqrt(2 * math.pi)
         return math.erfc(r / math.sqrt(2)) / 2 + density * (1 / v - 1 / r) - error
 
-    return highest + scale * level(math.exp(float(scipy.optimize.brentq(excess, *LOG_TAU, xtol=1e-7))))
+    # Where all values are ordinary ones the central limit theorem says τ; from there the ends move until they differ.
+    total, mean = float(w.sum()), level(0.0)
+    usual = float(scipy.special.ndtri(1 - error)) / math.sqrt(total * max(float(w @ (x - mean) ** 2) / total, 1e-300))
+    ends = [math.log(min(max(usual, 1e-290), 1e290)) + step for step in (-1.0, 1.0)]
+    while excess(ends[0]) < 0 and ends[0] > LOG_TAU[0]:
+        ends = [ends[0] - 3, ends[0]]
+    while excess(ends[1]) > 0 and ends[1] < LOG_TAU[1]:
+        ends = [ends[1], ends[1] + 3]
+    return highest + scale * level(math.exp(float(scipy.optimize.brentq(excess, *ends, xtol=1e-7))))
 
 
 def _critical(n: int, confidence: float) -> float:

@@ -85,6 +85,7 @@ class NoiseChecks:
         self._replay = getattr(found.sampler, "replay", None)
         self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
         self._count = CHECKED if size >= MANY else 1
+        self._steps = min(RECORDED, max(self._count, size // 8))  # first steps, a small part of the work
         if self._replay is not None:
             with kept_globals():
                 self._repeat(self._count, executor)
@@ -196,7 +197,7 @@ class NoiseChecks:
         runs, begun = list[RecordedRun](), time.monotonic()
         # What a step raises is told where it is sampled, with its replication.
         with twins_installed(), suppress(Exception):
-            for i in range(RECORDED if count > 1 else 1):
+            for i in range(self._steps):
                 if i >= count and time.monotonic() - begun > MORE_SECONDS:
                     break
                 state = simulator.start(Noise("start", sampler.seed, i)) if sampler.state is None else sampler.state

@@ -114,6 +114,8 @@ def test_other_spellings_are_told_ours() -> None:
             TypeError, match=rf"learn\(\) has no argument {name}=; it takes returns: .* rewards = -costs"
         ):
             jm.learn(0, 0, **{name: True})  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match=rf"audit\(\) has no argument {name}=; no check asks what is better"):
+            jm.audit(print, **{name: True})
 
 
 def test_numbers_are_what_things_are_called() -> None:

@@ -37,7 +37,9 @@ def refuse_keywords(unknown: Mapping[str, Any], function: Callable[..., Any]) ->
         close = difflib.get_close_matches(name, [each for each in known if each != "unknown"], n=1)
         is_direction = name in ("minimise", "minimize") and "minimise" not in known
         hint = f"did you mean {close[0]}=…?" if close else f"help(jointmdp.{function.__name__}) lists what there is"
-        hint = "it takes returns: hand in costs with their signs changed, rewards = -costs" if is_direction else hint
+        if is_direction:
+            hint = "it takes returns: hand in costs with their signs changed, rewards = -costs"
+            hint = "no check asks what is better: leave it out" if function.__name__ == "audit" else hint
         raise TypeError(f"{function.__name__}() has no argument {name}=; {hint}")
 
 

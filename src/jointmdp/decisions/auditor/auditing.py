@@ -142,6 +142,7 @@ def audit(  # many parameters: a front door, one keyword for each setting
     num_samples: int | None = None,
     false_alarm: float = 1e-4,
     seconds: float = SECONDS,
+    **unknown: Any,
 ) -> AuditReport:
     """Check that a simulator gives the actions of a query the same noise, and guess the cause where it does not.
 
@@ -158,6 +159,7 @@ def audit(  # many parameters: a front door, one keyword for each setting
         seconds: the time that the audit may take, to the nearest query. What did not fit is not checked, and says so;
             a query that does not return is ended a little later, and named.
     """
+    checks.refuse_keywords(unknown, audit)
     limit = checks.as_positive("seconds", seconds)
     found = _in_time(lambda: audited(simulator, decisions), simulator, limit)
     false_alarm = checks.as_fraction("false_alarm", false_alarm)

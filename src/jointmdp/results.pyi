@@ -1,4 +1,6 @@
 from .decisions.auditor import AuditReport as AuditReport
+from .decisions.comparing.agent_review import AgentReview as AgentReview
+from .decisions.comparing.agent_review import ReviewedState as ReviewedState
 from .decisions.comparing.comparison import Alternative as Alternative
 from .decisions.comparing.comparison import Comparison as Comparison
 from .decisions.comparing.comparison import PairedGap as PairedGap
@@ -6,8 +8,6 @@ from .decisions.comparing.comparison import Verdict as Verdict
 from .decisions.comparing.comparisons import Comparisons as Comparisons
 from .decisions.comparing.comparisons import Tradeoff as Tradeoff
 from .decisions.comparing.comparisons import TradeoffPair as TradeoffPair
-from .decisions.comparing.review import AgentReview as AgentReview
-from .decisions.comparing.review import ReviewedState as ReviewedState
 from .exact.bounds.coupling_bounds import CouplingBounds as CouplingBounds
 from .exact.hindsight.hindsight import Hindsight as Hindsight
 from .exact.hindsight.hindsight import Hindsights as Hindsights

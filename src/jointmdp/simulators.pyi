@@ -1,4 +1,4 @@
-from .decisions.comparing.review import review_agent as review_agent
+from .decisions.comparing.agent_review import review_agent as review_agent
 from .learning.neural.queries import record_queries as record_queries
 from .simulation.montecarlo.simulated_hindsight import simulate_hindsight as simulate_hindsight
 from .simulation.simulators.atari_simulator import RewardShocks as RewardShocks

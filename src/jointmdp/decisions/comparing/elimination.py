@@ -1,10 +1,10 @@
 """Which alternatives are still sampled: all that may be better than the leader by more than the indifference.
 
 **Why dropping keeps the promise.** Each pair (i, j) has a part of the error, under which its interval holds at all
-looks at once, whatever the sizes of the looks follow (`schedules`). To sample a pair no more is one of these rules. It
-may also follow what other pairs show: replications are independent, so what was seen of whomever says nothing of the
-next ones. Let all intervals of all looks hold, which they do with the promised probability. Then so do all lower bounds
-``L[i, j] ≤ μ_i − μ_j`` that follow from them by ``L[i, k] + L[k, j] ≤ μ_i − μ_j`` (`closed`).
+looks at once, whatever the sizes of the looks follow (`look_schedules`). To sample a pair no more is one of these
+rules. It may also follow what other pairs show: replications are independent, so what was seen of whomever says nothing
+of the next ones. Let all intervals of all looks hold, which they do with the promised probability. Then so do all lower
+bounds ``L[i, j] ≤ μ_i − μ_j`` that follow from them by ``L[i, k] + L[k, j] ≤ μ_i − μ_j`` (`closed`).
 
 With an indifference of δ, a *leader* b has ``L[b, j] ≥ −δ`` for every j that was dropped, and at each look those i with
 ``L[b, i] ≥ −δ`` are dropped. There is always a leader: the last one stays, as nobody is dropped for himself. Where all

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jointmdp.decisions.comparing.agent_review import AgentReview
 from jointmdp.decisions.comparing.comparison import Comparison, PairedGap
-from jointmdp.decisions.comparing.review import AgentReview
 from jointmdp.ground import checks
 from jointmdp.ground.answers import words
 from jointmdp.ground.arrays import Floats

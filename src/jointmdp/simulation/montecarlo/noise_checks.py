@@ -22,7 +22,7 @@ from jointmdp.ground.arrays import Floats
 from jointmdp.ground.errors import ModelError, NoiseWarning
 from jointmdp.simulation.executors.executor import Executor, Serial
 from jointmdp.simulation.montecarlo.alternatives import Alternatives, RunSampler
-from jointmdp.simulation.montecarlo.pairing import Pairing
+from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
@@ -308,7 +308,8 @@ class NoiseChecks:
         if is_paired and len(whole.returns) >= LEAST_PAIRED:
             doubt = Pairing(whole.returns[:, : len(self.found.labels)], self.found.labels).doubt
             if doubt:
-                self._warn(f"{doubt}. Do they draw from the same streams, for the same purpose? See jointmdp.audit.")
+                advice = "Do they draw from the same streams, for the same purpose? See jointmdp.audit."
+                self._warn(f"{PAIRS_NOTHING}: {doubt}. {advice}")
         return self.warnings
 
     @property

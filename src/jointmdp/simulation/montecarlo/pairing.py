@@ -73,14 +73,14 @@ class Pairing:
 
     @property
     def doubt(self) -> str:
-        """Pairs that save nothing, in a sentence; empty where none is shown to."""
+        """The worst of the pairs that save nothing; empty where none is shown to."""
         bad = [pair for pair in self.pairs if pair.is_little]
         if not bad:
             return ""
         worst = min(bad, key=lambda pair: pair.correlation)
         more = f"; so it is for {len(bad) - 1} more" if len(bad) > 1 else ""
-        what = "costs" if worst.correlation + STANDARD_ERRORS * worst.error < 0 else "saves nothing, or little"
-        return f"pairing {what}: {worst} ({self.count:,} replications){more}"
+        costs = worst.correlation + STANDARD_ERRORS * worst.error < 0
+        return f"{worst} ({self.count:,} replications){more}{'; pairing costs replications here' if costs else ''}"
 
     @property
     def text(self) -> str:

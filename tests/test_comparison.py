@@ -12,7 +12,7 @@ from zoo import slow_or_long
 
 import jointmdp as jm
 from benchmarks import coverage
-from jointmdp.decisions.comparing import schedules as stopping
+from jointmdp.decisions.comparing import look_schedules as stopping
 from jointmdp.decisions.comparing.compare import Rules, compare, decide
 from jointmdp.decisions.comparing.comparison import Comparison, Verdict
 from jointmdp.ground.intervals import Interval

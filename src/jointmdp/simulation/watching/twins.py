@@ -4,6 +4,7 @@ A twin does what the plain one does for everybody but the thread (to be exact, t
 else notices. What was replaced is put back when the last watcher leaves, however that ends.
 """
 
+import operator
 import sys
 import sysconfig
 import threading
@@ -30,7 +31,11 @@ class Twins:
         self._pairs, self._spared, self._others, self._attributes = pairs, spared, others, attributes
         self._lock, self._watchers = threading.RLock(), 0
         self._sought: frozenset[int] = frozenset()
-        self._holding: dict[str, tuple[int, int, list[str]]] = {}  # of modules of libraries: which names hold any
+        self._known: dict[str, tuple[Any, dict[str, Any], int, list[str]]] = {}  # which names of a library hold any
+        self._modules: list[Any] = []  # when they were last looked through
+        self._held: list[dict[str, Any]] = []  # by libraries among them
+        self._sizes: list[int] = []
+        self._open: list[tuple[dict[str, Any], list[str] | None]] = []  # that hold any, or may come to
 
     def __enter__(self) -> None:
         with self._lock:
@@ -56,19 +61,34 @@ class Twins:
         """
         sought = frozenset(others) | frozenset(map(id, others.values()))
         if sought != self._sought:
-            self._sought, self._holding = sought, {}
-        for name, module in list(sys.modules.items()):
-            if module is None or (name.partition(".")[0] in self._spared and name not in self._others):
-                continue
-            held = getattr(module, "__dict__", {})
-            where, size, names = self._holding.get(name, (0, 0, []))
-            if (where, size) != (id(held), len(held)):
-                names = [key for key, value in list(held.items()) if id(value) in sought]
-                if str(getattr(module, "__file__", None)).startswith(LIBRARIES):
-                    self._holding[name] = id(held), len(held), names
-            for key in names:
+            self._sought, self._known, self._modules = sought, {}, []
+        modules = list(sys.modules.values())
+        is_same = len(modules) == len(self._modules) and all(map(operator.is_, modules, self._modules))
+        if not is_same or list(map(len, self._held)) != self._sizes:
+            self._look_through()
+        for held, names in self._open:
+            for key in list(held) if names is None else names:
                 if id(held.get(key)) in others:
                     held[key] = others[id(held[key])]
+
+    def _look_through(self) -> None:
+        """Which names of modules hold any; of libraries only those that are new, or longer than before."""
+        listed, self._open = list(sys.modules.items()), []
+        for name, module in listed:
+            known = self._known.get(name)
+            if known is None or known[0] is not module or len(known[1]) != known[2]:
+                held = getattr(module, "__dict__", {})
+                is_spared = name.partition(".")[0] in self._spared and name not in self._others
+                if not is_spared and not str(getattr(module, "__file__", None)).startswith(LIBRARIES):
+                    self._open.append((held, None))
+                    continue
+                names = [] if is_spared else [key for key, value in list(held.items()) if id(value) in self._sought]
+                known = self._known[name] = module, held, len(held), names
+            if known[3]:
+                self._open.append((known[1], known[3]))
+        self._modules = [module for _, module in listed]
+        found = [self._known[name] for name, module in listed if name in self._known]
+        self._held, self._sizes = [held for _, held, _, _ in found], [size for _, _, size, _ in found]
 
 
 class Disguise(type):

@@ -54,7 +54,7 @@ def drifting(size: int, sharing: str, discount: float = 0.9) -> tuple[jm.JointMD
 
 
 @pytest.mark.parametrize("sharing", STATE_AND_SLOW)
-@pytest.mark.parametrize("tolerance", [1e-1, 1e-3, 1e-6])
+@pytest.mark.parametrize("tolerance", daily([1e-3, 1e-1, 1e-6]))
 def test_what_is_left_out_is_within_the_certificate(
     sharing: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

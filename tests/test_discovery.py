@@ -120,6 +120,7 @@ def test_text_actions_and_other_states() -> None:
     assert gap.mean == pytest.approx(1)  # 1/(1 − γ) against γ/(1 − γ)
 
 
+@pytest.mark.slow
 def test_a_policy_leaves_its_gaps_as_they_are() -> None:
     """Fewer states, the same means and variances in the start, within both certificates."""
     small = found(policy=base_stock)

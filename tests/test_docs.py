@@ -250,6 +250,7 @@ def test_first_commands_are_targets_of_the_makefile() -> None:
         assert set(command[1:]) <= set(targets)
 
 
+@pytest.mark.slow
 def test_the_tour_shows_the_demonstration(tmp_path: Path) -> None:
     shown = blocks((DOCS / "tour.md").read_text(encoding="utf-8"))[:2]
     assert ["demo"] in readme_commands()

@@ -126,6 +126,7 @@ def test_a_folder_that_cannot_be_made(tmp_path) -> None:
         tabular_figures.reproduce(tmp_path / "file" / "below")
 
 
+@pytest.mark.slow
 def test_reproduce_writes_one_page(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     def some(announce):  # the real list takes a minute; its members are tested above
         announce("chain")

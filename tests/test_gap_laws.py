@@ -25,6 +25,7 @@ def stall() -> jm.results.Solution:
     return jm.evaluate(jm.JointMDP(**STALL, sharing="time"), [0, 0], order=4)
 
 
+@pytest.mark.slow
 def test_widths_are_what_was_asked_for(stall: jm.results.Solution) -> None:
     gap = stall.gap(0, 0, 1)
     assert gap.superiority(tolerance=1e-3).width <= 1e-3

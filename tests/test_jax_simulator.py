@@ -565,6 +565,7 @@ def test_gymnax_time_limit_is_in_the_state() -> None:
         assert simulator.is_over(outcome.state) is is_over
 
 
+@pytest.mark.slow
 def test_gymnax_observations_with_luck_of_their_own_belong_to_the_state() -> None:
     """The umbrella's distractors are drawn with each observation: looking twice must not show two things."""
     simulator = gymnax_simulator("UmbrellaChain-bsuite", n_distractor=20)

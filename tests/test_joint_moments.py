@@ -146,6 +146,7 @@ def test_a_wrong_rule_for_repeated_coordinates_is_seen(monkeypatch: pytest.Monke
 # -- the operator ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -47,6 +47,7 @@ def test_equals_the_default_within_certificates(which: int, precision: str, monk
     )
 
 
+@pytest.mark.slow
 def test_memory_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, policy = models()[0]
     monkeypatch.setattr(choice, "_device_memory", lambda: 2.0 * 8 * 25**2)

@@ -230,6 +230,7 @@ def test_bad_starts_and_policies(options: dict[str, Any], message: str) -> None:
         mdpax_policy(Orchard(), careful, from_mdpax(Orchard(), 0.9, state_names=["else", *"123"]))
 
 
+@pytest.mark.slow
 def test_a_problem_as_a_simulator() -> None:
     """Mean and variance of a sampled gap against the exact ones; actions see the same storm, and the chances differ."""
     problem = Orchard(lambda age, act: jnp.where(act == 1, 0.125, 0.25))

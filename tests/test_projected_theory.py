@@ -240,6 +240,7 @@ def test_the_approximation_bound_holds(models: int) -> None:
     assert np.median(pair_slack) < 60
 
 
+@pytest.mark.slow
 @of_many_models
 def test_bounds_from_the_answer_alone_hold(models: int) -> None:
     """Afterwards: from how far the answer is from the exact equations."""

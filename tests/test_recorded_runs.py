@@ -121,6 +121,7 @@ def test_a_replayed_step_is_the_simulators_own():
         assert (outcome.reward, outcome.state) == (reward, path.states[t + 1])
 
 
+@pytest.mark.slow
 def test_replayed_steps_of_a_table_stand_in_the_table():
     model, policy, state, actions = table()
     found = jm.simulate(model, policy, state, actions[:2], num_samples=5, horizon=HORIZON)

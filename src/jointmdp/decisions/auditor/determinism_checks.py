@@ -20,7 +20,7 @@ from jointmdp.simulation.simulators.generators import global_states, seed_global
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 from jointmdp.simulation.watching import recorded_draws
-from jointmdp.simulation.watching.clocks import stopped_clock
+from jointmdp.simulation.watching.clocks import DAY, stopped_clock
 from jointmdp.simulation.watching.hidden_state import changed, hidden_generators, kept_values, opened_files
 from jointmdp.simulation.watching.probe import (
     START,
@@ -38,7 +38,6 @@ from jointmdp.simulation.watching.stream_checks import made_otherwise
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
 HIDDEN, CLOCK, NOT_RESTORED = "hidden state not restored", "wall clock", "generator not restored"
-DAY = 90_061.0  # seconds by which a clock is moved on: a day, an hour, a minute and a second
 MOVED = 6  # questions that are asked at another time of day
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
@@ -77,7 +76,7 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
                     break
                 moved.setdefault(name, str(where))
     movers = telling or moved
-    names, faults = " and ".join(movers), ", ".join(f"global {name}" for name in movers)
+    names, faults = " and ".join(movers), ", ".join(f"global {name.partition(' in ')[0]}" for name in movers)
     if telling:
         shown = next(iter(telling.values()))
         message = f"seeding {names} differently gives another outcome under the same noise ({shown})"
@@ -105,7 +104,7 @@ def _by_the_clock(probe: Probe, questions: Sequence[Question]) -> Check | None:
         where = probe.where(question.at, question.action)
         one = probe.answer(question)
         with stopped_clock() as clock:
-            clock.slept = DAY
+            clock.ahead = DAY
             found = probe.compare("globals", one, probe.answer(question), where)
         if found is not None and probe.compare("globals", one, probe.answer(question), where) is None:
             message = f"on another day the same question has another answer ({where}: {found.text})"

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from jointmdp.simulation.watching.twins import Disguise, Twins
 
 PATIENT_READS = 1_000  # of one question, before the clock moves on
+DAY = 90_061.0  # seconds by which a clock is moved on: a day, an hour, a minute and a second
 TICK = 1e-3  # seconds by which it then moves at each read: waiting for a minute takes 60,000 of them
 # Whose waiting goes by the real time: it would never end otherwise; and so does whoever probes.
 WAITING = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "selectors", "subprocess", "threading"}
@@ -36,6 +37,7 @@ class StoppedClock:
 
     def __init__(self) -> None:
         self._began = {name: getattr(time, name)() for name in CLOCKS}
+        self.ahead = 0.0  # seconds by which it is later of the day than it is
         self.rewind()
 
     def rewind(self) -> None:
@@ -45,7 +47,8 @@ class StoppedClock:
     def read(self, name: str) -> float:
         """The seconds of a clock of `time`."""
         self._reads += 1
-        return float(self._began[name] + self.slept + TICK * max(0, self._reads - PATIENT_READS))
+        ahead = self.slept + self.ahead * (name == "time")  # whoever measures or waits is told nothing of it
+        return float(self._began[name] + ahead + TICK * max(0, self._reads - PATIENT_READS))
 
 
 _mine = threading.local()  # the clock that is stopped for a thread

@@ -21,7 +21,13 @@ from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 from jointmdp.simulation.watching import recorded_draws
 from jointmdp.simulation.watching.clocks import DAY, stopped_clock
-from jointmdp.simulation.watching.hidden_state import changed, hidden_generators, kept_values, opened_files
+from jointmdp.simulation.watching.hidden_state import (
+    changed,
+    hidden_generators,
+    kept_values,
+    opened_files,
+    plain_parts,
+)
 from jointmdp.simulation.watching.probe import (
     START,
     Difference,
@@ -42,6 +48,7 @@ MOVED = 6  # questions that are asked at another time of day
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
 POLICY_DRAWS = 3  # of noise, with which a policy is asked in each state
+ROLLS = 3  # steps, each of which dice change
 STARTS, ONWARD = 6, 8  # starts under other seeds, and steps from each
 EXAMINED_PLACES = 16  # places in a query at which a difference is looked into
 
@@ -338,12 +345,33 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
         message = f"{seen}: it may have dice of its own that a reset seeds, and one future for each seed"
         cause = "if nothing in it is random, all is well; otherwise let each step seed it from the noise (np_random)"
         return warned("noise", message, "noise outside the snapshot", cause)
+    if is_parted and (where := _rolling(probe, states, alike)):
+        message = f"{NO_NOISE}, but starts under other seeds that look alike go different ways, by {where}, which each "
+        cause = (
+            "if that is dealt at the start and hidden (cards), all is well; if it is dice that only the start seeds, "
+        )
+        cause += "each state has one future: let each step draw from the noise"
+        return warned("noise", f"{message}step changes", "noise outside the snapshot", cause)
     tried = f"and the same state went the same way in {probe.asked:,} queries; other seeds begin elsewhere"
     if is_parted:
         tried = "starts under other seeds that look alike go different ways: part of what a start draws is not shown"
     elif is_one:
         tried = f"and {STARTS} starts under other seeds are one, and went the same way for {len(walks[0])} steps"
     return replace(noise, message=f"{NO_NOISE}{';' if is_parted else ','} {tried}")
+
+
+def _rolling(probe: Probe, states: Sequence[Snapshot], alike: Sequence[int]) -> str:
+    """What starts that look alike hold otherwise and each step changes, as dice do; empty where there is none."""
+    parts = [plain_parts(states[i]) for i in (0, *alike)]
+    found = {path for other in parts[1:] for path in changed(parts[0], other)}
+    state = states[0]
+    for t in range(ROLLS):
+        before, at = plain_parts(state), ProbeState(state, "a start")
+        outcome = probe.ask(at, probe.actions_at(state)[:1], probe.noise("rolling", t))[0]
+        state, found = outcome.state, found & set(changed(before, plain_parts(outcome.state)))
+        if outcome.is_over:
+            break
+    return min(found, default="")
 
 
 def _onward(probe: Probe, state: Snapshot, first: Snapshot) -> list[ObservedOutcome]:

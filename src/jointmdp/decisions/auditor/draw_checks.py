@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor.audit_report import CAUSES, DECISION, Check, failed, skipped, warned
+from jointmdp.decisions.auditor.audit_report import CAUSES, DECISION, NOT_FOLLOWED, Check, failed, skipped, warned
 from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
 from jointmdp.simulation.simulators.noise import Noise
@@ -29,10 +29,13 @@ from jointmdp.simulation.watching.stream_checks import (
     UNSEEN,
     RecordedRun,
     StreamFault,
+    drawn_in_steps,
     files_handed_on,
     judged,
+    unseeded,
 )
 
+OUTSIDE = "let each step draw from np_random, which is given new noise, or name the generator in streams="
 FROZEN, NO_NOISE = "frozen noise", "no action was seen to take any noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
 LEAST_RUNS, MOST_RUNS = 2, 64  # seeds with which every decision is run: a fault in one run of ten shows in 99.9 % of 64
@@ -82,8 +85,12 @@ def _judged_steps(
     probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled: bool, known: Collection[Any] = ()
 ) -> Check:
     found = judged([step.run for step in steps], known)
+    outside = [] if probe.pins_globals else list(unseeded([step.run for step in steps]))
     if not is_settled or probe.pins_globals:  # what else a stream does wrong is a consequence
         found = [fault for fault in found if fault.fault in (OUT_OF_STEP, EARLY) and fault.status == "fail"]
+    if not is_settled:
+        outside = [fault._replace(status="fail") for fault in outside]
+    found = [*outside, *found]
     ways, drawn = set().union(*(step.ways for step in steps)), [each for step in steps for each in step.run.log.drawn]
     has_seeds = any(stream.seed is not None and stream.kind != NOISE for stream in drawn)
     is_ours = isinstance(getattr(probe.simulator, "run", None), WithNoise)  # which makes its noise from the whole seed
@@ -97,12 +104,20 @@ def _judged_steps(
     counted = [stream for stream in drawn if (stream.kind, str(stream.seed)) not in known]
     streams = sorted({stream.title for stream in counted})
     if not streams and not ways:
+        if draw := drawn_in_steps([step.run.log for step in steps], known):
+            message = (
+                f"no action was seen to take any noise, but {draw} draws in a step from what only a reset has made"
+            )
+            return warned("noise", message, "noise outside the snapshot", OUTSIDE)
         return Check("noise", "pass", NO_NOISE)
     if not streams and ways == {"uniform"}:
         return Check("noise", "pass", "each step takes one uniform number, the same for every action")
     if not streams:
         words = " and ".join(f"noise.{way}" for way in sorted(ways))
-        return skipped("noise", f"the noise is taken as {words}: what is drawn from it cannot be counted")
+        if ways == {"key"}:
+            return skipped("noise", f"the noise is taken as {words}: what is drawn from it is not counted")
+        taken = "" if ways == {"seed"} else f" as {words}"
+        return skipped("noise", f"the noise is taken{taken}, and no generator of a known kind was seen: {NOT_FOLLOWED}")
     more = f" and {len(streams) - MOST_TOLD} more" if len(streams) > MOST_TOLD else ""
     text = f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})"
     if eaten := sorted({stream.title for stream in counted if stream.is_eaten}):

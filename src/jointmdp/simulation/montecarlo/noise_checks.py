@@ -102,6 +102,7 @@ class NoiseChecks:
         self._is_run = isinstance(found.sampler, RunSampler)
         self.is_alive = False  # whether replications were seen to differ
         self._replay = getattr(found.sampler, "replay", None)
+        self._is_followed = True  # whether any draw was seen, where they are looked for
         self._elsewhere: Future[Rows | str] | None = None
         self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
         self._count = CHECKED if size >= MANY else 1
@@ -217,6 +218,7 @@ class NoiseChecks:
 
         with recorded(DrawLog(is_thorough=True)), opened_files() as files:
             rows = self._rows(count, first, on_event=noting)
+            self._is_followed = any(run.log.drawn for run in runs)
             has_seeds = any(s.seed is not None and s.kind != NOISE for run in runs for s in run.log.drawn)
             seed = Noise("folded").seed % 2**31
             for apart in (0, *FOLDS) if has_seeds and count > 1 else ():
@@ -369,9 +371,15 @@ class NoiseChecks:
             )
         is_paired = self.found.sharing != "none" and simulator is not None and not isinstance(simulator, TableSimulator)
         if is_paired and len(whole.returns) >= LEAST_PAIRED:
-            doubt = Pairing(whole.returns[:, : len(self.found.labels)], self.found.labels).doubt
-            if doubt:
-                self._warn(f"{doubt}. Do they draw from the same streams, for the same purpose? See jointmdp.audit.")
+            pairing = Pairing(whole.returns[:, : len(self.found.labels)], self.found.labels)
+            if pairing.doubt:
+                what = "Do they draw from the same streams, for the same purpose? See jointmdp.audit."
+                self._warn(f"{pairing.doubt}. {what}")
+            elif not self._is_followed and not all(pair.is_much for pair in pairing.pairs):
+                self._warn(
+                    f"What {self.name} draws cannot be followed (dice of its own, an engine in another language), and "
+                    f"that the decisions share it is not shown either: {pairing.text}."
+                )
         return self.warnings
 
     @property

@@ -500,9 +500,10 @@ def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]
             found, log = plain(*args, **settings), _present.get()
             if log is not None and name.startswith("get"):
                 log.states[kind, _standing(rng)] = log.of_program(kind)
-            elif log is not None and (kind, _standing(rng)) in log.states:
+            elif log is not None:  # whoever puts it to a place that nobody has kept, seeds it
                 log.leave(kind)
-                log.program[kind] = log.states[kind, _standing(rng)]
+                known = log.states.get((kind, _standing(rng)))
+                log.program[kind] = known or log.made(kind, f"state {_standing(rng)}")
             return found
 
         return call

@@ -514,6 +514,33 @@ def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 yield _fault(EARLY, f"{words} ({run.decision}, {run.where})")
 
 
+def unseeded(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Draws from a generator of the whole program that nobody has seeded."""
+    told: set[str] = set()
+    for run in runs:
+        for stream in run.log.streams:
+            name = OF_PROGRAM.get(stream.kind, "")
+            is_seeded = any(each.kind == stream.kind and each.seed is not None for each in run.log.streams)
+            if name and stream.seed is None and stream.draws and not is_seeded and name not in told:
+                told.add(name)
+                draw = stream.draws[0]
+                text = (
+                    f"{name}.{draw.method}() at {place_text(draw.path)} draws from the generator of the whole program"
+                )
+                cause = f"nobody seeds {name} from the noise; draw from the noise instead"
+                yield _fault(f"global {name}", f"{text} ({run.decision}, {run.where})", "warn", cause)
+
+
+def drawn_in_steps(logs: Sequence[DrawLog], known: Collection[Hashable]) -> str:
+    """A draw that a step makes from a stream that only a reset has made, in words; empty where there is none."""
+    for stream in itertools.chain.from_iterable(log.drawn for log in logs):
+        for draw in stream.draws if (stream.kind, str(stream.seed)) in known else ():
+            names = {code.co_name for code in draw.path[::2]}
+            if "step" in names and "reset" not in names:
+                return f"{draw.method}() at {place_text(draw.path)}"
+    return ""
+
+
 def files_handed_on(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """A file that one run writes and that another, with another decision, reads before it has written it itself."""
     writers: dict[str, RecordedRun] = {}

@@ -38,8 +38,7 @@ from jointmdp.simulation.watching.probe import (
     clear_difference,
     difference,
 )
-from jointmdp.simulation.watching.recorded_draws import NOISE
-from jointmdp.simulation.watching.stream_checks import made_otherwise
+from jointmdp.simulation.watching.stream_checks import fixed_at_start, made_otherwise
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
@@ -319,20 +318,18 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
         noise = Check("noise", "pass", "no draw of a step takes a key that depends on the action, as its program shows")
     if noise.status == "fail":
         return noise
-    states, drawn = [], []
+    states, logs = [], []
     with recorded_draws.twins_installed():
         for i in probe.timed(range(STARTS)):
             with recorded_draws.recorded() as log:
                 states.append(probe.begin(i))
-            drawn.append({str(stream) for stream in log.drawn if stream.kind != NOISE and stream.seed is not None})
+            logs.append(log)
     probe.in_time()
     starts = [probe.begun(state) for state in states]
     alike = [i for i, start in enumerate(starts) if i and clear_difference(starts[0], start) is None]
     is_one = len(alike) == STARTS - 1
-    told = str(getattr(probe.simulator, "frozen_start", ""))
-    fixed = set.intersection(*drawn)
-    if is_one and (told or fixed):
-        what = told or f"{min(fixed)} is made and drawn from at the start, whatever the seed"
+    what = str(getattr(probe.simulator, "frozen_start", "")) or fixed_at_start(logs)
+    if is_one and what:
         message = f"{STARTS} starts under other seeds are one and the same: {what}"
         return warned("noise", message, "seed ignored at the start")
     if noise.message != NO_NOISE:

@@ -29,7 +29,7 @@ from jointmdp.simulation.montecarlo.pairing import Pairing
 from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
-from jointmdp.simulation.simulators.fingerprints import CLOSED, walk
+from jointmdp.simulation.simulators.fingerprints import CLOSED, safe_fingerprint, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
@@ -58,6 +58,7 @@ from jointmdp.simulation.watching.stream_checks import (
     UNSHARED,
     RecordedRun,
     files_handed_on,
+    fixed_at_start,
     judged,
     made_otherwise,
 )
@@ -70,6 +71,7 @@ RECORDED, MORE_SECONDS = 48, 0.25  # replications whose streams are looked at, m
 PATIENCE = 5.0  # times as long as here, that another process may take
 LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
 OTHER_HASHES, MOST_SECONDS = "1", 30.0  # of a new process, and how long one waits for it
+STARTS = 6  # that are held against each other
 WALK = 20  # steps that are looked at, to see whether noise moves anything
 GLOBAL = "the generator of the whole program"
 CAUSES = {
@@ -151,6 +153,7 @@ class NoiseChecks:
                 )
         elif self.found.sharing != "none":
             self._check_first_steps(count)
+            self._check_starts()
         self._begin_elsewhere(codes)
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
@@ -261,6 +264,23 @@ class NoiseChecks:
         for found in judged(runs):
             if found.fault in (UNSHARED, OUT_OF_STEP):
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
+
+    def _check_starts(self) -> None:
+        """Whether starts that are all one draw from a seed of their own."""
+        simulator, sampler = self.found.simulator, self.found.sampler
+        is_asked = isinstance(sampler, QuerySampler) and sampler.state is None
+        if simulator is None or isinstance(simulator, TableSimulator) or not is_asked:
+            return
+        seen, logs, begun = set[bytes](), list[DrawLog](), time.monotonic()
+        with twins_installed(), suppress(Exception):  # what a start raises is told where it is sampled
+            while len(logs) < STARTS and len(seen) < 2 and time.monotonic() - begun < MORE_SECONDS:
+                with recorded() as log:
+                    state = simulator.start(Noise("start", sampler.seed, len(logs)))
+                seen.add(safe_fingerprint(simulator.observe(state)))
+                logs.append(log)
+        what = fixed_at_start(logs) if len(logs) > 2 and len(seen) == 1 else ""
+        if what:
+            self._warn(f"All replications begin alike: {what}; if one start is meant, all is well.")
 
     def _log(self, index: int) -> DrawLog:
         """The streams of one replication."""

@@ -531,6 +531,13 @@ def unseeded(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 yield _fault(f"global {name}", f"{text} ({run.decision}, {run.where})", "warn", cause)
 
 
+def fixed_at_start(logs: Sequence[DrawLog]) -> str:
+    """What starts under several seeds all draw from the same seed, in words; empty where there is none."""
+    drawn = [{str(each) for each in log.drawn if each.kind != NOISE and each.seed is not None} for log in logs]
+    fixed = set.intersection(*drawn) if drawn else set()
+    return f"{min(fixed)} is made and drawn from at the start, whatever the seed" if fixed else ""
+
+
 def drawn_in_steps(logs: Sequence[DrawLog], known: Collection[Hashable]) -> str:
     """A draw that a step makes from a stream that only a reset has made, in words; empty where there is none."""
     for stream in itertools.chain.from_iterable(log.drawn for log in logs):

@@ -78,7 +78,7 @@ def test_an_engine_whose_starts_differ_gets_no_tick() -> None:
 
     check = audit(of(Dungeon)(), num_states=2, num_samples=12)["noise"]
     assert (check.status, check.fault) == ("warn", "noise outside the snapshot")
-    assert "Dungeon.engine (Engine) does not show what it holds" in check.message
+    assert "draws in a step from what only a reset has made" in check.message
 
 
 def test_the_planted_engine_hides_what_it_holds() -> None:

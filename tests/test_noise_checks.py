@@ -155,8 +155,13 @@ def test_a_start_of_its_own_is_refused():
         jm.compare(fickle, 0, **SHORT)
 
 
+def test_what_depends_on_the_process_is_refused():
+    with pytest.raises(jm.ModelError, match=r"walk depends on the process .* the number of the process"):
+        asked(walker(lambda x, a, u: u + os.getpid()))
+
+
 def test_a_worker_that_gives_something_else_is_refused():
-    here = walker(lambda x, a, u: u + os.getpid())
+    here = walker(lambda x, a, u: u + len(sys.argv[0]))
     assert asked(here).num_replications == 30
     with pytest.raises(jm.ModelError, match="in a worker: something differs between processes"):
         asked(here, executor="processes:1")

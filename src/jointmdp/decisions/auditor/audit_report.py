@@ -14,6 +14,7 @@ MOST_NAMED = 6  # decisions that a sentence names
 WORDS: dict[CheckStatus, str] = {"fail": "failed", "warn": "with a warning", "pass": "passed", "skip": "not checked"}
 
 OUT_OF_TIME = "out of time"
+NOT_FOLLOWED = "what is drawn from it cannot be followed"
 DECISION = "decision"  # what stands before a decision's name in messages
 
 CLAIMS = {
@@ -180,8 +181,9 @@ class Check:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether it was not made, or not for all decisions, for lack of time: such a check has not passed."""
-        return self.status == "skip" and (OUT_OF_TIME in self.message or bool(self.left_out))
+        """Whether it was not made, or not for all, for lack of time or of a way to see: such a check has not passed."""
+        is_left = OUT_OF_TIME in self.message or NOT_FOLLOWED in self.message
+        return self.status == "skip" and (is_left or bool(self.left_out))
 
     def without(self, left_out: Sequence[str]) -> "Check":
         """The check as it is where some decisions were not asked: what it says of the others is no pass."""
@@ -269,12 +271,12 @@ class AuditReport(ResultFace):
 
     @property
     def not_checked(self) -> tuple[Check, ...]:
-        """The checks for which the time did not suffice, or that could not ask all decisions."""
+        """The checks for which the time did not suffice, that could not ask all decisions or follow their noise."""
         return tuple(check for check in self.checks if check.is_incomplete)
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing failed, and nothing was left unchecked for lack of time; warnings are not failures."""
+        """Whether nothing failed, and nothing was left unchecked that could be; warnings are not failures."""
         return not self.failures and not self.not_checked
 
     def exit_status(self, strict: bool = False) -> int:
@@ -303,7 +305,9 @@ class AuditReport(ResultFace):
         text = f"{self.simulator}: {', '.join(counts)}"
         if missing:
             return f"{text}; not all asked: {', '.join([*missing][:MOST_NAMED])}{'…' * (len(missing) > MOST_NAMED)}"
-        return f"{text}; the time did not suffice" if self.not_checked else text
+        late = any(OUT_OF_TIME in check.message for check in self.not_checked)
+        unseen = any(NOT_FOLLOWED in check.message for check in self.not_checked)
+        return text + "; the time did not suffice" * late + "; the noise could not be followed" * unseen
 
     @property
     def guarantee(self) -> str:

@@ -34,7 +34,7 @@ from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
-from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog
+from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog, limited
 from jointmdp.simulation.watching.probe import (
     FOLLOWED,
     START,
@@ -118,17 +118,10 @@ def _in_time(make: Callable[[], Simulator], given: Any, seconds: float) -> Simul
     """The simulator that an adapter makes, which may try out a few steps: one of them may never return."""
     if isinstance(given, Simulator):
         return make()
-    with Watchdog(max(TRIAL, seconds)) as watchdog:
-        before = watchdog.begin(None if isinstance(given, str) else "the trial")  # a package may load for long
-        try:
-            return make()
-        except OutOfTime:
-            raise ModelError(
-                f"{type(given).__name__} did not come back from a reset or a step within {max(TRIAL, seconds):g} s, "
-                "when it was tried out; what does it wait for?"
-            ) from None
-        finally:
-            watchdog.finish(before)
+    late = f"{type(given).__name__} did not come back from a reset or a step within {max(TRIAL, seconds):g} s, "
+    where = None if isinstance(given, str) else "the trial"  # a package may load for long
+    with limited(max(TRIAL, seconds), f"{late}when it was tried out; what does it wait for?", where):
+        return make()
 
 
 def audit(  # many parameters: a front door, one keyword for each setting

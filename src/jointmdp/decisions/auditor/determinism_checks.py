@@ -20,8 +20,14 @@ from jointmdp.simulation.simulators.generators import global_states, seed_global
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Snapshot
 from jointmdp.simulation.watching import recorded_draws
-from jointmdp.simulation.watching.clocks import stopped_clock
-from jointmdp.simulation.watching.hidden_state import changed, hidden_generators, kept_values, opened_files
+from jointmdp.simulation.watching.clocks import DAY, stopped_clock
+from jointmdp.simulation.watching.hidden_state import (
+    changed,
+    hidden_generators,
+    kept_values,
+    opened_files,
+    plain_parts,
+)
 from jointmdp.simulation.watching.probe import (
     START,
     Difference,
@@ -32,17 +38,16 @@ from jointmdp.simulation.watching.probe import (
     clear_difference,
     difference,
 )
-from jointmdp.simulation.watching.recorded_draws import NOISE
-from jointmdp.simulation.watching.stream_checks import made_otherwise
+from jointmdp.simulation.watching.stream_checks import fixed_at_start, made_otherwise
 
 PREPARATIONS = 4  # runs that lead a simulator with sticky actions to a known place
 OTHER_SEEDS = 4  # of a global generator, tried where it moves
 HIDDEN, CLOCK, NOT_RESTORED = "hidden state not restored", "wall clock", "generator not restored"
-DAY = 90_061.0  # seconds by which a clock is moved on: a day, an hour, a minute and a second
 MOVED = 6  # questions that are asked at another time of day
 SEARCHED = 3  # questions around which the simulator is searched for generators that move
 EXAMINED = 8  # questions with changing answers that are looked into
 POLICY_DRAWS = 3  # of noise, with which a policy is asked in each state
+ROLLS = 3  # steps, each of which dice change
 STARTS, ONWARD = 6, 8  # starts under other seeds, and steps from each
 EXAMINED_PLACES = 16  # places in a query at which a difference is looked into
 
@@ -77,7 +82,7 @@ def check_globals(probe: Probe, states: Sequence[ProbeState]) -> Check:
                     break
                 moved.setdefault(name, str(where))
     movers = telling or moved
-    names, faults = " and ".join(movers), ", ".join(f"global {name}" for name in movers)
+    names, faults = " and ".join(movers), ", ".join(f"global {name.partition(' in ')[0]}" for name in movers)
     if telling:
         shown = next(iter(telling.values()))
         message = f"seeding {names} differently gives another outcome under the same noise ({shown})"
@@ -105,7 +110,7 @@ def _by_the_clock(probe: Probe, questions: Sequence[Question]) -> Check | None:
         where = probe.where(question.at, question.action)
         one = probe.answer(question)
         with stopped_clock() as clock:
-            clock.slept = DAY
+            clock.ahead = DAY
             found = probe.compare("globals", one, probe.answer(question), where)
         if found is not None and probe.compare("globals", one, probe.answer(question), where) is None:
             message = f"on another day the same question has another answer ({where}: {found.text})"
@@ -313,20 +318,18 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
         noise = Check("noise", "pass", "no draw of a step takes a key that depends on the action, as its program shows")
     if noise.status == "fail":
         return noise
-    states, drawn = [], []
+    states, logs = [], []
     with recorded_draws.twins_installed():
         for i in probe.timed(range(STARTS)):
             with recorded_draws.recorded() as log:
                 states.append(probe.begin(i))
-            drawn.append({str(stream) for stream in log.drawn if stream.kind != NOISE and stream.seed is not None})
+            logs.append(log)
     probe.in_time()
     starts = [probe.begun(state) for state in states]
     alike = [i for i, start in enumerate(starts) if i and clear_difference(starts[0], start) is None]
     is_one = len(alike) == STARTS - 1
-    told = str(getattr(probe.simulator, "frozen_start", ""))
-    fixed = set.intersection(*drawn)
-    if is_one and (told or fixed):
-        what = told or f"{min(fixed)} is made and drawn from at the start, whatever the seed"
+    what = str(getattr(probe.simulator, "frozen_start", "")) or fixed_at_start(logs)
+    if is_one and what:
         message = f"{STARTS} starts under other seeds are one and the same: {what}"
         return warned("noise", message, "seed ignored at the start")
     if noise.message != NO_NOISE:
@@ -339,12 +342,33 @@ def check_seeds(probe: Probe, noise: Check) -> Check:
         message = f"{seen}: it may have dice of its own that a reset seeds, and one future for each seed"
         cause = "if nothing in it is random, all is well; otherwise let each step seed it from the noise (np_random)"
         return warned("noise", message, "noise outside the snapshot", cause)
+    if is_parted and (where := _rolling(probe, states, alike)):
+        message = f"{NO_NOISE}, but starts under other seeds that look alike go different ways, by {where}, which each "
+        cause = (
+            "if that is dealt at the start and hidden (cards), all is well; if it is dice that only the start seeds, "
+        )
+        cause += "each state has one future: let each step draw from the noise"
+        return warned("noise", f"{message}step changes", "noise outside the snapshot", cause)
     tried = f"and the same state went the same way in {probe.asked:,} queries; other seeds begin elsewhere"
     if is_parted:
         tried = "starts under other seeds that look alike go different ways: part of what a start draws is not shown"
     elif is_one:
         tried = f"and {STARTS} starts under other seeds are one, and went the same way for {len(walks[0])} steps"
     return replace(noise, message=f"{NO_NOISE}{';' if is_parted else ','} {tried}")
+
+
+def _rolling(probe: Probe, states: Sequence[Snapshot], alike: Sequence[int]) -> str:
+    """What starts that look alike hold otherwise and each step changes, as dice do; empty where there is none."""
+    parts = [plain_parts(states[i]) for i in (0, *alike)]
+    found = {path for other in parts[1:] for path in changed(parts[0], other)}
+    state = states[0]
+    for t in range(ROLLS):
+        before, at = plain_parts(state), ProbeState(state, "a start")
+        outcome = probe.ask(at, probe.actions_at(state)[:1], probe.noise("rolling", t))[0]
+        state, found = outcome.state, found & set(changed(before, plain_parts(outcome.state)))
+        if outcome.is_over:
+            break
+    return min(found, default="")
 
 
 def _onward(probe: Probe, state: Snapshot, first: Snapshot) -> list[ObservedOutcome]:

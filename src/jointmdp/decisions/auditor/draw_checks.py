@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jointmdp.decisions.auditor.audit_report import CAUSES, DECISION, Check, failed, skipped, warned
+from jointmdp.decisions.auditor.audit_report import CAUSES, DECISION, NOT_FOLLOWED, Check, failed, skipped, warned
 from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.simulators.function_simulator import RunSimulator, WithNoise
 from jointmdp.simulation.simulators.noise import Noise
@@ -16,6 +16,7 @@ from jointmdp.simulation.watching.hidden_state import changed, hidden_generators
 from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, ProbeState, difference
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
+    DrawLog,
     WatchedNoise,
     recorded,
     twins_installed,
@@ -25,17 +26,22 @@ from jointmdp.simulation.watching.stream_checks import (
     FIXED,
     FOLDS,
     OUT_OF_STEP,
+    UNSEEN,
     RecordedRun,
     StreamFault,
+    drawn_in_steps,
     files_handed_on,
     judged,
+    unseeded,
 )
 
+OUTSIDE = "let each step draw from np_random, which is given new noise, or name the generator in streams="
 FROZEN, NO_NOISE = "frozen noise", "no action was seen to take any noise"
 TRIED = 16  # draws of noise that are tried before one says that it never matters
 LEAST_RUNS, MOST_RUNS = 2, 64  # seeds with which every decision is run: a fault in one run of ten shows in 99.9 % of 64
 MORE_SECONDS, MORE_SHARE = 1.0, 0.1  # for more than the fewest, at most, and of the time of the check
 PAIRED = (24, 100, 400)  # replications after which the pairing is looked at
+THOROUGH = (0, 1)  # draws of noise in which moves of generators that are no draws are looked for
 MOST_WALKS = 5  # that the states of an audit come from
 MOST_TOLD = 4  # streams named in a sentence
 FOLD_SEEDS = 24  # two outcomes that agree every other time agree 24 times in a row with probability 6e-8
@@ -79,8 +85,12 @@ def _judged_steps(
     probe: Probe, at: ProbeState, steps: Sequence[_Step], is_settled: bool, known: Collection[Any] = ()
 ) -> Check:
     found = judged([step.run for step in steps], known)
+    outside = [] if probe.pins_globals else list(unseeded([step.run for step in steps]))
     if not is_settled or probe.pins_globals:  # what else a stream does wrong is a consequence
-        found = [fault for fault in found if fault.fault in (OUT_OF_STEP, EARLY)]
+        found = [fault for fault in found if fault.fault in (OUT_OF_STEP, EARLY) and fault.status == "fail"]
+    if not is_settled:
+        outside = [fault._replace(status="fail") for fault in outside]
+    found = [*outside, *found]
     ways, drawn = set().union(*(step.ways for step in steps)), [each for step in steps for each in step.run.log.drawn]
     has_seeds = any(stream.seed is not None and stream.kind != NOISE for stream in drawn)
     is_ours = isinstance(getattr(probe.simulator, "run", None), WithNoise)  # which makes its noise from the whole seed
@@ -92,16 +102,29 @@ def _judged_steps(
     probe.in_time()
     # Nothing is wrong: which streams were seen?
     counted = [stream for stream in drawn if (stream.kind, str(stream.seed)) not in known]
-    streams = sorted({s.group if s.kind == NOISE else f"{s.kind} at {s.group}" for s in counted})
+    streams = sorted({stream.title for stream in counted})
     if not streams and not ways:
+        if draw := drawn_in_steps([step.run.log for step in steps], known):
+            message = (
+                f"no action was seen to take any noise, but {draw} draws in a step from what only a reset has made"
+            )
+            return warned("noise", message, "noise outside the snapshot", OUTSIDE)
         return Check("noise", "pass", NO_NOISE)
     if not streams and ways == {"uniform"}:
         return Check("noise", "pass", "each step takes one uniform number, the same for every action")
     if not streams:
         words = " and ".join(f"noise.{way}" for way in sorted(ways))
-        return skipped("noise", f"the noise is taken as {words}: what is drawn from it cannot be counted")
+        if ways == {"key"}:
+            return skipped("noise", f"the noise is taken as {words}: what is drawn from it is not counted")
+        taken = "" if ways == {"seed"} else f" as {words}"
+        return skipped("noise", f"the noise is taken{taken}, and no generator of a known kind was seen: {NOT_FOLLOWED}")
     more = f" and {len(streams) - MOST_TOLD} more" if len(streams) > MOST_TOLD else ""
-    return Check("noise", "pass", f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})")
+    text = f"all draws are in step (streams: {', '.join(streams[:MOST_TOLD])}{more})"
+    if eaten := sorted({stream.title for stream in counted if stream.is_eaten}):
+        text += f"; compiled code draws from {' and '.join(eaten)}, and leaves it in one place whatever the action"
+    if unseen := sorted({stream.kind for stream in counted if stream.kind in UNSEEN and stream.seed is not None}):
+        text += f"; what is drawn from {' and '.join(unseen)} is not counted, its seeds are the same"
+    return Check("noise", "pass", text)
 
 
 def recorded_runs(probe: Probe, at: ProbeState) -> list[_Step]:
@@ -164,7 +187,7 @@ def _recorded(probe: Probe, states: Sequence[ProbeState], least: int, most: int)
 
 
 def _asked(probe: Probe, at: ProbeState, action: Action, draw: int, noise: WatchedNoise) -> _Step:
-    with recorded() as log, opened_files() as files:
+    with recorded(DrawLog(is_thorough=draw in THOROUGH)) as log, opened_files() as files:
         result = probe.ask(at, [action], noise, is_light=True)[0].reward
     where = (f"draw {draw}", log, at.label)
     if at.label == DECISION:

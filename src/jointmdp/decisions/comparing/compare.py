@@ -39,6 +39,7 @@ from jointmdp.simulation.montecarlo.alternatives import (
 from jointmdp.simulation.montecarlo.best_action import check_distinct
 from jointmdp.simulation.montecarlo.noise_checks import CHECKED, FEW, MANY, NoiseChecks, can_tell
 from jointmdp.simulation.montecarlo.samples import WIDE
+from jointmdp.simulation.watching.clocks import told_late
 from jointmdp.simulation.watching.probe import are_close
 
 QUIET = 0.05  # of the error: for the look at whether anything is random
@@ -77,7 +78,8 @@ def decide_all(
     if rules.bounds is not None and found.return_bound is None:
         found = found._replace(return_bound=max(map(abs, rules.bounds)))  # what is left out is a return like the others
     began, checked = time.monotonic(), None
-    with Meter("comparing under common random numbers", rules.seconds) as meter, opened(executor) as workers:
+    title = "comparing under common random numbers"
+    with Meter(title, rules.seconds) as meter, told_late(f"{title}, {found.name}"), opened(executor) as workers:
         if before is None:
             stage = Stage(rules.pilot, rules.max_replications, rules.is_exact, rules.looks(len(labels)))
             size, looked, race = stage.first, 0, Race(found)

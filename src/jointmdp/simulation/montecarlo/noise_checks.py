@@ -10,10 +10,13 @@ after sampling it is seen whether pairing has saved anything. `jointmdp.audit` l
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -26,14 +29,25 @@ from jointmdp.simulation.montecarlo.pairing import PAIRS_NOTHING, Pairing
 from jointmdp.simulation.montecarlo.replications import sample
 from jointmdp.simulation.montecarlo.samples import Replications
 from jointmdp.simulation.montecarlo.simulator_branches import OnEvent, QuerySampler
-from jointmdp.simulation.simulators.fingerprints import CLOSED, walk
+from jointmdp.simulation.simulators.fingerprints import CLOSED, safe_fingerprint, walk
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
+from jointmdp.simulation.watching.clocks import DAY, stopped_clock
 from jointmdp.simulation.watching.hidden_state import opened_files
-from jointmdp.simulation.watching.other_processes import checks_made, forked
+from jointmdp.simulation.watching.other_processes import (
+    Rows,
+    checks_made,
+    first_difference,
+    forked,
+    may_differ,
+    parcel,
+    walked,
+    walked_elsewhere,
+    watched_calls,
+)
 from jointmdp.simulation.watching.probe import WHO, Event, Record, are_close
 from jointmdp.simulation.watching.recorded_draws import NOISE, DrawLog, recorded, split, twins_installed
 from jointmdp.simulation.watching.stream_checks import (
@@ -44,6 +58,7 @@ from jointmdp.simulation.watching.stream_checks import (
     UNSHARED,
     RecordedRun,
     files_handed_on,
+    fixed_at_start,
     judged,
     made_otherwise,
 )
@@ -55,6 +70,8 @@ FEW = 20  # replications from which on it is odd that none differs from another
 RECORDED, MORE_SECONDS = 48, 0.25  # replications whose streams are looked at, more than those run again where quick
 PATIENCE = 5.0  # times as long as here, that another process may take
 LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
+OTHER_HASHES, MOST_SECONDS = "1", 30.0  # of a new process, and how long one waits for it
+STARTS = 6  # that are held against each other
 WALK = 20  # steps that are looked at, to see whether noise moves anything
 GLOBAL = "the generator of the whole program"
 CAUSES = {
@@ -69,6 +86,10 @@ CAUSES = {
     ),
 }
 
+PROCESS_CAUSE = (
+    "another outcome under the same noise. Likely cause: hash() of a text, id(), the order of a set, or the number of "
+    "the process; use zlib.crc32, a table, or sorted()"
+)
 RUN_CAUSE = (
     "all its randomness must come from its seed, as in rng = np.random.default_rng(seed); look for numpy.random or "
     "random, a generator without a seed, the clock, or something kept between calls"
@@ -83,6 +104,8 @@ class NoiseChecks:
         self._is_run = isinstance(found.sampler, RunSampler)
         self.is_alive = False  # whether replications were seen to differ
         self._replay = getattr(found.sampler, "replay", None)
+        self._is_followed = True  # whether any draw was seen, where they are looked for
+        self._elsewhere: Future[Rows | str] | None = None
         self._seeds = itertools.count(step=2**16)  # of global generators, others for every record
         self._count = CHECKED if size >= MANY else 1
         self._steps = min(RECORDED, max(self._count, size // 8))  # first steps, a small part of the work
@@ -98,7 +121,10 @@ class NoiseChecks:
             forked(self.found.simulator, lambda: self._rows(count, first, is_backwards=True)) if self._is_run else None
         )
         there = [self._record(i, is_backwards=False) for i in range(count)]
-        back = [self._record(i, is_backwards=True) for i in range(count)]
+        codes: set[CodeType] = set()
+        with stopped_clock() as clock, watched_calls(codes):
+            clock.ahead = DAY  # another day must give the same
+            back = [self._record(i, is_backwards=True) for i in range(count)]
         records = [record for record, _ in there + back]
         moved = {name: who for record in records for name, who in record.moved.items()}
         for i, ((one, _), (other, _)) in enumerate(zip(there, back, strict=True)):
@@ -112,6 +138,9 @@ class NoiseChecks:
             for i, (row, other) in enumerate(zip(rows, rows if others is None else others, strict=False)):
                 if are_close(row, other):
                     continue
+                again = forked(self.found.simulator, lambda: self._rows(count, first))
+                if again is not None and not are_close(rows[0], (again.result(PATIENCE) or rows)[0]):
+                    raise ModelError(f"{self.name} depends on the process: a copy of this one gives {PROCESS_CAUSE}")
                 j = next(j for j in range(len(row)) if not are_close(row[j], other[j]))
                 reached = walk([self.found.simulator], lambda value: not isinstance(value, CLOSED), 8, 5_000)
                 caches = {f"{value.__name__}()" for _, _, value in reached if hasattr(value, "cache_info")}
@@ -124,9 +153,14 @@ class NoiseChecks:
                 )
         elif self.found.sharing != "none":
             self._check_first_steps(count)
+            self._check_starts()
+        self._begin_elsewhere(codes)
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
+        loose = set().union(*(one.unseeded(other) for (one, _), (other, _) in zip(there, back, strict=True)))
         for name, who in moved.items() if not self._is_run else ():
+            if name not in loose:  # each who seeds it leaves it in one place
+                continue
             self._warn(
                 f"{WHO[who]} draws from {name}, {GLOBAL}. Nothing came of it in what was run again, but no "
                 f"replication can set it: {_cure(who, name)}."
@@ -139,6 +173,20 @@ class NoiseChecks:
                     f"replication 0 of {self.name} returned {here[0].tolist()} here and {away[0].tolist()} in a "
                     "worker: something differs between processes, such as the hash of a text or the order of a set"
                 )
+
+    def _begin_elsewhere(self, codes: set[CodeType]) -> None:
+        """Walk in a new process, where the code that runs could mean something else there; `finish` has a look."""
+        simulator: Any = self.found.simulator
+        if simulator is None or simulator.action_names is None or not may_differ(simulator, codes):
+            return
+        given = simulator, 0, next(checks_made), range(len(simulator.action_names))
+        sent, self._elsewhere = parcel(*given), Future()
+        if not sent or isinstance(sent, str):  # it cannot be sent
+            self._elsewhere = None
+            return
+        self._here = walked(*given)
+        found, answer = self._elsewhere, lambda: found.set_result(walked_elsewhere(sent, OTHER_HASHES, MOST_SECONDS))
+        threading.Thread(target=answer, daemon=True).start()
 
     def _rows(
         self,
@@ -166,12 +214,14 @@ class NoiseChecks:
             def note(what: str, step: int, branch: int, answer: Any) -> None:
                 label, opened = self.found.labels[branch], tuple(files)
                 files.clear()
-                runs.append(RecordedRun(label, f"trial {index}", split(), files=opened))
+                log = split(is_thorough=len(runs) + 1 < len(self.found.labels))  # in the first trial
+                runs.append(RecordedRun(label, f"trial {index}", log, files=opened))
 
             return note
 
-        with recorded(), opened_files() as files:
+        with recorded(DrawLog(is_thorough=True)), opened_files() as files:
             rows = self._rows(count, first, on_event=noting)
+            self._is_followed = any(run.log.drawn for run in runs)
             has_seeds = any(s.seed is not None and s.kind != NOISE for run in runs for s in run.log.drawn)
             seed = Noise("folded").seed % 2**31
             for apart in (0, *FOLDS) if has_seeds and count > 1 else ():
@@ -208,18 +258,44 @@ class NoiseChecks:
                     noise = Noise(*where, 0)
                     if self.found.sharing == "state":
                         noise.with_clock(Noise(*where, "clock"))
-                    with recorded() as log:
+                    with recorded(DrawLog(is_thorough=not i)) as log:
                         simulator.query(state, [action], noise)
                     runs.append(RecordedRun(label, f"replication {i}", log, "the first step"))
         for found in judged(runs):
             if found.fault in (UNSHARED, OUT_OF_STEP):
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
 
+    def _check_starts(self) -> None:
+        """Whether starts that are all one draw from a seed of their own."""
+        simulator, sampler = self.found.simulator, self.found.sampler
+        is_asked = isinstance(sampler, QuerySampler) and sampler.state is None
+        if simulator is None or isinstance(simulator, TableSimulator) or not is_asked:
+            return
+        seen, logs, begun = set[bytes](), list[DrawLog](), time.monotonic()
+        with twins_installed(), suppress(Exception):  # what a start raises is told where it is sampled
+            while len(logs) < STARTS and len(seen) < 2 and time.monotonic() - begun < MORE_SECONDS:
+                with recorded() as log:
+                    state = simulator.start(Noise("start", sampler.seed, len(logs)))
+                seen.add(safe_fingerprint(simulator.observe(state)))
+                logs.append(log)
+        what = fixed_at_start(logs) if len(logs) > 2 and len(seen) == 1 else ""
+        if what:
+            self._warn(f"All replications begin alike: {what}; if one start is meant, all is well.")
+
     def _log(self, index: int) -> DrawLog:
         """The streams of one replication."""
         with recorded() as log:
             self._record(index, is_backwards=False)
         return log
+
+    def _is_clock(self, index: int) -> bool:
+        """Whether two runs of a replication agree as soon as the clock stands still."""
+        pair = []
+        for is_backwards in (False, True):
+            with stopped_clock() as clock:
+                clock.ahead = DAY - time.time() % DAY  # the same time for both, whatever a second is read to
+                pair.append(self._record(index, is_backwards=is_backwards)[0])
+        return pair[0].difference(pair[1]) is None
 
     def _differs(self, index: int, one: Record, event: Event, moved: dict[str, str]) -> None:
         """Say what a difference between two runs of one replication means."""
@@ -236,6 +312,12 @@ class NoiseChecks:
             f"{'it' if self._is_run else WHO[who]} draws from {name}, {GLOBAL}: {_cure(who, name)}"
             for name, who in moved.items()
         ]
+        if not drawn and self._is_clock(index):
+            who = "run(decision, seed)" if self._is_run else WHO[event.what]
+            raise ModelError(
+                f"no noise is shared here: {who} reads the clock: on another day {place} of {self.name} gave something "
+                "else. Give it the time, or count it in the model"
+            )
         again, _ = self._record(index, is_backwards=False)
         same = again.difference(one)
         if not drawn and (same is None or same.what == "observation"):
@@ -284,6 +366,9 @@ class NoiseChecks:
     def finish(self, run: Replications) -> list[str]:
         """All warnings, after a look whether noise ever mattered; returns that end at a merger do not tell."""
         n, whole, simulator = len(run.returns), run.whole, self.found.simulator
+        there = None if self._elsewhere is None else self._elsewhere.result()
+        if there is not None and not isinstance(there, str) and (text := first_difference(self._here, there)):
+            raise ModelError(f"{self.name} depends on the process ({text}): a new one gives {PROCESS_CAUSE}")
         is_same = _are_all_same(whole) and (run.is_whole is None or are_close(run.leads, whole.leads[:1]))
         for _, text in getattr(simulator, "key_faults", ()):
             self._warn(f"{text}.")
@@ -306,10 +391,15 @@ class NoiseChecks:
             )
         is_paired = self.found.sharing != "none" and simulator is not None and not isinstance(simulator, TableSimulator)
         if is_paired and len(whole.returns) >= LEAST_PAIRED:
-            doubt = Pairing(whole.returns[:, : len(self.found.labels)], self.found.labels).doubt
-            if doubt:
-                advice = "Do they draw from the same streams, for the same purpose? See jointmdp.audit."
-                self._warn(f"{PAIRS_NOTHING}: {doubt}. {advice}")
+            pairing = Pairing(whole.returns[:, : len(self.found.labels)], self.found.labels)
+            if pairing.doubt:
+                what = "Do they draw from the same streams, for the same purpose? See jointmdp.audit."
+                self._warn(f"{PAIRS_NOTHING}: {pairing.doubt}. {what}")
+            elif not self._is_followed and not all(pair.is_much for pair in pairing.pairs):
+                self._warn(
+                    f"What {self.name} draws cannot be followed (dice of its own, an engine in another language), and "
+                    f"that the decisions share it is not shown either: {pairing.text}."
+                )
         return self.warnings
 
     @property

@@ -27,7 +27,42 @@ def _globals() -> dict[str, Any]:
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "default_generator"):  # half-imported, it has none yet
         found["torch"] = torch.default_generator  # torch.manual_seed would also move those of GPUs
-    return found
+    return found | _compiled()
+
+
+class _Compiled:
+    """A generator of functions that Numba compiles: one for its `numpy.random` and one for its `random`."""
+
+    def __init__(self, helpers: Any, kind: str) -> None:
+        self._helpers, self._place = helpers, getattr(helpers, f"rnd_get_{kind}_state_ptr")()
+
+    def get_state(self) -> Any:
+        """Where it stands."""
+        return self._helpers.rnd_get_state(self._place)
+
+    def set_state(self, state: Any) -> None:
+        """Put it where it stood."""
+        self._helpers.rnd_set_state(self._place, state)
+
+    def seed(self, seed: int) -> None:
+        """Start it."""
+        self._helpers.rnd_seed(self._place, seed)
+
+
+COMPILED = {"numpy.random in Numba": "np", "random in Numba": "py"}
+
+
+def _compiled() -> dict[str, _Compiled]:
+    """The generators of compiled functions, in this thread, where there are any."""
+    helpers: Any = sys.modules.get("numba._helperlib")
+    if not hasattr(helpers, "rnd_get_state"):
+        return {}
+    return {name: _Compiled(helpers, kind) for name, kind in COMPILED.items()}
+
+
+def compiled_states() -> dict[str, bytes]:
+    """Where the generators of compiled functions stand."""
+    return {name: standing(rng) for name, rng in _compiled().items()}
 
 
 def global_states() -> dict[str, bytes]:
@@ -79,7 +114,7 @@ def state_of(rng: Any) -> Any:
         return rng.getstate()
     if isinstance(rng, np.random.RandomState):
         return rng.get_state(legacy=False)
-    if hasattr(rng, "manual_seed"):  # PyTorch's
+    if hasattr(rng, "manual_seed") or isinstance(rng, _Compiled):  # PyTorch's
         return rng.get_state()
     return getattr(rng, "bit_generator", rng).state
 

@@ -26,6 +26,7 @@ from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.generators import global_states, kept_globals, seed_globals
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator
+from jointmdp.simulation.watching.clocks import limited
 
 try:
     import gymnasium
@@ -106,6 +107,8 @@ class GymnasiumSimulator(Simulator):
     """
 
     refuses_unavailable = False
+    trial_seconds: float = 60.0
+    """How long the trial of a new environment may take: some wait for what never comes."""
 
     def __init__(  # many parameters: a front door, one keyword for each setting
         self,
@@ -149,7 +152,11 @@ class GymnasiumSimulator(Simulator):
             # Tried out on a copy where there is one, since some wrappers keep a memory of earlier episodes.
             self._origin = attempt(lambda: copy.deepcopy(self.env)) if is_safe else None
             scratch = (attempt(lambda: stack.twin(self.env)) if is_safe else None) or self.env
-            with named_errors(self.name, "a trial (a reset and some random steps)"):
+            late = (
+                f"{self.name} did not come back from a reset or a step within {self.trial_seconds:g} s, when it was "
+                "tried out; what does it wait for? Where it is only slow: GymnasiumSimulator.trial_seconds = 600"
+            )
+            with limited(self.trial_seconds, late), named_errors(self.name, stack.TRIAL):
                 found_streams, self._first_trial = explored(scratch, self._draw)
                 self._streams = found_streams if streams is None else named(scratch, streams)
                 self._keeper, self.state_reason = self._choose_keeper(state, get_state, set_state, scratch, taken)

@@ -11,6 +11,7 @@ import copy
 import functools
 import sys
 import textwrap
+import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,11 +41,20 @@ WHOSE = (
 )
 
 
+TRIAL = "a trial (a reset and some random steps)"
+CONSTRAINED = (
+    "if it takes only some of its actions in this state, say which: info['action_mask'] of reset and step, with a 1 "
+    "for each action that it takes (a wrapper can add it). Otherwise: "
+)
+
+
 def named_error(error: Exception, name: str, moment: str) -> ModelError:
     """An error that says which environment it comes from, and what that was doing."""
     if isinstance(error, ModelError):
         return ModelError(f"{name}, {moment}: {error}")
-    return ModelError(f"{name} failed in {moment}: {error_text(error)}; {WHOSE}")
+    frames = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+    advice = CONSTRAINED * (moment == TRIAL and "step" in frames)
+    return ModelError(f"{name} failed in {moment}: {error_text(error)}; {advice}{WHOSE}")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import datetime
 import gc
+import os
 import signal
 import sys
 import threading
@@ -19,14 +20,18 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
-from jointmdp.simulation.watching.twins import Disguise, Twins
+from jointmdp.ground.errors import ModelError
+from jointmdp.ground.progress import FIRST_LINE, LONGEST, duration, line_pause
+from jointmdp.simulation.watching.twins import LIBRARIES, Disguise, Twins
 
 PATIENT_READS = 1_000  # of one question, before the clock moves on
+DAY = 90_061.0  # seconds by which a clock is moved on: a day, an hour, a minute and a second
 TICK = 1e-3  # seconds by which it then moves at each read: waiting for a minute takes 60,000 of them
 # Whose waiting goes by the real time: it would never end otherwise; and so does whoever probes.
 WAITING = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "selectors", "subprocess", "threading"}
 REAL = WAITING | {"jointmdp"}
 CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+STUCK = 2.0  # seconds in one place, after which somebody is told that it is waited for
 INSISTENCE = 0.25  # seconds after which a call that goes on all the same is told again
 MOMENT = 1e-3  # seconds, where it is told as soon as possible
 
@@ -36,6 +41,7 @@ class StoppedClock:
 
     def __init__(self) -> None:
         self._began = {name: getattr(time, name)() for name in CLOCKS}
+        self.ahead = 0.0  # seconds by which it is later of the day than it is
         self.rewind()
 
     def rewind(self) -> None:
@@ -45,7 +51,8 @@ class StoppedClock:
     def read(self, name: str) -> float:
         """The seconds of a clock of `time`."""
         self._reads += 1
-        return float(self._began[name] + self.slept + TICK * max(0, self._reads - PATIENT_READS))
+        ahead = self.slept + self.ahead * (name == "time")  # whoever measures or waits is told nothing of it
+        return float(self._began[name] + ahead + TICK * max(0, self._reads - PATIENT_READS))
 
 
 _mine = threading.local()  # the clock that is stopped for a thread
@@ -236,6 +243,54 @@ class Watchdog:
             with self._lock:
                 if self.left <= 0:
                     self._bark()
+
+
+@contextmanager
+def limited(seconds: float, message: str, where: object = "a call") -> Iterator[None]:
+    """A call that has not returned after so long ends in a `ModelError`; None as its place: it may take its time."""
+    with Watchdog(seconds) as watchdog:
+        before = watchdog.begin(where)
+        try:
+            yield
+        except OutOfTime:
+            raise ModelError(message) from None
+        finally:
+            watchdog.finish(before)
+
+
+@contextmanager
+def told_late(title: str) -> Iterator[None]:
+    """A line, now and then, on the user's call in which this thread stays for long, with its place."""
+    is_done, thread = threading.Event(), threading.get_ident()
+
+    def watch() -> None:
+        pause, waited = line_pause() and FIRST_LINE, 0.0
+        while pause and not is_done.wait(pause):
+            one = _users_call(thread)
+            is_stuck = one is not None and not is_done.wait(STUCK) and _users_call(thread) == one
+            waited += pause + STUCK
+            if is_stuck and one is not None:
+                print(f"{title}: still waiting for {one[1]} after {duration(waited)}", file=sys.stderr, flush=True)
+            pause = min(2 * pause, LONGEST)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+
+
+def _users_call(thread: int) -> tuple[Any, str] | None:
+    """The innermost frame of a user's code in a thread, and where it stands; None where there is none."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        code, module = frame.f_code, str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if module not in REAL and not code.co_filename.startswith((*LIBRARIES, "<frozen")):
+            name = os.path.basename(code.co_filename)
+            return (id(frame), frame.f_lasti), f"{code.co_name}() at {name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
 
 
 def _raise_in(thread: int, error: type[BaseException]) -> None:

@@ -70,6 +70,16 @@ def kept_values(root: Any, name: str) -> dict[str, bytes]:
     return {path: safe_fingerprint(value) for path, value in found.items()}
 
 
+def plain_parts(state: Any) -> dict[str, bytes]:
+    """The numbers, texts and arrays that a snapshot holds, by their paths, with a digest each; no generators."""
+    is_entered = lambda value: not (isinstance(value, (*CLOSED, type, Noise)) or is_generator(value))  # noqa: E731
+    return {
+        fingerprints.path_text(path[1:], "state"): safe_fingerprint(value)
+        for path, _, value in walk([state], is_entered, fingerprints.DEEP, MOST_OBJECTS)
+        if isinstance(value, (*fingerprints.PLAIN, np.ndarray, np.generic)) and not isinstance(value, type)
+    }
+
+
 def _kept_by(value: Any) -> Iterator[tuple[str, Any]]:
     """What a function or a class keeps, by where it lives."""
     if isinstance(value, types.FunctionType) and fingerprints.is_own(value.__module__):

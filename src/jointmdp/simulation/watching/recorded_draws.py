@@ -30,7 +30,7 @@ import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from jointmdp.simulation.simulators.fingerprints import safe_fingerprint
-from jointmdp.simulation.simulators.generators import put_state, state_of
+from jointmdp.simulation.simulators.generators import COMPILED, compiled_states, put_state, state_of
 from jointmdp.simulation.simulators.noise import AS_IT_WAS, POLICY, START, Noise, Redraw, digest, family, watcher
 from jointmdp.simulation.watching.twins import Disguise, Twins
 
@@ -43,7 +43,8 @@ Path = tuple[Any, ...]  # code and place in it, of the draw and of the calls tha
 NOISE = "noise"  # the kind of the streams of a `Noise`
 # Kinds that draw the same numbers from the same seed.
 SAME_NUMBERS = {"default_rng": "PCG64", "numpy.random.seed": "RandomState", "random.seed": "random.Random"}
-OF_PROGRAM = {"random.seed": "random", "numpy.random.seed": "numpy.random"}  # whose generator is everybody's
+# Whose generator is everybody's.
+OF_PROGRAM = {f"{name}.seed": name for name in ("random", "numpy.random", *COMPILED)}
 UNSEEN = ("os.urandom", "jax.random.key", "jax.random.PRNGKey", "torch.manual_seed")  # draws that nobody can follow
 
 
@@ -74,6 +75,10 @@ class Stream:
     is_set_back: bool = False  # to draw the same numbers as in the call before
     began: int = 0  # the how-manieth of all streams it was to be drawn from
     number: int = 0  # the how-manieth of its group it was to be made
+    rng: Any = field(default=None, repr=False)  # of a thorough log, as long as that is written
+    after: int | None = None  # where the last draw left it, there
+    is_eaten: bool = False  # moved by what is not written down: compiled code, or somebody who sets its state
+    end: int | None = None  # where a thorough log left it
 
     def __str__(self) -> str:
         if self.kind != NOISE:
@@ -88,8 +93,27 @@ class Stream:
             return family(str(self.seed))
         return place_text(self.path)
 
+    @property
+    def title(self) -> str:
+        """What it is and where it is made, in few words."""
+        if (shared := OF_PROGRAM.get(self.kind, "")) in COMPILED:
+            return shared
+        return self.group if self.kind == NOISE else f"{self.kind} at {self.group}"
+
+    def follow(self, rng: Any) -> None:
+        """Look for moves of the generator that are no draws, where the log is thorough."""
+        if self.log.is_thorough and not self.is_kept:
+            self.rng, self.after = rng, _standing(rng)
+
+    def finish(self) -> None:
+        """The log is at its end."""
+        if self.rng is not None:
+            self.end, self.rng = _standing(self.rng), None
+            self.is_eaten |= self.end != self.after
+
     def gave(self, found: Any, rng: Any) -> Any:
         """What the last call gave."""
+        self.follow(rng)
         if len(self.draws) > 1 and self.draws[-1] == self.draws[-2] and _standing(rng) != self.draws[-1].standing:
             self.is_set_back = True  # the one before has moved the generator just so
         has_rows = isinstance(found, np.ndarray) and found.ndim > 1 and len(found) > 1
@@ -115,6 +139,7 @@ class Stream:
             except TypeError:
                 given = safe_fingerprint(given)
             self.draws.append(Draw(method, given, _standing(rng), self.log.interned(_path(2))))
+            self.is_eaten |= self.rng is not None and self.draws[-1].standing != self.after
 
 
 @dataclass(eq=False)
@@ -132,6 +157,10 @@ class DrawLog:
     """Streams that were drawn from."""
     thread: int = field(default_factory=threading.get_ident)
     """In which the call began."""
+    is_thorough: bool = False
+    """Whether moves of generators that are no draws are looked for, which takes as long as the draws."""
+    compiled: dict[str, bytes] = field(default_factory=compiled_states)
+    """Where the generators stood at first that compiled code draws from."""
     _paths: dict[Path, Path] = field(default_factory=dict)
     _kept: dict[int, Stream] = field(default_factory=dict)
     _groups: Counter[str] = field(default_factory=Counter)
@@ -156,6 +185,11 @@ class DrawLog:
             self.program[kind] = self.made(kind, None, is_kept=True)
         return self.program[kind]
 
+    def leave(self, kind: str) -> None:
+        """A generator of the whole program is put elsewhere: nobody follows its stream any more."""
+        if kind in self.program:
+            self.program[kind].rng = None
+
     def salt(self, stream: Stream) -> bytes:
         """What its seed is mixed with, where it draws other numbers."""
         return b"salt%d" % self.redraw.salt if self.redraw.holds(*stream.names) else b""
@@ -170,7 +204,16 @@ class DrawLog:
     @property
     def drawn(self) -> list[Stream]:
         """The streams that were drawn from, as far as one can know."""
-        return [stream for stream in self.streams if stream.draws or stream.kind in UNSEEN]
+        return [each for each in self.streams if each.draws or each.kind in UNSEEN or each.is_eaten]
+
+    def finish(self) -> None:
+        """The call is at its end."""
+        for name, state in compiled_states().items():
+            if self.compiled.get(name, state) != state:
+                stream = self.of_program(f"{name}.seed")
+                stream.is_eaten, stream.end = True, hash(state)
+        for stream in self.streams:
+            stream.finish()
 
     def stream(self, noise: Noise, words: str, key: bytes, made: Callable[[bytes], Any]) -> Any:
         """The generator of a stream of a noise; `Noise` asks for it."""
@@ -192,9 +235,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _ADAPTERS = os.path.join(os.path.dirname(_HERE), "simulators")
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__))
-_GENERATORS = {os.path.abspath(each) for each in (__file__, copy.__file__, random.__file__)}
-_GENERATORS |= {os.path.join(_ADAPTERS, "noise.py")}
-_HARNESS = {os.path.join(_ADAPTERS, name) for name in ("function_simulator.py", "simulator.py")}
+_GENERATORS = {*map(os.path.abspath, (__file__, copy.__file__, random.__file__)), os.path.join(_ADAPTERS, "noise.py")}
+_HARNESS = {os.path.join(_ADAPTERS, "function_simulator.py"), os.path.join(_ADAPTERS, "simulator.py")}
 _HARNESS |= {os.path.join(_HERE, "probe.py")}
 
 
@@ -235,9 +277,8 @@ def place_text(path: Path) -> str:
     if not path:
         return "somewhere"
     line, column = position(path[0], path[1])
-    name = os.path.basename(path[0].co_filename)
     others = linecache.getline(path[0].co_filename, line).count("rng(")
-    return f"{name}:{line}" + (f":{column + 1}" if others > 1 else "")
+    return f"{os.path.basename(path[0].co_filename)}:{line}" + (f":{column + 1}" if others > 1 else "")
 
 
 # -- twins -----------------------------------------------------------------------------------------------------------
@@ -276,10 +317,12 @@ def _recording(base: Any, kind: str) -> Any:
             base.__init__(self, *args, **settings)
             self.stream = getattr(given, "stream", None)
         else:
-            stream = log.made(kind, given)
+            both = [each for each in (*args, *settings.values()) if each is not None]
+            stream = log.made(kind, both if len(both) > 1 else given)
             args, settings = _salted(log, stream, args, settings)
             _unrecorded(base.__init__, self, *args, **settings)
             self.stream = stream
+            stream.follow(self)
 
     def recorded(name: str) -> Callable[..., Any]:
         plain = getattr(base, name)
@@ -293,6 +336,7 @@ def _recording(base: Any, kind: str) -> Any:
             self.stream = None  # calls inside of this one are its own business
             try:
                 if name == "seed":
+                    stream.rng = None  # nobody follows it any more
                     stream = log.made(f"{kind}.seed", _first(args))
                     args, settings = _salted(log, stream, args, settings)
                 elif name == "spawn":
@@ -404,6 +448,7 @@ def recording(rng: np.random.Generator, stream: Stream) -> np.random.Generator:
     """The generator with the same bits that writes into a stream."""
     found: Any = _RecordingGenerator(rng.bit_generator)
     found.stream = stream
+    stream.follow(found)
     return found
 
 
@@ -428,6 +473,7 @@ def _seeding(kind: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         log, given = _present.get(), _first([*args, *settings.values()])
         is_ours = kind not in OF_PROGRAM and sys._getframe(1).f_code.co_filename.startswith(_PACKAGE)
         if log is not None and not is_ours and (kind in OF_PROGRAM or isinstance(given, int)):
+            log.leave(kind)
             log.program[kind] = log.made(kind, given)
             args, settings = _salted(log, log.program[kind], args, settings)
         return plain(*args, **settings)
@@ -454,8 +500,10 @@ def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]
             found, log = plain(*args, **settings), _present.get()
             if log is not None and name.startswith("get"):
                 log.states[kind, _standing(rng)] = log.of_program(kind)
-            elif log is not None and (kind, _standing(rng)) in log.states:
-                log.program[kind] = log.states[kind, _standing(rng)]
+            elif log is not None:  # whoever puts it to a place that nobody has kept, seeds it
+                log.leave(kind)
+                known = log.states.get((kind, _standing(rng)))
+                log.program[kind] = known or log.made(kind, f"state {_standing(rng)}")
             return found
 
         return call
@@ -542,15 +590,17 @@ def recorded(log: DrawLog | None = None) -> Iterator[DrawLog]:
         try:
             yield log
         finally:
+            _unrecorded((_present.get() or log).finish)
             watcher.reset(watching)
             _present.reset(token)
 
 
-def split() -> DrawLog:
+def split(is_thorough: bool = False) -> DrawLog:
     """The log of the recording under way so far; what comes is written into a new one."""
     before = _present.get()
     assert before is not None, "nothing is recorded"
-    after = DrawLog(redraw=before.redraw)
+    _unrecorded(before.finish)
+    after = DrawLog(redraw=before.redraw, is_thorough=is_thorough)
     _present.set(after)
     watcher.set(after)
     return before
@@ -605,9 +655,8 @@ def _title(stream: Stream, name: str) -> str:
     """What the program calls a generator, and where it is made: ``arrivals (model.py:12)``."""
     if stream.kind in OF_PROGRAM:
         return f"{OF_PROGRAM[stream.kind]} ({name})"
-    code, place = stream.path[:2] if stream.path else (None, 0)
-    line, column = position(code, place) if code is not None else (0, 0)
-    text = linecache.getline(code.co_filename, line) if code is not None else ""
+    line, column = position(*stream.path[:2]) if stream.path else (0, 0)
+    text = linecache.getline(stream.path[0].co_filename, line) if line else ""
     with suppress(SyntaxError, ValueError, IndexError, AttributeError):  # a line of another form, or no file
         (statement,) = ast.parse(text.strip()).body
         column -= len(text) - len(text.lstrip())

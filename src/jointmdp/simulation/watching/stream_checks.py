@@ -22,6 +22,7 @@ from functools import cache, lru_cache, partial
 from types import CodeType
 from typing import Literal, NamedTuple
 
+from jointmdp.simulation.simulators.generators import COMPILED
 from jointmdp.simulation.watching.hidden_state import OpenedFile
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
@@ -104,12 +105,14 @@ def judged(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) -> lis
 
     Streams of the `known` kinds and seeds are made before the noise comes in, as a replay does.
     """
-    found = [*early(runs), *coinciding(runs, known), *unshared(runs), *out_of_step(runs), *twice(runs)]
+    found = [*early(runs), *coinciding(runs, known), *unshared(runs), *out_of_step(runs), *twice(runs), *eaten(runs)]
     return sorted(found, key=lambda fault: fault.status != "fail")
 
 
 def _named(stream: Stream) -> str:
     """A stream and where it is made."""
+    if stream.kind in OF_PROGRAM and OF_PROGRAM[stream.kind] in COMPILED:
+        return f"the generator of {OF_PROGRAM[stream.kind]}"
     return f"{stream}, made at {place_text(stream.path)}," if stream.kind != NOISE else str(stream)
 
 
@@ -136,13 +139,32 @@ def out_of_step(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
         for run in group:
             for key, stream in _keyed(run.log).items():
                 one, first = longest.setdefault(key, (run, stream))
-                if first is not stream and stream.group not in told:
+                if first is not stream and stream.group not in told and first.draws and stream.draws:
                     fault = _difference(one, first, run, stream, is_by_design)
                     if fault is not None:
                         told.add(stream.group)
                         yield fault
                 if len(stream.draws) > len(first.draws):
                     longest[key] = run, stream
+
+
+def eaten(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Streams that are drawn from by what is not written down, more by one decision than by another."""
+    told: set[Hashable] = set()
+    for group in _grouped(runs, "replication"):
+        first: dict[Hashable, tuple[RecordedRun, Stream]] = {}
+        for run in group:
+            for key, stream in _keyed(run.log).items():
+                if stream.end is None or stream.group in told:
+                    continue
+                one, other = first.setdefault(key, (run, stream))
+                is_unseen = (stream.is_eaten or other.is_eaten) and len(stream.draws) == len(other.draws)
+                if is_unseen and stream.end != other.end:
+                    told.add(stream.group)
+                    text = f"{_named(stream)} is drawn from by code that cannot be followed (compiled, perhaps), which"
+                    text += f" leaves it elsewhere for {run.decision} than for {one.decision} ({run.where})"
+                    words = "unless these draws are the last ones from it, all that come after shift: "
+                    yield _fault(OUT_OF_STEP, text, "warn", f"{words}{_CURE}")
 
 
 def _keyed(log: DrawLog) -> dict[Hashable, Stream]:
@@ -189,8 +211,9 @@ def _difference(
         if a.method != b.method or is_other_purpose:
             return _fault(OUT_OF_STEP, f"{text} {where}")
         if not is_met:
-            before = y[j - 1].method if j else "something"
-            words = f"{before}() before it took more numbers for one than for the other: {_CURE}"
+            before = y[j - 1].method if j else ""
+            eater = f"{before}()" if j else "something that is not seen"
+            words = f"{eater} before it took more numbers for one than for the other: {_CURE}"
             if before in VARYING:
                 words = f"{before}() takes a number of draws that depends on its parameters: draw by inverse transform"
                 words += f", scipy.stats…ppf(rng.random(), …), or {_CURE}"
@@ -327,6 +350,11 @@ def _sites(run: RecordedRun) -> Sites:
     return found
 
 
+def _beginnings(run: RecordedRun) -> dict[Hashable, int]:
+    """Where the first draw from the streams of a seed begins: elsewhere where somebody has set the state by hand."""
+    return {(each.kind, str(each.seed)): each.draws[0].standing for each in reversed(_seeded(run)) if each.draws}
+
+
 def _made(kind: str, seed: str) -> str:
     return str(Stream(kind, seed, (), DrawLog()))
 
@@ -367,7 +395,7 @@ def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Children of one seed, which have no names but their order, that go to other sources for another decision."""
     told: set[str] = set()
     for group in _grouped(runs, "replication"):
-        first: dict[Path, tuple[RecordedRun, list[int]]] = {}
+        first: dict[Path, tuple[RecordedRun, list[int], dict[str | None, Hashable]]] = {}
         for run in group:
             made: dict[Path, list[Stream]] = {}
             for stream in _seeded(run):
@@ -375,11 +403,15 @@ def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                     made.setdefault(stream.path, []).append(stream)
             for path, streams in made.items():
                 order = [streams.index(each) for each in sorted(streams, key=lambda s: s.began)]
-                one, known = first.setdefault(path, (run, order))
+                uses = {each.seed: frozenset((d.method, d.arguments) for d in each.draws) for each in streams}
+                one, known, used = first.setdefault(path, (run, order, uses))
                 place = place_text(path)
-                if len(known) == len(order) and known != order and place not in told:
+                is_moved = uses != used and uses.keys() == used.keys()
+                is_moved = is_moved and Counter(uses.values()) == Counter(used.values())
+                if (is_moved or (len(known) == len(order) and known != order)) and place not in told:
                     told.add(place)
-                    words = f"the children of a seed that are made at {place} are drawn from in another order"
+                    how = "for other sources" if is_moved else "in another order"
+                    words = f"the children of a seed that are made at {place} are drawn from {how}"
                     text = f"{words} for {run.decision} than for {one.decision} ({run.where})"
                     cause = "a child has no name but its place in the order: make the children in one order for all"
                     yield _fault(UNSHARED, text, "warn", cause)
@@ -407,7 +439,11 @@ def coinciding(runs: Sequence[RecordedRun], known: Collection[Hashable] = ()) ->
             place = place_text(path)
             if len(seeds) < 2 or place in told or all(kind == NOISE for _, s in seeds for kind, _ in s):
                 continue
-            pairs = [((a, b), x & y) for (a, x), (b, y) in itertools.combinations(seeds, 2)]
+            begin = {id(run): _beginnings(run) for run, _ in seeds}
+            pairs = [
+                ((a, b), {made for made in x & y if begin[id(a)].get(made) == begin[id(b)].get(made)})
+                for (a, x), (b, y) in itertools.combinations(seeds, 2)
+            ]
             common = [(both, shared) for both, shared in pairs if shared]
             if not common:
                 continue
@@ -462,13 +498,6 @@ def _set_back(stream: Stream) -> Draw | None:
     return stream.draws[-1] if stream.is_set_back else None
 
 
-def _is_again(one: Stream, other: Stream) -> bool:
-    """Whether a function that makes a generator and draws from it is only asked again, from another place."""
-    inside = all(d.path[2:] == s.path[2:] and d.path[:1] == s.path[:1] for s in (one, other) for d in s.draws)
-    x, y = ([(draw.method, draw.arguments) for draw in stream.draws] for stream in (one, other))
-    return one.path[:2] == other.path[:2] and one.path != other.path and inside and x == y
-
-
 def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
     """Generators of the whole program that are drawn from before they are seeded."""
     told: set[str] = set()
@@ -483,6 +512,40 @@ def early(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                 at = f"{name}.{drawn.method}() at {place_text(drawn.path)}"
                 words = f"{at} draws before {kind}() at {place_text(after[0].path)}"
                 yield _fault(EARLY, f"{words} ({run.decision}, {run.where})")
+
+
+def unseeded(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
+    """Draws from a generator of the whole program that nobody has seeded."""
+    told: set[str] = set()
+    for run in runs:
+        for stream in run.log.streams:
+            name = OF_PROGRAM.get(stream.kind, "")
+            is_seeded = any(each.kind == stream.kind and each.seed is not None for each in run.log.streams)
+            if name and stream.seed is None and stream.draws and not is_seeded and name not in told:
+                told.add(name)
+                draw = stream.draws[0]
+                text = (
+                    f"{name}.{draw.method}() at {place_text(draw.path)} draws from the generator of the whole program"
+                )
+                cause = f"nobody seeds {name} from the noise; draw from the noise instead"
+                yield _fault(f"global {name}", f"{text} ({run.decision}, {run.where})", "warn", cause)
+
+
+def fixed_at_start(logs: Sequence[DrawLog]) -> str:
+    """What starts under several seeds all draw from the same seed, in words; empty where there is none."""
+    drawn = [{str(each) for each in log.drawn if each.kind != NOISE and each.seed is not None} for log in logs]
+    fixed = set.intersection(*drawn) if drawn else set()
+    return f"{min(fixed)} is made and drawn from at the start, whatever the seed" if fixed else ""
+
+
+def drawn_in_steps(logs: Sequence[DrawLog], known: Collection[Hashable]) -> str:
+    """A draw that a step makes from a stream that only a reset has made, in words; empty where there is none."""
+    for stream in itertools.chain.from_iterable(log.drawn for log in logs):
+        for draw in stream.draws if (stream.kind, str(stream.seed)) in known else ():
+            names = {code.co_name for code in draw.path[::2]}
+            if "step" in names and "reset" not in names:
+                return f"{draw.method}() at {place_text(draw.path)}"
+    return ""
 
 
 def files_handed_on(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:

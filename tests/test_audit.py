@@ -43,8 +43,7 @@ from jointmdp.simulation.simulators.simulator import Outcome
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp.simulation.watching import recorded_draws
 from jointmdp.simulation.watching.hidden_state import changed, hidden_generators
-from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, difference, numbers
-from jointmdp.simulation.watching.recorded_draws import WatchedNoise
+from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, WatchedNoise, difference, numbers
 
 # Other checks that may fail with a fault: what a query does wrong also shows in the numbers that it gives.
 CONSEQUENCES = {

@@ -240,6 +240,8 @@ def as_index(kind: str, value: Any, names: tuple[Any, ...] | None, count: int) -
         raise ModelError(f"unknown {kind} {value!r}; {hint}")
     index = _whole(kind, value, "an index or a name")
     if not 0 <= index < count:
+        if str(index) in (texts := list(map(str, names or ()))):  # a number can be a name, where it is no place
+            return texts.index(str(index))
         raise ModelError(f"unknown {kind} {index}; there are {count} {kind}s, 0..{count - 1}")
     return index
 

@@ -13,11 +13,10 @@ from jointmdp.simulation.simulators.function_simulator import RunSimulator, With
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action
 from jointmdp.simulation.watching.hidden_state import changed, hidden_generators, opened_files
-from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, ProbeState, difference
+from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, ProbeState, WatchedNoise, difference
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
     DrawLog,
-    WatchedNoise,
     recorded,
     twins_installed,
 )

@@ -36,7 +36,7 @@ from jointmdp.simulation.simulators.jax_simulator import JaxSimulator
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.table_simulator import TableSimulator
 from jointmdp.simulation.watching.clocks import DAY, stopped_clock
-from jointmdp.simulation.watching.hidden_state import opened_files
+from jointmdp.simulation.watching.hidden_state import faithful_copy, opened_files
 from jointmdp.simulation.watching.other_processes import (
     Rows,
     checks_made,
@@ -71,6 +71,7 @@ RECORDED, MORE_SECONDS = 48, 0.25  # replications whose streams are looked at, m
 PATIENCE = 5.0  # times as long as here, that another process may take
 LEAST_PAIRED = 50  # replications that tell whether pairing saves anything
 OTHER_HASHES, MOST_SECONDS = "1", 30.0  # of a new process, and how long one waits for it
+UNTOUCHED = 4  # actions that are asked in one state, and draws of noise with which that is looked at
 STARTS = 6  # that are held against each other
 WALK = 20  # steps that are looked at, to see whether noise moves anything
 GLOBAL = "the generator of the whole program"
@@ -154,6 +155,7 @@ class NoiseChecks:
         elif self.found.sharing != "none":
             self._check_first_steps(count)
             self._check_starts()
+        self._check_untouched()
         self._begin_elsewhere(codes)
         self.is_alive = count > 1 and there[0][0].difference(there[1][0]) is not None
         # A function of a seed may well seed a global generator with it: that it gave the same again is all that counts.
@@ -264,6 +266,33 @@ class NoiseChecks:
         for found in judged(runs):
             if found.fault in (UNSHARED, OUT_OF_STEP):
                 self._warn(f"{found.fault}: {found.text}: {found.cause}.")
+
+    def _check_untouched(self) -> None:
+        """Whether a step leaves the state that it is given as it was: a change may come out alike in every order."""
+        simulator, sampler = self.found.simulator, self.found.sampler
+        if simulator is None or isinstance(simulator, TableSimulator) or not isinstance(sampler, QuerySampler):
+            return
+        differing, begun = "", time.monotonic()
+        with suppress(Exception):  # what cannot be asked is told where it is sampled
+            state = simulator.start(Noise("start", sampler.seed, 0)) if sampler.state is None else sampler.state
+            actions = (sampler.actions or tuple(simulator.available(state)))[:UNTOUCHED]
+            private = None if simulator.is_over(state) else faithful_copy(state)
+            for k, action in enumerate(actions if private is not None else ()):
+                simulator.query(state, [action], Noise("untouched", k))
+            for draw, action in itertools.product(range(UNTOUCHED), actions if private is not None else ()):
+                pair = [
+                    simulator.query(at, [action], Noise("touched", draw))[0] for at in (state, faithful_copy(private))
+                ]
+                shown = [(one.reward, safe_fingerprint(simulator.observe(one.state))) for one in pair]
+                if not are_close(*(reward for reward, _ in shown)) or shown[0][1] != shown[1][1]:
+                    differing = simulator.action_label(action)
+                if differing or time.monotonic() - begun > MORE_SECONDS:
+                    break
+        if differing:
+            raise ModelError(
+                f"a step of {self.name} changes the state that it is given: {differing} gives something else there "
+                "once others were asked. A step must return a new state: copy what it works on first"
+            )
 
     def _check_starts(self) -> None:
         """Whether starts that are all one draw from a seed of their own."""

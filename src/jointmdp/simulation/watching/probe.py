@@ -29,7 +29,6 @@ from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, Snapshot
 from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog
 from jointmdp.simulation.watching.hidden_state import content
-from jointmdp.simulation.watching.recorded_draws import WatchedNoise
 
 ROUNDING = 2.0**6  # in units of the last place: two ways through the same arithmetic, compiled differently
 MOST_NUMBERS = 4096  # observations with more, pictures say, are compared by their fingerprint alone
@@ -365,6 +364,39 @@ def is_bare(state: Snapshot, observation: Any) -> bool:
     """Whether what is observed is the whole state as an object: then it tells no more than identity."""
     is_whole = observation is state or observation is getattr(state, "state", None)
     return is_whole and hasattr(observation, "__dict__") and not hasattr(observation, "__array__")
+
+
+class WatchedNoise(Noise):
+    """A noise that knows which of its forms were used, by its copies too."""
+
+    __slots__ = ("others",)
+
+    def __init__(self, *parts: int | str | bytes) -> None:
+        super().__init__(*parts)
+        self.others: set[str] = set()
+
+    def fresh(self) -> WatchedNoise:
+        return self.moved_to(self.address)
+
+    def moved_to(self, address: bytes) -> WatchedNoise:
+        found = WatchedNoise.__new__(WatchedNoise)
+        found._address, found._streams, found.others = address, {}, self.others
+        return found
+
+    @property
+    def uniform(self) -> float:
+        self.others.add("uniform")
+        return super().uniform
+
+    @property
+    def seed(self) -> int:
+        self.others.add("seed")
+        return super().seed
+
+    @property
+    def key(self) -> Any:
+        self.others.add("key")
+        return super().key
 
 
 class Event(NamedTuple):

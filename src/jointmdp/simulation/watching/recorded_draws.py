@@ -45,7 +45,8 @@ NOISE = "noise"  # the kind of the streams of a `Noise`
 SAME_NUMBERS = {"default_rng": "PCG64", "numpy.random.seed": "RandomState", "random.seed": "random.Random"}
 # Whose generator is everybody's.
 OF_PROGRAM = {f"{name}.seed": name for name in ("random", "numpy.random", *COMPILED)}
-UNSEEN = ("os.urandom", "jax.random.key", "jax.random.PRNGKey", "torch.manual_seed")  # draws that nobody can follow
+# Draws that nobody can follow.
+UNSEEN = ("os.urandom", "jax.random.key", "jax.random.PRNGKey", "jax.random.fold_in", "torch.manual_seed")
 
 
 class Draw(NamedTuple):
@@ -481,6 +482,19 @@ def _seeding(kind: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     return seed
 
 
+def _folding(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A key into which a number is folded is made from both; in a function that is compiled nobody sees them."""
+
+    def fold_in(key: Any, data: Any) -> Any:
+        log, found = _present.get(), plain(key, data)
+        if log is not None and not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
+            with suppress(Exception):  # while a program is traced
+                log.made("jax.random.fold_in", str(np.asarray(sys.modules["jax"].random.key_data(found)).tolist()))
+        return found
+
+    return fold_in
+
+
 def _global_draws(module: Any, rng: Any, kind: str) -> Iterator[tuple[Any, Any]]:
     """The functions of a module that draw from its generator of the whole program, and what stands in for them."""
 
@@ -539,6 +553,9 @@ _SEEDING: dict[Any, Any] = {}  # seeds of PyTorch and keys of JAX, where somebod
 
 
 def _pairs() -> list[tuple[Any, Any]]:
+    fold_in = getattr(sys.modules.get("jax.random"), "fold_in", None)
+    if fold_in is not None and fold_in not in _SEEDING.values():
+        _SEEDING.setdefault(fold_in, _folding(fold_in))
     for module, name in (("jax.random", "key"), ("jax.random", "PRNGKey"), ("torch", "manual_seed")):
         plain = getattr(sys.modules.get(module), name, None)
         if plain is not None and plain not in _SEEDING.values():
@@ -665,36 +682,3 @@ def _title(stream: Stream, name: str) -> str:
         called = [ast.unparse(target) for target, made in parts if made.col_offset <= column < made.end_col_offset]
         return f"{called[0]}{name[len(stream.group) :]} ({stream.group})"
     return name
-
-
-class WatchedNoise(Noise):
-    """A noise that knows which of its forms were used, by its copies too."""
-
-    __slots__ = ("others",)
-
-    def __init__(self, *parts: int | str | bytes) -> None:
-        super().__init__(*parts)
-        self.others: set[str] = set()
-
-    def fresh(self) -> WatchedNoise:
-        return self.moved_to(self.address)
-
-    def moved_to(self, address: bytes) -> WatchedNoise:
-        found = WatchedNoise.__new__(WatchedNoise)
-        found._address, found._streams, found.others = address, {}, self.others
-        return found
-
-    @property
-    def uniform(self) -> float:
-        self.others.add("uniform")
-        return super().uniform
-
-    @property
-    def seed(self) -> int:
-        self.others.add("seed")
-        return super().seed
-
-    @property
-    def key(self) -> Any:
-        self.others.add("key")
-        return super().key

@@ -329,10 +329,13 @@ def _following(code: CodeType) -> dict[int, list[int]]:
     """The instructions that come next after each, further down."""
     found: dict[int, list[int]] = {}
     listed = list(dis.get_instructions(code))
+    exits = {each.offset: each.argval for each in listed if each.opname == "FOR_ITER"}
     for here, later in itertools.zip_longest(listed, listed[1:]):
         ahead = [] if later is None or here.opname in _NO_WAY_ON else [later.offset]
         if here.opcode in dis.hasjrel or here.opcode in dis.hasjabs:
             ahead.append(here.argval)
+            if here.argval in exits:  # back to the head of a loop, which may be over
+                ahead.append(exits[here.argval])
         found[here.offset] = [offset for offset in ahead if offset > here.offset]
     return found
 

@@ -161,7 +161,7 @@ def test_what_depends_on_the_process_is_refused():
 
 
 def test_a_worker_that_gives_something_else_is_refused():
-    here = walker(lambda x, a, u: u + len(sys.argv[0]))
+    here = walker(lambda x, a, u: u + os.getppid())
     assert asked(here).num_replications == 30
     with pytest.raises(jm.ModelError, match="in a worker: something differs between processes"):
         asked(here, executor="processes:1")

@@ -28,6 +28,7 @@ from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
+from jointmdp.ground.watchdog import told_late
 from jointmdp.simulation.executors import Executor, opened
 from jointmdp.simulation.montecarlo.alternatives import (
     Alternatives,
@@ -39,7 +40,6 @@ from jointmdp.simulation.montecarlo.alternatives import (
 from jointmdp.simulation.montecarlo.best_action import check_distinct
 from jointmdp.simulation.montecarlo.noise_checks import CHECKED, FEW, MANY, NoiseChecks, can_tell
 from jointmdp.simulation.montecarlo.samples import WIDE
-from jointmdp.simulation.watching.clocks import told_late
 from jointmdp.simulation.watching.probe import are_close
 
 QUIET = 0.05  # of the error: for the look at whether anything is random

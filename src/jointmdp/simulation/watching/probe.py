@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jointmdp.ground.arrays import Floats
+from jointmdp.ground.watchdog import OutOfTime, Watchdog
 from jointmdp.simulation.simulators.fingerprints import fingerprint, safe_fingerprint
 from jointmdp.simulation.simulators.generators import global_states, seed_globals
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, Snapshot
-from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog
 from jointmdp.simulation.watching.hidden_state import content
 
 ROUNDING = 2.0**6  # in units of the last place: two ways through the same arithmetic, compiled differently

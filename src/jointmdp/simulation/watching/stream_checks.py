@@ -22,6 +22,7 @@ from functools import cache, lru_cache, partial
 from types import CodeType
 from typing import Literal, NamedTuple
 
+from jointmdp.ground.watchdog import LIBRARY_FOLDERS
 from jointmdp.simulation.simulators.generators import COMPILED
 from jointmdp.simulation.watching.hidden_state import OpenedFile
 from jointmdp.simulation.watching.recorded_draws import (
@@ -36,7 +37,6 @@ from jointmdp.simulation.watching.recorded_draws import (
     place_text,
     position,
 )
-from jointmdp.simulation.watching.twins import LIBRARIES
 
 _NO_WAY_ON = {"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"}
 _NO_WAY_ON |= {"RAISE_VARARGS", "RERAISE", "RETURN_VALUE", "RETURN_CONST"}
@@ -238,7 +238,9 @@ def _is_one_source(run: RecordedRun, first: Stream, second: Stream) -> bool:
         return {(draw.path[:2], draw.method, draw.arguments) for draw in stream.draws}
 
     callers = {code for draw in (*first.draws, *second.draws) for code in draw.path[2:4:2]}
-    if len(kinds(first) | kinds(second)) > 1 or not all(code.co_filename.startswith(LIBRARIES) for code in callers):
+    if len(kinds(first) | kinds(second)) > 1 or not all(
+        code.co_filename.startswith(LIBRARY_FOLDERS) for code in callers
+    ):
         return False
     lines = [{draw.path[:2] for draw in each.draws} for each in run.log.drawn if each is not first]
     return any(first.draws[0].path[:2] in line for line in lines)

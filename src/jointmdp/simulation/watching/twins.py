@@ -6,12 +6,11 @@ else notices. What was replaced is put back when the last watcher leaves, howeve
 
 import operator
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+from jointmdp.ground.watchdog import LIBRARY_FOLDERS
 
 
 class Twins:
@@ -79,7 +78,7 @@ class Twins:
             if known is None or known[0] is not module or len(known[1]) != known[2]:
                 held = getattr(module, "__dict__", {})
                 is_spared = name.partition(".")[0] in self._spared and name not in self._others
-                if not is_spared and not str(getattr(module, "__file__", None)).startswith(LIBRARIES):
+                if not is_spared and not str(getattr(module, "__file__", None)).startswith(LIBRARY_FOLDERS):
                     self._open.append((held, None))
                     continue
                 names = [] if is_spared else [key for key, value in list(held.items()) if id(value) in self._sought]

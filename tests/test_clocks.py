@@ -19,7 +19,8 @@ import pytest
 
 import jointmdp as jm
 from jointmdp.decisions.auditor import AuditReport, audit, auditing
-from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog, stopped_clock
+from jointmdp.ground.watchdog import OutOfTime, Watchdog
+from jointmdp.simulation.watching.clocks import stopped_clock
 
 Wait = Callable[[], Any]
 

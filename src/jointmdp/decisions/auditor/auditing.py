@@ -29,12 +29,12 @@ from jointmdp.decisions.auditor.process_checks import OtherProcesses
 from jointmdp.ground import checks
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.progress import Meter
+from jointmdp.ground.watchdog import OutOfTime, Watchdog, limited
 from jointmdp.simulation.simulators.function_simulator import RunSimulator
 from jointmdp.simulation.simulators.generators import kept_globals
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.registry import as_simulator
 from jointmdp.simulation.simulators.simulator import Action, Agent, Simulator, Snapshot, as_agent
-from jointmdp.simulation.watching.clocks import OutOfTime, Watchdog, limited
 from jointmdp.simulation.watching.probe import (
     FOLLOWED,
     START,

@@ -297,8 +297,9 @@ class NoiseChecks:
     def _check_starts(self) -> None:
         """Whether starts that are all one draw from a seed of their own."""
         simulator, sampler = self.found.simulator, self.found.sampler
-        is_asked = isinstance(sampler, QuerySampler) and sampler.state is None
-        if simulator is None or isinstance(simulator, TableSimulator) or not is_asked:
+        if simulator is None or isinstance(simulator, TableSimulator):
+            return
+        if not isinstance(sampler, QuerySampler) or sampler.state is not None:
             return
         seen, logs, begun = set[bytes](), list[DrawLog](), time.monotonic()
         with twins_installed(), suppress(Exception):  # what a start raises is told where it is sampled

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from jointmdp.ground import checks
 from jointmdp.ground.checks import Sharing
 from jointmdp.ground.errors import ModelError
+from jointmdp.ground.watchdog import limited
 from jointmdp.simulation.simulators import fingerprints
 from jointmdp.simulation.simulators.fingerprints import fingerprint
 from jointmdp.simulation.simulators.generators import global_states, kept_globals, seed_globals
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator
-from jointmdp.simulation.watching.clocks import limited
 
 try:
     import gymnasium

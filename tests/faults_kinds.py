@@ -302,6 +302,21 @@ def counter(is_broken: bool) -> Any:
     return run
 
 
+@planted("the warm-up is as long as the plan says", "memory", OUT_OF_STEP, shows="gap", decisions=(3, 4, 6))
+def warm_up(is_broken: bool) -> Any:
+    """Two loops, one after the other, draw from one stream by one method."""
+
+    def run(length: int, seed: int) -> float:
+        rng, own, x, y = rng_of(seed), rng_of([seed, 1]), 0.0, 0.0
+        for _ in range(length):
+            x = 0.5 * x + (rng if is_broken else own).normal()
+        for _ in range(5):
+            y = 0.5 * y + rng.normal()
+        return float(0.1 * x + y)
+
+    return run
+
+
 @planted("the state is set by hand", "memory", f"{NOT_SHARED}, {OUT_OF_STEP}", shows="gap", decisions=(1, 2, 3))
 def by_hand(is_broken: bool) -> Any:
     """A generator of a fixed seed is given another state, from the seed and the decision; the twin's from the seed."""
@@ -372,6 +387,17 @@ def sticky(is_broken: bool) -> Any:
             return self.last
 
     return World(Sticky(Boat()))
+
+
+@planted("a key in a run that holds the plan", "jax", NOT_SHARED, shows="gap", decisions=(1, 2, 3), runs=60)
+def folded_plan(is_broken: bool) -> Any:
+    """A function of a seed folds the decision into its key; the twin a constant."""
+
+    def run(plan: int, seed: int) -> float:
+        key = jax.random.fold_in(jax.random.key(seed), plan if is_broken else 0)
+        return float(jax.random.normal(key)) + plan
+
+    return run
 
 
 @planted("split as often as the action says", "jax", NOT_SHARED, shows="gap")

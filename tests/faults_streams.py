@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from faults_kinds import FAULTS as KINDS
 from faults_worlds import FAULTS as WORLDS
 from planted import registry
 from scipy import stats
@@ -777,4 +778,4 @@ def engine_file(is_broken: bool) -> Any:
     return run
 
 
-FAULTS = [*RUNS, *WORLDS]
+FAULTS = [*RUNS, *WORLDS, *KINDS]

@@ -16,6 +16,7 @@ from jointmdp.simulation.watching.hidden_state import changed, hidden_generators
 from jointmdp.simulation.watching.probe import ObservedOutcome, Probe, ProbeState, WatchedNoise, difference
 from jointmdp.simulation.watching.recorded_draws import (
     NOISE,
+    UNSEEN,
     DrawLog,
     recorded,
     twins_installed,
@@ -25,7 +26,6 @@ from jointmdp.simulation.watching.stream_checks import (
     FIXED,
     FOLDS,
     OUT_OF_STEP,
-    UNSEEN,
     RecordedRun,
     StreamFault,
     drawn_in_steps,

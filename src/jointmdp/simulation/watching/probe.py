@@ -29,6 +29,7 @@ from jointmdp.simulation.simulators.generators import global_states, seed_global
 from jointmdp.simulation.simulators.noise import Noise
 from jointmdp.simulation.simulators.simulator import Action, Outcome, Simulator, Snapshot
 from jointmdp.simulation.watching.hidden_state import content
+from jointmdp.simulation.watching.recorded_draws import unrecorded
 
 ROUNDING = 2.0**6  # in units of the last place: two ways through the same arithmetic, compiled differently
 MOST_NUMBERS = 4096  # observations with more, pictures say, are compared by their fingerprint alone
@@ -271,7 +272,7 @@ class Probe:
             reward, state = outcome
             if self.keeps_copies:
                 state = copy.deepcopy(state)
-            observation = self.simulator.observe(state)
+            observation = unrecorded(self.simulator.observe, state)  # what is seen is made of the state alone
             identity: Hashable = b"" if is_light else self.identity_of(state)
             return float(reward), state, observation, bool(self.simulator.is_over(state)), identity
 

@@ -321,7 +321,7 @@ def _recording(base: Any, kind: str) -> Any:
             both = [each for each in (*args, *settings.values()) if each is not None]
             stream = log.made(kind, both if len(both) > 1 else given)
             args, settings = _salted(log, stream, args, settings)
-            _unrecorded(base.__init__, self, *args, **settings)
+            unrecorded(base.__init__, self, *args, **settings)
             self.stream = stream
             stream.follow(self)
 
@@ -344,9 +344,9 @@ def _recording(base: Any, kind: str) -> Any:
                     return _spawned(log, stream, plain(self, *args, **settings))
                 elif name == "jumped":
                     made = log.made(kind, f"{stream.seed} jumped {_first(args)}")
-                    found = _unrecorded(type.__call__, type(self), _derived(log, made))
+                    found = unrecorded(type.__call__, type(self), _derived(log, made))
                     if not log.redraw.is_any:
-                        found.state = _unrecorded(plain, self, *args, **settings).state
+                        found.state = unrecorded(plain, self, *args, **settings).state
                     found.stream = made
                     return found
                 else:
@@ -384,7 +384,7 @@ def _spawned(log: DrawLog, parent: Stream, children: Sequence[Any]) -> list[Any]
     for i, child in enumerate(children):
         made = log.made(f"{parent.kind}.spawn", f"{parent.seed} child {before + i}", is_child=True)
         # Where streams are redrawn one by one, other numbers of the parent must not be other numbers of its children.
-        own = _unrecorded(_PLAIN_RNG, _derived(log, made)) if log.redraw.is_any else child
+        own = unrecorded(_PLAIN_RNG, _derived(log, made)) if log.redraw.is_any else child
         found.append(recording(own, made))
     return found
 
@@ -398,8 +398,8 @@ def _plain(base: Any, state: Any) -> Any:
     """What comes back from a file or another process: an ordinary generator, which records nothing."""
     if issubclass(base, np.random.Generator):
         bits = _plain(getattr(np.random, state["bit_generator"]), state)
-        return _unrecorded(np.random.Generator, bits)
-    return put_state(_unrecorded(base, 0), state)
+        return unrecorded(np.random.Generator, bits)
+    return put_state(unrecorded(base, 0), state)
 
 
 def _copied(base: Any, rng: Any) -> Any:
@@ -410,12 +410,12 @@ def _copied(base: Any, rng: Any) -> Any:
     made = log.made(stream.kind, stream.seed)
     if isinstance(rng, np.random.Generator):
         return recording(_plain(base, state_of(rng)), made)
-    found = put_state(_unrecorded(type.__call__, type(rng), 0), state_of(rng))
+    found = put_state(unrecorded(type.__call__, type(rng), 0), state_of(rng))
     found.stream = made
     return found
 
 
-def _unrecorded(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+def unrecorded(call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
     """A call whose own generators and entropy are not recorded."""
     token = _present.set(None)
     try:
@@ -459,11 +459,11 @@ def _default_rng(seed: Any = None) -> np.random.Generator:
     is_made = isinstance(seed, np.random.BitGenerator | np.random.Generator | np.random.RandomState)
     if log is None or is_ours or is_made:
         stream = None if log is None else getattr(seed, "stream", None)
-        plain = _unrecorded(_PLAIN_RNG, seed)
+        plain = unrecorded(_PLAIN_RNG, seed)
         return plain if stream is None or plain is seed else recording(plain, stream)
     stream = log.made("default_rng", seed)
     args, _ = _salted(log, stream, (seed,), {})
-    return recording(_unrecorded(_PLAIN_RNG, *args), stream)
+    return recording(unrecorded(_PLAIN_RNG, *args), stream)
 
 
 _PLAIN_RNG = np.random.default_rng
@@ -607,7 +607,7 @@ def recorded(log: DrawLog | None = None) -> Iterator[DrawLog]:
         try:
             yield log
         finally:
-            _unrecorded((_present.get() or log).finish)
+            unrecorded((_present.get() or log).finish)
             watcher.reset(watching)
             _present.reset(token)
 
@@ -616,7 +616,7 @@ def split(is_thorough: bool = False) -> DrawLog:
     """The log of the recording under way so far; what comes is written into a new one."""
     before = _present.get()
     assert before is not None, "nothing is recorded"
-    _unrecorded(before.finish)
+    unrecorded(before.finish)
     after = DrawLog(redraw=before.redraw, is_thorough=is_thorough)
     _present.set(after)
     watcher.set(after)

@@ -408,7 +408,9 @@ def _reordered(runs: Sequence[RecordedRun]) -> Iterator[StreamFault]:
                     made.setdefault(stream.path, []).append(stream)
             for path, streams in made.items():
                 order = [streams.index(each) for each in sorted(streams, key=lambda s: s.began)]
-                uses = {each.seed: frozenset((d.method, d.arguments) for d in each.draws) for each in streams}
+                uses: dict[str | None, Hashable] = {
+                    each.seed: frozenset((d.method, d.arguments) for d in each.draws) for each in streams
+                }
                 one, known, used = first.setdefault(path, (run, order, uses))
                 place = place_text(path)
                 is_moved = uses != used and uses.keys() == used.keys()

@@ -12,8 +12,7 @@ from gymnasium import Env, spaces
 
 import jointmdp as jm
 from jointmdp.errors import NoiseWarning
-from jointmdp.ground import checks
-from jointmdp.simulation.watching import clocks
+from jointmdp.ground import checks, watchdog
 
 FEW: dict[str, Any] = {"pilot": 30, "max_replications": 30}
 
@@ -51,7 +50,7 @@ def test_noise_that_cannot_be_followed_is_unfinished() -> None:
 
 def test_a_comparison_says_so_where_pairing_is_not_shown_to_save() -> None:
     with pytest.warns(NoiseWarning, match="cannot be followed"):
-        jm.compare(skipping, decisions=[0, 1], pilot=200, max_replications=200)
+        jm.compare(skipping, decisions=[0, 1], pilot=100, max_replications=100)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jm.compare(rolled, decisions=[0, 1], **FEW)
@@ -108,11 +107,11 @@ def test_actions_that_are_refused_get_a_cure() -> None:
 
 
 def test_a_call_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(clocks, "FIRST_LINE", 0.05)
-    monkeypatch.setattr(clocks, "STUCK", 0.05)
+    monkeypatch.setattr(watchdog, "FIRST_LINE", 0.05)
+    monkeypatch.setattr(watchdog, "STUCK", 0.05)
     monkeypatch.setenv("JOINTMDP_PROGRESS", "30")
     is_done = threading.Event()
-    with clocks.told_late("comparing"):
+    with watchdog.told_late("comparing"):
         threading.Timer(0.7, is_done.set).start()
         is_done.wait()
     told = capsys.readouterr().err

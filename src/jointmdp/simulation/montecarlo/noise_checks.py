@@ -280,11 +280,11 @@ class NoiseChecks:
             for k, action in enumerate(actions if private is not None else ()):
                 simulator.query(state, [action], Noise("untouched", k))
             for draw, action in itertools.product(range(UNTOUCHED), actions if private is not None else ()):
-                pair = [
-                    simulator.query(at, [action], Noise("touched", draw))[0] for at in (state, faithful_copy(private))
-                ]
-                shown = [(one.reward, safe_fingerprint(simulator.observe(one.state))) for one in pair]
-                if not are_close(*(reward for reward, _ in shown)) or shown[0][1] != shown[1][1]:
+                places = state, faithful_copy(private), faithful_copy(private)
+                asked = [simulator.query(at, [action], Noise("touched", draw))[0] for at in places]
+                touched, *plain = [(one.reward, safe_fingerprint(simulator.observe(one.state))) for one in asked]
+                is_told = plain[0] == plain[1]  # the same question has one answer
+                if is_told and (not are_close(touched[0], plain[0][0]) or touched[1] != plain[0][1]):
                     differing = simulator.action_label(action)
                 if differing or time.monotonic() - begun > MORE_SECONDS:
                     break

@@ -383,8 +383,8 @@ def test_bad_questions() -> None:
         jm.hindsight(model, "wait", several, "order")
     with pytest.raises(ModelError, match="trajectory 1: action 0"):
         jm.hindsight(model, "wait", [seen, jm.Trajectory(["low", "high"], ["sell"])], "order")
-    with pytest.raises(ModelError, match="and 3 steps would follow"):
-        jm.hindsight(model, "wait", seen, other_policy="order", horizon=4)
+    with pytest.raises(ModelError, match="compared to order 2"):
+        jm.hindsight(model, "wait", seen, other_policy="order", horizon=4, order=3)
 
 
 def test_returns_without_an_end() -> None:

@@ -95,7 +95,7 @@ def _mean_gap(  # many parameters: the ordinary MDP, what follows, and what was 
         # How likely what was seen was, what it paid, and what is expected after it, where that is the last step.
         p, paid, to = laws.law(state * A + action)
         possible = (p > 0) & ((to == after) | (after == UNSEEN))
-        fits = same_rewards(paid[None, :], seen.rewards[[t]], possible[None, :], tolerance)[0]
+        fits = same_rewards(paid[None, :], seen.rewards[[t]], possible[None, :], tolerance, np.zeros(1, np.int64))[0]
         weights = np.where(fits, p, 0.0)
         chance = float(weights.sum())
         later = float(weights @ v[to]) / chance if t == steps - 1 else seen_return

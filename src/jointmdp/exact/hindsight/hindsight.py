@@ -11,9 +11,10 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
-from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
+from jointmdp.exact.hindsight.backward_moments import Ends, backward, of_node
+from jointmdp.exact.hindsight.known_returns import KnownReturns, PairEnds
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
@@ -22,11 +23,11 @@ from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
-from jointmdp.ground.arrays import Floats, Ints, summed
-from jointmdp.ground.errors import ModelError
+from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
+from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
-from jointmdp.model.episodes import terminal_states
+from jointmdp.model.gumbel_max import GumbelModel, relative_error
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike
@@ -74,10 +75,26 @@ class Question:
             here = np.where(is_pair, to.state[child] if len(to.state) else NOTHING, NOTHING)
             there = np.where(is_pair, self.paths.states[t + 1][moves.place], NOTHING)
             parts.append((first + moves.parent, moves.weight, moves.gain, moves.loss, node, here, there))
-            terms += self.model.num_scenarios + self.model.num_actions + 8
+            terms += self._terms
             first = after
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         return OpeningMoves._make([*columns, first, terms])
+
+    @property
+    def _terms(self) -> int:
+        """Roundings of one step in what a law adds up."""
+        if isinstance(self.model, GumbelModel):
+            return math.ceil(2 * relative_error(2 * self.model.outcomes.width) / UNIT)
+        return self.model.num_scenarios + self.model.num_actions + 8
+
+    @property
+    def has_law(self) -> bool:
+        """Whether all that follows the log is known as a law: not where branches go on as a pair in Gumbel noise."""
+        if not isinstance(self.model, GumbelModel):
+            return True
+        last = self.walk.nodes[-1]
+        is_counted = self.laws.horizon is None or self.laws.horizon > len(self.known.actions)
+        return not is_counted or bool(ends_of(self.model)[self.paths.states[-1][last.place]].all())
 
 
 class BranchReturn(NamedTuple):
@@ -159,6 +176,7 @@ class Hindsight(ResultFace):
         """What the data say of the scenario of each step, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
         steps = enumerate(paths.steps[: self.num_steps])
+        self._check_scenarios()
         return np.stack([chances[t][~paths.is_last(t)] @ step.posterior for t, step in steps])
 
     @cached_property
@@ -166,7 +184,15 @@ class Hindsight(ResultFace):
         """The same before anything was seen of the step but its state, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
         steps = enumerate(paths.steps[: self.num_steps])
-        return np.stack([chances[t][~paths.is_last(t)] @ self.model.probabilities[step.state] for t, step in steps])
+        self._check_scenarios()
+        return np.stack([chances[t][~paths.is_last(t)] @ step.prior for t, step in steps])
+
+    def _check_scenarios(self) -> None:
+        if isinstance(self.model, GumbelModel):
+            raise NotKnownError(
+                "Gumbel noise is continuous: it has no scenarios whose probabilities could be listed, and what is open "
+                "of it is no number of bits; path and gap say what follows"
+            )
 
     @property
     def entropy(self) -> Floats:
@@ -216,7 +242,9 @@ class Hindsight(ResultFace):
     def table(self) -> list[dict[str, Any]]:
         """One row a step: what was seen, and where the other branch would most likely have been."""
         model, seen, likely = self.model, self.question.seen, self._most_likely()
-        known, before = self.entropy, self.prior_entropy
+        nothing = np.full(self.num_steps, math.nan)
+        is_listed = not isinstance(model, GumbelModel)
+        known, before = (self.entropy, self.prior_entropy) if is_listed else (nothing, nothing)
         rows = []
         for t in range(self.num_steps + 1):
             row: dict[str, Any] = {"step": self.start + t}
@@ -365,7 +393,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     words = "policy" if number is None else model.action_label(number)
     other = chosen if other_policy is None else as_policy(model, other_policy)
     branch = OtherBranch(model, other, number, can_merge=number is not None)
-    over = terminal_states(model)
+    over = ends_of(model)
     ends = Ends(model, chosen, branch, order, horizon, solution, over)
     laws: dict[int | None, Laws] = {}
     questions = []
@@ -375,7 +403,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
             for t in _starts(model, whole, number, start):
                 seen, span = _seen_from(model, whole, t, number), ends.steps_from(t, len(whole.actions))
                 if span not in laws:
-                    laws[span] = Laws(GapBranches(model, other, chosen, branch.can_merge), span)
+                    laws[span] = Laws(_branches(branch, chosen), span)
                 known = seen if span is None else until(model, seen, span, over)
                 name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
                 questions.append(Question(model, seen, known, branch, words, reward_tolerance, laws[span], t, n, name))
@@ -388,6 +416,12 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
             found += _answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
             meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
     return Hindsights(tuple(found)) if several else found[0]
+
+
+def _branches(branch: OtherBranch, chosen: Floats) -> GapBranches:
+    """What goes on after the log; under Gumbel noise the other branch alone, beside an episode that is over."""
+    model = branch.model.alone if isinstance(branch.model, GumbelModel) else branch.model
+    return GapBranches(model, branch.policy, chosen, branch.can_merge)
 
 
 def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | str) -> Sequence[int]:
@@ -467,5 +501,5 @@ def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, se
         variance_error=float(known.errors[2]),
         higher=tuple(known.values[3:].tolist()),
         higher_errors=tuple(known.errors[3:].tolist()),
-        place=(question.laws, question.opening),
+        place=(question.laws, question.opening) if question.has_law else None,
     )

@@ -14,6 +14,7 @@ from jointmdp.ground import checks
 from jointmdp.ground.arrays import Bools, Floats, Ints
 from jointmdp.ground.errors import ModelError
 from jointmdp.ground.files import FilePath, spelled_out
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 
 UNSEEN = -1
@@ -139,6 +140,11 @@ def seen_steps(model: JointMDP, trajectory: Trajectory, over: Bools) -> SeenStep
         if not _is_missing(reward):
             rewards[t] = checks.as_number(f"reward {t} of the trajectory", reward)
         scenario = None if trajectory.scenarios is None else trajectory.scenarios[t]
+        if not _is_missing(scenario) and isinstance(model, GumbelModel):
+            raise ModelError(
+                f"scenario {t} of the trajectory is given, but Gumbel noise has no scenarios; leave scenarios out. "
+                "For a table that was drawn give JointMDP(model.probabilities, model.rewards, model.successors, …)"
+            )
         if not _is_missing(scenario):
             name = f"scenario {t} of the trajectory"
             scenarios[t] = checks.as_count(name, scenario, least=0, most=model.num_scenarios - 1)

@@ -384,7 +384,7 @@ def test_bad_questions() -> None:
     with pytest.raises(ModelError, match="trajectory 1: action 0"):
         jm.hindsight(model, "wait", [seen, jm.Trajectory(["low", "high"], ["sell"])], "order")
     with pytest.raises(ModelError, match="compared to order 2"):
-        jm.hindsight(model, "wait", seen, other_policy="order", horizon=4, order=3)
+        jm.hindsight(model, "wait", seen, other_policy="order", order=3)
 
 
 def test_returns_without_an_end() -> None:

@@ -297,7 +297,7 @@ def _coupled(  # many parameters: the parts of a model, and how to couple them
     parts = found.names_and_actions()
     if isinstance(coupling, GumbelMax) or coupling == "gumbel-max":
         chosen = coupling if isinstance(coupling, GumbelMax) else GumbelMax()
-        how = {"has_common_grid": bool(common), "max_entries": max_entries}
+        how: dict[str, Any] = {"has_common_grid": bool(common), "max_entries": max_entries}
         return GumbelModel(found.laws, chosen, discount, sharing, **how, **parts)
     return JointMDP(*coupled_tables(found.laws, coupling, common, max_entries), discount, sharing, **parts)
 

@@ -173,7 +173,7 @@ class GumbelModel(JointMDP):
         self.has_common_grid, self.max_entries = has_common_grid, max_entries
         self.available = as_available(available, laws.num_states, laws.num_actions)
         self.available.flags.writeable = False
-        self.discount = checks.as_discount(discount)
+        self.discount = checks.as_discount(discount, may_be_zero=True)
         self.sharing: Sharing = checks.as_sharing(sharing)
         self.state_names = checks.as_names("state", state_names, laws.num_states)
         self.action_names = checks.as_names("action", action_names, laws.num_actions)
@@ -183,10 +183,11 @@ class GumbelModel(JointMDP):
         if name not in TABLES or "laws" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         drawn = coupled_tables(self.laws, self.coupling, self.has_common_grid, self.max_entries)
-        self._keep(JointMDP(*drawn, self.discount, self.sharing, available=self.available))
+        self.keep(JointMDP(*drawn, self.discount, self.sharing, available=self.available))
         return self.__dict__[name]
 
-    def _keep(self, tables: JointMDP) -> None:
+    def keep(self, tables: JointMDP) -> None:
+        """Take tables that were drawn before."""
         self.__dict__.update({name: getattr(tables, name) for name in TABLES})
 
     @property
@@ -213,7 +214,7 @@ class GumbelModel(JointMDP):
     def alone(self) -> JointMDP:
         """Tables for one branch by itself, or for two without noise in common; nothing of them is drawn."""
         tables = coupled_tables(self.laws, "comonotone", False, self.max_entries)
-        names = {"state_names": self.state_names, "action_names": self.action_names}
+        names: dict[str, Any] = {"state_names": self.state_names, "action_names": self.action_names}
         return JointMDP(*tables, self.discount, "none", available=self.available, **names)
 
     @cached_property
@@ -226,7 +227,7 @@ class GumbelModel(JointMDP):
         parts = {name: getattr(self, name) for name in (*kept, "state_names", "action_names")}
         found = GumbelModel(**{**parts, **changes})
         if self.is_drawn and found.has_common_grid == self.has_common_grid and found.laws is self.laws:
-            found._keep(self)
+            found.keep(self)
         return found
 
     def with_sharing(self, sharing: Sharing) -> JointMDP:
@@ -247,7 +248,7 @@ class GumbelModel(JointMDP):
         names = ("coupling", "discount", "sharing", "has_common_grid", "state_names", "action_names")
         if any(getattr(self, name) != getattr(other, name) for name in names):
             return False
-        parts = zip((*self.laws, self.available), (*other.laws, other.available), strict=True)
+        parts: Any = zip((*self.laws, self.available), (*other.laws, other.available), strict=True)
         return all(np.array_equal(mine, theirs) for mine, theirs in parts)
 
     __hash__ = None  # type: ignore[assignment]

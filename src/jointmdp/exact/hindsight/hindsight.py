@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
@@ -15,7 +14,15 @@ from jointmdp.exact.hindsight.backward_moments import Ends, backward, of_node
 from jointmdp.exact.hindsight.known_returns import KnownReturns, PairEnds
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
-from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
+from jointmdp.exact.hindsight.trajectory import (
+    UNSEEN,
+    SeenSteps,
+    Trajectory,
+    given_trajectories,
+    named_trajectory,
+    seen_steps,
+    until,
+)
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
 from jointmdp.exact.solution.evaluate import MAX_ORDER
@@ -23,7 +30,7 @@ from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
-from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
@@ -66,7 +73,8 @@ class Question:
 
     def _moves(self) -> OpeningMoves:
         last, first, terms, parts = len(self.walk.moves), 0, 0, []
-        for t, moves in enumerate(self.walk.moves):
+        counted = last if self.model.discount else 1
+        for t, moves in enumerate(self.walk.moves[:counted]):
             after = first + len(self.walk.nodes[t].place)
             to, goes = self.walk.nodes[t + 1], moves.child != ONE
             child = np.where(goes, moves.child, 0)
@@ -86,15 +94,6 @@ class Question:
         if isinstance(self.model, GumbelModel):
             return math.ceil(2 * relative_error(2 * self.model.outcomes.width) / UNIT)
         return self.model.num_scenarios + self.model.num_actions + 8
-
-    @property
-    def has_law(self) -> bool:
-        """Whether all that follows the log is known as a law: not where branches go on as a pair in Gumbel noise."""
-        if not isinstance(self.model, GumbelModel):
-            return True
-        last = self.walk.nodes[-1]
-        is_counted = self.laws.horizon is None or self.laws.horizon > len(self.known.actions)
-        return not is_counted or bool(ends_of(self.model)[self.paths.states[-1][last.place]].all())
 
 
 class BranchReturn(NamedTuple):
@@ -146,10 +145,14 @@ class Hindsight(ResultFace):
         return len(self.question.seen.actions)
 
     def __repr__(self) -> str:
-        better = "more" if self.gap.mean > 0 else "less"
+        gap = self.gap
+        told = f"{abs(gap.mean):.6g} {'more' if gap.mean > 0 else 'less'}"
+        if abs(gap.mean) <= gap.mean_error:
+            told = "0 more" if gap.mean_error == 0 else f"0 more, within {gap.mean_error:.1g},"
+        open_std = gap.std if gap.variance > gap.variance_error else 0.0
         return (
             f"Hindsight({self.question.words} instead of {self.gap.other} at step {self.start}, in {self.gap.state}: "
-            f"{abs(self.gap.mean):.6g} {better} on the same noise, ± {self.gap.std:.6g} of what is not known; "
+            f"{told} on the same noise, ± {open_std:.6g} of what is not known; "
             f"{self.num_steps} steps seen)"
         )
 
@@ -292,7 +295,8 @@ class Hindsights(ResultFace, Sequence[Hindsight]):
         return np.array([each.gap.variance for each in self.results])
 
     def __repr__(self) -> str:
-        mean = self.mean
+        errors = np.array([each.gap.mean_error for each in self.results])
+        mean = np.where(np.abs(self.mean) <= errors, 0.0, self.mean)
         return (
             f"Hindsights({len(self):,} answers; mean gap {mean.mean():.6g}, from {mean.min():.6g} to "
             f"{mean.max():.6g}; more in {np.mean(mean > 0):.1%} of them)"
@@ -382,7 +386,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
             largest reward of the state and action.
     """
     several = not isinstance(trajectory, Trajectory) or start == "each"
-    given = _given(trajectory)
+    given = given_trajectories(trajectory)
     chosen = as_policy(model, policy)
     if (action is None) == (other_policy is None):
         both = "" if action is None else ", not both"
@@ -398,8 +402,10 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     laws: dict[int | None, Laws] = {}
     questions = []
     for n, each in enumerate(given):
-        with _named(n, len(given)):
+        with named_trajectory(n, len(given)):
             whole = seen_steps(model, each, over)
+            if start != 0:  # what came before the branches part must be possible, too
+                seen_paths(model, [whole], reward_tolerance)
             for t in _starts(model, whole, number, start):
                 seen, span = _seen_from(model, whole, t, number), ends.steps_from(t, len(whole.actions))
                 if span not in laws:
@@ -431,28 +437,6 @@ def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | s
     return [t for t in known if action is None or model.available[seen.states[t], action]]
 
 
-def _given(trajectory: Any) -> list[Trajectory]:
-    is_one = isinstance(trajectory, Trajectory) or not isinstance(trajectory, Iterable)
-    found = [trajectory] if is_one else list(trajectory)
-    if not found:
-        raise ModelError("no trajectories were given")
-    for each in found:
-        if not isinstance(each, Trajectory):
-            raise ModelError(f"a trajectory is a jointmdp.Trajectory(states, actions, …), not {each!r}")
-    return found
-
-
-@contextlib.contextmanager
-def _named(number: int, count: int) -> Iterator[None]:
-    """Of several trajectories, errors say which."""
-    try:
-        yield
-    except ModelError as error:
-        if count == 1:
-            raise
-        raise ModelError(f"trajectory {number}: {error}") from None
-
-
 def _seen_from(model: JointMDP, whole: SeenSteps, start: int, action: int | None) -> SeenSteps:
     if checks.as_count("start", start, least=0, most=len(whole.actions)) == len(whole.actions):
         raise ModelError(
@@ -470,7 +454,9 @@ def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
     """Backward over all steps of some trajectories at once."""
     first, names = block[0], [(each.name, each.start) for each in block]
     paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
-    gaps, returns = backward(first.model, paths, walk(paths, first.branch), ends)
+    walked = walk(paths, first.branch)
+    gaps, returns = backward(first.model, paths, walked, ends)
+    has_law = _has_law(block, paths, walked)
 
     def alone(i: int) -> BranchReturn:
         mean, error, known = of_node(returns, i)
@@ -479,11 +465,26 @@ def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
     found = []
     for n, question in enumerate(block):
         other, seen = alone(n), alone(n + len(block))
-        found.append(Hindsight(question, _gap(question, gaps, n, other, seen), other, seen))
+        found.append(Hindsight(question, _gap(question, gaps, n, other, seen, bool(has_law[n])), other, seen))
     return found
 
 
-def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, seen: BranchReturn) -> Gap:
+def _has_law(block: list[Question], paths: SeenPaths, walked: Walk) -> Bools:
+    """Whether all that follows each log is known as a law: not where a pair goes on in Gumbel noise."""
+    found, model = np.ones(len(block), dtype=bool), block[0].model
+    if not isinstance(model, GumbelModel):
+        return found
+    over = ends_of(model)
+    for t, nodes in enumerate(walked.nodes):
+        goes_on = paths.is_last(t) & ~over[paths.states[t]]
+        found[paths.which[t][nodes.place[goes_on[nodes.place]]]] = False
+    spans = [each.laws.horizon for each in block]
+    return found | np.array([span == len(each.known.actions) for span, each in zip(spans, block, strict=True)])
+
+
+def _gap(  # many parameters: which gap, what is known of it, and of both branches
+    question: Question, gaps: KnownReturns, n: int, other: BranchReturn, seen: BranchReturn, has_law: bool
+) -> Gap:
     model, first = question.model, int(question.seen.actions[0])
     label, taken = model.state_label(int(question.seen.states[0])), model.action_label(first)
     mean, error, known = of_node(gaps, n)
@@ -501,5 +502,5 @@ def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, se
         variance_error=float(known.errors[2]),
         higher=tuple(known.values[3:].tolist()),
         higher_errors=tuple(known.errors[3:].tolist()),
-        place=(question.laws, question.opening) if question.has_law else None,
+        place=(question.laws, question.opening) if has_law else None,
     )

@@ -108,8 +108,8 @@ class PairsAhead:
 
     @property
     def _at_once(self) -> int:
-        is_gumbel = isinstance(self.model, GumbelModel)
-        width = self.model.outcomes.width if is_gumbel else self.model.num_scenarios
+        model = self.model
+        width = model.outcomes.width if isinstance(model, GumbelModel) else model.num_scenarios
         return max(1, AT_ONCE // width**2)
 
     def _moves(self, codes: Ints) -> Moves:

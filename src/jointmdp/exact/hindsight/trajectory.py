@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,6 +99,29 @@ class Trajectory:
             ended: whether all episodes were over after their last action.
         """
         return [_trajectory(model, path, steps, ended) for steps in _episodes(path)]
+
+
+def given_trajectories(trajectory: Any) -> list[Trajectory]:
+    """One or several, as a list."""
+    is_one = isinstance(trajectory, Trajectory) or not isinstance(trajectory, Iterable)
+    found = [trajectory] if is_one else list(trajectory)
+    if not found:
+        raise ModelError("no trajectories were given")
+    for each in found:
+        if not isinstance(each, Trajectory):
+            raise ModelError(f"a trajectory is a jointmdp.Trajectory(states, actions, …), not {each!r}")
+    return found
+
+
+@contextlib.contextmanager
+def named_trajectory(number: int, count: int) -> Iterator[None]:
+    """Of several trajectories, errors say which."""
+    try:
+        yield
+    except ModelError as error:
+        if count == 1:
+            raise
+        raise ModelError(f"trajectory {number}: {error}") from None
 
 
 class SeenSteps(NamedTuple):

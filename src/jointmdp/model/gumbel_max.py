@@ -14,9 +14,10 @@ is
 
 *Error.* All terms are positive. F is at least 1 and at least r, as p and q sum to 1, so n terms give F and F(u)/u to a
 relative error of ``(n + 4) u``, u the unit roundoff, also where P is 1 less a sum; a piece is at most 1, and its factor
-``1 − l/u`` is off by 2 u at most; ratios nearer than `SAME_RATIO` are one. So a sum of n pieces is off by
-``(4n + 20) u`` of itself and by ``2n · SAME_RATIO``, and P(j|k) by at most ``e (P(j|k) + q_j)`` with
-``e = n (4 u + 2 SAME_RATIO) + 20 u``, with room for the last division by the sum over j, which is 1: `relative_error`.
+``1 − l/u`` is off by 2 u at most. So a sum of n pieces is off by ``(4n + 20) u`` of itself and by ``2n u``, and P(j|k)
+by at most ``e (P(j|k) + q_j)``, with room in ``e`` for ratios that count as one and for the last division by the sum
+over j, which is 1: `relative_error`. Ratios nearer than `SAME_RATIO` are one: 0.1/0.3 and 0.2/0.6 differ by a
+rounding, and what is possible by that alone is not part of the model.
 
 *More than pairs.* Two branches are a pair, so hindsight asks these laws and nothing else. Whatever asks for the joint
 law of more actions, or for scenarios, gets tables that are drawn (`couplings`), when it first asks.

@@ -117,7 +117,8 @@ class Ends:
         return self._made[left, is_over]
 
     @cached_property
-    def _ahead(self) -> PairsAhead:
+    def ahead(self) -> PairsAhead:
+        """Pairs by the moves of the walk."""
         return PairsAhead(self.other, self.policy, self.order)
 
     def _solved(self, left: int | None, is_over: bool) -> PairEnds:
@@ -130,7 +131,7 @@ class Ends:
 
             return PairEnds(order, lambda y, x: KnownReturns.zeros(order, len(y)), none, none)
         if isinstance(model, GumbelModel) or (self.other.action is None and left is not None):
-            return self._ahead.ends(left)
+            return self.ahead.ends(left)
         if left is None and is_over:  # only the other branch goes on, and no pair has to be solved for
             check_ends(model, self.other.policy)
             other = _alone(PolicyBranch(model, self.other.policy))

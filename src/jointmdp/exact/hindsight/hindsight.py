@@ -13,6 +13,7 @@ import numpy as np
 from jointmdp.exact.hindsight.backward_moments import Ends, backward, of_node
 from jointmdp.exact.hindsight.known_returns import KnownReturns, PairEnds
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
+from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
 from jointmdp.exact.hindsight.trajectory import (
     UNSEEN,
@@ -30,7 +31,7 @@ from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, summed
+from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
@@ -56,6 +57,8 @@ class Question:
     start: int
     number: int
     """Of the trajectory among those given."""
+    ahead: PairsAhead | None = None
+    """What follows the log where no table holds it."""
     name: str = "the trajectory"
 
     @cached_property
@@ -82,11 +85,32 @@ class Question:
             is_pair = goes & (t + 1 == last)
             here = np.where(is_pair, to.state[child] if len(to.state) else NOTHING, NOTHING)
             there = np.where(is_pair, self.paths.states[t + 1][moves.place], NOTHING)
-            parts.append((first + moves.parent, moves.weight, moves.gain, moves.loss, node, here, there))
+            # A law may count an event as likelier than it is.
+            parts.append((first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss, node, here, there))
             terms += self._terms
             first = after
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        return OpeningMoves._make([*columns, first, terms])
+        *columns, here, there = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if self.ahead is None:
+            return OpeningMoves._make([*columns, here, there, first, terms])
+        return self._with_pairs(columns, here, there, first, terms + self._terms)
+
+    def _with_pairs(self, columns: list[Any], here: Ints, there: Ints, first: int, terms: int) -> OpeningMoves:
+        """With the pairs after the log as nodes: no table holds their laws."""
+        assert self.ahead is not None
+        is_pair, left = here != NOTHING, None
+        if self.laws.horizon is not None:
+            left = self.laws.horizon - len(self.known.actions)
+        if not is_pair.any() or left == 0:
+            nothing = np.full(len(here), NOTHING)
+            return OpeningMoves._make([*columns, nothing, nothing, first, terms])
+        known, moves = self.ahead.listed(np.unique(self.ahead.code(here[is_pair], there[is_pair])), left)
+        asked = np.searchsorted(known, self.ahead.code(here, there))
+        columns[-1] = np.where(is_pair, first + asked, columns[-1])
+        more = (first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss)
+        child = np.where(moves.child == ONE, NOTHING, first + moves.child)
+        columns = [np.append(*both) for both in zip(columns, (*more, child), strict=True)]
+        nothing = np.full(len(columns[0]), NOTHING)
+        return OpeningMoves._make([*columns, nothing, nothing, first + len(known), terms])
 
     @property
     def _terms(self) -> int:
@@ -412,7 +436,9 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
                     laws[span] = Laws(_branches(branch, chosen), span)
                 known = seen if span is None else until(model, seen, span, over)
                 name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
-                questions.append(Question(model, seen, known, branch, words, reward_tolerance, laws[span], t, n, name))
+                ahead = ends.ahead if isinstance(model, GumbelModel) else None
+                parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name)
+                questions.append(Question(model, seen, known, *parts))
     if not questions:
         raise ModelError(f"{words} was not available at any step of the trajectory")
     found: list[Hindsight] = []
@@ -425,7 +451,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
 
 
 def _branches(branch: OtherBranch, chosen: Floats) -> GapBranches:
-    """What goes on after the log; under Gumbel noise the other branch alone, beside an episode that is over."""
+    """What goes on after the log; under Gumbel noise nothing does, since openings hold all that follows."""
     model = branch.model.alone if isinstance(branch.model, GumbelModel) else branch.model
     return GapBranches(model, branch.policy, chosen, branch.can_merge)
 
@@ -454,9 +480,7 @@ def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
     """Backward over all steps of some trajectories at once."""
     first, names = block[0], [(each.name, each.start) for each in block]
     paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
-    walked = walk(paths, first.branch)
-    gaps, returns = backward(first.model, paths, walked, ends)
-    has_law = _has_law(block, paths, walked)
+    gaps, returns = backward(first.model, paths, walk(paths, first.branch), ends)
 
     def alone(i: int) -> BranchReturn:
         mean, error, known = of_node(returns, i)
@@ -465,26 +489,11 @@ def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
     found = []
     for n, question in enumerate(block):
         other, seen = alone(n), alone(n + len(block))
-        found.append(Hindsight(question, _gap(question, gaps, n, other, seen, bool(has_law[n])), other, seen))
+        found.append(Hindsight(question, _gap(question, gaps, n, other, seen), other, seen))
     return found
 
 
-def _has_law(block: list[Question], paths: SeenPaths, walked: Walk) -> Bools:
-    """Whether all that follows each log is known as a law: not where a pair goes on in Gumbel noise."""
-    found, model = np.ones(len(block), dtype=bool), block[0].model
-    if not isinstance(model, GumbelModel):
-        return found
-    over = ends_of(model)
-    for t, nodes in enumerate(walked.nodes):
-        goes_on = paths.is_last(t) & ~over[paths.states[t]]
-        found[paths.which[t][nodes.place[goes_on[nodes.place]]]] = False
-    spans = [each.laws.horizon for each in block]
-    return found | np.array([span == len(each.known.actions) for span, each in zip(spans, block, strict=True)])
-
-
-def _gap(  # many parameters: which gap, what is known of it, and of both branches
-    question: Question, gaps: KnownReturns, n: int, other: BranchReturn, seen: BranchReturn, has_law: bool
-) -> Gap:
+def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, seen: BranchReturn) -> Gap:
     model, first = question.model, int(question.seen.actions[0])
     label, taken = model.state_label(int(question.seen.states[0])), model.action_label(first)
     mean, error, known = of_node(gaps, n)
@@ -502,5 +511,5 @@ def _gap(  # many parameters: which gap, what is known of it, and of both branch
         variance_error=float(known.errors[2]),
         higher=tuple(known.values[3:].tolist()),
         higher_errors=tuple(known.errors[3:].tolist()),
-        place=(question.laws, question.opening) if has_law else None,
+        place=(question.laws, question.opening),
     )

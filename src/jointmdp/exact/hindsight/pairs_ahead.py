@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +20,7 @@ from jointmdp.exact.hindsight.known_returns import KnownReturns, Moves, PairEnds
 from jointmdp.exact.hindsight.other_branch import ONE, Nodes, OtherBranch, paired_moves, seen_moves
 from jointmdp.exact.hindsight.scenario_posteriors import SeenStep, rows_of
 from jointmdp.exact.hindsight.trajectory import UNSEEN
-from jointmdp.ground.arrays import UNIT, Floats, Ints, grouped, summed
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, grouped, summed
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.gumbel_max import GumbelModel
 
@@ -28,6 +29,17 @@ AT_ONCE = 4_000_000  # numbers that moves of some pairs are formed from
 LONGER = 1e-9  # relative: what rounding may make of a step
 SETTLED = 8 * UNIT  # a relative change of moments that is rounding
 STEPS = 100_000
+
+
+class PairMoves(NamedTuple):
+    """How pairs move on, as columns."""
+
+    parent: Ints
+    weight: Floats
+    gain: Floats  # what the other branch is paid
+    loss: Floats
+    child: Ints  # ONE where the branches are one
+    off: Floats  # the weight is off by so much at most, beside rounding of its own size
 
 
 class PairsAhead:
@@ -48,13 +60,19 @@ class PairsAhead:
         return PairEnds(self.order, lambda y, x: self._gap(y, x, left), alone(0), alone(1))
 
     def _gap(self, y: Ints, x: Ints, left: int | None) -> KnownReturns:
-        codes = x * self.size + y
+        codes = self.code(y, x)
         known, values = self._pairs.get(left, (np.zeros(0, dtype=np.int64), None))
         if values is None or not np.isin(codes, known).all():
-            known, moves = self._listed(np.union1d(known, codes), left)
+            known, found = self.listed(np.union1d(known, codes), left)
+            size = np.abs(found.gain) + np.abs(found.loss)
+            moves = Moves(found.parent, found.weight, found.gain - found.loss, size, found.child, found.off)
             values = self._solved(moves, len(known), left, self.order, lambda: self._means(known))
             self._pairs[left] = known, values
         return values.at(np.searchsorted(known, codes))
+
+    def code(self, other: Ints, seen: Ints) -> Ints:
+        """The number of a pair."""
+        return seen * self.size + other
 
     def _means(self, codes: Ints) -> Floats:
         other, seen = self._alone(None)
@@ -86,7 +104,7 @@ class PairsAhead:
             found = backed_up(moves, count, found, self.model.discount)
         return found
 
-    def _listed(self, codes: Ints, left: int | None) -> tuple[Ints, Moves]:
+    def listed(self, codes: Ints, left: int | None) -> tuple[Ints, PairMoves]:
         """The pairs that come from these within so many steps, and their moves; those of the last ones are left out."""
         known, fresh, parts, count, step = codes, codes, [], 0, 0
         while len(fresh) and (left is None or step < left):
@@ -102,9 +120,16 @@ class PairsAhead:
             reached = np.concatenate([part.child for part in parts])
             fresh = np.setdiff1d(reached[reached >= 0], known)
             known, step = np.union1d(known, fresh), step + 1
-        moves = Moves._make(np.concatenate(column) for column in zip(*parts, strict=True))
-        child = np.where(moves.child >= 0, np.searchsorted(known, moves.child), ONE)
-        return known, moves._replace(parent=np.searchsorted(known, moves.parent), child=child)
+        moves = PairMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
+        known, parent = np.unique(moves.parent, return_inverse=True)
+        child = _numbered(known, moves.child)
+        child = _that_matter(parent, child, moves.gain != moves.loss, len(known))
+        # Those that matter, and those that were asked about.
+        kept = np.union1d(codes, known[child[child >= 0]])
+        is_kept = np.isin(moves.parent, kept)
+        child = _numbered(kept, np.where(child >= 0, moves.child, ONE))
+        found = PairMoves._make(column[is_kept] for column in moves._replace(child=child))
+        return kept, found._replace(parent=np.searchsorted(kept, found.parent))
 
     @property
     def _at_once(self) -> int:
@@ -112,7 +137,7 @@ class PairsAhead:
         width = model.outcomes.width if isinstance(model, GumbelModel) else model.num_scenarios
         return max(1, AT_ONCE // width**2)
 
-    def _moves(self, codes: Ints) -> Moves:
+    def _moves(self, codes: Ints) -> PairMoves:
         """One step of each pair; both are named by codes."""
         x, y = np.divmod(codes, self.size)
         here = np.unique(x)
@@ -129,14 +154,12 @@ class PairsAhead:
         order, number = grouped(parent, found.child, found.gain, found.loss)
         kept = order[np.diff(number, prepend=-1) > 0]
         weight, off = (summed(number, (chance * each)[order], len(kept)) for each in (found.weight, found.off))
-        gain, loss = found.gain[kept], found.loss[kept]
-        size = np.abs(gain) + np.abs(loss)
-        return Moves(codes[parent[kept]], weight, gain - loss, size, found.child[kept], off)
+        return PairMoves(codes[parent[kept]], weight, found.gain[kept], found.loss[kept], found.child[kept], off)
 
 
 def endless(moves: Moves, count: int, discount: float, order: int, guess: Floats) -> KnownReturns:
     """What follows for ever; `guess` is where the search for the means begins."""
-    moves = _paying(moves, count)
+    moves = moves._replace(child=_that_matter(moves.parent, moves.child, moves.size > 0, count))
     goes = moves.child >= 0
     places = moves.parent[goes], moves.child[goes]
     kernel = sp.csr_array((moves.weight[goes], places), shape=(count, count))
@@ -182,15 +205,20 @@ def endless(moves: Moves, count: int, discount: float, order: int, guess: Floats
     return found
 
 
-def _paying(moves: Moves, count: int) -> Moves:
-    """Moves to nodes after which nothing can be paid any more end there: what follows is 0."""
-    pays = np.zeros(count, dtype=bool)
-    pays[moves.parent[moves.size > 0]] = True
-    fresh = np.flatnonzero(pays)
-    goes = moves.child >= 0
-    back = sp.csr_array((np.ones(int(goes.sum())), (moves.child[goes], moves.parent[goes])), shape=(count, count))
+def _numbered(known: Ints, codes: Ints) -> Ints:
+    """Where codes stand among those that are known, in order; ONE where they do not."""
+    place = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+    return np.where(known[place] == codes, place, ONE)
+
+
+def _that_matter(parent: Ints, child: Ints, differs: Bools, count: int) -> Ints:
+    """Children, but those after which nothing is paid any more that `differs`: what follows them is 0."""
+    matters = np.zeros(count, dtype=bool)
+    matters[parent[differs]] = True
+    goes, fresh = child >= 0, np.flatnonzero(matters)
+    back = sp.csr_array((np.ones(int(goes.sum())), (child[goes], parent[goes])), shape=(count, count))
     while len(fresh):
         before = np.unique(back[fresh].indices)
-        fresh = before[~pays[before]]
-        pays[fresh] = True
-    return moves._replace(child=np.where(goes & pays[moves.child], moves.child, ONE))
+        fresh = before[~matters[before]]
+        matters[fresh] = True
+    return np.where(goes & matters[child], child, ONE)

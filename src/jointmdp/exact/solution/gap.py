@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 
 SHOWN = 3  # parts in the text
-NO_LAW = (
-    "only moments of this gap are known: after the log its branches go on as a pair in Gumbel noise, whose law no "
-    "table holds; there is one over a horizon that ends with the log"
-)
 
 
 @dataclass(frozen=True)
@@ -296,8 +292,7 @@ class Gap(ResultFace, PlannedGap):
         return replace(found, known_variance=self.variance_interval, independent_variance=self.independent_variance)
 
     def _law(self, width: Callable[[GapLaw], float], tolerance: float, limits: Limits) -> GapLaw:
-        if self.place is None:
-            raise NotKnownError(NO_LAW)
+        assert self.place is not None
         laws, query = self.place
         return laws.gap_law(query, width, tolerance, limits, self.mean_interval, self._name)
 
@@ -327,8 +322,7 @@ class Gap(ResultFace, PlannedGap):
         check_limits(limits)
         if self.is_identical:
             raise ModelError(f"{self.action} is compared with itself; the gap is 0 and has no variance to split")
-        if self.place is None:
-            raise NotKnownError(NO_LAW)
+        assert self.place is not None
         laws, query = self.place
         if isinstance(query, Opening):
             raise NotKnownError(
@@ -380,7 +374,7 @@ class Gap(ResultFace, PlannedGap):
         if self.is_identical:
             return LawInterval(if_identical, if_identical)
         found, status, why = of_moments(self.moment_bounds()), LawStatus.REACHED, ""
-        if found.width > tolerance:
+        if found.width > tolerance and self.place is not None:
             try:
                 law = self._law(lambda law: of_law(law).width, tolerance, limits)
                 found, status = found & of_law(law) & of_moments(self.moment_bounds(law.support)), law.status

@@ -85,29 +85,33 @@ def test_the_closed_form_within_its_bound(seeds: range) -> None:
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_the_closed_form_against_an_integral_of_its_own() -> None:
-    """Of 200 pairs: E_k given the winner's time, and no other sooner, by quadrature over the noise itself."""
-    x, w = np.polynomial.legendre.leggauss(400)
+    """Of 200 pairs: ``q_j ∫ dr/F(r)²`` by quadrature, beyond 1 in v = 1/r; between break points it is smooth."""
+    x, w = np.polynomial.legendre.leggauss(200)
     u, du = (x + 1) / 2, w / 2
+
+    def area(p: np.ndarray, q: np.ndarray, low: float, high: float) -> float:
+        """``∫ dr/(Σ max(p, q r))²`` for low and high in [0, 1]."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            breaks = p / q
+        cuts = np.unique([low, *(r for r in breaks if low < r < high), high])
+        r = cuts[:-1, None] + np.diff(cuts)[:, None] * u
+        total = np.maximum(p, q * r[..., None]).sum(axis=-1)
+        return float(np.sum(np.diff(cuts)[:, None] * du / total**2))
+
     for seed in range(200):
         p, q = pair_of_laws(seed)
         found = given(p, q)
-        for k in np.flatnonzero(p > 1e-3):
-            # Given k: T exponential, E_k = p_k T, E_i = p_i T + E'_i. b gets j where E_j/q_j is least: with s = T/(1+T)
-            # over pieces between which no E' changes its side, so that the integrand is smooth.
-            for j in np.flatnonzero(q > 1e-3):
-                if j == k:
-                    continue
-                low = p[j] / q[j]
-                high = p[k] / q[k] if q[k] > 0 else np.inf
-                cuts = np.unique([low, *(r for r in p[q > 0] / q[q > 0] if low < r < high), high])
-                area = 0.0
-                for left, right in itertools.pairwise(cuts) if high > low else ():
-                    begin, end = left / (1 + left), 1.0 if right == np.inf else right / (1 + right)
-                    v = begin + (end - begin) * u
-                    r = v / (1 - v)
-                    total = np.maximum(p[:, None], q[:, None] * r).sum(axis=0)
-                    area += (end - begin) * np.sum(du / (1 - v) ** 2 / total**2)
-                assert found[k, j] == pytest.approx(q[j] * area, abs=1e-11), (seed, k, j)
+        for k, j in np.ndindex(len(p), len(p)):
+            if j == k or p[k] == 0 or q[j] == 0:
+                continue
+            # P(j|k) q⁻¹_j: from p_j/q_j to p_k/q_k, or in v from q_k/p_k to q_j/p_j.
+            if p[j] * q[k] >= p[k] * q[j]:
+                expected = 0.0
+            else:
+                below = area(p, q, min(p[j] / q[j], 1.0), min(p[k] / q[k], 1.0) if q[k] > 0 else 1.0)
+                above = area(q, p, min(q[k] / p[k], 1.0), min(q[j] / p[j], 1.0) if p[j] > 0 else 1.0)
+                expected = q[j] * (below + above)
+            assert found[k, j] == pytest.approx(expected, abs=1e-12), (seed, k, j)
 
 
 @pytest.mark.slow

@@ -60,6 +60,8 @@ class PairsAhead:
         return PairEnds(self.order, lambda y, x: self._gap(y, x, left), alone(0), alone(1))
 
     def _gap(self, y: Ints, x: Ints, left: int | None) -> KnownReturns:
+        if not len(y):
+            return KnownReturns.zeros(self.order, 0)
         codes = self.code(y, x)
         known, values = self._pairs.get(left, (np.zeros(0, dtype=np.int64), None))
         if values is None or not np.isin(codes, known).all():

@@ -99,8 +99,9 @@ def posterior_gaps(  # many parameters: the model, the policy, the log, and how 
         cut = -np.log(np.exp(-top)[:, None] + np.exp(-(noise[:, places] + logs)))
         cut[:, places == seen.states[t + 1]] = top[:, None]
         noise[:, places] = cut - logs
-        for state in np.unique(y).tolist():
-            some, b = np.flatnonzero(y == state), other[state]
+        before = y.copy()
+        for state in np.unique(before).tolist():
+            some, b = np.flatnonzero(before == state), other[state]
             row = slice(kernels[b].indptr[state], kernels[b].indptr[state + 1])
             to = kernels[b].indices[row]
             best = np.argmax(noise[some][:, to] + np.log(kernels[b].data[row]), axis=1)

@@ -137,7 +137,10 @@ class Outcomes(NamedTuple):
             p = np.where(is_in, dense[row[block][:, None], numbers], 0.0)
             is_seen = is_in & (numbers == got[block, None])
             column = np.where(is_seen.any(axis=1), np.argmax(is_seen, axis=1), -1)
-            weights = laws_given(p, q, column)
+            weights, meet = q, np.flatnonzero(p.any(axis=1))  # others have no outcome in common
+            if len(meet):
+                weights = q.copy()
+                weights[meet] = laws_given(p[meet], q[meet], column[meet])
             i, j = np.nonzero(weights)
             weight = weights[i, j]
             off = relative_error(width + self.width) * (weight + q[i, j])

@@ -434,9 +434,9 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
                 seen, span = _seen_from(model, whole, t, number), ends.steps_from(t, len(whole.actions))
                 if span not in laws:
                     laws[span] = Laws(_branches(branch, chosen), span)
-                known = seen if span is None else until(model, seen, span, over)
                 name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
                 ahead = ends.ahead if isinstance(model, GumbelModel) else None
+                known = seen if span is None or ahead is not None else until(model, seen, span, over)
                 parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name)
                 questions.append(Question(model, seen, known, *parts))
     if not questions:

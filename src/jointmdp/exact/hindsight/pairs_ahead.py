@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +19,9 @@ import scipy.sparse as sp
 
 from jointmdp.exact.hindsight.known_returns import KnownReturns, Moves, PairEnds, backed_up
 from jointmdp.exact.hindsight.other_branch import ONE, Nodes, OtherBranch, paired_moves, seen_moves
-from jointmdp.exact.hindsight.scenario_posteriors import SeenStep, rows_of
+from jointmdp.exact.hindsight.scenario_posteriors import SeenStep, ends_of, rows_of
 from jointmdp.exact.hindsight.trajectory import UNSEEN
-from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, grouped, summed
+from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, grouped, summed
 from jointmdp.ground.errors import ModelError
 from jointmdp.model.gumbel_max import GumbelModel
 
@@ -50,6 +51,8 @@ class PairsAhead:
         self.model, self.size = other.model, other.model.num_states
         self._pairs: dict[int | None, tuple[Ints, KnownReturns]] = {}
         self._branches: dict[int | None, tuple[KnownReturns, KnownReturns]] = {}
+        over = ends_of(self.model)
+        self._end = np.where(over, int(np.argmax(over)), np.arange(self.size))
 
     def ends(self, left: int | None) -> PairEnds:
         """What so many steps bring; None: all that come."""
@@ -73,8 +76,8 @@ class PairsAhead:
         return values.at(np.searchsorted(known, codes))
 
     def code(self, other: Ints, seen: Ints) -> Ints:
-        """The number of a pair."""
-        return seen * self.size + other
+        """The number of a pair; where the seen branch is over it does not matter in which state."""
+        return self._end[seen] * self.size + other
 
     def _means(self, codes: Ints) -> Floats:
         other, seen = self._alone(None)
@@ -83,18 +86,34 @@ class PairsAhead:
 
     def _alone(self, left: int | None) -> tuple[KnownReturns, KnownReturns]:
         """The returns of the other branch and of the seen one, by state."""
-        if left not in self._branches:
-            found = []
-            for policy in (self.other.policy, self.policy):
-                states, actions = np.nonzero(policy)
-                rows = rows_of(self.model, states, actions)
-                i, w = np.nonzero(rows.chances)
-                paid = rows.rewards[i, w]
-                weight = rows.chances[i, w] * policy[states[i], actions[i]]
-                moves = Moves(states[i], weight, paid, np.abs(paid), rows.successors[i, w], np.zeros(len(i)))
-                found.append(self._solved(moves, self.size, left, 2, lambda: np.zeros(self.size)))
-            self._branches[left] = found[0], found[1]
-        return self._branches[left]
+        if left in self._branches:
+            return self._branches[left]
+        discount, size = self.model.discount, self.size
+        if left is None:
+            one, two = (endless(moves, size, discount, 2, np.zeros(size)) for moves in self._of_branches)
+        elif left == 0:
+            one, two = (KnownReturns.zeros(2, size) for _ in range(2))
+        else:
+            later = zip(self._of_branches, self._alone(left - 1), strict=True)
+            one, two = (backed_up(moves, size, known, discount) for moves, known in later)
+        self._branches[left] = one, two
+        return one, two
+
+    @cached_property
+    def _of_branches(self) -> list[Moves]:
+        """How the other branch moves by itself, and the seen one."""
+        found = []
+        for policy in (self.other.policy, self.policy):
+            states, actions = np.nonzero(policy)
+            rows = rows_of(self.model, states, actions)
+            i, w = np.nonzero(rows.chances)
+            paid = rows.rewards[i, w]
+            weight = rows.chances[i, w] * policy[states[i], actions[i]]
+            keys = states[i], rows.successors[i, w], paid
+            first, weight = counted_once(keys, weight)
+            parent, child, paid = (each[first] for each in keys)
+            found.append(Moves(parent, weight, paid, np.abs(paid), child, np.zeros(len(parent))))
+        return found
 
     def _solved(
         self, moves: Moves, count: int, left: int | None, order: int, guess: Callable[[], Floats]

@@ -1,26 +1,8 @@
-"""Gumbel-max in closed form: what one action says of another, and a model that keeps the laws of its actions.
+"""A model whose actions share Gumbel noise: the laws of its actions, and tables when something asks for them.
 
-Every outcome i has an exponential noise ``E_i`` that all actions share, and an action with the law p gets
-``argmin_i E_i/p_i``. Of two actions with laws p and q, the first of which got k, the second gets j with probability
-
-    P(j|k) = q_j ∫ dr / F(r)²  for r from ρ_j to ρ_k (0 if empty),   P(k|k) = 1/F(ρ_k),
-    F(r) = Σ_i max(p_i, q_i r),   ρ_i = p_i/q_i (infinite where q_i = 0).
-
-No p_k is divided by, so what a rare outcome says is known as well as what others say. Between two neighbouring ρ the
-sum is linear, ``F(r) = P + Q r`` with P the p_i of larger ρ and Q the q_i of the others, and the integral from l to u
-is
-
-    (u − l)/(F(l) F(u)) = (1 − l/u) / (F(l) · (P/u + Q)).
-
-*Error.* All terms are positive. F is at least 1 and at least r, as p and q sum to 1, so n terms give F and F(u)/u to a
-relative error of ``(n + 4) u``, u the unit roundoff, also where P is 1 less a sum; a piece is at most 1, and its factor
-``1 − l/u`` is off by 2 u at most. So a sum of n pieces is off by ``(4n + 20) u`` of itself and by ``2n u``, and P(j|k)
-by at most ``e (P(j|k) + q_j)``, with room in ``e`` for ratios that count as one and for the last division by the sum
-over j, which is 1: `relative_error`. Ratios nearer than `SAME_RATIO` are one: 0.1/0.3 and 0.2/0.6 differ by a
-rounding, and what is possible by that alone is not part of the model.
-
-*More than pairs.* Two branches are a pair, so hindsight asks these laws and nothing else. Whatever asks for the joint
-law of more actions, or for scenarios, gets tables that are drawn (`couplings`), when it first asks.
+Two branches are a pair, so hindsight asks for laws of pairs and nothing else (`gumbel_laws`). Whatever asks for the
+joint law of more actions, or for scenarios, gets tables when it first asks. Under ``sharing="state"`` those of a state
+with two actions are exact, all others are drawn (`couplings`).
 """
 
 from __future__ import annotations
@@ -33,51 +15,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jointmdp.ground import checks
-from jointmdp.ground.arrays import UNIT, Floats, Ints, expand
+from jointmdp.ground.arrays import Floats, Ints, expand
 from jointmdp.ground.checks import Sharing
 from jointmdp.model.action_laws import ActionLaws, numbered_laws
 from jointmdp.model.couplings import GumbelMax, coupled_tables
+from jointmdp.model.gumbel_laws import laws_given, relative_error
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.tables import as_available
 
-SAME_RATIO = 8 * UNIT
 AT_ONCE = 2**18  # numbers of laws that are sorted at once
 TABLES = ("probabilities", "rewards", "successors")
-
-
-def relative_error(count: int) -> float:
-    """How far ``P(j|k)`` is off at most, in parts of ``P(j|k) + q_j``, for laws of so many outcomes."""
-    return count * (4 * UNIT + 2 * SAME_RATIO) + 20 * UNIT
-
-
-def laws_given(p: Floats, q: Floats, seen: Ints) -> Floats:
-    """``P(j|k)`` in the order of q, ``[M, n]``: by rows of the second law and of the first one's chances there.
-
-    `p` need not list what q cannot reach: it sums to 1 with that. `seen` ``[M]`` is the column of k, or −1 where q
-    cannot reach it. Columns with q = 0 fill up the rows.
-    """
-    rows = np.arange(len(q))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        ratio = np.where(q > 0, p / q, np.inf)
-        last = np.where(seen >= 0, ratio[rows, seen], np.inf)[:, None]
-        order = np.argsort(ratio, axis=1, kind="stable")
-        at = rows[:, None], order
-        begin = ratio[at]
-        inside = np.cumsum(q[at], axis=1)
-        outside = np.maximum(1 - np.cumsum(p[at], axis=1), 0.0)
-        end = np.minimum(np.append(begin[:, 1:], np.full((len(q), 1), np.inf), axis=1), last)
-        share = np.where(begin < end, 1 - begin / end, 0.0)
-        share[~(share > SAME_RATIO)] = 0.0
-        low = np.where(np.isfinite(begin), outside + inside * begin, np.inf)
-        pieces = np.where(share > 0, share / ((outside / end + inside) * low), 0.0)
-        found = np.empty_like(q)
-        found[at] = q[at] * np.cumsum(pieces[:, ::-1], axis=1)[:, ::-1]
-        # The largest ratio up to that of k is its own.
-        place = np.sum(begin <= last, axis=1) - 1
-        again = 1 / (outside[rows, place] + inside[rows, place] * last[:, 0])
-    both = np.flatnonzero(seen >= 0)
-    found[both, seen[both]] = again[both]
-    return found / found.sum(axis=1, keepdims=True)
 
 
 class Outcomes(NamedTuple):
@@ -198,6 +145,11 @@ class GumbelModel(JointMDP):
     def is_drawn(self) -> bool:
         """Whether the tables are there."""
         return "probabilities" in self.__dict__
+
+    @property
+    def has_exact_tables(self) -> bool:
+        """Whether nothing of the tables is drawn: two actions at most in a state, which has scenarios of its own."""
+        return not self.has_common_grid and bool(np.all(self.available.sum(axis=1) <= 2))
 
     @property
     def num_states(self) -> int:

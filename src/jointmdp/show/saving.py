@@ -139,13 +139,13 @@ def _model_parts(model: JointMDP, kind: str) -> tuple[dict[str, Any], dict[str, 
     dtypes = {"successors": "<i8", "available": "|b1"}
     tables: Any = MODEL
     if isinstance(model, GumbelModel):
-        page[NOISE] = {"draws": model.coupling.draws, "seed": model.coupling.seed}
-        page[NOISE] |= {"has_common_grid": model.has_common_grid, "max_entries": model.max_entries}
+        drawn = {"draws": model.coupling.draws, "seed": model.coupling.seed, "max_entries": model.max_entries}
+        page[NOISE] = {**drawn, "has_common_grid": model.has_common_grid}
         tables = MODEL if model.is_drawn or kind == "solution" else ["available"]
     arrays = {name: _plain(getattr(model, name), dtypes.get(name, "<f8")) for name in tables}
     if isinstance(model, GumbelModel):
-        kinds = ("<i8", "<f8", "<f8", "<i8")
-        arrays |= {name: _plain(part, kind) for name, part, kind in zip(GUMBEL, model.laws, kinds, strict=False)}
+        parts: Any = zip(GUMBEL, model.laws, ("<i8", "<f8", "<f8", "<i8"), strict=False)
+        arrays |= {name: _plain(part, kind) for name, part, kind in parts}
     return page, arrays
 
 

@@ -35,7 +35,8 @@ from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
 from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
-from jointmdp.model.gumbel_max import GumbelModel, relative_error
+from jointmdp.model.gumbel_laws import relative_error
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike

@@ -109,9 +109,9 @@ class PairsAhead:
             i, w = np.nonzero(rows.chances)
             paid = rows.rewards[i, w]
             weight = rows.chances[i, w] * policy[states[i], actions[i]]
-            keys = states[i], rows.successors[i, w], paid
-            first, weight = counted_once(keys, weight)
-            parent, child, paid = (each[first] for each in keys)
+            parent, child = states[i], rows.successors[i, w]
+            first, weight = counted_once((parent, child, paid), weight)
+            parent, child, paid = parent[first], child[first], paid[first]
             found.append(Moves(parent, weight, paid, np.abs(paid), child, np.zeros(len(parent))))
         return found
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
-from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
+from jointmdp.exact.hindsight.backward_moments import Ends, backward, of_node
+from jointmdp.exact.hindsight.known_returns import KnownReturns, PairEnds
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
-from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
-from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
+from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
+from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
+from jointmdp.exact.hindsight.trajectory import (
+    UNSEEN,
+    SeenSteps,
+    Trajectory,
+    given_trajectories,
+    named_trajectory,
+    seen_steps,
+    until,
+)
 from jointmdp.exact.law.gap_law import Laws
 from jointmdp.exact.law.pair_graph import NOTHING, GapBranches, Opening, OpeningMoves
 from jointmdp.exact.solution.evaluate import MAX_ORDER
@@ -22,11 +31,12 @@ from jointmdp.exact.solution.gap import Gap
 from jointmdp.exact.solution.solution import Solution
 from jointmdp.ground import checks
 from jointmdp.ground.answers import ResultFace
-from jointmdp.ground.arrays import Floats, Ints, summed
-from jointmdp.ground.errors import ModelError
+from jointmdp.ground.arrays import UNIT, Floats, Ints, summed
+from jointmdp.ground.errors import ModelError, NotKnownError
 from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
-from jointmdp.model.episodes import terminal_states
+from jointmdp.model.gumbel_laws import relative_error
+from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy
 from jointmdp.model.tables import ActionLike
@@ -48,6 +58,8 @@ class Question:
     start: int
     number: int
     """Of the trajectory among those given."""
+    ahead: PairsAhead | None = None
+    """What follows the log where no table holds it."""
     name: str = "the trajectory"
 
     @cached_property
@@ -65,7 +77,8 @@ class Question:
 
     def _moves(self) -> OpeningMoves:
         last, first, terms, parts = len(self.walk.moves), 0, 0, []
-        for t, moves in enumerate(self.walk.moves):
+        counted = last if self.model.discount else 1
+        for t, moves in enumerate(self.walk.moves[:counted]):
             after = first + len(self.walk.nodes[t].place)
             to, goes = self.walk.nodes[t + 1], moves.child != ONE
             child = np.where(goes, moves.child, 0)
@@ -73,11 +86,39 @@ class Question:
             is_pair = goes & (t + 1 == last)
             here = np.where(is_pair, to.state[child] if len(to.state) else NOTHING, NOTHING)
             there = np.where(is_pair, self.paths.states[t + 1][moves.place], NOTHING)
-            parts.append((first + moves.parent, moves.weight, moves.gain, moves.loss, node, here, there))
-            terms += self.model.num_scenarios + self.model.num_actions + 8
+            # A law may count an event as likelier than it is.
+            parts.append((first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss, node, here, there))
+            terms += self._terms
             first = after
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        return OpeningMoves._make([*columns, first, terms])
+        *columns, here, there = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if self.ahead is None:
+            return OpeningMoves._make([*columns, here, there, first, terms])
+        return self._with_pairs(columns, here, there, first, terms + self._terms)
+
+    def _with_pairs(self, columns: list[Any], here: Ints, there: Ints, first: int, terms: int) -> OpeningMoves:
+        """With the pairs after the log as nodes: no table holds their laws."""
+        assert self.ahead is not None
+        is_pair, left = here != NOTHING, None
+        if self.laws.horizon is not None:
+            left = self.laws.horizon - len(self.known.actions)
+        if not is_pair.any() or left == 0:
+            nothing = np.full(len(here), NOTHING)
+            return OpeningMoves._make([*columns, nothing, nothing, first, terms])
+        known, moves = self.ahead.listed(np.unique(self.ahead.code(here[is_pair], there[is_pair])), left)
+        asked = np.searchsorted(known, self.ahead.code(here, there))
+        columns[-1] = np.where(is_pair, first + asked, columns[-1])
+        more = (first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss)
+        child = np.where(moves.child == ONE, NOTHING, first + moves.child)
+        columns = [np.append(*both) for both in zip(columns, (*more, child), strict=True)]
+        nothing = np.full(len(columns[0]), NOTHING)
+        return OpeningMoves._make([*columns, nothing, nothing, first + len(known), terms])
+
+    @property
+    def _terms(self) -> int:
+        """Roundings of one step in what a law adds up."""
+        if isinstance(self.model, GumbelModel):
+            return math.ceil(2 * relative_error(2 * self.model.outcomes.width) / UNIT)
+        return self.model.num_scenarios + self.model.num_actions + 8
 
 
 class BranchReturn(NamedTuple):
@@ -129,10 +170,14 @@ class Hindsight(ResultFace):
         return len(self.question.seen.actions)
 
     def __repr__(self) -> str:
-        better = "more" if self.gap.mean > 0 else "less"
+        gap = self.gap
+        told = f"{abs(gap.mean):.6g} {'more' if gap.mean > 0 else 'less'}"
+        if abs(gap.mean) <= gap.mean_error:
+            told = "0 more" if gap.mean_error == 0 else f"0 more, within {gap.mean_error:.1g},"
+        open_std = gap.std if gap.variance > gap.variance_error else 0.0
         return (
             f"Hindsight({self.question.words} instead of {self.gap.other} at step {self.start}, in {self.gap.state}: "
-            f"{abs(self.gap.mean):.6g} {better} on the same noise, ± {self.gap.std:.6g} of what is not known; "
+            f"{told} on the same noise, ± {open_std:.6g} of what is not known; "
             f"{self.num_steps} steps seen)"
         )
 
@@ -159,6 +204,7 @@ class Hindsight(ResultFace):
         """What the data say of the scenario of each step, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
         steps = enumerate(paths.steps[: self.num_steps])
+        self._check_scenarios()
         return np.stack([chances[t][~paths.is_last(t)] @ step.posterior for t, step in steps])
 
     @cached_property
@@ -166,7 +212,15 @@ class Hindsight(ResultFace):
         """The same before anything was seen of the step but its state, ``[n, W]``."""
         paths, chances = self.question.paths, self.question.walk.chances
         steps = enumerate(paths.steps[: self.num_steps])
-        return np.stack([chances[t][~paths.is_last(t)] @ self.model.probabilities[step.state] for t, step in steps])
+        self._check_scenarios()
+        return np.stack([chances[t][~paths.is_last(t)] @ step.prior for t, step in steps])
+
+    def _check_scenarios(self) -> None:
+        if isinstance(self.model, GumbelModel):
+            raise NotKnownError(
+                "Gumbel noise is continuous: it has no scenarios whose probabilities could be listed, and what is open "
+                "of it is no number of bits; path and gap say what follows"
+            )
 
     @property
     def entropy(self) -> Floats:
@@ -216,7 +270,9 @@ class Hindsight(ResultFace):
     def table(self) -> list[dict[str, Any]]:
         """One row a step: what was seen, and where the other branch would most likely have been."""
         model, seen, likely = self.model, self.question.seen, self._most_likely()
-        known, before = self.entropy, self.prior_entropy
+        nothing = np.full(self.num_steps, math.nan)
+        is_listed = not isinstance(model, GumbelModel)
+        known, before = (self.entropy, self.prior_entropy) if is_listed else (nothing, nothing)
         rows = []
         for t in range(self.num_steps + 1):
             row: dict[str, Any] = {"step": self.start + t}
@@ -264,7 +320,8 @@ class Hindsights(ResultFace, Sequence[Hindsight]):
         return np.array([each.gap.variance for each in self.results])
 
     def __repr__(self) -> str:
-        mean = self.mean
+        errors = np.array([each.gap.mean_error for each in self.results])
+        mean = np.where(np.abs(self.mean) <= errors, 0.0, self.mean)
         return (
             f"Hindsights({len(self):,} answers; mean gap {mean.mean():.6g}, from {mean.min():.6g} to "
             f"{mean.max():.6g}; more in {np.mean(mean > 0):.1%} of them)"
@@ -354,7 +411,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
             largest reward of the state and action.
     """
     several = not isinstance(trajectory, Trajectory) or start == "each"
-    given = _given(trajectory)
+    given = given_trajectories(trajectory)
     chosen = as_policy(model, policy)
     if (action is None) == (other_policy is None):
         both = "" if action is None else ", not both"
@@ -365,20 +422,24 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     words = "policy" if number is None else model.action_label(number)
     other = chosen if other_policy is None else as_policy(model, other_policy)
     branch = OtherBranch(model, other, number, can_merge=number is not None)
-    over = terminal_states(model)
+    over = ends_of(model)
     ends = Ends(model, chosen, branch, order, horizon, solution, over)
     laws: dict[int | None, Laws] = {}
     questions = []
     for n, each in enumerate(given):
-        with _named(n, len(given)):
+        with named_trajectory(n, len(given)):
             whole = seen_steps(model, each, over)
+            if start != 0:  # what came before the branches part must be possible, too
+                seen_paths(model, [whole], reward_tolerance)
             for t in _starts(model, whole, number, start):
                 seen, span = _seen_from(model, whole, t, number), ends.steps_from(t, len(whole.actions))
                 if span not in laws:
-                    laws[span] = Laws(GapBranches(model, other, chosen, branch.can_merge), span)
-                known = seen if span is None else until(model, seen, span, over)
+                    laws[span] = Laws(_branches(branch, chosen), span)
                 name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
-                questions.append(Question(model, seen, known, branch, words, reward_tolerance, laws[span], t, n, name))
+                ahead = ends.ahead if isinstance(model, GumbelModel) else None
+                known = seen if span is None or ahead is not None else until(model, seen, span, over)
+                parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name)
+                questions.append(Question(model, seen, known, *parts))
     if not questions:
         raise ModelError(f"{words} was not available at any step of the trajectory")
     found: list[Hindsight] = []
@@ -390,33 +451,17 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     return Hindsights(tuple(found)) if several else found[0]
 
 
+def _branches(branch: OtherBranch, chosen: Floats) -> GapBranches:
+    """What goes on after the log; under Gumbel noise nothing does, since openings hold all that follows."""
+    model = branch.model.alone if isinstance(branch.model, GumbelModel) else branch.model
+    return GapBranches(model, branch.policy, chosen, branch.can_merge)
+
+
 def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | str) -> Sequence[int]:
     if start != "each":
         return [checks.as_count("start", start, least=0)]
     known = [t for t in range(len(seen.actions)) if seen.states[t] != UNSEEN]
     return [t for t in known if action is None or model.available[seen.states[t], action]]
-
-
-def _given(trajectory: Any) -> list[Trajectory]:
-    is_one = isinstance(trajectory, Trajectory) or not isinstance(trajectory, Iterable)
-    found = [trajectory] if is_one else list(trajectory)
-    if not found:
-        raise ModelError("no trajectories were given")
-    for each in found:
-        if not isinstance(each, Trajectory):
-            raise ModelError(f"a trajectory is a jointmdp.Trajectory(states, actions, …), not {each!r}")
-    return found
-
-
-@contextlib.contextmanager
-def _named(number: int, count: int) -> Iterator[None]:
-    """Of several trajectories, errors say which."""
-    try:
-        yield
-    except ModelError as error:
-        if count == 1:
-            raise
-        raise ModelError(f"trajectory {number}: {error}") from None
 
 
 def _seen_from(model: JointMDP, whole: SeenSteps, start: int, action: int | None) -> SeenSteps:

@@ -2,6 +2,7 @@
 
 A node at time t is a place of the seen branch and a state y of the other. Where they share their noise the other meets
 the posterior ``q_t`` of the place, elsewhere ``p(·|y)``; where state and action coincide the two are one from then on.
+Under Gumbel noise it meets, for each outcome that the seen branch may have got, the law of its own outcome given that.
 Scenarios that lead alike count as one.
 """
 
@@ -13,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jointmdp.exact.bellman.pair_step import Outcomes, branch_outcomes
+from jointmdp.exact.bellman.pair_step import BranchLists, Outcomes, branch_outcomes, padded_lists
 from jointmdp.exact.bellman.pair_sweep import policy_support
 from jointmdp.exact.hindsight.scenario_posteriors import SeenPaths, SeenStep
 from jointmdp.exact.hindsight.trajectory import UNSEEN
-from jointmdp.ground.arrays import Bools, Floats, Ints, expand, grouped, summed
+from jointmdp.ground.arrays import Bools, Floats, Ints, counted_once, expand, grouped, summed
+from jointmdp.model.gumbel_max import GumbelModel
+from jointmdp.model.gumbel_max import Outcomes as LawOutcomes
 from jointmdp.model.joint_mdp import JointMDP
 
 ONE = -1  # the child where both branches are one
@@ -77,13 +80,32 @@ class OtherBranch:
     @cached_property
     def outcomes(self) -> Outcomes:
         """What it does with noise of its own."""
+        if isinstance(self.model, GumbelModel):
+            return _outcomes_alone(self.model.outcomes, self.policy)
         is_timed = self.model.sharing == "time"
         return branch_outcomes(self.model.with_sharing("none") if is_timed else self.model, self.policy)
+
+    @property
+    def gumbel(self) -> GumbelModel:
+        """The model, where its noise is that of outcomes."""
+        assert isinstance(self.model, GumbelModel)
+        return self.model
 
     @cached_property
     def cells(self) -> Cells:
         """What it does with noise that is given."""
         return Cells(self.model, self.policy)
+
+
+def _outcomes_alone(laws: LawOutcomes, policy: Floats) -> Outcomes:
+    """What a branch can do by itself in each state, by the laws of its actions."""
+    states, actions = np.nonzero(policy)
+    owner, place = expand(laws.starts, states * policy.shape[1] + actions)
+    state, weight = states[owner], laws.probabilities[place] * policy[states, actions][owner]
+    first, total = counted_once((state, laws.successors[place], laws.rewards[place]), weight)
+    starts = np.append(0, np.cumsum(np.bincount(state[first], minlength=len(policy))))
+    kept = place[first]
+    return padded_lists(BranchLists(np.ones(1), starts, total, laws.rewards[kept], laws.successors[kept]))
 
 
 class Nodes(NamedTuple):
@@ -103,6 +125,7 @@ class PairedMoves(NamedTuple):
     loss: Floats  # what the seen branch was paid
     child: Ints  # ONE where the branches are one
     place: Ints  # of the seen branch at the next time
+    off: Floats  # the weight is off by so much at most, beside rounding of its own size
 
 
 class SeenMoves(NamedTuple):
@@ -133,9 +156,9 @@ def walk(paths: SeenPaths, other: OtherBranch) -> Walk:
     seen: list[SeenMoves] = []
     merged, chances = [np.zeros(count)], [np.ones(count)]
     for t, step in enumerate(paths.steps):
-        goes_on, now, own = ~paths.is_last(t), nodes[-1], seen_moves(model, step)
+        goes_on, now, own = ~paths.is_last(t), nodes[-1], seen_moves(step)
         number = np.where(goes_on, np.cumsum(goes_on) - 1, UNSEEN)  # of places among those of the step
-        found = _moves(now, number, step, own, other if t else other.first)
+        found = paired_moves(now, number, step, own, other if t else other.first)
         goes, flow = found.child != ONE, found.weight * now.chance[found.parent]
         codes, child = np.unique(found.child[goes], return_inverse=True)
         found.child[goes] = child  # numbered
@@ -149,10 +172,10 @@ def walk(paths: SeenPaths, other: OtherBranch) -> Walk:
     return Walk(tuple(nodes), tuple(moves), tuple(seen), tuple(merged), tuple(chances))
 
 
-def seen_moves(model: JointMDP, step: SeenStep) -> SeenMoves:
+def seen_moves(step: SeenStep) -> SeenMoves:
     """How each place moves on, given what was seen."""
     k, w = np.nonzero(step.posterior > 0)
-    to, paid = step.after[k, w], model.rewards[step.state[k], w, step.action[k]]
+    to, paid = step.after[k, w], step.rewards[k, w]
     order, number = grouped(k, to, paid)
     kept = order[np.diff(number, prepend=-1) > 0]
     weight = summed(number, step.posterior[k, w][order], len(kept))
@@ -162,7 +185,7 @@ def seen_moves(model: JointMDP, step: SeenStep) -> SeenMoves:
     return SeenMoves(start, of_scenario, to[kept], weight, paid[kept])
 
 
-def _moves(nodes: Nodes, number: Ints, step: SeenStep, own: SeenMoves, other: OtherBranch) -> PairedMoves:
+def paired_moves(nodes: Nodes, number: Ints, step: SeenStep, own: SeenMoves, other: OtherBranch) -> PairedMoves:
     """All moves of a step; children are still coded as place · states + state."""
     model = other.model
     live = np.flatnonzero(number[nodes.place] != UNSEEN)
@@ -170,7 +193,7 @@ def _moves(nodes: Nodes, number: Ints, step: SeenStep, own: SeenMoves, other: Ot
     together = step.state[k] == y
     shares = together if model.sharing == "state" else np.full(len(k), model.sharing == "time")
     # Where nothing was learnt of the noise and all of it moves the place in one way, one's own is as good.
-    is_open = np.all(np.abs(step.posterior - model.probabilities[step.state]) <= SAME, axis=1)
+    is_open = np.all(np.abs(step.posterior - step.prior) <= SAME, axis=1)
     shares = shares & (together | ~(is_open & (np.diff(own.start) == 1))[k])
     rows, parts = other.policy[y], []
     if other.can_merge and model.sharing != "none":
@@ -178,7 +201,8 @@ def _moves(nodes: Nodes, number: Ints, step: SeenStep, own: SeenMoves, other: Ot
         rows = np.where(together[:, None] & (np.arange(model.num_actions) == step.action[k][:, None]), 0.0, rows)
     some, rest = np.flatnonzero(shares), np.flatnonzero(~shares)
     if len(some):
-        parts.append(_shared(live[some], k[some], y[some], rows[some], step, own, other))
+        together_on = _given_outcomes if isinstance(model, GumbelModel) else _shared
+        parts.append(together_on(live[some], k[some], y[some], rows[some], step, own, other))
     parts.append(_apart(live[rest], k[rest], y[rest], own, other))
     found = PairedMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(found.parent, kind="stable")
@@ -192,7 +216,8 @@ def _merging(nodes: Ints, k: Ints, together: Bools, rows: Floats, step: SeenStep
     i, e = expand(own.start, k[some])
     i = some[i]
     paid = own.reward[e]
-    return PairedMoves(nodes[i], chance[i] * own.weight[e], paid, paid, np.full(len(i), ONE), own.place[e])
+    weight = chance[i] * own.weight[e]
+    return PairedMoves(nodes[i], weight, paid, paid, np.full(len(i), ONE), own.place[e], np.zeros(len(i)))
 
 
 def _shared(  # many parameters: where both are, what is known, and what the other does
@@ -216,7 +241,33 @@ def _shared(  # many parameters: where both are, what is known, and what the oth
     move, outcome = np.divmod(rest, most)
     e, o = own.start[k[i]] + move, table.first[y[i]] + outcome
     child = own.place[e] * other.model.num_states + table.successors[o]
-    return PairedMoves(nodes[i], total[code], table.rewards[o], own.reward[e], child, own.place[e])
+    return PairedMoves(nodes[i], total[code], table.rewards[o], own.reward[e], child, own.place[e], np.zeros(len(i)))
+
+
+def _given_outcomes(  # many parameters: where both are, what is known, and what the other does
+    nodes: Ints, k: Ints, y: Ints, rows: Floats, step: SeenStep, own: SeenMoves, other: OtherBranch
+) -> PairedMoves:
+    """Both meet the same Gumbel noise: what the other gets, given each outcome that the seen one may have got."""
+    model, outcomes = other.model, other.gumbel.outcomes
+    place, w = np.nonzero(step.posterior > 0)
+    i, entry = expand(np.searchsorted(place, np.arange(len(step.state) + 1)), k)
+    taken, action = np.nonzero(rows)
+    m, at = expand(np.searchsorted(taken, np.arange(len(k) + 1)), i)
+    i, entry, b = i[m], entry[m], action[at]
+    seen, w = (step.state * model.num_actions + step.action)[k[i]], w[entry]
+    law = y[i] * model.num_actions + b
+    # Each question once: nodes of several trajectories ask the same.
+    code = (seen * outcomes.width + w) * len(outcomes.starts) + law
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    answer, o, weight, off = outcomes.given(seen[first], w[first], law[first])
+    order = np.argsort(answer, kind="stable")
+    n, found = expand(np.searchsorted(answer[order], np.arange(len(first) + 1)), which)
+    found = order[found]
+    chance = (step.posterior[k[i], w] * rows[i, b])[n]
+    i, o, e = i[n], o[found], (own.start[k[i]] + own.of_scenario[k[i], w])[n]
+    child = own.place[e] * model.num_states + outcomes.successors[o]
+    paid = outcomes.rewards[o], own.reward[e]
+    return PairedMoves(nodes[i], chance * weight[found], *paid, child, own.place[e], chance * off[found])
 
 
 def _apart(nodes: Ints, k: Ints, y: Ints, own: SeenMoves, other: OtherBranch) -> PairedMoves:
@@ -226,4 +277,5 @@ def _apart(nodes: Ints, k: Ints, y: Ints, own: SeenMoves, other: OtherBranch) ->
     j, e = expand(own.start, k[i])
     at, place = (y[i[j]], o[j]), own.place[e]
     child = place * other.model.num_states + successors[at]
-    return PairedMoves(nodes[i[j]], weights[at] * own.weight[e], rewards[at], own.reward[e], child, place)
+    weight = weights[at] * own.weight[e]
+    return PairedMoves(nodes[i[j]], weight, rewards[at], own.reward[e], child, place, np.zeros(len(e)))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
 from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
+from jointmdp.exact.hindsight.plans import as_changes, but_plan, timed_plan, told
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
 from jointmdp.exact.law.gap_law import Laws
@@ -28,7 +30,7 @@ from jointmdp.ground.intervals import Interval
 from jointmdp.ground.progress import Meter
 from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policies import as_policy
+from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike
 
 AT_ONCE = 128  # trajectories that are walked beside each other
@@ -50,6 +52,11 @@ class Question:
     """Of the trajectory among those given."""
     name: str = "the trajectory"
 
+    @property
+    def left(self) -> int | None:
+        """Steps that count after the known ones; None for an endless future."""
+        return None if self.laws.horizon is None else self.laws.horizon - len(self.known.actions)
+
     @cached_property
     def paths(self) -> SeenPaths:
         return seen_paths(self.model, [self.known], self.reward_tolerance, [(self.name, self.start)])
@@ -70,7 +77,7 @@ class Question:
             to, goes = self.walk.nodes[t + 1], moves.child != ONE
             child = np.where(goes, moves.child, 0)
             node = np.where(goes & (t + 1 < last), after + child, NOTHING)
-            is_pair = goes & (t + 1 == last)
+            is_pair = goes & (t + 1 == last) & (self.left != 0)
             here = np.where(is_pair, to.state[child] if len(to.state) else NOTHING, NOTHING)
             there = np.where(is_pair, self.paths.states[t + 1][moves.place], NOTHING)
             parts.append((first + moves.parent, moves.weight, moves.gain, moves.loss, node, here, there))
@@ -151,8 +158,17 @@ class Hindsight(ResultFace):
 
     @cached_property
     def merged(self) -> Floats:
-        """The probability that both branches are one by each time, ``[n+1]``."""
-        return np.array([chance.sum() for chance in self.question.walk.merged[: self.num_steps + 1]])
+        """The probability that both branches are one by each time, ``[n+1]``.
+
+        Where the other follows a plan it may part again, and this is the probability that both are in one state.
+        """
+        walked, places = self.question.walk, self.question.paths.states
+        found = np.array([chance.sum() for chance in walked.merged[: self.num_steps + 1]])
+        if self.question.branch.plan is not None:
+            for t in range(len(found)):
+                nodes = walked.nodes[t]
+                found[t] += nodes.chance[nodes.state == places[t][nodes.place]].sum()
+        return found
 
     @cached_property
     def posterior(self) -> Floats:
@@ -294,6 +310,7 @@ class Options(TypedDict, total=False):
     """Settings of `hindsight` that do not change the kind of its answer."""
 
     other_policy: Any
+    but: Mapping[int, ActionLike] | None
     horizon: int | None
     order: int
     solution: Solution | None
@@ -331,6 +348,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     action: ActionLike | None = None,
     *,
     other_policy: Any = None,
+    but: Mapping[int, ActionLike] | None = None,
     start: int | Literal["each"] = 0,
     horizon: int | None = None,
     order: int = 2,
@@ -344,7 +362,10 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
         policy: what both branches follow: the other after its first action, the seen one after the last step.
         trajectory: what was seen, or several trajectories of one model.
         action: what is done instead at `start`; then the other branch follows `policy`.
-        other_policy: a whole policy that is followed instead, from `start` on and for ever; in place of `action`.
+        other_policy: a whole policy that is followed instead, from `start` on and for ever; in place of `action`. One
+            that depends on time, as an array ``[T, S, A]`` or a function of time and state, is followed at the steps of
+            the log, which its times count, and where an episode is over up to the `horizon`; after them `policy` is.
+        but: the logged actions but at some steps of the log, ``{step: action}``; after the log `policy`.
         start: the step at which the other branch parts from the seen one. Returns count from there. With ``"each"`` the
             answers of all steps, one after the other, whose state was seen and at which the action was available.
         horizon: how many steps count in all, from step 0 of the trajectory; None for an endless future.
@@ -356,18 +377,20 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     several = not isinstance(trajectory, Trajectory) or start == "each"
     given = _given(trajectory)
     chosen = as_policy(model, policy)
-    if (action is None) == (other_policy is None):
-        both = "" if action is None else ", not both"
-        raise ModelError(f"give an action, or other_policy: what is done instead{both}")
+    if sum(each is not None for each in (action, other_policy, but)) != 1:
+        both = "" if action is None and other_policy is None and but is None else ", not both"
+        raise ModelError(f"give an action, or other_policy, or but: what is done instead{both}")
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
     reward_tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
     number = None if action is None else model.action_index(action)
     words = "policy" if number is None else model.action_label(number)
-    other = chosen if other_policy is None else as_policy(model, other_policy)
-    branch = OtherBranch(model, other, number, can_merge=number is not None)
+    is_planned = but is not None or depends_on_time(other_policy)
+    other = chosen if other_policy is None or is_planned else as_policy(model, other_policy)
+    branch = OtherBranch(model, other, number, can_merge=number is not None or is_planned)
     over = terminal_states(model)
     ends = Ends(model, chosen, branch, order, horizon, solution, over)
     laws: dict[int | None, Laws] = {}
+    timed: dict[tuple[int, int], OtherBranch] = {}
     questions = []
     for n, each in enumerate(given):
         with _named(n, len(given)):
@@ -377,16 +400,28 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
                 if span not in laws:
                     laws[span] = Laws(GapBranches(model, other, chosen, branch.can_merge), span)
                 known = seen if span is None else until(model, seen, span, over)
+                if but is not None:
+                    changes = as_changes(model, but, len(seen.actions), t)
+                    words = told(model, changes, t)
+                    branch = replace(branch, plan=but_plan(model, known, changes, over, t))
+                elif is_planned:
+                    steps = t + len(known.actions)
+                    if (t, steps) not in timed:
+                        rows = as_timed_policy(model, other_policy, steps, chosen)
+                        timed[t, steps] = replace(branch, plan=timed_plan(rows[t:]))
+                    branch = timed[t, steps]
                 name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
                 questions.append(Question(model, seen, known, branch, words, reward_tolerance, laws[span], t, n, name))
     if not questions:
         raise ModelError(f"{words} was not available at any step of the trajectory")
     found: list[Hindsight] = []
     with Meter("hindsight") as meter:
-        for first in range(0, len(questions), AT_ONCE):
-            block = questions[first : first + AT_ONCE]
-            found += _answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
-            meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
+        for _, group in groupby(questions, lambda each: id(each.branch)):
+            alike = list(group)
+            for first in range(0, len(alike), AT_ONCE):
+                block = alike[first : first + AT_ONCE]
+                found += answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
+                meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
     return Hindsights(tuple(found)) if several else found[0]
 
 
@@ -432,7 +467,7 @@ def _seen_from(model: JointMDP, whole: SeenSteps, start: int, action: int | None
     return whole.cut(start)
 
 
-def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
+def answered(block: Sequence[Question], ends: list[PairEnds]) -> list[Hindsight]:
     """Backward over all steps of some trajectories at once."""
     first, names = block[0], [(each.name, each.start) for each in block]
     paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
@@ -459,7 +494,7 @@ def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, se
     return Gap(
         label,
         question.words,
-        f"{taken} (seen)",
+        f"{taken} (seen)" if question.branch.plan is None else "what was seen",
         mean=mean + 0.0,
         variance=float(known.values[2]),
         independent_variance=other.variance + seen.variance,

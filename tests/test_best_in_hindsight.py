@@ -1,12 +1,13 @@
 """Plans in hindsight, and the best of them, against every sequence of scenarios."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 
 import numpy as np
 import pytest
 from test_hindsight import drawn, random_model, random_policy
-from zoo import STATE_AND_SLOW
+from zoo import SHARINGS, STATE_AND_SLOW
 
 import jointmdp as jm
 from jointmdp.ground.errors import ModelError
@@ -170,3 +171,206 @@ def test_plans_that_cannot_be_followed() -> None:
     )
     with pytest.raises(ModelError, match="can come to state 1 at step 1, where action 1 is not available"):
         jm.hindsight(back, 0, jm.Trajectory([0, 1, 0, 1], [0, 0, 1]), but={1: 1})
+
+
+def rich_model(rng: np.random.Generator, sharing: str, sizes: tuple[int, int, int]) -> jm.JointMDP:
+    """Some actions are not available, and the last state may be an end."""
+    S, W, A = sizes
+    chances = rng.dirichlet(np.ones(W), 1 if sharing == "time" else S)
+    rewards, successors = rng.integers(-1, 3, (S, W, A)) * 1.0, rng.integers(0, S, (S, W, A))
+    if rng.random() < 0.5:
+        rewards[-1], successors[-1] = 0.0, S - 1
+    available = rng.random((S, A)) < 0.8
+    available[np.arange(S), rng.integers(0, A, S)] = True
+    probabilities = np.broadcast_to(chances, (S, W))
+    return jm.JointMDP(probabilities, rewards, successors, 0.9, sharing=sharing, available=available)
+
+
+def is_over(model: jm.JointMDP, s: int) -> bool:
+    return bool(np.all((model.rewards[s] == 0) & (model.successors[s] == s)))
+
+
+def logged(model: jm.JointMDP, steps: int, rng: np.random.Generator, is_hidden: bool) -> jm.Trajectory:
+    """A log of at most so many steps, of which some states and rewards may not have been seen."""
+    states, actions, rewards = [int(rng.integers(model.num_states - 1))], [], []
+    while len(actions) < steps and not is_over(model, states[-1]):
+        s = states[-1]
+        a, w = (
+            int(rng.choice(np.flatnonzero(model.available[s]))),
+            rng.choice(len(model.probabilities[s]), p=model.probabilities[s]),
+        )
+        actions.append(a)
+        rewards.append(float(model.rewards[s, w, a]))
+        states.append(int(model.successors[s, w, a]))
+    if is_hidden:
+        states = [s if t == 0 or rng.random() < 0.5 else None for t, s in enumerate(states)]
+        rewards = [r if rng.random() < 0.6 else None for r in rewards]
+    return jm.Trajectory(states, actions, rewards)
+
+
+class Histories:
+    """The best mean return of the other branch, by all sequences of scenarios and all histories of both branches.
+
+    A choice may depend on all that both branches did and were paid; sequences that nothing tells apart yet stay
+    together. There is no posterior of a step, and nothing is known of places.
+    """
+
+    def __init__(self, model: jm.JointMDP, seen: jm.Trajectory, changes: int, later: np.ndarray) -> None:
+        self.model, self.seen, self.later = model, seen, later
+        found = list(self.sequences(0, seen.states[0], 1.0))
+        total = sum(weight for weight, _ in found)
+        self.seen_mean = sum(w * self.paid(path) for w, path in found) / total
+        group = [(weight / total, path) for weight, path in found]
+        self.value = self.best(0, group, seen.states[0], changes)
+
+    def sequences(self, t: int, x: int, weight: float) -> Iterator[tuple[float, list]]:
+        """Weights of what can have happened, as lists of (state, scenario, reward, next state)."""
+        m, seen = self.model, self.seen
+        if t == len(seen.actions):
+            yield weight, []
+            return
+        a = seen.actions[t]
+        if not m.available[x, a]:
+            return
+        for w in np.flatnonzero(m.probabilities[x]):
+            reward, to = float(m.rewards[x, w, a]), int(m.successors[x, w, a])
+            if seen.rewards[t] not in (None, reward) or seen.states[t + 1] not in (None, to):
+                continue
+            for later, path in self.sequences(t + 1, to, weight * m.probabilities[x, w]):
+                yield later, [(x, w, reward, to), *path]
+
+    def paid(self, path: list) -> float:
+        g = self.model.discount
+        return sum(g**t * step[2] for t, step in enumerate(path)) + g ** len(path) * self.later[path[-1][3]]
+
+    def best(self, t: int, group: list, y: int, left: int) -> float:
+        """Times the weight of the group."""
+        m, total = self.model, sum(weight for weight, _ in group)
+        if is_over(m, y):
+            return 0.0
+        if t == len(self.seen.actions):
+            return total * float(self.later[y])
+        values = [-np.inf]
+        for b in np.flatnonzero(m.available[y]):
+            after = left - int(b != self.seen.actions[t])
+            if after < 0:
+                continue
+            value, parts = 0.0, defaultdict(list)
+            for weight, path in group:
+                x, w, reward, to = path[t]
+                shares = m.sharing == "time" or (m.sharing == "state" and x == y)
+                for u in [w] if shares else np.flatnonzero(m.probabilities[y]):
+                    here = weight * (1.0 if shares else m.probabilities[y, u])
+                    value += here * float(m.rewards[y, u, b])
+                    parts[to, reward, int(m.successors[y, u, b]), float(m.rewards[y, u, b])].append((here, path))
+            for kind, part in parts.items():
+                value += m.discount * self.best(t + 1, part, kind[2], after)
+            values.append(value)
+        return max(values)
+
+
+def later_means(model: jm.JointMDP, policy: np.ndarray, steps: int) -> np.ndarray:
+    v = np.zeros(model.num_states)
+    for _ in range(steps):
+        q = np.einsum("sw,swa->sa", model.probabilities, model.rewards + model.discount * v[model.successors])
+        v = np.sum(policy * q, axis=1)
+    return v
+
+
+def check_best(rng: np.random.Generator, sharing: str, sizes: tuple[int, int, int], steps: int) -> int:
+    """Every number of changes, for one log; says how often a better plan was found."""
+    model = rich_model(rng, sharing, sizes)
+    seen = logged(model, steps, rng, is_hidden=bool(rng.random() < 0.4))
+    if not seen.actions:
+        return 0
+    policy = model.available / model.available.sum(axis=1, keepdims=True)
+    more, found_more = int(rng.integers(0, 3)), 0
+    settings = {"policy": policy, "horizon": len(seen.actions) + more} if more else {}
+    later = later_means(model, policy, more)
+    for k in [*range(len(seen.actions) + 1), None]:
+        truth = Histories(model, seen, len(seen.actions) if k is None else k, later)
+        if not np.isfinite(truth.value):
+            with pytest.raises(ModelError, match="may not be enough"):
+                jm.best_in_hindsight(model, seen, k, **settings)
+            continue
+        found = jm.best_in_hindsight(model, seen, k, **settings)
+        assert found.other_return.mean == pytest.approx(truth.value, abs=1e-12)
+        assert found.gap.mean == pytest.approx(truth.value - truth.seen_mean, abs=1e-12)
+        assert found.loss_bound < 1e-12
+        assert found.other_return.mean + found.loss_bound >= truth.value - 1e-13  # what the enumeration rounds
+        if sharing != "none":
+            assert sum(each.gain for each in found.decisions) == pytest.approx(found.gap.mean, abs=1e-12)
+            assert found.gap.mean >= -1e-13
+        found_more += bool(found.decisions)
+    return found_more
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_the_best_of_all_plans(sharing: str) -> None:
+    rng = np.random.default_rng(["state", "time", "none"].index(sharing))
+    assert sum(check_best(rng, sharing, (3, 2, 2), 3) for _ in range(12)) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_the_best_of_all_plans_of_many_models(sharing: str) -> None:
+    rng = np.random.default_rng([7, *sharing.encode()])
+    for n in range(334):
+        sizes = int(rng.integers(2, 5)), int(rng.integers(2, 4)), int(rng.integers(2, 4))
+        check_best(rng, sharing, sizes, int(rng.integers(1, 6)) if n % 8 == 0 else int(rng.integers(1, 4)))
+
+
+def plans(model: jm.JointMDP, steps: int) -> Iterator[Choice]:
+    """All functions of time, the seen state, the other's state and the number of changes made, for two states."""
+    nodes = [(t, x, y, made) for t in range(steps) for x in range(2) for y in range(2) for made in range(t + 1)]
+    nodes = [(0, 0, 0, 0)] + [node for node in nodes if node[0]]
+    rows = np.eye(model.num_actions)
+    for actions in product(range(model.num_actions), repeat=len(nodes)):
+        table = dict(zip(nodes, actions, strict=True))
+        yield lambda t, x, y, made, table=table: rows[table[t, x, y, made]]
+
+
+class TooMany(Exception):
+    pass
+
+
+@pytest.mark.parametrize("sharing", STATE_AND_SLOW)
+def test_every_plan_and_the_law_of_the_best(sharing: str) -> None:
+    """All plans of two steps, one after the other; the best one's law; and its law over three steps."""
+    policy = np.array([[0.3, 0.7], [0.6, 0.4]])
+    model = random_model(1, sharing, states=2)
+    seen = drawn(model, policy, 2, np.random.default_rng(3))
+    seen = (
+        jm.Trajectory([0, None, None], seen.actions) if seen.states[0] == 0 else jm.Trajectory([0, None, None], [0, 1])
+    )
+    for k in (0, 1, 2):
+        best = -np.inf
+        for choice in plans(model, 2):
+
+            def limited(t: int, x: int, y: int, made: int, choice: Choice = choice, k: int = k) -> np.ndarray:
+                row = choice(t, x, y, made)
+                if made + int(row[seen.actions[t]] == 0) > k:
+                    raise TooMany
+                return row
+
+            try:
+                best = max(best, Sequences(model, seen, limited, policy, 2).mean())
+            except TooMany:
+                continue
+        assert jm.best_in_hindsight(model, seen, k).gap.mean == pytest.approx(best, abs=1e-8)
+    for seed, is_hidden in ((3, False), (4, True), (5, True)):
+        log = drawn(model, policy, 3, np.random.default_rng(seed))
+        log = hidden(log) if is_hidden else log
+        for k, horizon in ((1, 4), (2, 3), (None, 5)):
+            settings = {} if horizon == 3 else {"policy": policy, "horizon": horizon}
+            found = jm.best_in_hindsight(model, log, k, **settings)
+
+            def choice(t: int, x: int, y: int, made: int, found=found, k=k) -> np.ndarray:
+                name = found.policy(t, y, None if k is None else k - made, seen_state=x)
+                return np.eye(2)[int(name.split()[-1])]
+
+            truth = Sequences(model, log, choice, policy, horizon)
+            agrees(found, truth)
+            if truth.variance() > 1e-9:
+                low = found.gap.quantile(0.3, tolerance=1e-4)
+                assert low.lower - 1e-8 <= truth.quantile(0.3) <= low.upper + 1e-8

@@ -85,14 +85,15 @@ def as_timed_policy(model: ModelTables, policy: Any, steps: int, then: Floats) -
 
     An array with more rows than steps is cut. At steps after its last row `then` is followed, ``[S, A]``.
     """
-    if callable(policy):
-        rows, count = (lambda t: lambda state: policy(t, state)), steps
-    else:
-        rows, count = (lambda t: policy[t]), min(len(policy), steps)
+    count = steps if callable(policy) else min(len(policy), steps)
+
+    def at(t: int) -> Any:
+        return (lambda state: policy(t, state)) if callable(policy) else policy[t]
+
     found = np.empty((steps, *then.shape))
     for t in range(steps):
         try:
-            found[t] = as_policy(model, rows(t)) if t < count else then
+            found[t] = as_policy(model, at(t)) if t < count else then
         except ModelError as error:
             raise ModelError(f"at step {t}: {error}") from None
     return found

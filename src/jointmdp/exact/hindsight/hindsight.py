@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from jointmdp.model.episodes import terminal_states
 from jointmdp.model.joint_mdp import JointMDP
 from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 AT_ONCE = 128  # trajectories that are walked beside each other
 
@@ -134,6 +137,10 @@ class Hindsight(ResultFace):
     def num_steps(self) -> int:
         """Steps that were seen from the start on."""
         return len(self.question.seen.actions)
+
+    def figure(self) -> Figure:
+        """The seen path, and where the other branch would have been."""
+        return self._drawn("hindsight_path")
 
     def __repr__(self) -> str:
         better = "more" if self.gap.mean > 0 else "less"
@@ -375,7 +382,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
             largest reward of the state and action.
     """
     several = not isinstance(trajectory, Trajectory) or start == "each"
-    given = _given(trajectory)
+    given = given_trajectories(trajectory)
     chosen = as_policy(model, policy)
     if sum(each is not None for each in (action, other_policy, but)) != 1:
         both = "" if action is None and other_policy is None and but is None else ", not both"
@@ -393,7 +400,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     timed: dict[tuple[int, int], OtherBranch] = {}
     questions = []
     for n, each in enumerate(given):
-        with _named(n, len(given)):
+        with named(n, len(given)):
             whole = seen_steps(model, each, over)
             for t in _starts(model, whole, number, start):
                 seen, span = _seen_from(model, whole, t, number), ends.steps_from(t, len(whole.actions))
@@ -432,7 +439,7 @@ def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | s
     return [t for t in known if action is None or model.available[seen.states[t], action]]
 
 
-def _given(trajectory: Any) -> list[Trajectory]:
+def given_trajectories(trajectory: Any) -> list[Trajectory]:
     is_one = isinstance(trajectory, Trajectory) or not isinstance(trajectory, Iterable)
     found = [trajectory] if is_one else list(trajectory)
     if not found:
@@ -444,7 +451,7 @@ def _given(trajectory: Any) -> list[Trajectory]:
 
 
 @contextlib.contextmanager
-def _named(number: int, count: int) -> Iterator[None]:
+def named(number: int, count: int) -> Iterator[None]:
     """Of several trajectories, errors say which."""
     try:
         yield
@@ -470,8 +477,12 @@ def _seen_from(model: JointMDP, whole: SeenSteps, start: int, action: int | None
 def answered(block: Sequence[Question], ends: list[PairEnds]) -> list[Hindsight]:
     """Backward over all steps of some trajectories at once."""
     first, names = block[0], [(each.name, each.start) for each in block]
-    paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
-    gaps, returns = backward(first.model, paths, walk(paths, first.branch), ends)
+    if len(block) == 1:
+        paths, steps = first.paths, first.walk
+    else:
+        paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
+        steps = walk(paths, first.branch)
+    gaps, returns = backward(first.model, paths, steps, ends)
 
     def alone(i: int) -> BranchReturn:
         mean, error, known = of_node(returns, i)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, o
 import numpy as np
 
 from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
+from jointmdp.exact.hindsight.counterfactual_model import OtherCourses, check_size, drawn_courses, kernel_at
 from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
 from jointmdp.exact.hindsight.plans import as_changes, but_plan, timed_plan, told
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
@@ -137,6 +138,30 @@ class Hindsight(ResultFace):
     def num_steps(self) -> int:
         """Steps that were seen from the start on."""
         return len(self.question.seen.actions)
+
+    def kernel(self, step: int | None = None) -> Floats:
+        """The model as the log leaves it: ``P(s' | t, s, a, log)`` as ``[n, S, A, S]``, or of one `step` ``[S, A, S]``.
+
+        For a branch that is in s and takes a at step t, however it came there, and meets the noise as the sharing says.
+        What was not seen of the seen branch is averaged over. Rows of actions that are not available are 0.
+        """
+        question, chances = self.question, self.question.walk.chances
+
+        def at(t: int) -> Floats:
+            return kernel_at(self.model, question.paths, chances[t], t)
+
+        if step is not None:
+            return at(
+                checks.as_count("step", step, least=self.start, most=self.start + self.num_steps - 1) - self.start
+            )
+        check_size(self.model, self.num_steps)
+        return np.stack([at(t) for t in range(self.num_steps)])
+
+    def sample(self, n: int, seed: int = 0) -> OtherCourses:
+        """Courses of the other branch given the log, drawn at random: trajectories over the steps of the log."""
+        count, question = checks.as_count("n", n), self.question
+        rng = np.random.default_rng(checks.as_count("seed", seed, least=0))
+        return drawn_courses(self.model, question.paths, question.branch, self.num_steps, count, rng, self.start)
 
     def figure(self) -> Figure:
         """The seen path, and where the other branch would have been."""

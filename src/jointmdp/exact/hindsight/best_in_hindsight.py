@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from jointmdp.exact.hindsight.backward_moments import Ends, nothing_follows
 from jointmdp.exact.hindsight.best_plan import BestPlan
 from jointmdp.exact.hindsight.hindsight import Hindsight, Hindsights, Question, answered, given_trajectories, named
-from jointmdp.exact.hindsight.other_branch import OtherBranch
+from jointmdp.exact.hindsight.other_branch import OtherBranch, all_cells
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE
 from jointmdp.exact.hindsight.trajectory import Trajectory, seen_steps
 from jointmdp.exact.law.gap_law import Laws
@@ -114,6 +113,11 @@ class BestInHindsight(Hindsight):
     """
 
     plan: BestPlan = field(repr=False)
+    decisions: tuple[Decision, ...]
+    """The actions that should have been others, in the order of steps.
+
+    Where the other branch shares the noise of the seen one, their gains sum to the mean gap.
+    """
 
     @property
     def changes(self) -> int | None:
@@ -129,26 +133,6 @@ class BestInHindsight(Hindsight):
     def policy(self) -> BestActions:
         """What is best at each step: ``policy(step, state)``; `table` has all of it."""
         return BestActions(self.question, self.plan)
-
-    @cached_property
-    def decisions(self) -> tuple[Decision, ...]:
-        """The actions that should have been others, in the order of steps.
-
-        Where the other branch shares the noise of the seen one, their gains sum to the mean gap.
-        """
-        model, found = self.model, []
-        for t, stage in enumerate(self.plan.stages):
-            nodes, logged = self.question.walk.nodes[t], int(self.question.seen.actions[t])
-            at = self.plan.at(t, nodes.place, nodes.state)
-            action = stage.action[at, nodes.kept]
-            worth = model.discount**t * nodes.chance * stage.worth[at, nodes.kept]
-            is_change = action != stage.logged[at]
-            kinds = np.unique(np.stack([nodes.state, action])[:, is_change], axis=1).T
-            for y, b in kinds.tolist():
-                mine = is_change & (nodes.state == y) & (action == b)
-                labels = model.state_label(y), model.action_label(logged), model.action_label(b)
-                found.append(Decision(t, *labels, float(nodes.chance[mine].sum()), float(worth[mine].sum())))
-        return tuple(found)
 
     @property
     def turning(self) -> Decision | None:
@@ -189,6 +173,22 @@ class BestInHindsight(Hindsight):
             row["instead"] = self.model.action_label(stage.instead) if stage is not None and has_other else ""
             row["instead_gain"] = stage.instead_worth if stage is not None and has_other else np.nan
         return rows
+
+
+def _decisions(question: Question, plan: BestPlan) -> tuple[Decision, ...]:
+    """What the plan does unlike the log, wherever the other branch comes to."""
+    model, found = question.model, []
+    for t, stage in enumerate(plan.stages):
+        nodes, logged = question.walk.nodes[t], int(question.seen.actions[t])
+        at = plan.at(t, nodes.place, nodes.state)
+        action = stage.action[at, nodes.kept]
+        worth = model.discount**t * nodes.chance * stage.worth[at, nodes.kept]
+        is_change = action != stage.logged[at]
+        for y, b in np.unique(np.stack([nodes.state, action])[:, is_change], axis=1).T.tolist():
+            mine = is_change & (nodes.state == y) & (action == b)
+            labels = model.state_label(y), model.action_label(logged), model.action_label(b)
+            found.append(Decision(t, *labels, float(nodes.chance[mine].sum()), float(worth[mine].sum())))
+    return tuple(found)
 
 
 def _changes(count: int) -> str:
@@ -300,7 +300,7 @@ def best_in_hindsight(
         raise ModelError("after the last step of the log nothing counts without a policy; give one with a horizon")
     chosen = uniform_policy(model) if policy is None else as_policy(model, policy)
     tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
-    after = OtherBranch(model, chosen, None, can_merge=True)
+    after = OtherBranch(model, chosen, None, can_merge=True, known=all_cells(model))
     ends = Ends(model, chosen, after, 2, horizon, solution, over)
     laws: dict[int | None, Laws] = {}
     words = "the best actions" if changes is None else f"the best {_changes(changes)}"
@@ -316,14 +316,15 @@ def best_in_hindsight(
                 if span not in laws:
                     laws[span] = Laws(GapBranches(model, chosen, chosen, can_merge=True), span)
                 plan = BestPlan(model, seen.actions, changes, over)
-                branch = OtherBranch(model, chosen, None, True, plan, plan.columns - 1)
+                branch = replace(after, plan=plan, kept=plan.columns - 1)
                 name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
                 question = Question(model, seen, seen, branch, words, tolerance, laws[span], 0, n, name)
                 end = nothing_follows(2) if span == steps else ends.after(seen, span)
                 plan.find(question.paths, branch, end)
                 (answer,) = answered([question], [end])
-                found.append(
-                    BestInHindsight(*(answer.question, answer.gap, answer.other_return, answer.seen_return), plan)
-                )
+                parts = answer.question, answer.gap, answer.other_return, answer.seen_return
+                found.append(BestInHindsight(*parts, plan, _decisions(question, plan)))
+                if len(given) > 1:
+                    question.forget()
             meter.update((n + 1) / len(given), f"{n + 1:,} of {len(given):,} trajectories")
     return found[0] if isinstance(trajectory, Trajectory) else BestInHindsights(tuple(found))

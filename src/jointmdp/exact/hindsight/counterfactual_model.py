@@ -127,8 +127,7 @@ def drawn_courses(  # many parameters: what was seen, what is done instead, and 
         rewards.append(model.rewards[y, met, b])
         y, place = model.successors[y, met, b].astype(np.int64), step.after[place, w]
         states.append(y)
-    columns = (np.stack(each, axis=1) for each in (states, actions, rewards))
-    return OtherCourses(model, *columns, start)
+    return OtherCourses(model, np.stack(states, 1), np.stack(actions, 1), np.stack(rewards, 1), start)
 
 
 def _drawn(rng: np.random.Generator, rows: Floats) -> Ints:

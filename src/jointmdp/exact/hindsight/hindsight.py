@@ -14,7 +14,7 @@ import numpy as np
 
 from jointmdp.exact.hindsight.backward_moments import Ends, KnownReturns, PairEnds, backward, of_node
 from jointmdp.exact.hindsight.counterfactual_model import OtherCourses, check_size, drawn_courses, kernel_at
-from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
+from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_cells, walk
 from jointmdp.exact.hindsight.plans import as_changes, but_plan, timed_plan, told
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, seen_paths
 from jointmdp.exact.hindsight.trajectory import UNSEEN, SeenSteps, Trajectory, seen_steps, until
@@ -68,6 +68,11 @@ class Question:
     @cached_property
     def walk(self) -> Walk:
         return walk(self.paths, self.branch)
+
+    def forget(self) -> None:
+        """Drop what takes memory and can be made again."""
+        for name in ("paths", "walk"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def opening(self) -> Opening:
@@ -418,7 +423,8 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     words = "policy" if number is None else model.action_label(number)
     is_planned = but is not None or depends_on_time(other_policy)
     other = chosen if other_policy is None or is_planned else as_policy(model, other_policy)
-    branch = OtherBranch(model, other, number, can_merge=number is not None or is_planned)
+    cells = all_cells(model) if is_planned else None
+    branch = OtherBranch(model, other, number, can_merge=number is not None or is_planned, known=cells)
     over = terminal_states(model)
     ends = Ends(model, chosen, branch, order, horizon, solution, over)
     laws: dict[int | None, Laws] = {}
@@ -453,6 +459,8 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
             for first in range(0, len(alike), AT_ONCE):
                 block = alike[first : first + AT_ONCE]
                 found += answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
+                if several:
+                    block[0].forget()
                 meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
     return Hindsights(tuple(found)) if several else found[0]
 

@@ -60,6 +60,11 @@ class Cells:
         self.rewards, self.successors = np.append(self.rewards, paid[kept]), np.append(self.successors, to[kept])
 
 
+def all_cells(model: JointMDP) -> Cells:
+    """Those of all actions."""
+    return Cells(model, np.ones((model.num_states, model.num_actions)))
+
+
 class Plan(Protocol):
     """What is done at a known step by nodes in these places and states, which keep these numbers."""
 
@@ -79,6 +84,8 @@ class OtherBranch:
     plan: Plan | None = None
     kept: int = 0
     """The number that nodes of a plan keep at first."""
+    known: Cells | None = None
+    """`Cells` of all actions, where many branches with plans use them."""
 
     @cached_property
     def first(self) -> OtherBranch:
@@ -97,7 +104,9 @@ class OtherBranch:
     @cached_property
     def cells(self) -> Cells:
         """What it does with noise that is given; under a plan, what any action does."""
-        return Cells(self.model, self.policy if self.plan is None else np.ones(self.policy.shape))
+        if self.plan is None:
+            return Cells(self.model, self.policy)
+        return self.known or all_cells(self.model)
 
 
 class Nodes(NamedTuple):

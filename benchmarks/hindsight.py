@@ -1,4 +1,4 @@
-"""Hindsight of many logged trajectories, exactly and by sampling, and the best of it, on a sepsis-like model in one run.
+"""Hindsight of many logs, exactly and by sampling, and what was best in them, on a sepsis-like model, in one run.
 
 Sampling is what Oberst and Sontag (ICML 2019) do: draw the noise of each step from its law given what was seen, and run
 the other policy on it. Here it draws from the same tables, all samples of a trajectory at once, and with numbers in

@@ -71,7 +71,10 @@ def as_policy(model: ModelTables, policy: Any) -> Floats:
 def depends_on_time(policy: Any) -> bool:
     """Whether this is an array ``[T, S, A]``, or a function that must be given two things, the time and the state."""
     if not callable(policy):
-        return not isinstance(policy, str | Mapping) and getattr(policy, "ndim", 0) == 3
+        try:
+            return not isinstance(policy, str | Mapping) and np.ndim(policy) == 3
+        except (TypeError, ValueError):  # rows of several lengths
+            return False
     try:
         known = inspect.signature(policy).parameters.values()
     except (TypeError, ValueError):  # a function that does not say what it takes

@@ -127,7 +127,7 @@ class BestInHindsight(Hindsight):
     @property
     def loss_bound(self) -> float:
         """Certified bound on how much more another plan with as many changes can give on average."""
-        return max(0.0, self.plan.most - (self.other_return.mean - self.other_return.mean_error))
+        return self.plan.loss_bound
 
     @property
     def policy(self) -> BestActions:
@@ -318,7 +318,7 @@ def best_in_hindsight(
                     laws[span] = Laws(GapBranches(model, chosen, chosen, can_merge=True), span)
                 plan = BestPlan(model, seen.actions, changes, over)
                 branch = replace(after, plan=plan, kept=plan.columns - 1)
-                name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
+                name = "the trajectory" if len(given) == 1 else "it"
                 question = Question(model, seen, seen, branch, words, tolerance, laws[span], 0, n, name)
                 end = nothing_follows(2) if span == steps else ends.after(seen, span)
                 plan.find(question.paths, branch, end)

@@ -73,8 +73,8 @@ class BestPlan:
         # Without a limit there are two numbers: no change at all, and any.
         self.columns = 2 if changes is None else min(changes, len(logged)) + 1
         self.stages: list[Stage] = []
-        self.most = 0.0
-        """What no plan can give more of, on average."""
+        self.loss_bound = 0.0
+        """How much more any other plan can give, on average."""
 
     def __call__(self, t: int, place: Ints, state: Ints, kept: Ints) -> tuple[Floats, Ints]:
         at = self.at(t, place, state)
@@ -93,6 +93,8 @@ class BestPlan:
     def find(self, paths: SeenPaths, branch: OtherBranch, end: PairEnds) -> None:
         """All stages, for one trajectory."""
         size, A = self.model.num_states, self.model.num_actions
+        # A weight is a sum over scenarios, and so is all that normalised it, from the last step back to its own.
+        rounded = len(paths.steps) * (self.model.num_scenarios + 8)
         codes, moves, follows = [paths.states[0].copy()], [], [np.ones(1)]
         for t, step in enumerate(paths.steps):
             own, (place, state) = seen_moves(self.model, step), np.divmod(codes[-1], size)
@@ -111,7 +113,7 @@ class BestPlan:
                     summed(each.parent, each.weight * x, len(state)) for x in (each.gain, np.abs(each.gain))
                 )
                 terms = np.bincount(each.parent, minlength=len(state)).astype(np.float64)
-                here.append(_Moves(kernel, paid, spread, (terms + 16) * UNIT, can))
+                here.append(_Moves(kernel, paid, spread, (terms + rounded + 16) * UNIT, can))
             follows.append(sum(each.kernel.T @ (follows[-1] * (logged == b)) for b, each in enumerate(here)))
             codes.append(after)
             moves.append(here)
@@ -122,9 +124,10 @@ class BestPlan:
             logged = self.acts[t, codes[t] % size]
             stage, known = self._stage(t, codes[t], logged, moves[t], known, follows[t])
             self.stages.insert(0, stage)
-        self.most = float(known.most[0, -2])
-        if not np.isfinite(known.value[0, -2]):
+        value, error, most = (float(each[0, -2]) for each in known)
+        if not np.isfinite(value):
             raise self._stuck()
+        self.loss_bound = max(0.0, most - (value - error))
 
     def _stage(  # many parameters: the nodes of a step, how they move, what follows, and where the log itself leads
         self, t: int, code: Ints, logged: Ints, moves: list[_Moves], later: _Known, follows: Floats

@@ -441,7 +441,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
                 if but is not None:
                     changes = as_changes(model, but, len(seen.actions), t)
                     words = told(model, changes, t)
-                    branch = replace(branch, plan=but_plan(model, known, changes, over, t))
+                    branch = replace(branch, plan=but_plan(model, seen, changes, chosen, over, t))
                 elif is_planned:
                     steps = t + len(known.actions)
                     if (t, steps) not in timed:

@@ -33,13 +33,17 @@ def as_logged(model: JointMDP, logged: Ints, over: Bools) -> Ints:
     return np.where(over, np.argmax(model.available, axis=1), np.where(can, logged[:, None], -1))
 
 
-def but_plan(model: JointMDP, known: SeenSteps, changes: Mapping[int, int], over: Bools, start: int) -> Plan:
-    """The logged actions but at some steps, which count from `start`."""
-    does = known.actions.copy()
+def but_plan(
+    model: JointMDP, seen: SeenSteps, changes: Mapping[int, int], then: Floats, over: Bools, start: int
+) -> Plan:
+    """The logged actions but at some steps, which count from `start`; after them `then`, ``[S, A]``."""
+    does = seen.actions.copy()
     does[list(changes)] = list(changes.values())
     acts = as_logged(model, does, over)
 
     def plan(t: int, place: Ints, state: Ints, kept: Ints) -> tuple[Floats, Ints]:
+        if t >= len(does):  # an episode that is over
+            return then[state], kept
         action = acts[t, state]
         if at := checks.first_place(action < 0):
             raise ModelError(

@@ -602,3 +602,37 @@ def test_the_picture() -> None:
     assert "the best 1 change instead of what was seen" in jm.best_in_hindsight(model, seen).figure().axes[0].get_title(
         "left"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_plans_in_many_models(sharing: str) -> None:
+    """Ends, actions that are not available and states that were not seen; the whole law, over a horizon."""
+    rng, answered = np.random.default_rng(21), 0
+    while answered < 40:
+        model = rich_model(rng, sharing, (3, 2, 2))
+        seen = logged(model, 3, rng, is_hidden=bool(rng.random() < 0.4))
+        steps = len(seen.actions)
+        if not steps:
+            continue
+        even = model.available / model.available.sum(axis=1, keepdims=True)
+        rows = rng.dirichlet(np.ones(2), (steps, 3)) * model.available
+        rows /= rows.sum(axis=2, keepdims=True)
+        horizon = steps + int(rng.integers(0, 3))
+        truth = Sequences(model, seen, lambda t, x, y, made, rows=rows: rows[t, y], even, horizon)
+        agrees(jm.hindsight(model, even, seen, other_policy=rows, horizon=horizon), truth)
+        t = int(rng.integers(steps))
+        does = {**dict(enumerate(seen.actions)), t: int(rng.integers(2))}
+
+        def but(t: int, x: int, y: int, made: int, model=model, does=does) -> np.ndarray:
+            if is_over(model, y):
+                return np.eye(2)[np.argmax(model.available[y])]
+            return np.eye(2)[does[t]] if model.available[y, does[t]] else np.full(2, np.nan)
+
+        truth = Sequences(model, seen, but, even, horizon)
+        if np.isnan(truth.total):  # in a course of events that agrees with the log
+            with pytest.raises(ModelError, match="is not available; give other_policy"):
+                jm.hindsight(model, even, seen, but={t: does[t]}, horizon=horizon)
+            continue
+        agrees(jm.hindsight(model, even, seen, but={t: does[t]}, horizon=horizon), truth)
+        answered += 1

@@ -125,20 +125,17 @@ class Ends:
         """What follows where so many steps are `left`; `is_over` where the seen branch is paid nothing any more."""
         model, policy, order = self.model, self.policy, self.order
         if left == 0:  # the last step was the last that counts
-
-            def none(s: Ints) -> KnownReturns:
-                return KnownReturns.zeros(2, len(s))
-
-            return PairEnds(order, lambda y, x: KnownReturns.zeros(order, len(y)), none, none)
-        if isinstance(model, GumbelModel) or (self.other.action is None and left is not None):
+            return nothing_follows(order)
+        whole = not self.other.can_merge
+        if isinstance(model, GumbelModel) or (whole and left is not None):
             return self.ahead.ends(left)
         if left is None and is_over:  # only the other branch goes on, and no pair has to be solved for
             check_ends(model, self.other.policy)
             other = _alone(PolicyBranch(model, self.other.policy))
             return PairEnds(2, lambda y, x: other(y), other, _alone(PolicyBranch(model, policy)))
-        if self.other.action is None and order > 2:
+        if whole and order > 2:
             raise ModelError("whole policies are compared to order 2; leave order out")
-        if self.other.action is None and left is None:
+        if whole:
             return two_policies(model, self.other.policy, policy, Solve())
         if left is not None:
             with float64():
@@ -153,6 +150,15 @@ class Ends:
         known = moments_of_pairs(evaluate(model, policy, order=order)) if self.moments is None else self.moments
         branch = PolicyBranch(model, policy)  # both follow one policy for ever, and may become one
         return PairEnds(order, _gap_of(known, branch.variance, branch.variance_errors), _alone(branch), _alone(branch))
+
+
+def nothing_follows(order: int) -> PairEnds:
+    """The last step that was seen is the last that counts."""
+
+    def none(s: Ints) -> KnownReturns:
+        return KnownReturns.zeros(2, len(s))
+
+    return PairEnds(order, lambda y, x: KnownReturns.zeros(order, len(y)), none, none)
 
 
 def two_policies(model: JointMDP, other: Floats, seen: Floats, method: Solve) -> PairEnds:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
 from jointmdp.exact.hindsight.backward_moments import Ends, backward, of_node
+from jointmdp.exact.hindsight.counterfactual_model import OtherCourses, check_size, drawn_courses, kernel_of
 from jointmdp.exact.hindsight.known_returns import KnownReturns, PairEnds
-from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, walk
+from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, Walk, all_cells, walk
 from jointmdp.exact.hindsight.pairs_ahead import PairsAhead
+from jointmdp.exact.hindsight.plans import as_changes, but_plan, timed_plan, told
 from jointmdp.exact.hindsight.scenario_posteriors import REWARD_TOLERANCE, SeenPaths, ends_of, seen_paths
 from jointmdp.exact.hindsight.trajectory import (
     UNSEEN,
@@ -38,8 +41,11 @@ from jointmdp.ground.progress import Meter
 from jointmdp.model.gumbel_laws import relative_error
 from jointmdp.model.gumbel_max import GumbelModel
 from jointmdp.model.joint_mdp import JointMDP
-from jointmdp.model.policies import as_policy
+from jointmdp.model.policies import as_policy, as_timed_policy, depends_on_time
 from jointmdp.model.tables import ActionLike
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 AT_ONCE = 128  # trajectories that are walked beside each other
 
@@ -62,6 +68,11 @@ class Question:
     """What follows the log where no table holds it."""
     name: str = "the trajectory"
 
+    @property
+    def left(self) -> int | None:
+        """Steps that count after the known ones; None for an endless future."""
+        return None if self.laws.horizon is None else self.laws.horizon - len(self.known.actions)
+
     @cached_property
     def paths(self) -> SeenPaths:
         return seen_paths(self.model, [self.known], self.reward_tolerance, [(self.name, self.start)])
@@ -69,6 +80,11 @@ class Question:
     @cached_property
     def walk(self) -> Walk:
         return walk(self.paths, self.branch)
+
+    def forget(self) -> None:
+        """Drop what takes memory and can be made again."""
+        for name in ("paths", "walk"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def opening(self) -> Opening:
@@ -83,7 +99,7 @@ class Question:
             to, goes = self.walk.nodes[t + 1], moves.child != ONE
             child = np.where(goes, moves.child, 0)
             node = np.where(goes & (t + 1 < last), after + child, NOTHING)
-            is_pair = goes & (t + 1 == last)
+            is_pair = goes & (t + 1 == last) & (self.left != 0)
             here = np.where(is_pair, to.state[child] if len(to.state) else NOTHING, NOTHING)
             there = np.where(is_pair, self.paths.states[t + 1][moves.place], NOTHING)
             # A law may count an event as likelier than it is.
@@ -98,13 +114,11 @@ class Question:
     def _with_pairs(self, columns: list[Any], here: Ints, there: Ints, first: int, terms: int) -> OpeningMoves:
         """With the pairs after the log as nodes: no table holds their laws."""
         assert self.ahead is not None
-        is_pair, left = here != NOTHING, None
-        if self.laws.horizon is not None:
-            left = self.laws.horizon - len(self.known.actions)
-        if not is_pair.any() or left == 0:
+        is_pair = here != NOTHING
+        if not is_pair.any():
             nothing = np.full(len(here), NOTHING)
             return OpeningMoves._make([*columns, nothing, nothing, first, terms])
-        known, moves = self.ahead.listed(np.unique(self.ahead.code(here[is_pair], there[is_pair])), left)
+        known, moves = self.ahead.listed(np.unique(self.ahead.code(here[is_pair], there[is_pair])), self.left)
         asked = np.searchsorted(known, self.ahead.code(here, there))
         columns[-1] = np.where(is_pair, first + asked, columns[-1])
         more = (first + moves.parent, moves.weight + moves.off, moves.gain, moves.loss)
@@ -169,6 +183,29 @@ class Hindsight(ResultFace):
         """Steps that were seen from the start on."""
         return len(self.question.seen.actions)
 
+    def kernel(self, step: int | None = None) -> Floats:
+        """The model as the log leaves it: ``P(s' | t, s, a, log)`` as ``[n, S, A, S]``, or of one `step` ``[S, A, S]``.
+
+        For a branch that is in s and takes a at step t, however it came there, and meets the noise as the sharing says.
+        What was not seen of the seen branch is averaged over. Rows of actions that are not available are 0.
+        """
+        first = self.start
+        if step is not None:
+            at = checks.as_count("step", step, least=first, most=first + self.num_steps - 1) - first
+            return kernel_of(self.model, self.question.paths, self.question.walk.chances, [at])[0]
+        check_size(self.model, self.num_steps)
+        return kernel_of(self.model, self.question.paths, self.question.walk.chances, range(self.num_steps))
+
+    def sample(self, n: int, seed: int = 0) -> OtherCourses:
+        """Courses of the other branch given the log, drawn at random: trajectories over the steps of the log."""
+        count, question = checks.as_count("n", n), self.question
+        rng = np.random.default_rng(checks.as_count("seed", seed, least=0))
+        return drawn_courses(self.model, question.paths, question.branch, self.num_steps, count, rng, self.start)
+
+    def figure(self) -> Figure:
+        """The seen path, and where the other branch would have been."""
+        return self._drawn("hindsight_path")
+
     def __repr__(self) -> str:
         gap = self.gap
         told = f"{abs(gap.mean):.6g} {'more' if gap.mean > 0 else 'less'}"
@@ -196,8 +233,17 @@ class Hindsight(ResultFace):
 
     @cached_property
     def merged(self) -> Floats:
-        """The probability that both branches are one by each time, ``[n+1]``."""
-        return np.array([chance.sum() for chance in self.question.walk.merged[: self.num_steps + 1]])
+        """The probability that both branches are one by each time, ``[n+1]``.
+
+        Where the other follows a plan it may part again, and this is the probability that both are in one state.
+        """
+        walked, places = self.question.walk, self.question.paths.states
+        found = np.array([chance.sum() for chance in walked.merged[: self.num_steps + 1]])
+        if self.question.branch.plan is not None:
+            for t in range(len(found)):
+                nodes = walked.nodes[t]
+                found[t] += nodes.chance[nodes.state == places[t][nodes.place]].sum()
+        return found
 
     @cached_property
     def posterior(self) -> Floats:
@@ -351,6 +397,7 @@ class Options(TypedDict, total=False):
     """Settings of `hindsight` that do not change the kind of its answer."""
 
     other_policy: Any
+    but: Mapping[int, ActionLike] | None
     horizon: int | None
     order: int
     solution: Solution | None
@@ -388,6 +435,7 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     action: ActionLike | None = None,
     *,
     other_policy: Any = None,
+    but: Mapping[int, ActionLike] | None = None,
     start: int | Literal["each"] = 0,
     horizon: int | None = None,
     order: int = 2,
@@ -401,7 +449,10 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
         policy: what both branches follow: the other after its first action, the seen one after the last step.
         trajectory: what was seen, or several trajectories of one model.
         action: what is done instead at `start`; then the other branch follows `policy`.
-        other_policy: a whole policy that is followed instead, from `start` on and for ever; in place of `action`.
+        other_policy: a whole policy that is followed instead, from `start` on and for ever; in place of `action`. One
+            that depends on time, as an array ``[T, S, A]`` or a function of time and state, is followed at the steps of
+            the log, which its times count, and where an episode is over up to the `horizon`; after them `policy` is.
+        but: the logged actions but at some steps of the log, ``{step: action}``; after the log `policy`.
         start: the step at which the other branch parts from the seen one. Returns count from there. With ``"each"`` the
             answers of all steps, one after the other, whose state was seen and at which the action was available.
         horizon: how many steps count in all, from step 0 of the trajectory; None for an endless future.
@@ -413,18 +464,22 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
     several = not isinstance(trajectory, Trajectory) or start == "each"
     given = given_trajectories(trajectory)
     chosen = as_policy(model, policy)
-    if (action is None) == (other_policy is None):
-        both = "" if action is None else ", not both"
-        raise ModelError(f"give an action, or other_policy: what is done instead{both}")
+    if sum(each is not None for each in (action, other_policy, but)) != 1:
+        both = "" if action is None and other_policy is None and but is None else ", not both"
+        raise ModelError(f"give an action, or other_policy, or but: what is done instead{both}")
     order = checks.as_count("order", order, least=2, most=MAX_ORDER)
     reward_tolerance = checks.as_positive("reward_tolerance", reward_tolerance)
     number = None if action is None else model.action_index(action)
     words = "policy" if number is None else model.action_label(number)
-    other = chosen if other_policy is None else as_policy(model, other_policy)
-    branch = OtherBranch(model, other, number, can_merge=number is not None)
+    is_planned = but is not None or depends_on_time(other_policy)
+    other = chosen if other_policy is None or is_planned else as_policy(model, other_policy)
+    cells = all_cells(model) if is_planned else None
+    branch = OtherBranch(model, other, number, can_merge=number is not None or is_planned, known=cells)
     over = ends_of(model)
     ends = Ends(model, chosen, branch, order, horizon, solution, over)
+    ahead = ends.ahead if isinstance(model, GumbelModel) else None
     laws: dict[int | None, Laws] = {}
+    timed: dict[tuple[int, int], OtherBranch] = {}
     questions = []
     for n, each in enumerate(given):
         with named_trajectory(n, len(given)):
@@ -434,27 +489,41 @@ def hindsight(  # many parameters: a front door, one keyword for each setting
             for t in _starts(model, whole, number, start):
                 seen, span = _seen_from(model, whole, t, number), ends.steps_from(t, len(whole.actions))
                 if span not in laws:
-                    laws[span] = Laws(_branches(branch, chosen), span)
+                    laws[span] = laws_after(branch, chosen, span)
+                # Pairs after an episode that is over need no plan, and are the same for all logs.
+                known = seen if span is None or (ahead and not is_planned) else until(model, seen, span, over)
+                if but is not None:
+                    changes = as_changes(model, but, len(seen.actions), t)
+                    words = told(model, changes, t)
+                    branch = replace(branch, plan=but_plan(model, seen, changes, chosen, over, t))
+                elif is_planned:
+                    steps = t + len(known.actions)
+                    if (t, steps) not in timed:
+                        rows = as_timed_policy(model, other_policy, steps, chosen)
+                        timed[t, steps] = replace(branch, plan=timed_plan(rows[t:]))
+                    branch = timed[t, steps]
                 name = "the trajectory" if len(given) == 1 else f"trajectory {n}"
-                ahead = ends.ahead if isinstance(model, GumbelModel) else None
-                known = seen if span is None or ahead is not None else until(model, seen, span, over)
                 parts = (branch, words, reward_tolerance, laws[span], t, n, ahead, name)
                 questions.append(Question(model, seen, known, *parts))
     if not questions:
         raise ModelError(f"{words} was not available at any step of the trajectory")
     found: list[Hindsight] = []
     with Meter("hindsight") as meter:
-        for first in range(0, len(questions), AT_ONCE):
-            block = questions[first : first + AT_ONCE]
-            found += _answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
-            meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
+        for _, group in groupby(questions, lambda each: id(each.branch)):
+            alike = list(group)
+            for first in range(0, len(alike), AT_ONCE):
+                block = alike[first : first + AT_ONCE]
+                found += answered(block, [ends.after(each.known, each.laws.horizon) for each in block])
+                if several:
+                    block[0].forget()
+                meter.update(len(found) / len(questions), f"{len(found):,} of {len(questions):,} trajectories")
     return Hindsights(tuple(found)) if several else found[0]
 
 
-def _branches(branch: OtherBranch, chosen: Floats) -> GapBranches:
-    """What goes on after the log; under Gumbel noise nothing does, since openings hold all that follows."""
+def laws_after(branch: OtherBranch, chosen: Floats, span: int | None) -> Laws:
+    """Laws of gaps over so many steps. Under Gumbel noise openings hold all that follows the log."""
     model = branch.model.alone if isinstance(branch.model, GumbelModel) else branch.model
-    return GapBranches(model, branch.policy, chosen, branch.can_merge)
+    return Laws(GapBranches(model, branch.policy, chosen, branch.can_merge), span)
 
 
 def _starts(model: JointMDP, seen: SeenSteps, action: int | None, start: int | str) -> Sequence[int]:
@@ -477,11 +546,15 @@ def _seen_from(model: JointMDP, whole: SeenSteps, start: int, action: int | None
     return whole.cut(start)
 
 
-def _answered(block: list[Question], ends: list[PairEnds]) -> list[Hindsight]:
+def answered(block: Sequence[Question], ends: list[PairEnds]) -> list[Hindsight]:
     """Backward over all steps of some trajectories at once."""
     first, names = block[0], [(each.name, each.start) for each in block]
-    paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
-    gaps, returns = backward(first.model, paths, walk(paths, first.branch), ends)
+    if len(block) == 1:
+        paths, steps = first.paths, first.walk
+    else:
+        paths = seen_paths(first.model, [each.known for each in block], first.reward_tolerance, names)
+        steps = walk(paths, first.branch)
+    gaps, returns = backward(first.model, paths, steps, ends)
 
     def alone(i: int) -> BranchReturn:
         mean, error, known = of_node(returns, i)
@@ -504,7 +577,7 @@ def _gap(question: Question, gaps: KnownReturns, n: int, other: BranchReturn, se
     return Gap(
         label,
         question.words,
-        f"{taken} (seen)",
+        f"{taken} (seen)" if question.branch.plan is None else "what was seen",
         mean=mean + 0.0,
         variance=float(known.values[2]),
         independent_variance=other.variance + seen.variance,

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from jointmdp.exact.hindsight.known_returns import KnownReturns, Moves, PairEnds, backed_up
-from jointmdp.exact.hindsight.other_branch import ONE, Nodes, OtherBranch, paired_moves, seen_moves
+from jointmdp.exact.hindsight.other_branch import ONE, OtherBranch, node_moves, seen_moves
 from jointmdp.exact.hindsight.scenario_posteriors import SeenStep, ends_of, rows_of
 from jointmdp.exact.hindsight.trajectory import UNSEEN
 from jointmdp.ground.arrays import UNIT, Bools, Floats, Ints, counted_once, grouped, summed
@@ -168,8 +168,8 @@ class PairsAhead:
         step = SeenStep(np.zeros_like(drawn), here[drawn], action, rows.chances, rows.rewards, rows.chances, after)
         # A node for each action that the seen branch may draw.
         pair, place = np.nonzero(np.searchsorted(here, x)[:, None] == drawn)
-        nodes = Nodes(place, y[pair], np.ones(len(pair)))
-        found = paired_moves(nodes, np.arange(len(drawn)), step, seen_moves(step), self.other)
+        nodes = np.arange(len(pair)), place, y[pair], self.other.policy[y[pair]], np.ones(len(pair), dtype=bool)
+        found = node_moves(*nodes, step, seen_moves(step), self.other)
         chance = self.policy[here[drawn], action][place][found.parent]
         parent = pair[found.parent]
         order, number = grouped(parent, found.child, found.gain, found.loss)

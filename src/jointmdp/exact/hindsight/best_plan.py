@@ -93,8 +93,10 @@ class BestPlan:
     def find(self, paths: SeenPaths, branch: OtherBranch, end: PairEnds) -> None:
         """All stages, for one trajectory."""
         size, A = self.model.num_states, self.model.num_actions
-        # A weight is a sum over scenarios, and so is all that normalised it, from the last step back to its own.
-        rounded = len(paths.steps) * (self.model.num_scenarios + 8)
+        # A weight is a sum over scenarios, and so is each β that weighs it, back from where one place is known.
+        rounded = np.full(len(paths.steps), float(self.model.num_scenarios + 8))
+        for t in range(len(rounded) - 2, -1, -1):
+            rounded[t] += rounded[t + 1] if len(paths.states[t + 1]) > 1 else 0.0
         codes, moves, follows = [paths.states[0].copy()], [], [np.ones(1)]
         for t, step in enumerate(paths.steps):
             own, (place, state) = seen_moves(self.model, step), np.divmod(codes[-1], size)
@@ -113,7 +115,7 @@ class BestPlan:
                     summed(each.parent, each.weight * x, len(state)) for x in (each.gain, np.abs(each.gain))
                 )
                 terms = np.bincount(each.parent, minlength=len(state)).astype(np.float64)
-                here.append(_Moves(kernel, paid, spread, (terms + rounded + 16) * UNIT, can))
+                here.append(_Moves(kernel, paid, spread, (terms + rounded[t] + 16) * UNIT, can))
             follows.append(sum(each.kernel.T @ (follows[-1] * (logged == b)) for b, each in enumerate(here)))
             codes.append(after)
             moves.append(here)

@@ -9,6 +9,7 @@ no table holds, those of Gumbel noise, are certified as they are, and two polici
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import cached_property
@@ -26,10 +27,11 @@ from jointmdp.ground.errors import ModelError
 from jointmdp.model.gumbel_max import GumbelModel
 
 MOST_MOVES = 20_000_000
-AT_ONCE = 4_000_000  # numbers that moves of some pairs are formed from
+AT_ONCE = 2_000_000  # numbers that moves of some pairs are formed from
 LONGER = 1e-9  # relative: what rounding may make of a step
 SETTLED = 8 * UNIT  # a relative change of moments that is rounding
 STEPS = 100_000
+SWEPT = 2_000_000  # moves that are backed up at once
 
 
 class PairMoves(NamedTuple):
@@ -43,6 +45,33 @@ class PairMoves(NamedTuple):
     off: Floats  # the weight is off by so much at most, beside rounding of its own size
 
 
+class Sweeps:
+    """Steps backward from the end of a horizon, as many as were asked for; moves are sorted by parent."""
+
+    def __init__(self, codes: Ints, moves: Moves, discount: float, order: int) -> None:
+        self.codes, self._moves, self._discount = codes, moves, discount
+        self._found = {0: KnownReturns.zeros(order, len(codes))}
+        ends = np.append(0, np.searchsorted(moves.parent, np.arange(len(codes)), side="right"))
+        firsts = np.flatnonzero(np.diff(ends // SWEPT, prepend=-1)[:-1])
+        self._parts = list(itertools.pairwise([*firsts.tolist(), len(codes)]))
+        self._ends = ends
+
+    def after(self, steps: int) -> KnownReturns:
+        """What so many steps bring."""
+        done = max(step for step in self._found if step <= steps)
+        found = self._found[done]
+        for _ in range(done, steps):
+            parts = [self._swept(first, last, found) for first, last in self._parts]
+            found = KnownReturns._make(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+        self._found[steps] = found
+        return found
+
+    def _swept(self, first: int, last: int, later: KnownReturns) -> KnownReturns:
+        """One step of some of them."""
+        moves = Moves._make(column[self._ends[first] : self._ends[last]] for column in self._moves)
+        return backed_up(moves._replace(parent=moves.parent - first), last - first, later, self._discount)
+
+
 class PairsAhead:
     """Pairs of the seen branch, which follows `policy`, and another one."""
 
@@ -50,7 +79,10 @@ class PairsAhead:
         self.other, self.policy, self.order = other, policy, order
         self.model, self.size = other.model, other.model.num_states
         self._pairs: dict[int | None, tuple[Ints, KnownReturns]] = {}
-        self._branches: dict[int | None, tuple[KnownReturns, KnownReturns]] = {}
+        self._branches: dict[None, tuple[KnownReturns, KnownReturns]] = {}
+        self._closed: Sweeps | None = None
+        nothing, none = np.zeros(0), np.zeros(0, dtype=np.int64)
+        self._made, self._store = none, PairMoves(none, nothing, nothing, nothing, none, nothing)
         over = ends_of(self.model)
         self._end = np.where(over, int(np.argmax(over)), np.arange(self.size))
 
@@ -66,12 +98,19 @@ class PairsAhead:
         if not len(y):
             return KnownReturns.zeros(self.order, 0)
         codes = self.code(y, x)
+        if self._closed is not None and left is not None and np.isin(codes, self._closed.codes).all():
+            return self._closed.after(left).at(np.searchsorted(self._closed.codes, codes))
         known, values = self._pairs.get(left, (np.zeros(0, dtype=np.int64), None))
         if values is None or not np.isin(codes, known).all():
-            known, found = self.listed(np.union1d(known, codes), left)
+            known, found, is_closed = self._found(np.union1d(known, codes), left)
             size = np.abs(found.gain) + np.abs(found.loss)
             moves = Moves(found.parent, found.weight, found.gain - found.loss, size, found.child, found.off)
-            values = self._solved(moves, len(known), left, self.order, lambda: self._means(known))
+            if left is None:
+                values = endless(moves, len(known), self.model.discount, self.order, self._means(known))
+            else:
+                sweeps = Sweeps(known, moves, self.model.discount, self.order)
+                self._closed = sweeps if is_closed else self._closed
+                values = sweeps.after(left)
             self._pairs[left] = known, values
         return values.at(np.searchsorted(known, codes))
 
@@ -86,18 +125,18 @@ class PairsAhead:
 
     def _alone(self, left: int | None) -> tuple[KnownReturns, KnownReturns]:
         """The returns of the other branch and of the seen one, by state."""
-        if left in self._branches:
-            return self._branches[left]
-        discount, size = self.model.discount, self.size
-        if left is None:
-            one, two = (endless(moves, size, discount, 2, np.zeros(size)) for moves in self._of_branches)
-        elif left == 0:
-            one, two = (KnownReturns.zeros(2, size) for _ in range(2))
-        else:
-            later = zip(self._of_branches, self._alone(left - 1), strict=True)
-            one, two = (backed_up(moves, size, known, discount) for moves, known in later)
-        self._branches[left] = one, two
-        return one, two
+        if left is not None:
+            one, two = (sweeps.after(left) for sweeps in self._sweeps)
+            return one, two
+        if None not in self._branches:
+            nothing = np.zeros(self.size)
+            one, two = (endless(moves, self.size, self.model.discount, 2, nothing) for moves in self._of_branches)
+            self._branches[None] = one, two
+        return self._branches[None]
+
+    @cached_property
+    def _sweeps(self) -> list[Sweeps]:
+        return [Sweeps(np.arange(self.size), moves, self.model.discount, 2) for moves in self._of_branches]
 
     @cached_property
     def _of_branches(self) -> list[Moves]:
@@ -115,48 +154,54 @@ class PairsAhead:
             found.append(Moves(parent, weight, paid, np.abs(paid), child, np.zeros(len(parent))))
         return found
 
-    def _solved(
-        self, moves: Moves, count: int, left: int | None, order: int, guess: Callable[[], Floats]
-    ) -> KnownReturns:
-        if left is None:
-            return endless(moves, count, self.model.discount, order, guess())
-        found = KnownReturns.zeros(order, count)
-        for _ in range(left):
-            found = backed_up(moves, count, found, self.model.discount)
-        return found
-
     def listed(self, codes: Ints, left: int | None) -> tuple[Ints, PairMoves]:
-        """The pairs that come from these within so many steps, and their moves; those of the last ones are left out."""
-        known, fresh, parts, count, step = codes, codes, [], 0, 0
+        """The pairs that come from these within so many steps, and their moves, as far as any gap can come of them."""
+        known, moves, _ = self._found(codes, left)
+        child = _that_matter(moves.parent, moves.child, moves.gain != moves.loss, len(known))
+        # Those that matter, and those that were asked about.
+        kept = np.union1d(np.searchsorted(known, codes), child[child >= 0])
+        is_kept = np.isin(moves.parent, kept)
+        moves = PairMoves._make(column[is_kept] for column in moves._replace(child=_numbered(kept, child)))
+        return known[kept], moves._replace(parent=np.searchsorted(kept, moves.parent))
+
+    def _found(self, codes: Ints, left: int | None) -> tuple[Ints, PairMoves, bool]:
+        """The pairs that come from these within so many steps, and their moves; whether others come later, too."""
+        known, fresh, step = codes, codes, 0
         while len(fresh) and (left is None or step < left):
-            for some in np.array_split(fresh, 1 + len(fresh) // self._at_once):
-                parts.append(self._moves(some))
-                count += len(parts[-1].parent)
-                if count > MOST_MOVES:
-                    raise ModelError(
-                        f"after the last step of the log two branches can come to {len(known):,} pairs of states with "
-                        f"more than {MOST_MOVES:,} moves; give a horizon that ends with the log, or logs of whole "
-                        "episodes"
-                    )
-            reached = np.concatenate([part.child for part in parts])
+            self._make(np.setdiff1d(fresh, self._made))
+            reached = self._store.child[np.isin(self._store.parent, fresh)]
             fresh = np.setdiff1d(reached[reached >= 0], known)
             known, step = np.union1d(known, fresh), step + 1
-        moves = PairMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
-        known, parent = np.unique(moves.parent, return_inverse=True)
-        child = _numbered(known, moves.child)
-        child = _that_matter(parent, child, moves.gain != moves.loss, len(known))
-        # Those that matter, and those that were asked about.
-        kept = np.union1d(codes, known[child[child >= 0]])
-        is_kept = np.isin(moves.parent, kept)
-        child = _numbered(kept, np.where(child >= 0, moves.child, ONE))
-        found = PairMoves._make(column[is_kept] for column in moves._replace(child=child))
-        return kept, found._replace(parent=np.searchsorted(kept, found.parent))
+        is_closed = not len(fresh)
+        known = np.setdiff1d(known, fresh)  # those that come with the last step bring nothing
+        is_mine = np.isin(self._store.parent, known)
+        parent, *columns, child, off = (column[is_mine] for column in self._store)
+        order = np.argsort(parent, kind="stable")
+        moves = PairMoves(np.searchsorted(known, parent), *columns, _numbered(known, child), off)
+        return known, PairMoves._make(column[order] for column in moves), is_closed
+
+    def _make(self, codes: Ints) -> None:
+        """Add the moves of these pairs to those that are known."""
+        if not len(codes):
+            return
+        parts, count = [self._store], len(self._store.parent)
+        for some in np.array_split(codes, 1 + len(codes) // self._at_once):
+            parts.append(self._moves(some))
+            count += len(parts[-1].parent)
+            if count > MOST_MOVES:
+                raise ModelError(
+                    f"after the last step of the log two branches can come to so many pairs of states that these have "
+                    f"more than {MOST_MOVES:,} moves; give a horizon that ends with the log, or logs of whole episodes"
+                )
+        self._store = PairMoves._make(np.concatenate(column) for column in zip(*parts, strict=True))
+        self._made = np.union1d(self._made, codes)
 
     @property
     def _at_once(self) -> int:
         model = self.model
         width = model.outcomes.width if isinstance(model, GumbelModel) else model.num_scenarios
-        return max(1, AT_ONCE // width**2)
+        drawn = [int((policy > 0).sum(axis=1).max()) for policy in (self.policy, self.other.policy)]
+        return max(1, AT_ONCE // (width**2 * drawn[0] * drawn[1]))
 
     def _moves(self, codes: Ints) -> PairMoves:
         """One step of each pair; both are named by codes."""

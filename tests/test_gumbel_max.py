@@ -367,6 +367,9 @@ def test_a_large_model_is_answered_without_tables() -> None:
         states.append(int(rng.choice(size, p=kernel[states[-1], actions[-1]])))
     found = jm.hindsight(model, policy, jm.Trajectory(states, actions), other_policy=np.roll(policy, 1), horizon=6)
     assert found.path.sum(axis=1) == pytest.approx(np.ones(7))
+    best, alike = jm.optimal_policy(model), jm.from_mdp(kernel, model.marginal_mdp().rewards, 0.95)
+    assert best.actions.tolist() == jm.optimal_policy(alike).actions.tolist()
+    np.testing.assert_allclose(jm.evaluate(model, policy, order=1).mean, jm.evaluate(alike, policy, order=1).mean)
     assert found.gap.mean_error < 1e-12
     assert not model.is_drawn
 
